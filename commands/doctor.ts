@@ -81,7 +81,7 @@ function table(findings: readonly Finding[]): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** What is wrong in the settings of the networks, as whoever pays or sells would hear it. */
+/** What is wrong in the settings of the networks, as the roles that pay or sell would report it. */
 function wrongNetworks(read: () => unknown): readonly string[] {
   try {
     read();

@@ -136,7 +136,7 @@ const STOPS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 export function onStopSignal(stop: () => void): () => void {
   let seen = 0;
   const handler = (signal: NodeJS.Signals): void => {
-    // The terminal is gone: a word to it would end us before what we started is stopped.
+    // The terminal is gone: writing to it would end this process before what it started is stopped.
     if (signal === "SIGHUP") for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
     seen++;
     if (seen === 1) stop();

@@ -1,6 +1,6 @@
 import { type Command, Help, type Option } from "commander";
 
-/** What is typed for each word, as it runs; a word that is not in here has no help worth the name, and a test says so. */
+/** Examples for each command, as they run. A test checks that every command has one. */
 export const EXAMPLES: Record<string, readonly string[]> = {
   start: ["touchstone start --market", "touchstone start"],
   keygen: ["touchstone keygen"],

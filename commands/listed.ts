@@ -10,8 +10,8 @@ import { normaliseUrl } from "../pipelines/record/url.ts";
 import { recorderOf, withReading } from "./corrections.ts";
 import { print } from "./report.ts";
 
-/** What one source says of an endpoint, newest word. */
-interface Said {
+/** What one source says of an endpoint, its newest record. */
+interface SourceState {
   source: string;
   source_id: string;
   /** `delisted`: the source named it once, and does no more. */
@@ -26,7 +26,7 @@ interface ListedEndpoint {
   method: string | null;
   tool: string | null;
   first_listed: string;
-  sources: Said[];
+  sources: SourceState[];
 }
 
 interface Options {
@@ -39,14 +39,14 @@ const textOf = (value: unknown): string | null => (typeof value === "string" && 
 
 /** Every endpoint of the topic `listings`, by its id, in the order of first listing. */
 async function endpointsOf(reading: Reading): Promise<ListedEndpoint[]> {
-  const known = new Map<string, ListedEndpoint & { said: Map<string, Said> }>();
+  const known = new Map<string, ListedEndpoint & { bySource: Map<string, SourceState> }>();
   for (let partition = 0; partition < reading.partitions; partition++) {
     for await (const { type, body, key, observedAt } of reading.facts("listings", partition, null)) {
       const [source, source_id] = [textOf(body.source), textOf(body.source_id) ?? ""];
       if (source === null || (type !== "listing" && type !== "delisting")) continue;
       const one = known.get(key) ?? {
         ...{ capability_id: key, url: "", method: null, tool: null, first_listed: observedAt },
-        ...{ sources: [], said: new Map<string, Said>() },
+        ...{ sources: [], bySource: new Map<string, SourceState>() },
       };
       known.set(key, one);
       if (type === "listing") {
@@ -55,15 +55,15 @@ async function endpointsOf(reading: Reading): Promise<ListedEndpoint[]> {
         one.method = textOf(claims.method) ?? one.method;
         one.tool = textOf(claims.tool) ?? one.tool;
       }
-      const before = one.said.get(`${source} ${source_id}`);
+      const before = one.bySource.get(`${source} ${source_id}`);
       const state = type === "listing" ? ("listed" as const) : ("delisted" as const);
       if (!before || before.at <= observedAt)
-        one.said.set(`${source} ${source_id}`, { source, source_id, state, at: observedAt });
+        one.bySource.set(`${source} ${source_id}`, { source, source_id, state, at: observedAt });
       if (observedAt < one.first_listed) one.first_listed = observedAt;
     }
   }
   return [...known.values()]
-    .map(({ said, ...one }) => ({ ...one, sources: [...said.values()] }))
+    .map(({ bySource, ...one }) => ({ ...one, sources: [...bySource.values()] }))
     .sort((a, b) => (a.url === b.url ? 0 : a.url < b.url ? -1 : 1));
 }
 
@@ -109,9 +109,9 @@ export const showListing = (config: Config, endpoint: string, options: Options):
   });
 
 /**
- * `touchstone listings remove`: the operator's word that an endpoint is listed no more, against every source that lists
- * it. What was observed stays in the record. A source that names it again lists it again; a host that is never to be
- * called at all belongs into `observe.exclude`.
+ * `touchstone listings remove`: records that an endpoint is no longer listed, for every source that lists it, by order
+ * of the operator. What was observed stays in the record. A source that names it again lists it again; a host that is
+ * never to be called at all belongs into `observe.exclude`.
  * @throws NotInRecord, BadUrl
  */
 export const removeListing = (config: Config, endpoint: string, options: Options & { says: string }): Promise<void> =>
@@ -121,7 +121,7 @@ export const removeListing = (config: Config, endpoint: string, options: Options
     const drafts = found.flatMap((one) =>
       one.sources.flatMap(({ source, source_id, state, at: since }) => {
         const body = { source, source_id, reason: options.says };
-        // A source that lists it again later is a new word to take back.
+        // Listed again later it has another `since`: removing it then is another record.
         const slot = sha256hex(canonicalText({ ...body, since }));
         return state === "listed" ? [draft({ type: "delisting", cap: one.capability_id, slot, at, body })] : [];
       }),

@@ -172,7 +172,7 @@ async function readFile(name: string, text: string, reader: Reader): Promise<Lis
   if (listed.form !== "none") return listed;
   const yaml = await reader.ask("yaml", text);
   if (!yaml.ok) throw new ListingsUnreadable(`${name} as YAML: ${yaml.says}`);
-  return yaml.said ?? listed;
+  return yaml.value ?? listed;
 }
 
 /**

@@ -30,11 +30,11 @@ export interface MirrorCommandOptions {
   settings?: () => Pick<Config, "stores">;
 }
 
-/** Most objects that a polite mirror fetches at once. */
+/** Most objects that a mirror fetches at once, so that it is no burden to its source. */
 const MAX_WIDTH = 64;
 /** Pause between two progress lines where there is no terminal, ms. */
 const LINE_MS = 5_000;
-/** Owed objects that are named to a person. */
+/** Missing objects that are named to a person. */
 const NAMED = 10;
 
 /**
@@ -154,7 +154,7 @@ interface MirrorFolder {
   stateStore: Store;
   /** Where large objects wait for their rest. */
   partsDir: string;
-  /** Let go. Of a first copy that proved nothing no folder stays that was made here. */
+  /** Release the folder. It is deleted if it was made here for a first copy that proved nothing. */
   close(): Promise<void>;
 }
 

@@ -30,7 +30,7 @@ interface Publishers extends PublishingParts {
   notifier: Notifier;
   metrics: Parts["metrics"];
   options: RoleOptions;
-  /** And how many leaves the tree had when it was looked at last. */
+  /** What the status page shows, with the leaves that the tree had when it was last read. */
   status: Status & { treeSize: number };
 }
 

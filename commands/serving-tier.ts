@@ -127,7 +127,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     follower,
     log,
     answers,
-    judge: (url) => egress.validate(url),
+    validateUrl: (url) => egress.validate(url),
     ...(parts.sales ? { sales: parts.sales, workshop } : {}),
     ...(parts.unsold === undefined ? {} : { unsold: parts.unsold }),
     receivers: { egress, log, plain: config.allow_loopback },

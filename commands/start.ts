@@ -28,7 +28,7 @@ export interface StartOptions {
   /** How many hours that is; default {@link PACED_HOURS}. */
   paceHours?: number;
   acks?: number;
-  /** Script of the demo's world; the front door knows where it is. */
+  /** Script of the demo's world, as the command line found it. */
   worldScript: string;
 }
 

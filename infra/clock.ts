@@ -1,6 +1,6 @@
 /**
- * The clock seam. Every time that enters the record comes from here, so that a test or the demo's simulated past can move it.
- * Chain time is not behind this seam: a payment's `validBefore` is held against the chain's time, which is real.
+ * The clock. Every time that enters the record comes from here, so that a test or the demo's simulated past can move it.
+ * Chain time does not: a payment's `validBefore` is held against the chain's time, which is real.
  */
 export interface Clock {
   /** Current time of the record. UTC; milliseconds are what the record keeps. */

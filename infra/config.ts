@@ -375,7 +375,7 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
 /** What a JSON parser says, without the piece of the file that it shows: a password may stand there. */
 const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
 
-/** From here on no log line and no last word of this process shows what these settings keep from others. */
+/** From here on no log line and no error that ends this process shows the secrets of these settings. */
 function keepSecretsOf(settings: z.infer<typeof Settings>): void {
   const { kafka, stores, chain, networks, control_urls, catalogues, sell } = settings;
   keepSecret(kafka.password, stores.private_key, stores.public_key);
@@ -391,13 +391,13 @@ function keepSecretsOf(settings: z.infer<typeof Settings>): void {
 /**
  * Settings from one JSON file and the environment (the environment wins). The file is `file`, else
  * `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder if it is there.
- * @param said variables that were said on the command line: they win over the environment's
+ * @param flags variables that were said on the command line: they win over the environment's
  * @throws ConfigError naming every setting that is wrong, at once.
  */
 export function loadConfig(
   file?: string,
   env: NodeJS.ProcessEnv = process.env,
-  said: Record<string, string> = {},
+  flags: Record<string, string> = {},
 ): Config {
   const named = file ?? env[`${PREFIX}CONFIG`];
   const path = resolve(named ?? "touchstone.json");
@@ -412,7 +412,7 @@ export function loadConfig(
     }
   }
   const problems: string[] = [];
-  const touched = applyEnvironment(settings, { ...env, ...said }, problems);
+  const touched = applyEnvironment(settings, { ...env, ...flags }, problems);
   const parsed = Settings.safeParse(settings);
   if (!parsed.success) {
     for (const issue of parsed.error.issues) {

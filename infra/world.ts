@@ -24,7 +24,7 @@ export interface World extends WorldInfo {
   reused: boolean;
   /** Stop it and wait until it is gone. */
   stop(): Promise<void>;
-  /** Let it run on; it ends by itself when its lease lapses. */
+  /** Let it run on; it ends by itself when its lease expires. */
   release(): void;
   /** Aborts with {@link WorldLost} when the market died under us. */
   lost: AbortSignal;

@@ -69,7 +69,7 @@ export interface ServingDeps {
   follower: Follower;
   log: Pick<Log, "append" | "read" | "partitions">;
   answers: Signer;
-  judge: Egress["validate"];
+  validateUrl: Egress["validate"];
   /** The keys document as it stands now. */
   jwks: () => Jwks;
   clock: Clock;
@@ -83,7 +83,7 @@ export interface ServingDeps {
   askLine?: AskLine;
   /** Counts who is asked for; without it nothing is counted. */
   demand?: Demand;
-  /** What a look at a listing is made with; without it nobody gets this process to knock. */
+  /** What a look at a listing is made with; without it nobody gets this process to probe. */
   looks?: ProbeTools;
   /** Addresses of our own besides `baseUrl`. */
   ownAddresses?: readonly string[];
@@ -156,7 +156,7 @@ export function serviceOf(deps: ServingDeps): Service {
     view: () => deps.follower.view,
     asks,
     demand: deps.demand,
-    judge: deps.judge,
+    validateUrl: deps.validateUrl,
     buy: deps.sales && ((view, cap) => buyOf(view, cap, baseUrl, deps.sales!)),
     signer: deps.answers,
     clock: deps.clock,
@@ -194,7 +194,7 @@ export function serviceOf(deps: ServingDeps): Service {
     retests: new Retests({
       view: () => deps.follower.view,
       asks,
-      judge: deps.judge,
+      validateUrl: deps.validateUrl,
       clock: deps.clock,
       service: new URL(deps.baseUrl).origin,
     }),
@@ -203,7 +203,7 @@ export function serviceOf(deps: ServingDeps): Service {
       tools: deps.looks ?? null,
       own: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
       view: () => deps.follower.view,
-      judge: deps.judge,
+      validateUrl: deps.validateUrl,
       clock: deps.clock,
       metrics: deps.metrics,
       limits,
@@ -242,9 +242,9 @@ const NO_RECEIVERS = {
 };
 
 function watchersOf(deps: ServingDeps, limits: Limits): Watchers {
-  const { follower, judge, answers, clock, logger, baseUrl, folds, receivers = NO_RECEIVERS } = deps;
+  const { follower, validateUrl, answers, clock, logger, baseUrl, folds, receivers = NO_RECEIVERS } = deps;
   return new Watchers({
-    ...{ ...receivers, judge, signer: answers, clock, logger, limits, folds },
+    ...{ ...receivers, validateUrl, signer: answers, clock, logger, limits, folds },
     view: () => follower.view,
     ownHost: new URL(baseUrl).host,
   });

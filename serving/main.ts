@@ -21,7 +21,7 @@ export interface ServeOptions {
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
   /** Is told how many of the sockets are taken, and how long a connection waits until it is. */
-  overload?: Pick<Overload, "ofSockets" | "ofDoor">;
+  overload?: Pick<Overload, "ofSockets" | "ofAcceptQueue">;
   /** How long answers under way may take once closing began, ms (default 10,000). */
   graceMs?: number;
 }
@@ -38,8 +38,8 @@ const SILENCE_MS = 120_000;
 const KEEP_ALIVE_MS = 5_000;
 /** How often the server looks for requests whose time is over, ms: its own default is 30 s, three times their time. */
 const LOOK_MS = 1_000;
-/** How often we knock at our own door, ms. */
-const KNOCK_MS = 500;
+/** How often this process connects to its own port, to measure how long a connection waits, ms. */
+const SELF_CHECK_MS = 500;
 /** Requests of one socket, after which it is closed, so that sockets find their way to other replicas too. */
 const MAX_REQUESTS = 10_000;
 
@@ -71,33 +71,33 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
  * one from the system's queue in a turn of its loop (since 1.45: libuv/libuv#3696), so on a busy machine the queue is full,
  * and strangers wait in it until they give up, while no turn is slow.
  */
-function waitAtDoor(server: Server): () => number {
+function acceptWait(server: Server): () => number {
   const { address, port } = server.address() as AddressInfo;
   const host = address === "::" ? "::1" : address === "0.0.0.0" ? "127.0.0.1" : address;
-  let knock: { socket: Socket; at: number } | null = null;
+  let check: { socket: Socket; at: number } | null = null;
   let waitedMs = 0;
   const timer = setInterval(() => {
-    if (knock) return;
+    if (check) return;
     const socket = connect({ port, host }).unref();
     const mine = { socket, at: performance.now() };
-    knock = mine;
+    check = mine;
     socket.on("error", () => {});
     // It was refused, or dropped because all sockets are taken: that says nothing of the queue.
     socket.once("close", () => {
-      if (knock === mine) knock = null;
+      if (check === mine) check = null;
     });
-  }, KNOCK_MS).unref();
+  }, SELF_CHECK_MS).unref();
   server.on("connection", ({ remotePort }: Socket) => {
-    if (!knock || remotePort !== knock.socket.localPort) return;
-    waitedMs = performance.now() - knock.at;
-    knock.socket.destroy();
-    knock = null;
+    if (!check || remotePort !== check.socket.localPort) return;
+    waitedMs = performance.now() - check.at;
+    check.socket.destroy();
+    check = null;
   });
   server.once("close", () => {
     clearInterval(timer);
-    knock?.socket.destroy();
+    check?.socket.destroy();
   });
-  return () => Math.max(waitedMs, knock ? performance.now() - knock.at : 0);
+  return () => Math.max(waitedMs, check ? performance.now() - check.at : 0);
 }
 
 /** Listen with the app, within bounds for its sockets. @throws CannotListen */
@@ -116,8 +116,8 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   const share = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
   options.overload?.ofSockets(share);
   await listen(server, host, port, shared === true);
-  // Where others listen too, one of them may take what we knock with.
-  if (!shared) options.overload?.ofDoor(waitAtDoor(server));
+  // Where several processes share the port, another one may take the connection that measures the wait here.
+  if (!shared) options.overload?.ofAcceptQueue(acceptWait(server));
   const bound = (server.address() as AddressInfo).port;
   const name = host.includes(":") ? `[${host}]` : host;
   return {

@@ -8,7 +8,7 @@ export const SLOW = [
   "test/fixtures/market/world.test.ts",
   "test/flow/bad-input.test.ts",
   "test/flow/{kill,letters}.test.ts",
-  "test/flow/lots.test.ts",
+  "test/flow/drawn-letters.test.ts",
   "test/flow/{mainnet,selling}.test.ts",
   "test/infra/rails/sender.test.ts",
   "test/infra/log/kill.test.ts",

@@ -18,7 +18,7 @@ const isHere = (address: string): boolean => {
   return plain === "::1" || plain.startsWith("127.") || (isIP(plain) !== 0 && ownAddresses().includes(plain));
 };
 
-/** Without a control address a call is not paid for off the demo: a fault of ours would be said of a seller. */
+/** Outside the demo nothing is paid without a control address: a fault of ours would count against a seller. */
 export function whyNoControl({
   control_urls,
   allow_loopback,

@@ -191,7 +191,7 @@ class StoreChain implements Chain {
   }
 }
 
-/** What no reader would accept must not be written: the number would be burnt for everybody. */
+/** What no reader would accept is not written: a commit is never replaced, so its number would be lost to all. */
 function parseOwn(bytes: Uint8Array, key: string, n: number): void {
   try {
     parseCommit(bytes, key, n);

@@ -69,7 +69,7 @@ export class Gate {
     return count;
   }
 
-  /** The place is handed over by whoever leaves, so that nobody who comes later slips in between. */
+  /** A fetch that ends hands its place to the one that waited longest, so that no later one gets in between. */
   #wait(signal: AbortSignal, pool: string): Promise<boolean> {
     return new Promise((resolve) => {
       const off = () => {

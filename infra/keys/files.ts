@@ -41,7 +41,7 @@ function syncFolder(dir: string): void {
 }
 
 /** Write beside the target and name it in one step: nobody ever reads half a key, and a crash leaves none. */
-function settle(path: string, data: Uint8Array | string, name: (draft: string) => void): void {
+function writeAtomically(path: string, data: Uint8Array | string, name: (draft: string) => void): void {
   const draft = `${path}.${randomBytes(6).toString("hex")}.draft`;
   const fd = openSync(draft, "wx", 0o600);
   try {
@@ -64,7 +64,7 @@ function settle(path: string, data: Uint8Array | string, name: (draft: string) =
  * @throws KeyFileError when it exists: a key is never overwritten.
  */
 export function createPrivate(path: string, data: Uint8Array | string): void {
-  settle(path, data, (draft) => {
+  writeAtomically(path, data, (draft) => {
     try {
       linkSync(draft, path);
     } catch (error) {
@@ -77,7 +77,7 @@ export function createPrivate(path: string, data: Uint8Array | string): void {
 
 /** Put `data` in the place of `path` at once, mode 0600, durable when this returns. */
 export function replacePrivate(path: string, data: string): void {
-  settle(path, data, (draft) => renameSync(draft, path));
+  writeAtomically(path, data, (draft) => renameSync(draft, path));
 }
 
 /**

@@ -131,8 +131,8 @@ export class FoldFile {
     await nodeFs.sync(dirname(path));
   }
 
-  /** It could not be written: said, and no more. */
-  said(error: unknown): void {
+  /** It could not be written: that is logged, and no more. */
+  notKept(error: unknown): void {
     this.folder.logger.warn(
       { err: error, path: this.path },
       "a fold could not be kept; a start reads more of its topic",

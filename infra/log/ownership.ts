@@ -3,7 +3,7 @@
  * that whoever holds it has all of a capability. Adapters: `allPartitions` below (one process on one machine) and
  * `kafka/members.ts` (a consumer group).
  *
- * What it promises: at every moment at most one process that can still be heard holds a partition, and one that was
+ * What it promises: at every moment at most one process in contact with the group holds a partition, and one that was
  * silent for longer than its session holds nothing by its own clock, before another is given what it had. What it does
  * not promise is exactness: a process may have sent a write just before it lost the right to. So membership only shares
  * the work; what must happen once is decided by a create-only object (a commit number, a generation).
@@ -11,7 +11,7 @@
 export interface Ownership {
   /** Partitions held at this moment, ascending. Ask again before each piece of work: it may end at any time. */
   held(): readonly number[];
-  /** Whether those who share the work could hear this process lately: who cannot be heard holds nothing, and not by choice. */
+  /** Was this process in contact with the group lately? Without contact it holds nothing, though it did not give it up. */
   readonly heard: boolean;
   /** Rises with every assignment that this process saw; 0 before the first. */
   readonly generation: number;
@@ -19,8 +19,8 @@ export interface Ownership {
   ready(): Promise<void>;
   /**
    * Called after `held` changed, one call at a time and in order. What was lost is given to nobody else before the
-   * listeners have settled, unless this process could not be heard: so end there what must not be done twice. A
-   * listener that throws is logged and counts as settled.
+   * listeners have ended, unless this process could not be heard: so end there what must not be done twice. A
+   * listener that throws is logged and counts as ended.
    * @returns stops listening
    */
   onChange(listener: OwnershipListener): () => void;

@@ -76,7 +76,7 @@ export class LogTail {
       this.#applied = 0;
       await this.file.save(this.topic, partitions, [...this.#read.values()], taken);
     } catch (error) {
-      this.file.said(error);
+      this.file.notKept(error);
     } finally {
       taken();
     }

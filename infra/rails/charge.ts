@@ -8,7 +8,7 @@ import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPaymen
 import { type Reader, reading } from "./rpc.ts";
 import type { Money } from "./settlement.ts";
 
-/** A challenge that ends sooner could lapse on the way: it is not signed at all. */
+/** A challenge that ends sooner could expire on the way: it is not signed at all. */
 const LEAST_VALIDITY_S = 10;
 /** Nonces remembered so that none is signed twice, newest kept. */
 const MAX_SIGNED = 10_000;

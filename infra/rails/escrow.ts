@@ -141,7 +141,7 @@ export async function hasEscrow(reader: Reader): Promise<boolean> {
 }
 
 /**
- * Who signed is asked here first: it costs the chain nothing. A contract wallet's signature is the chain's to judge.
+ * Who signed is asked here first: it costs the chain nothing. A contract wallet's signature can only be verified by the chain.
  */
 async function whyNotSigned(
   { reader, network }: Money,

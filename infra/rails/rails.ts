@@ -164,7 +164,7 @@ export interface Wallet {
   signer?: string;
 }
 
-/** The seller's own terms cannot be signed at this moment (a challenge that has lapsed, or is repeated). Not our fault. */
+/** The seller's own terms cannot be signed at this moment (an expired or repeated challenge). Not our fault. */
 export class CannotSign extends Error {
   override readonly name = "CannotSign";
 }

@@ -38,7 +38,7 @@ const CALL = parseAbi(["function transferWithMemo(address to, uint256 amount, by
 const WITH_MEMO = parseAbiItem(
   "event TransferWithMemo(address indexed from, address indexed to, uint256 amount, bytes32 indexed memo)",
 );
-/** A challenge that ends sooner could lapse on the way. */
+/** A challenge that ends sooner could expire on the way. */
 const LEAST_VALIDITY_S = 10;
 /** How far back a memo is looked for before it is signed: challenges live for minutes. */
 const LOOK_BACK_BLOCKS = 9_000;

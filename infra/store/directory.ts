@@ -264,7 +264,7 @@ async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<
 const SYNCS_AT_ONCE = 16;
 
 /**
- * Bulk of a folder: objects are written plainly and come into sight whole; `settle` syncs each file once, and then each
+ * Bulk of a folder: objects are written plainly and come into sight whole; `flush` syncs each file once, and then each
  * folder once, up to the root. An object that is there with other bytes is never replaced by one that is not durable: its
  * name may be needed by what was committed before.
  */
@@ -294,7 +294,7 @@ class DirectoryBulk implements Bulk {
     if (!this.#waiting.has(key)) this.#waiting.set(key, false);
   }
 
-  async settle(): Promise<void> {
+  async flush(): Promise<void> {
     const { fs, root } = this;
     const waiting = this.#waiting;
     this.#waiting = new Map();

@@ -27,9 +27,9 @@ export interface Store {
 
 /**
  * Many objects that have to be durable only once all of them are there: what commits to them (a checkpoint) is written after
- * `settle`. An object is in sight, whole, when its `put` resolves. A power cut before `settle` may leave it torn or gone, so
+ * `flush`. An object is in sight, whole, when its `put` resolves. A power cut before `flush` may leave it torn or gone, so
  * whoever finds an object that nothing commits to proves it by its hash, and puts it again if it does not hold. What was
- * there before with other bytes stays whole, as it is or replaced. End every bulk with `settle`, also after a fault: what
+ * there before with other bytes stays whole, as it is or replaced. End every bulk with `flush`, also after a fault: what
  * was put and proven is kept.
  */
 export interface Bulk {
@@ -41,7 +41,7 @@ export interface Bulk {
   /** Rely on an object that was found, and proven: it may not be on the disk yet. */
   adopt(key: string): void;
   /** Everything put and adopted so far is there and durable. @throws when that is not known of all of it, from then on */
-  settle(): Promise<void>;
+  flush(): Promise<void>;
 }
 
 export type SwapResult = { result: "swapped"; etag: string } | { result: "lost" };
@@ -104,7 +104,7 @@ export const bulkOf = (store: Store): Bulk =>
   store.bulk?.() ?? {
     put: (key, bytes, meta) => hold(store, key, bytes, meta),
     adopt: () => undefined,
-    settle: async () => undefined,
+    flush: async () => undefined,
   };
 
 /** The disk (or a quota) is full. Nothing of the object is visible; free space and try again. */

@@ -2,11 +2,11 @@ import { randomBytes } from "node:crypto";
 import { type Store, StoreRefused } from "./store.ts";
 
 /** What a store says of a key to whoever only reads. `refused` is S3's AccessDenied and no other refusal. */
-export type Said = "there" | "missing" | "refused" | "other";
+export type KeyState = "there" | "missing" | "refused" | "other";
 
 export interface UnlistedParts {
   /** Asks for one key, without its bytes. */
-  ask: (key: string) => Promise<Said>;
+  ask: (key: string) => Promise<KeyState>;
   /** Is there whenever anything is; what it says tells whether the store can be read at all. */
   known: string;
 }
@@ -17,7 +17,7 @@ export interface UnlistedParts {
  * list. Such a refusal counts as missing only where nothing else can be told from it: the same store refuses, in the same
  * folder, a key that cannot exist, and gives the known object at this moment. A store that has 404 for what it has not
  * means its refusals; one that refuses everything (credentials, a firewall, a policy that was taken back) is down.
- * A policy that leaves a folder out cannot be told from a folder that is empty, by nobody.
+ * A policy that leaves out a folder looks like an empty folder to every reader.
  */
 export class Unlisted {
   /** Folders in which a key that cannot exist was refused. */
@@ -45,7 +45,7 @@ export class Unlisted {
 
 /** A store that is only read, perhaps by somebody who may not list it: what is missing is missing there too. */
 export function tellingMissing(store: Store, known: string): Store {
-  const ask = async (key: string): Promise<Said> => {
+  const ask = async (key: string): Promise<KeyState> => {
     try {
       return (await store.head(key)) ? "there" : "missing";
     } catch (error) {

@@ -9,11 +9,11 @@ import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
-import { type Said, saidOf } from "./probe/unplanned.ts";
+import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
 
 /** Asked urls of one registrable domain that are begun within an hour (egress.md, Limits). */
 export const PER_DOMAIN_HOUR = 5;
-/** Asks begun and not ended; each host has one of them at a time and the observer few together, so most wait there. */
+/** Most asks begun and not ended. Each host has one at a time and the observer few together, so most wait in a queue. */
 const AT_ONCE = 64;
 /** Asks that are looked at in one turn; those under way and paused stand among them. */
 const HEAD = 1_000;
@@ -32,7 +32,7 @@ export interface OpenAsk {
   body: string;
 }
 
-/** The head of the line, the fairest first: asks whose domain may be begun now (sql/queries/asks, open). */
+/** The head of the line, in fair turns of the domains: asks whose domain may be begun now (sql/queries/asks, open). */
 export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOMAIN_HOUR): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), { now: now.getTime(), per_domain: perDomain, most: HEAD });
 
@@ -40,7 +40,7 @@ export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOM
 const BEFORE_DAY_MS = 3_600_000;
 
 /** An endpoint that nobody asked for and no plan calls yet. */
-interface Unknocked {
+interface Unprobed {
   cap: string;
   /** When it was listed, unix ms. */
   t: number;
@@ -48,9 +48,9 @@ interface Unknocked {
   method: string;
 }
 
-/** Endpoints that were listed since the day's plan may have been drawn, and were never knocked on; the newest first. */
-const unknocked = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<Unknocked[]> =>
-  lake.all<Unknocked>(sql("queries/asks:unknocked"), {
+/** Endpoints that were listed since the day's plan may have been drawn, and were never probed; the newest first. */
+const unprobed = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<Unprobed[]> =>
+  lake.all<Unprobed>(sql("queries/asks:unprobed"), {
     ...{ now: now.getTime(), per_domain: perDomain, most: HEAD },
     since: dayStart(dayOf(now)).getTime() - BEFORE_DAY_MS,
   });
@@ -81,7 +81,7 @@ export interface AskLineParts {
  */
 export class AskLine {
   readonly #underway = new Map<string, Promise<void>>();
-  /** Capability -> until when (unix ms of the ask) this process has it behind it, or may not try it again. */
+  /** By capability, unix ms: asks up to then were looked at by this process; until then it does not try again. */
   readonly #looked = new BoundedMap<string, number>(MAX_REMEMBERED);
   readonly #paused = new BoundedMap<string, number>(MAX_REMEMBERED);
 
@@ -100,7 +100,7 @@ export class AskLine {
     const begun = await this.#begin(asked, at, room());
     if (room() <= 0) return begun;
     const day = dayOf(at);
-    const late = (await unknocked(lake, at, perDomainHour))
+    const late = (await unprobed(lake, at, perDomainHour))
       // What the plan calls is called as it says; before there is a plan nothing is late for it.
       .filter(({ cap }) => this.parts.observer.plans(day, cap) === false)
       .map(({ cap, t, url, method }) => ({ cap, t, ask: askFor(cap, url, method) }));
@@ -111,7 +111,7 @@ export class AskLine {
   async #begin(turns: readonly Turn[], at: Date, room: number, listed = false): Promise<number> {
     const first = turns.filter((one) => this.#may(one, at.getTime())).slice(0, room);
     const caps = first.map(({ cap }) => cap);
-    const said = await saidOf(this.parts.lake, caps);
+    const said = await currentListings(this.parts.lake, caps);
     const may = first.filter(({ cap }) => !listed || said.has(cap));
     for (const one of may) {
       const look = this.#look(one, said.get(one.cap)).finally(() => this.#underway.delete(one.cap));
@@ -134,15 +134,15 @@ export class AskLine {
     return (this.#looked.get(cap) ?? -1) < t && (this.#paused.get(cap) ?? 0) <= now;
   }
 
-  async #look({ cap, t, ask }: Turn, said: Said | undefined): Promise<void> {
+  async #look({ cap, t, ask }: Turn, said: CurrentListing | undefined): Promise<void> {
     const { observer, log, now, logger, metrics } = this.parts;
     try {
       const report = await observer.ask(ask, said);
       await log.append([lookedRecord(ask, t, report, now(), log.partitions)]);
       this.#looked.set(cap, now().getTime());
-      metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_knocked" });
+      metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_probed" });
     } catch (error) {
-      // Whoever follows looks at it: it stays in the line, and nothing failed.
+      // We were stopped, and nothing failed: it stays in the line for the next process.
       if (error instanceof ObserverStopped) return;
       // It stays in the line: the log, the disk or our own code failed, and none of them is the asker's doing.
       this.#paused.set(cap, now().getTime() + PAUSE_MS);
@@ -167,7 +167,7 @@ const askFor = (cap: string, url: string, method: string): BodyOf<"ask"> => ({
 
 /** Its id names the ask, so a look that is written again after a crash is the same record. */
 function lookedRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
-  const body = { cap: ask.cap, host: ask.host, knocked: report.probed.slice(0, MAX_PROBED) };
+  const body = { cap: ask.cap, host: ask.host, probed: report.probed.slice(0, MAX_PROBED) };
   const slot = `${ask.cap}/${rfc3339(new Date(t))}`;
   const producer = "touchstone/1";
   return sealEnvelope(envelopeOf({ type: "ask.looked", key: ask.host, slot, at, producer, body }), partitions);

@@ -3,8 +3,8 @@ import { plannedSlot, recordId } from "../record/ids.ts";
 
 /** One planned call of one endpoint. */
 export interface Call {
-  /** As the plan has it, a private object: `knock` is its word for a free probe. */
-  kind: "knock" | "paid";
+  /** As the day's plan (a private object) has it: a free probe, or a paid call. */
+  kind: "probe" | "paid";
   block: number;
   minute: number;
   plannedAt: Date;
@@ -26,7 +26,7 @@ export const handshakeId = (
   type: ProbeType = "handshake",
 ): string => recordId(type, cap, plannedSlot(call.block, call.minute), HANDSHAKE_OF[planned]);
 
-/** A capability is a tool's or it is not, so only one of the two can ever be there. */
+/** Ids of both types of probe: a capability is a tool's or it is not, so only one of the two can ever be written. */
 const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, planned: "free" | "paid"): string[] => [
   handshakeId(cap, call, planned),
   handshakeId(cap, call, planned, "mcp.probe"),
@@ -37,7 +37,7 @@ export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): str
 
 /** Ids that a call may leave, whichever way it ends. */
 export const idsOf = (cap: string, call: Pick<Call, "kind" | "block" | "minute">): string[] =>
-  call.kind === "knock" ? probeIds(cap, call, "free") : [intentId(cap, call), ...probeIds(cap, call, "paid")];
+  call.kind === "probe" ? probeIds(cap, call, "free") : [intentId(cap, call), ...probeIds(cap, call, "paid")];
 
 /** Was this call made, as far as these event ids tell? A paid call leaves an intent, or a handshake in its stead. */
 export function isDone(done: ReadonlySet<string>, cap: string, call: Pick<Call, "kind" | "block" | "minute">): boolean {

@@ -14,7 +14,7 @@ export interface Hosts {
 /** One observer alone: everybody is its to call. */
 export const EVERY_HOST: Hosts = { owns: () => true };
 
-/** Work for the hosts of one partition, to be ended at the next seam once `signal` aborts. */
+/** Work for the hosts of one partition, to be ended between two calls once `signal` aborts. */
 export type PartitionWork = (partition: number, signal: AbortSignal) => Promise<void>;
 
 interface Lease {
@@ -44,7 +44,7 @@ export interface HostShareParts {
   logger: Pick<Logger, "warn">;
 }
 
-/** Our share, and who decides where two believe to have the same one. Before memory is asked for the first time. */
+/** Our share of the hosts, and the first intents, which decide where two processes share one. Before memory is read. */
 export async function shareHosts(
   parts: Omit<HostShareParts, "partitions"> & { log: Pick<Log, "read" | "bounds" | "partitions"> },
 ): Promise<{ hosts: HostShare; firsts: FirstIntents }> {
@@ -59,8 +59,8 @@ const AGAIN_MS = 1_000;
 /**
  * This observer's share of the hosts: those whose bucket lies in a partition that the group gave it. A host is ours from
  * the moment its partition is and the log has been read up to where it ended then; what others called before is known by
- * that. A partition that is taken away is given up once no call for it is under way any more. What a process does that
- * could not be heard, and does not know it yet, the intents in the log decide (first-intents.ts).
+ * that. A partition that is taken away is given up once no call for it is under way any more. A process that
+ * lost its partitions and does not know it yet may still sign: the first intent in the log decides (first-intents.ts).
  */
 export class HostShare implements Hosts {
   readonly #leases = new Map<number, Lease>();
@@ -153,7 +153,7 @@ export class HostShare implements Hosts {
   #start(attached: Attached, lease: Lease): void {
     if (lease.stop.signal.aborted || attached.failed.signal.aborted) return;
     const signal = AbortSignal.any([lease.stop.signal, attached.failed.signal]);
-    // Each host whose calls wait listens to it: hundreds are no leak.
+    // Every host with waiting calls adds a listener: hundreds of them are no leak.
     setMaxListeners(0, signal);
     const done = attached.work(lease.partition, signal).catch((error: unknown) => attached.failed.abort(error));
     for (const works of [attached.works, lease.works]) {

@@ -19,7 +19,7 @@ export const get = (value: unknown, ...path: string[]): unknown => {
 /** Cut to `max` and made well-formed: a lone surrogate, the stranger's or from our cut, has no RFC 8785 form. */
 export const clean = (value: string, max: number): string => value.slice(0, max).replace(/\p{Surrogate}/gu, "\ufffd");
 
-/** Without the slashes at its end. An expression for it goes back at every slash before. */
+/** Without the slashes at its end. A regular expression would backtrack at every slash. */
 export function withoutSlashes(value: string): string {
   let end = value.length;
   while (value[end - 1] === "/") end--;
@@ -30,7 +30,7 @@ export function withoutSlashes(value: string): string {
 export const text = (value: unknown, max: number): string | undefined =>
   typeof value === "string" && value.trim() ? clean(value.trim(), max) : undefined;
 
-/** Nesting of a stranger's JSON that is read: what walks it may call itself. Twice what the record can hold. */
+/** Nesting of a stranger's JSON that is read: what walks it may recurse. Twice what the record can hold. */
 export const MAX_NESTED = 2 * MAX_DEPTH;
 /** Values of one text that are read: terms and documents of real sellers have some thousands. */
 export const MAX_VALUES = 200_000;

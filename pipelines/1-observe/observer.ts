@@ -27,7 +27,7 @@ import { type SpanReport, Spans } from "./plan/spans.ts";
 import { type Caps, Ledger } from "./plan/spend.ts";
 import { BLOCKS_PER_DAY } from "./plan/steps.ts";
 import { Control } from "./probe/exchange.ts";
-import { type AskReport, lookAtAsked, lookAtListed, type Said } from "./probe/unplanned.ts";
+import { type AskReport, type CurrentListing, lookAtAsked, lookAtListed } from "./probe/unplanned.ts";
 import { ASKS, ASKS_AT_ONCE, HostQueue, INTAKE, INTAKE_AT_ONCE } from "./queue.ts";
 import { ownReader, type Reader } from "./reading/reader.ts";
 import { Recorder } from "./recorder.ts";
@@ -105,7 +105,7 @@ export interface Observer {
    * Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint.
    * @throws QueueFull
    */
-  ask(ask: BodyOf<"ask">, said?: Said): Promise<AskReport>;
+  ask(ask: BodyOf<"ask">, said?: CurrentListing): Promise<AskReport>;
   /** Does the plan of this UTC day call the endpoint? null before that plan was begun here. */
   plans(day: string, cap: string): boolean | null;
   /** Reads a seller's own listing (an origin, or its `/.well-known/x402`). */
@@ -201,7 +201,7 @@ export function createObserver(parts: ObserverParts): Observer {
       return spans.runShare(shared.hosts, plan, { from, to, over }, ownClock);
     },
     async recover() {
-      // Oldest first: what is bounded forgets the oldest.
+      // Oldest first, since a bounded memory drops its oldest entries.
       for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);
       return reconciler.recover(clock);
     },

@@ -53,7 +53,7 @@ export class QueueFull extends Error {
 
 interface Waiting {
   run: () => Promise<void>;
-  /** Name of its aside, or "". */
+  /** Name of the pool that it is put aside in, or "". */
   aside: string;
 }
 
@@ -66,7 +66,7 @@ export class HostQueue {
   /** Hosts with waiting work, the next one to be served first (a Map keeps its order). */
   readonly #waiting = new Map<string, Waiting[]>();
   readonly #busy = new Set<string>();
-  /** Pieces that run, by aside. */
+  /** Pieces that run, by pool. */
   readonly #running = new Map<string, number>();
   readonly #atOnce: ReadonlyMap<string, number>;
   #pending = 0;

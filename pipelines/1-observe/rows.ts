@@ -12,7 +12,7 @@ import { type Draft, draft } from "./recorder.ts";
 
 type McpSeen = ToolExchange["seen"];
 
-/** Late facts wear the hash of their body as slot: the same fact, read twice, is one record. */
+/** The slot of a late fact is the hash of its body: the same fact, read twice, is one record. */
 const slotOf = (body: unknown): string => hashOf(body) ?? "";
 
 /** Slot of everything that belongs to one planned call. */
@@ -56,7 +56,7 @@ export function mcpPaidRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, s
   return draft({ type: "mcp.paid", cap: of.cap, slot: slotOfIntent(of.intent), attempt: of.intent.attempt, at, body });
 }
 
-/** A Transfer as the chain told it. */
+/** A Transfer as read from the chain. */
 export function settlementRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, seen: Settlement, at: Date): Draft {
   const { intent } = of;
   const body: BodyOf<"settlement"> = {

@@ -74,7 +74,7 @@ export interface Ingest {
 
 /** Looks at the log in one pass, for what rivals or our own lost races leave over; a bound, never reached in practice. */
 const MAX_ROUNDS = 16;
-/** A batch, and whose it is. */
+/** A batch, with the partition that it was read from. */
 type Owned = readonly [Partition, Batch];
 const nameOf = ({ topic, partition }: { topic: string; partition: number }): string => `${topic}/${partition}`;
 

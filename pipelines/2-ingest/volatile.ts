@@ -2,7 +2,7 @@ import { inTurns } from "../../infra/concurrency.ts";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { requestOf } from "../1-observe/probe/request.ts";
-import { listedAs, type Said, type SaidRow, saidFrom } from "../1-observe/probe/unplanned.ts";
+import { type CurrentListing, type CurrentRow, listedAs, listingFrom } from "../1-observe/probe/unplanned.ts";
 import { sameAsset } from "../1-observe/terms/networks.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
 import { addressKey } from "../record/networks.ts";
@@ -26,9 +26,9 @@ interface Offered {
   price: string | null;
 }
 
-type SaidColumn = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
+type AskedColumn = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
 
-interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "said" | "request" | SaidColumn> {
+interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "corrected" | "request" | AskedColumn> {
   asked: number;
   offers: Offered[];
   paid_to: string[];
@@ -77,9 +77,9 @@ export async function volatileRows(
 async function requestsOf(lake: Lake, wanted: readonly { cap: string }[]): Promise<Map<string, string>> {
   const requests = new Map<string, string>();
   const caps = JSON.stringify(wanted.map(({ cap }) => cap));
-  for await (const batch of lake.stream<SaidRow>(sql("queries/listings:said"), { caps })) {
+  for await (const batch of lake.stream<CurrentRow>(sql("queries/listings:current"), { caps })) {
     await inTurns(batch, ROWS_A_TURN, (row) => {
-      const request = repeatable(saidFrom(row));
+      const request = repeatable(listingFrom(row));
       if (request !== null) requests.set(row.cap, request);
     });
   }
@@ -123,7 +123,7 @@ function volatileOf(row: Row, corrections: readonly CorrectionRecord[]): Volatil
     asked_for_payment: asked,
     ...askedOf(offers, paid_to),
     defects: JSON.stringify([...defects.values()]),
-    said: JSON.stringify(corrections),
+    corrected: JSON.stringify(corrections),
     request: null,
   };
 }
@@ -149,7 +149,7 @@ const isDollar = ({ network, asset, payable }: Offered): boolean =>
   payable === true || /^(?:usd|usdc)$/i.test(asset ?? "") || sameAsset(network ?? "", asset ?? "", "usdc") === true;
 
 /** What the newest 402 asked, whether or not our rail could pay it. @param paidTo addresses of all 402s, seen last first */
-function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, SaidColumn> {
+function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<VolatileRow, AskedColumn> {
   const readable = offers.find(({ asset, price }) => asset !== null && price !== null);
   const named = readable ?? offers.find(({ asset }) => asset !== null);
   const payTos = distinct(
@@ -171,16 +171,16 @@ function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<Vo
 
 /**
  * What our free handshake of an endpoint has beside its method and url, for whoever makes the same one (VolatileRow.request):
- * null when there is nothing, "" when it cannot be said (too long, or a tool's list decides what the tool is called with).
+ * null when there is nothing, "" when it cannot be given (too long, or a tool's list decides what the tool is called with).
  */
-export function repeatable(said: Said): string | null {
-  const { request } = requestOf(listedAs(said), null, null);
+export function repeatable(listing: CurrentListing): string | null {
+  const { request } = requestOf(listedAs(listing), null, null);
   const { url, body, tool } = request;
   if (tool?.blind) return "";
   const told: HandshakeRequest = tool
     ? { tool: tool.name, arguments: tool.arguments }
     : {
-        ...(url === said.url ? {} : { url }),
+        ...(url === listing.url ? {} : { url }),
         ...(body && Buffer.from(body).toString("utf8") !== "{}" ? { body: Buffer.from(body).toString("utf8") } : {}),
       };
   const text = JSON.stringify(told);

@@ -1,5 +1,5 @@
 import { round6 } from "./bounds.ts";
-import { SAID } from "./packed.ts";
+import { FACTS } from "./packed.ts";
 import { WALL_ONE_IN } from "./params.ts";
 import { type BlockSample, type PartName, partsOf, type Sums } from "./sums.ts";
 
@@ -38,10 +38,10 @@ export class Blocks {
     const at = block * WIDTH;
     const sums = this.#sums;
     sums[at + ROWS]!++;
-    if (bits & SAID.answered) sums[at + ANSWERED]!++;
-    if (bits & SAID.wall) sums[at + WALLS]!++;
-    if (bits & SAID.honest) sums[at + HONEST]!++;
-    if (bits & (SAID.honest | SAID.dishonest)) sums[at + TOLD]!++;
+    if (bits & FACTS.answered) sums[at + ANSWERED]!++;
+    if (bits & FACTS.wall) sums[at + WALLS]!++;
+    if (bits & FACTS.honest) sums[at + HONEST]!++;
+    if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + TOLD]!++;
   }
 
   /** What a paid row says beside. @param outcome NaN where there is no ground truth */
@@ -55,10 +55,10 @@ export class Blocks {
       sums[at + OUTCOME]! += outcome;
       sums[at + OUTCOMES]!++;
     }
-    if (bits & SAID.fits) sums[at + FITS]!++;
-    if (bits & (SAID.fits | SAID.misfits)) sums[at + CHECKED]!++;
-    if (bits & SAID.honest) sums[at + PAID_HONEST]!++;
-    if (bits & (SAID.honest | SAID.dishonest)) sums[at + PAID_TOLD]!++;
+    if (bits & FACTS.fits) sums[at + FITS]!++;
+    if (bits & (FACTS.fits | FACTS.misfits)) sums[at + CHECKED]!++;
+    if (bits & FACTS.honest) sums[at + PAID_HONEST]!++;
+    if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + PAID_TOLD]!++;
   }
 
   /** Sums of every part; the first floor(m/20) blocks with a wall are excused, in time order. */

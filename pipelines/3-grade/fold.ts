@@ -1,6 +1,6 @@
 import { round6 } from "./bounds.ts";
 import { Blocks } from "./fold-blocks.ts";
-import { type PackedRows, SAID, SAID_SCALE } from "./packed.ts";
+import { FACTS, FACTS_SCALE, type PackedRows } from "./packed.ts";
 import { AFTER, BLOCK_MS, DAY_MS, QUOTES_A_DAY, windowStart } from "./params.ts";
 import { p95, priceStability } from "./scores.ts";
 import type { Sums } from "./sums.ts";
@@ -72,13 +72,13 @@ export class Fold {
     const [free, ours, prices] = [[] as [number, number][], [] as [number, number][], new Prices()];
     const facts = new Facts(this.#theftBefore);
     for (let at = 0, paidAt = 0; at < rows.length; at += 3) {
-      const said = rows[at]!;
-      const t = Math.floor(said / SAID_SCALE);
-      const bits = said - t * SAID_SCALE;
+      const row = rows[at]!;
+      const t = Math.floor(row / FACTS_SCALE);
+      const bits = row - t * FACTS_SCALE;
       const ms = rows[at + 1]!;
       const price = rows[at + 2]!;
       const block = Math.floor(t / BLOCK_MS);
-      const isPaid = (bits & SAID.paid) !== 0;
+      const isPaid = (bits & FACTS.paid) !== 0;
       this.#blocks.add(block, bits);
       // A number that is not there is NaN.
       if (!Number.isNaN(ms)) (isPaid ? ours : free).push([block, ms]);
@@ -131,8 +131,8 @@ class Facts {
   add(t: number, bits: number, price: number): void {
     this.#first = Math.min(this.#first, t);
     this.#seen = later(this.#seen, t);
-    if (bits & SAID.answered) this.#live = later(this.#live, t);
-    if (bits & (SAID.honest | SAID.dishonest)) this.#honest.add(t, (bits & SAID.honest) !== 0);
+    if (bits & FACTS.answered) this.#live = later(this.#live, t);
+    if (bits & (FACTS.honest | FACTS.dishonest)) this.#honest.add(t, (bits & FACTS.honest) !== 0);
     if (!Number.isNaN(price)) this.#price.add(t, price);
   }
 
@@ -141,13 +141,13 @@ class Facts {
     counts.signed++;
     this.#firstPaid = Math.min(this.#firstPaid, t);
     this.#lastPaid = later(this.#lastPaid, t);
-    if (bits & SAID.delivered) counts.served++;
-    if (bits & SAID.example) counts.examples++;
-    if (!(bits & SAID.settled)) return;
+    if (bits & FACTS.delivered) counts.served++;
+    if (bits & FACTS.example) counts.examples++;
+    if (!(bits & FACTS.settled)) return;
     counts.settled++;
     if (price > this.#tested) this.#tested = price;
-    if (bits & SAID.delivered) return;
-    if (bits & SAID.refunded) counts.refunds++;
+    if (bits & FACTS.delivered) return;
+    if (bits & FACTS.refunded) counts.refunds++;
     else if (t > this.#theftBefore) this.#pending = Math.min(this.#pending, t);
     else {
       this.#theft = later(this.#theft, t);

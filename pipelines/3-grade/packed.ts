@@ -1,5 +1,5 @@
 import type { DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
-import { counts, said } from "./sample.ts";
+import { counts, readingOf } from "./sample.ts";
 
 /** Where sql/grade/packed puts the facts of a row in one number, below its time. */
 export const PACKED = {
@@ -18,8 +18,8 @@ export const PACKED = {
 } as const;
 /** A window's milliseconds times this stay far below 2^53. */
 export const PACKED_SCALE = 1 << 14;
-/** What a row says of each part, a bit each. */
-export const SAID = {
+/** What a row tells about each part of the grade, a bit each. */
+export const FACTS = {
   counted: 1,
   own: 1 << 1,
   unconfirmed: 1 << 2,
@@ -40,9 +40,9 @@ export const SAID = {
 const FAULTS = [null, "blocked", "bad_input", "unconfirmed"];
 const known = (value: number): boolean | null => (value > 1 ? null : value === 1);
 
-/** Bits of SAID for a row of these facts: sample.ts decides, as it does for whoever grades without a database. */
-function saidBy(facts: number): number {
-  const at = (bit: number, width: number) => Math.floor(facts / bit) % width;
+/** Bits of FACTS for a packed row: sample.ts decides, as it does for whoever grades without a database. */
+function factsOf(packed: number): number {
+  const at = (bit: number, width: number) => Math.floor(packed / bit) % width;
   const kind = at(PACKED.kind, 4);
   const fault = at(PACKED.blocked, 8);
   const example = at(PACKED.example, 2) === 1;
@@ -58,8 +58,8 @@ function saidBy(facts: number): number {
     ...{ obs_id: "", t: new Date(0), payer: null, input: null, response_sha256: null, pay_to: null },
     ...{ w: 1, delivery: 1, outcome: 1, latency_ms: 1, price: 1 },
   };
-  const { paid, wall, answered, honest, delivered, schema_ok, ms } = said(row, kind === 1);
-  const says: Record<keyof typeof SAID, boolean> = {
+  const { paid, wall, answered, honest, delivered, schema_ok, ms } = readingOf(row, kind === 1);
+  const says: Record<keyof typeof FACTS, boolean> = {
     ...{ paid, wall, answered, delivered, example, settled: row.settled, refunded: row.refunded, timed: ms !== null },
     counted: counts(row),
     own: counts(row) && kind < 2,
@@ -69,16 +69,16 @@ function saidBy(facts: number): number {
     fits: schema_ok === true,
     misfits: schema_ok === false,
   };
-  return (Object.keys(SAID) as (keyof typeof SAID)[]).reduce((bits, key) => bits + (says[key] ? SAID[key] : 0), 0);
+  return (Object.keys(FACTS) as (keyof typeof FACTS)[]).reduce((bits, key) => bits + (says[key] ? FACTS[key] : 0), 0);
 }
 
 /** The same for all that can be packed. */
-const SAID_BY = Uint16Array.from({ length: PACKED_SCALE }, (_, facts) => saidBy(facts));
+const FACTS_OF = Uint16Array.from({ length: PACKED_SCALE }, (_, packed) => factsOf(packed));
 
 /** A number that a row does not have. */
 export const NONE = Number.NaN;
-/** Where a row is kept its time stands before its bits of SAID; it stays far below 2^53. */
-export const SAID_SCALE = 1 << 15;
+/** Where a row is kept its time stands before its bits of FACTS; it stays far below 2^53. */
+export const FACTS_SCALE = 1 << 15;
 
 /** How many rows one endpoint of a chunk has. */
 export interface RowCounts {
@@ -137,18 +137,18 @@ export class PackedRows {
       const ep = eps.getItem(row)!;
       const packed = facts.getItem(row)!;
       const t = Math.floor(packed / PACKED_SCALE);
-      const bits = SAID_BY[packed - t * PACKED_SCALE]!;
+      const bits = FACTS_OF[packed - t * PACKED_SCALE]!;
       this.read[ep]!++;
-      if (bits & SAID.counted && bits & SAID.own) this.counted[ep]!++;
-      if (bits & SAID.unconfirmed) this.unconfirmed[ep] = 1;
-      if (!(bits & SAID.own)) continue;
+      if (bits & FACTS.counted && bits & FACTS.own) this.counted[ep]!++;
+      if (bits & FACTS.unconfirmed) this.unconfirmed[ep] = 1;
+      if (!(bits & FACTS.own)) continue;
       const price = prices.getItem(row)!;
       const at = this.#slot(this.#next, this.#first, ep);
-      this.#rows[at] = t * SAID_SCALE + bits;
-      this.#rows[at + 1] = bits & SAID.timed ? times.getItem(row)! : NONE;
+      this.#rows[at] = t * FACTS_SCALE + bits;
+      this.#rows[at + 1] = bits & FACTS.timed ? times.getItem(row)! : NONE;
       this.#rows[at + 2] = price > 0 ? price : NONE;
-      if (!(bits & SAID.paid)) continue;
-      const came = (bits & SAID.delivered) !== 0;
+      if (!(bits & FACTS.paid)) continue;
+      const came = (bits & FACTS.delivered) !== 0;
       const outcome = outcomes.getItem(row)!;
       const paidAt = this.#slot(this.#nextPaid, this.#firstPaid, ep);
       this.#paid[paidAt] = Math.min(weights.getItem(row)!, 1);

@@ -3,7 +3,7 @@ import { round6, worstOf } from "./bounds.ts";
 import { lineOf } from "./cards.ts";
 import { AFTER, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, WALL_ONE_IN, windowStart } from "./params.ts";
 import type { RelatedParties } from "./related.ts";
-import { counts, inputsDigest, type Said, type Sample, said } from "./sample.ts";
+import { counts, inputsDigest, type Reading, readingOf, type Sample } from "./sample.ts";
 import { p95, priceStability } from "./scores.ts";
 import { type BlockSample, PARTS, type PartName, partsOf, type Sums } from "./sums.ts";
 
@@ -14,8 +14,8 @@ const meanOf = (xs: readonly (number | null)[]): number | null => mean(known(xs)
 const shareOf = (xs: readonly (boolean | null)[]): number | null => meanOf(known(xs).map(Number));
 
 /** Own rows by block, in time order. */
-function byBlock(rows: readonly Said[]): Said[][] {
-  const blocks = new Map<number, Said[]>();
+function byBlock(rows: readonly Reading[]): Reading[][] {
+  const blocks = new Map<number, Reading[]>();
   for (const row of rows) {
     const block = blocks.get(row.block);
     if (block) block.push(row);
@@ -25,17 +25,17 @@ function byBlock(rows: readonly Said[]): Said[][] {
 }
 
 /** Blocks with a wall: the first m/20, in time order, are excused. */
-function wallsOf(blocks: readonly Said[][]): { excused: Set<Said[]>; walled: boolean } {
+function wallsOf(blocks: readonly Reading[][]): { excused: Set<Reading[]>; walled: boolean } {
   const holding = blocks.filter((block) => block.some((row) => row.wall));
   const allowed = Math.floor(blocks.length / WALL_ONE_IN);
   return { excused: new Set(holding.slice(0, allowed)), walled: holding.length > allowed };
 }
 
 /** A paid block weighs the mean of its rows' weights, fixed before their outcome and never above 1. */
-const weightOf = (paid: readonly Said[]): number =>
+const weightOf = (paid: readonly Reading[]): number =>
   paid.reduce((sum, { row }) => sum + Math.min(row.w ?? 1, 1), 0) / Math.max(1, paid.length);
 
-function samplesOf(block: readonly Said[], excused: boolean): Record<PartName, BlockSample> {
+function samplesOf(block: readonly Reading[], excused: boolean): Record<PartName, BlockSample> {
   const paid = block.filter((row) => row.paid);
   const w = weightOf(paid);
   const looked = excused ? block.filter((row) => !row.wall) : block;
@@ -50,7 +50,7 @@ function samplesOf(block: readonly Said[], excused: boolean): Record<PartName, B
 }
 
 /** Sums of every part, and the course of the paid blocks by the deepest check there was. */
-function blockSums(blocks: readonly Said[][]): Pick<Sums, "parts" | "course" | "walled"> {
+function blockSums(blocks: readonly Reading[][]): Pick<Sums, "parts" | "course" | "walled"> {
   const { excused, walled } = wallsOf(blocks);
   const all = blocks.map((block) => samplesOf(block, excused.has(block)));
   const samples = Object.fromEntries(PARTS.map((name) => [name, all.map((of) => of[name])]));
@@ -71,17 +71,17 @@ export interface Endpoint {
 }
 
 /** Newest first; among rows of the same moment the greatest id is the newest. */
-const newestFirst = (a: Said, b: Said): number =>
+const newestFirst = (a: Reading, b: Reading): number =>
   b.row.t.getTime() - a.row.t.getTime() || Buffer.compare(Buffer.from(b.row.obs_id), Buffer.from(a.row.obs_id));
 
-const newest = (rows: readonly Said[]): number | null =>
+const newest = (rows: readonly Reading[]): number | null =>
   rows.reduce<number | null>((last, { row }) => Math.max(last ?? row.t.getTime(), row.t.getTime()), null);
 
 /** Worst call of each payer in each block, then the worst blocks of each payer. */
 function buyersOf(rows: readonly Sample[]): Sums["buyers"] {
   const worst = new Map<PartName, Map<string | null, Map<number, number>>>();
   for (const row of rows) {
-    const call = said(row, row.settled === true);
+    const call = readingOf(row, row.settled === true);
     const values: [PartName, number | boolean | null][] = [
       ["liveness", call.answered],
       ["honesty", call.honest],
@@ -103,16 +103,16 @@ function buyersOf(rows: readonly Sample[]): Sums["buyers"] {
   );
 }
 
-const oldest = (rows: readonly Said[]): number | null =>
+const oldest = (rows: readonly Reading[]): number | null =>
   rows.reduce<number | null>((first, { row }) => Math.min(first ?? row.t.getTime(), row.t.getTime()), null);
 
-const amount = (taken: readonly Said[]) => ({
+const amount = (taken: readonly Reading[]) => ({
   calls: taken.length,
   sum: round6(taken.reduce((sum, { price }) => sum + (price ?? 0), 0)),
 });
 
 /** Settlements of ours that brought nothing and were not refunded: those that count by now, and the first that does not. */
-function theftsOf(paid: readonly Said[], now: number): Pick<Sums, "theft" | "pendingFirst"> {
+function theftsOf(paid: readonly Reading[], now: number): Pick<Sums, "theft" | "pendingFirst"> {
   const taken = paid.filter(({ row, delivered }) => row.settled && !delivered && !row.refunded);
   const final = taken.filter(({ row }) => row.t.getTime() <= now - AFTER.pendingTheft);
   const pending = taken.filter(({ row }) => row.t.getTime() > now - AFTER.pendingTheft);
@@ -123,8 +123,8 @@ function theftsOf(paid: readonly Said[], now: number): Pick<Sums, "theft" | "pen
   };
 }
 
-function pricesOf(own: readonly Said[]): Pick<Sums, "price" | "dynamicPrice" | "priceNow" | "priceTested"> {
-  const quoted = own.filter((row): row is Said & { price: number } => row.price !== null).sort(newestFirst);
+function pricesOf(own: readonly Reading[]): Pick<Sums, "price" | "dynamicPrice" | "priceNow" | "priceTested"> {
+  const quoted = own.filter((row): row is Reading & { price: number } => row.price !== null).sort(newestFirst);
   const days = new Map<number, number[]>();
   for (const { row, price } of quoted) {
     const day = Math.floor(row.t.getTime() / DAY_MS);
@@ -140,7 +140,7 @@ function pricesOf(own: readonly Said[]): Pick<Sums, "price" | "dynamicPrice" | "
   };
 }
 
-function latencyOf(own: readonly Said[]): Sums["latency"] {
+function latencyOf(own: readonly Reading[]): Sums["latency"] {
   const timed = (paid: boolean) =>
     own.filter((row) => row.paid === paid && row.ms !== null).map(({ block, ms }) => [block, ms ?? 0] as const);
   return { free: p95(timed(false)), paid: p95(timed(true)) };
@@ -155,7 +155,7 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
   const inWindow = endpoint.rows.filter(({ t }) => t >= since && t < now);
   const standing = inWindow.filter(({ obs_id }) => !endpoint.withdrawn.has(obs_id));
   const counted = standing.filter(counts);
-  const own = counted.filter(({ kind }) => kind < 2).map((row) => said(row, row.kind === 1));
+  const own = counted.filter(({ kind }) => kind < 2).map((row) => readingOf(row, row.kind === 1));
   const paid = own.filter((row) => row.paid);
   const told = own.filter(({ honest }) => honest !== null).sort(newestFirst);
   const answers = paid.filter(({ delivered, row }) => delivered && row.response_sha256 !== null).sort(newestFirst);

@@ -58,7 +58,7 @@ export const counts = (row: Sample): boolean =>
 export const blockNumber = (row: Sample): number => Math.floor(row.t.getTime() / BLOCK_MS);
 
 /** What one counted row says of each part; null where it says nothing. */
-export interface Said {
+export interface Reading {
   row: Sample;
   block: number;
   paid: boolean;
@@ -76,7 +76,7 @@ export interface Said {
 }
 
 /** @param pays whether a payment of this row counts for correctness: ours always, a buyer's when it settled */
-export function said(row: Sample, pays: boolean): Said {
+export function readingOf(row: Sample, pays: boolean): Reading {
   const live = row.live === true;
   const delivered = row.delivered === true;
   const answered = live && !blocked(row);

@@ -239,7 +239,7 @@ const begun = (text: string): string => `${text[0]!.toUpperCase()}${text.slice(1
 
 /**
  * The sentence of a card (method, section 8).
- * @throws TypeError where the parts give no reason for having no letter: a sentence without one would be a riddle.
+ * @throws TypeError where the parts give no reason for having no letter: a sentence without one would explain nothing.
  */
 export function whyText(published: Published): string {
   const { band, parts } = published;

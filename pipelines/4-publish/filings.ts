@@ -8,7 +8,7 @@ export type EvidenceDraft = Draft & { kind: "evidence" };
 export interface DayClose {
   day: string;
   /** 0 the first time; what came later is a further one. */
-  freeze: number;
+  close: number;
   drafts: readonly EvidenceDraft[];
 }
 
@@ -19,9 +19,9 @@ export interface DayClose {
 export function planDayCloses({ fold }: Before, closes: readonly DayClose[]): Plan {
   const { evidence } = fold;
   let last = evidence.newest;
-  for (const { day, freeze } of closes) {
+  for (const { day, close } of closes) {
     const known = evidence.days.get(day)?.closes ?? 0;
-    if (known !== freeze || (freeze === 0 && !evidence.mayClose(day, last))) return { groups: [] };
+    if (known !== close || (close === 0 && !evidence.mayClose(day, last))) return { groups: [] };
     if (day > last) last = day;
   }
   return { groups: closes.map(({ drafts }) => drafts) };

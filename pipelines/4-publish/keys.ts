@@ -33,7 +33,7 @@ export function vouching(before: KeysDocument | null, { cards, retired = [] }: P
   return held.find(({ kid }) => before?.keys.some((key) => key.kid === kid)) ?? cards;
 }
 
-/** The keyring of a process that slept through a rotation: what it knows would take published keys back. */
+/** The keyring of a process that was paused during a rotation: its document would take published keys back. */
 export class OldKeyring extends Error {
   constructor(document: KeysDocument, kid: string, says: string) {
     super(`keys document ${document.n} is newer than this keyring: key ${kid} ${says}`);

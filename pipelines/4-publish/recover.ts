@@ -28,7 +28,7 @@ export interface CommitterOptions {
   metrics: Metrics;
   /** Names this process in the generations it wins. */
   writer: string;
-  /** Newest block of the chain we pay on; asked before each publication unless the clock lapses. */
+  /** Newest block of the chain we pay on; asked before each publication unless time is simulated. */
   chainTime?: () => Promise<ChainTime | null>;
   /** The record's time is made up, and the checkpoint says so. */
   simulatedTime?: boolean;

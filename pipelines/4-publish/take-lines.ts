@@ -129,7 +129,7 @@ const offsetsOf = ({ positions }: RunHeader, partitions: number): Record<string,
   });
 
 /**
- * A grader that slept must not put an old card over a new one: no position may lie behind, and it must have read every
+ * A grader that was paused must not put an old card over a new one: no position may lie behind, and it must have read every
  * correction that is published already, also one that was published without a card. Nor may its moment lie at or before
  * the published one: cards of one endpoint are told apart by it, and readers take neighbours of one moment for one
  * group.

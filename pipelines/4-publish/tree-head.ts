@@ -60,8 +60,8 @@ export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
 
 /**
  * Publish the checkpoint of this head, or a fresher one of the same head when `refresh`. A larger one stays: a
- * publisher that slept never takes the checkpoint back. A record that said once that its time was simulated says so in
- * every later checkpoint, whoever signs it: its past stays made up.
+ * publisher that was paused never takes the checkpoint back. A record that said once that its time was simulated says so in
+ * every later checkpoint, whoever signs it: its past stays simulated.
  * @returns false when a larger one is there.
  * @throws Fork
  */

@@ -51,7 +51,7 @@ async function writeNumbered(
 export async function writeView(store: Store, view: View): Promise<void> {
   await swapPublic(store, VIEW, (object) => {
     const theirs = object && viewOf(object.bytes);
-    // Whoever slept does not take it back.
+    // A publisher that was paused must not replace a newer view.
     if (theirs && theirs.tree_size > view.tree_size) return null;
     const history = view.history ?? theirs?.history;
     return canonicalBytes({ ...view, ...(history ? { history } : {}) });

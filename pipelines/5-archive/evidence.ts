@@ -94,17 +94,17 @@ export const closesOf = (evidence: PublishedFold["evidence"], day: string): numb
 
 /**
  * The close of one day: files of its buckets and of its tables.
- * @param freeze which close of the day the files were read for
+ * @param close which close of the day the files were read for: the member `freeze` of its leaves
  * @returns null when a closed day has nothing new, or another publisher was quicker: then the files say what his say
  */
 export async function closeOf(
   parts: CloseParts,
   day: string,
-  freeze: number,
+  close: number,
   buckets: readonly EvidenceDraft[],
 ): Promise<DayClose | null> {
   const { size, evidence } = await parts.publisher.current();
-  if (closesOf(evidence, day) !== freeze) return null;
+  if (closesOf(evidence, day) !== close) return null;
   const drafts: EvidenceDraft[] = [...buckets];
   const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([kin]) => kin);
   const missing = (kin: string) =>
@@ -115,9 +115,13 @@ export async function closeOf(
     await addLines(file, tables);
     drafts.push(await put(parts, day, "kin", file, { holds: "kin", bucket: null, positions: {}, below: size }));
   }
-  if (drafts.length === 0 && freeze > 0) return null;
+  if (drafts.length === 0 && close > 0) return null;
   if (drafts.length === 0) drafts.push(nothingOf(day));
-  return { day, freeze, drafts: drafts.map((draft, i) => ({ ...draft, freeze, part: i + 1, parts: drafts.length })) };
+  return {
+    day,
+    close,
+    drafts: drafts.map((draft, i) => ({ ...draft, freeze: close, part: i + 1, parts: drafts.length })),
+  };
 }
 
 /**

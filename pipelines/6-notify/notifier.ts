@@ -24,7 +24,7 @@ const PAUSES = [5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HO
 export const DISABLED_AFTER = 5 * 24 * HOUR;
 /** Longest wait that a receiver may ask for, ms. */
 const MAX_ASKED = 24 * HOUR;
-/** Up to so much of a pause is added by lot, so that what failed together does not come back together. */
+/** Up to so much of a pause is added at random, so that what failed together does not come back together. */
 const JITTER = 0.1;
 
 /**
@@ -32,15 +32,15 @@ const JITTER = 0.1;
  * that; never past the moment at which it is given up, so that the last attempt is at that moment.
  * @param since first failed attempt since one was accepted, unix ms
  * @param asked ms that Retry-After asks for, null for none
- * @param lot in [0, 1)
+ * @param random in [0, 1)
  */
 export function nextAttempt(
   attempts: number,
   times: { now: number; since: number },
   asked: number | null,
-  lot: number,
+  random: number,
 ) {
-  const pause = PAUSES[Math.min(attempts, PAUSES.length) - 1]! * (1 + JITTER * lot);
+  const pause = PAUSES[Math.min(attempts, PAUSES.length) - 1]! * (1 + JITTER * random);
   const due = times.now + Math.max(pause, Math.min(asked ?? 0, MAX_ASKED));
   return Math.min(due, times.since + DISABLED_AFTER);
 }
@@ -58,7 +58,7 @@ export interface NotifierParts {
   /** Where the fold of the topic is kept, so that a start reads only what came since. */
   folds?: FoldFolder;
   /** In [0, 1) (default Math.random). */
-  lot?: () => number;
+  random?: () => number;
 }
 
 /** Attempts at once of one registrable domain: a receiver that takes its 15 s holds up its neighbours at most. */
@@ -78,7 +78,7 @@ interface Sending extends Line {
   /** Not before this moment, unix ms, for a reason of ours. */
   held: number;
   /** What the receiver did and the log does not say yet: nothing else is sent before it does. */
-  owed: { type: WatcherType; body: BodyOf<WatcherType> } | null;
+  unrecorded: { type: WatcherType; body: BodyOf<WatcherType> } | null;
 }
 
 /**
@@ -137,11 +137,11 @@ export class Notifier {
   #follow(): void {
     for (const [id, line] of this.#lines) {
       if (line.watcher.state !== "active" && !line.busy) this.#lines.delete(id);
-      else settle(line);
+      else dropDone(line);
     }
     for (const watcher of this.table.active()) {
       if (this.#lines.has(watcher.id)) continue;
-      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, held: 0, owed: null };
+      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, held: 0, unrecorded: null };
       this.#lines.set(watcher.id, { watcher, seen: watcher.next, ...nothing });
     }
   }
@@ -206,10 +206,10 @@ export class Notifier {
   async #attempt(line: Sending): Promise<void> {
     const { logger, clock } = this.parts;
     try {
-      if (line.owed) await this.#record(line, line.owed.type, line.owed.body);
+      if (line.unrecorded) await this.#record(line, line.unrecorded.type, line.unrecorded.body);
       // A stop that was answered is in the log: nothing leaves after it.
       await this.#tail.catchUp(line.watcher.partition);
-      settle(line);
+      dropDone(line);
       const change = line.waiting[0];
       if (line.watcher.state !== "active" || !change || !isDue(line, clock.now().getTime())) return;
       const message = await this.#message(line.watcher, change);
@@ -263,12 +263,12 @@ export class Notifier {
   }
 
   async #failed(line: Sending, notified: Notified, result: EgressResult): Promise<void> {
-    const { clock, lot = Math.random } = this.parts;
+    const { clock, random = Math.random } = this.parts;
     const now = clock.now().getTime();
     const since = Date.parse(line.watcher.failing?.since ?? notified.at);
     const says = (result.outcome === "answered" ? `answered ${result.status}` : result.says).slice(0, 300);
     const asked = retryAfterMs(result.headers?.["retry-after"], now);
-    const due = nextAttempt(notified.attempt, { now, since }, asked, lot());
+    const due = nextAttempt(notified.attempt, { now, since }, asked, random());
     const status = result.status ?? null;
     const retry_at = rfc3339(new Date(due));
     await this.#record(line, "watcher.failed", { ...notified, status, says, retry_at });
@@ -277,29 +277,29 @@ export class Notifier {
     await this.#record(line, "watcher.disabled", { id: line.watcher.id, since: rfc3339(new Date(since)), says, at });
   }
 
-  /** Append, and read it back. Until that succeeded it is owed. */
+  /** Append, and read it back. Until that succeeded it is kept as unrecorded. */
   async #record<T extends WatcherType>(line: Sending, type: T, body: BodyOf<T>): Promise<void> {
-    line.owed = { type, body };
+    line.unrecorded = { type, body };
     const { log, clock } = this.parts;
     const [at] = await log.append([
       watcherRecord(type, body, { now: clock.now(), producer: "notifier" }, log.partitions),
     ]);
-    line.owed = null;
+    line.unrecorded = null;
     await this.#tail.reach(at!.partition, at!.offset, OURS_MS);
-    settle(line);
+    dropDone(line);
   }
 }
 
-function isDue({ watcher, waiting, held, owed }: Sending, now: number): boolean {
+function isDue({ watcher, waiting, held, unrecorded }: Sending, now: number): boolean {
   if (held > now) return false;
-  if (owed) return true;
+  if (unrecorded) return true;
   const head = waiting[0];
   if (watcher.state !== "active" || !head) return false;
   return watcher.failing?.leaf !== head.leaf || Date.parse(watcher.failing.retryAt) <= now;
 }
 
 /** Nothing waits that is delivered, whoever did it, or that nobody waits for any more. */
-function settle({ watcher, waiting }: Line): void {
+function dropDone({ watcher, waiting }: Line): void {
   const done = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
   waiting.splice(0, done < 0 ? waiting.length : done);
 }

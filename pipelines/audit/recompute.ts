@@ -90,7 +90,7 @@ export async function recomputeGathered(
     const evidence = await evidenceOf(source, gathered, bucket, new Set(caps), past);
     for (const cap of caps) {
       for (const found of verdictsOf(cap, gathered, evidence.get(cap)!, tables)) {
-        const verdict = judged(found, bucket, broken);
+        const verdict = orNotRun(found, bucket, broken);
         counts[verdict.verdict]++;
         told(verdict);
       }
@@ -123,7 +123,7 @@ const refusing: Past = () => (error) => {
 };
 
 /** A card that differs is only held against the record when all was there that it may stand on. */
-function judged(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
+function orNotRun(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
   if (card.verdict !== "differs") return card;
   const day = card.computed_at?.slice(0, 10);
   const under = broken.find((one) => {
@@ -245,7 +245,7 @@ function evaluate(
       why: leaf.why,
       card,
     };
-    const expected = { ...want[i]!, card: asSaid(want[i]!.card, card) };
+    const expected = { ...want[i]!, card: membersOf(want[i]!.card, card) };
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
@@ -260,7 +260,7 @@ function evaluate(
  * Our card as the published one would say it. Which version of our checks scored the samples is its own word; nothing
  * recomputes it. A card of the older form says what it says: what it leaves out is not held against it.
  */
-function asSaid(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
+function membersOf(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
   const { verifier_version, schema } = published;
   const same = { ...ours, verifier_version };
   if (schema !== "svc.scorecard.v1") return same;

@@ -57,8 +57,8 @@ export class Exposed {
   }
 
   /** Everything put and adopted is durable when this resolves. */
-  settle(): Promise<void> {
-    return this.bulk.settle();
+  flush(): Promise<void> {
+    return this.bulk.flush();
   }
 }
 

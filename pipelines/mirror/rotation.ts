@@ -49,7 +49,7 @@ export async function followKeys(
 }
 
 /**
- * A mirror that slept through a whole overlap knows no key of the newest checkpoint. The documents after its own say
+ * A mirror that did not run during a whole overlap knows no key of the newest checkpoint. The documents after its own say
  * which ones it has: each names the one before it and is signed by a cards key of it. Nothing of the tree is believed by
  * this alone: the checkpoint still has to go on from every head that was proven before.
  * @returns the pins with the keys of the newest document, or null when there is none after ours

@@ -137,11 +137,11 @@ export class Run {
   async #settling<T>(work: () => Promise<T>): Promise<T> {
     try {
       const done = await work();
-      await this.#exposed.settle();
+      await this.#exposed.flush();
       return done;
     } catch (error) {
       // The first fault is the one to tell of.
-      await this.#exposed.settle().catch(() => undefined);
+      await this.#exposed.flush().catch(() => undefined);
       throw error;
     }
   }

@@ -10,13 +10,13 @@ import { Cancelling, type CancellingDeps } from "./cancelling.ts";
 import { refusedBy, type Venture } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
-import { type Charged, type Holding, letGo, saidOf, settledAs } from "./holding.ts";
+import { type Charged, type Holding, letGo, outcomeInWords, settledAs } from "./holding.ts";
 import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import { type Came, intentOf, type SellerQuote, sendLeg } from "./seller.ts";
 
 export interface BuyingDeps extends CancellingDeps {
-  /** What it says is never proof: whether money moved is read from the chain. */
+  /** Charges buyers. Its answer is never proof: whether money moved is read from the chain. */
   till: Till;
   /** Acts on orders whose money waits in escrow. */
   holding: Holding;
@@ -65,7 +65,7 @@ const POLL_MS = [0, 50, 200, 500, 1_000] as const;
 const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that somebody waits for, real ms. */
 const LOOK_MS = 200;
-/** Bytes of an answer in one record: base64 of it, and what a step wears, stay below the log's bound. */
+/** Bytes of an answer in one record: base64 of it, and the other members of a step, stay below the log's bound. */
 const PIECE_BYTES = 480_000;
 
 /** An answer's bytes as the steps that go before its result. */
@@ -349,7 +349,7 @@ export class Buying {
     else {
       // A transfer that was undone cost gas all the same.
       const gas = await this.gas(order, "charge", said.outcome === "refused" ? said.tx : null);
-      await orders.step(order, { state: "settle_unknown", says: saidOf(said), ...gas });
+      await orders.step(order, { state: "settle_unknown", says: outcomeInWords(said), ...gas });
     }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,

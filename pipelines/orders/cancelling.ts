@@ -6,7 +6,7 @@ import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { dayOf } from "../record/time.ts";
 import type { OrderCaps } from "./caps.ts";
 import type { GasOf } from "./gas.ts";
-import { saidOf } from "./holding.ts";
+import { outcomeInWords } from "./holding.ts";
 import { isEnded, type Leg, type Order } from "./order.ts";
 import type { OrderLog } from "./order-log.ts";
 import type { SellerTools } from "./seller.ts";
@@ -31,8 +31,8 @@ const CANCEL_LEAST_S = 10;
 const MAX_TRIED = 10_000;
 
 /**
- * Makes payments unusable that a seller gave nothing for and may still take: what was signed for it is in its hands,
- * and until the token itself refuses it, its amount is neither spent nor ours (orders.md).
+ * Makes payments unusable that a seller gave nothing for and may still take: it holds a signed authorization, and
+ * until the token refuses that, its amount is neither spent nor ours (orders.md).
  */
 export class Cancelling {
   /** Orders that ended and whose last payment this process cancels. */
@@ -41,8 +41,8 @@ export class Cancelling {
   readonly #tried = new Set<string>();
 
   /**
-   * May one more payment of this wallet be cancelled that its replica left? Whoever sells in this process sets the very
-   * limit of its own cancellations; where nobody sells there is only that of a day ({@link wastes}).
+   * May one more payment of this wallet be cancelled that another replica left? A process that sells sets here the limit
+   * of its own cancellations; elsewhere only the limit of a day holds ({@link wastes}).
    */
   mayCancel: (payer: string) => boolean = () => true;
 
@@ -53,8 +53,8 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization), and writes what the chain says of it. What
-   * was signed for that seller is in its hands: only once the token itself refuses it may another one be paid. The
+   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization), and writes what the chain says of it. That
+   * seller holds a signed authorization: only once the token refuses it may another one be paid. The
    * cancellation needs no intent of its own: it follows from the leg's, moves no money, and sent twice it is refused.
    * @returns whether the money is still ours, for good
    */
@@ -83,7 +83,7 @@ export class Cancelling {
         return true;
       }
     }
-    logger.warn({ order: order.id, leg, said: saidOf(said) }, "a payment could not be made unusable in time");
+    logger.warn({ order: order.id, leg, said: outcomeInWords(said) }, "a payment could not be made unusable in time");
     return false;
   }
 

@@ -20,10 +20,10 @@ export interface OrderCaps {
   wastedPerPayerDay: bigint;
 }
 
-/** On a chain where each of them costs a cent a wallet costs us less than a dollar a day. */
+/** Where a transaction costs a cent, one wallet makes us lose less than a dollar a day. */
 const WASTED_PER_PAYER_DAY = 60n;
 
-/** The caps of the settings: a seller's address, its domain and its endpoint are one seller in three disguises. */
+/** The caps of the settings. One seller may change address, domain or endpoint, so each of the three has the same cap. */
 export function capsOf(sell: Config["sell"]): OrderCaps {
   const seller = parseMoney(sell.loss_per_seller_day);
   return {
@@ -43,13 +43,13 @@ export interface Venture {
   url: string;
   cap: string;
   micro: bigint;
-  /** Its order is in the table already, and what is quoted there is counted among what is out. */
+  /** Its order is in the table already, and the quoted amount is counted as exposure there. */
   counted?: boolean;
 }
 
 /**
- * Why this call is not bought, in words, or null. What is out counts before it is lost: a seller that could take ten calls
- * at once would else have taken them before the first loss was known.
+ * Why this call is not bought, in words, or null. Exposure counts before it is a loss: otherwise a seller
+ * that takes ten calls at once would have them all before the first loss is known.
  * @param begun ventures of this process that the table does not know yet
  * @param day UTC day, YYYY-MM-DD
  */

@@ -9,7 +9,7 @@ import type { Order } from "./order.ts";
  */
 export type GasOf = (order: Order, kind: Gas["kind"], tx: string | null | undefined) => Promise<{ gas?: Gas }>;
 
-/** Wei by what they were spent on, over so many transactions. */
+/** Wei spent, and in how many transactions, by what these were for. */
 export type GasSums = Partial<Record<Gas["kind"], { transactions: number; wei: bigint }>>;
 
 /** @param sender whose key pays: what a facilitator elsewhere sends costs us nothing, and is not booked */

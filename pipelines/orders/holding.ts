@@ -71,8 +71,8 @@ export const settledAs = ({ final, ...seen }: Charged): NewStep<"settled"> => ({
 
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
-/** What was said of an attempt that the chain does not show, for the record. */
-export function saidOf(said: Outcome): string {
+/** How an attempt ended that the chain does not show, in words for the record. */
+export function outcomeInWords(said: Outcome): string {
   if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
   return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
 }
@@ -159,8 +159,8 @@ export class Holding {
     const undone = said.outcome === "refused" && (said.tx === undefined || this.deps.confirmations === 1);
     const never = undone && seen?.state === "none";
     const next = never
-      ? ({ state: "hold_failed", says: `It was ${saidOf(said)}.` } as const)
-      : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: saidOf(said) } as const));
+      ? ({ state: "hold_failed", says: `It was ${outcomeInWords(said)}.` } as const)
+      : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: outcomeInWords(said) } as const));
     await this.#step(order, next, said);
     this.deps.metrics.count("touchstone_orders_holds_total", { state: next.state });
     return next.state === "held";
@@ -180,7 +180,7 @@ export class Holding {
       : { outcome: "unknown", says: time === null ? "the chain cannot be asked" : "it is too late to capture it" };
     const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "captured" : null);
     const next = seen && capturedAs(seen, hold, false);
-    await this.#step(order, next ?? { state: "settle_unknown", says: saidOf(said) }, said);
+    await this.#step(order, next ?? { state: "settle_unknown", says: outcomeInWords(said) }, said);
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
       seen: String(next !== null),
@@ -194,7 +194,7 @@ export class Holding {
     const said = await escrow.void(hold, order.sinceBlock);
     const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "voided" : null);
     const next = seen && voidedAs(seen, hold, false, whyOf(order));
-    await this.#step(order, next ?? { state: "void_unknown", says: saidOf(said) }, said);
+    await this.#step(order, next ?? { state: "void_unknown", says: outcomeInWords(said) }, said);
     this.deps.metrics.count("touchstone_orders_voids_total", { outcome: said.outcome, seen: String(next !== null) });
   }
 

@@ -28,10 +28,10 @@ export class OrderLost extends Error {
   }
 }
 
-type Worn = "order" | "key" | "epoch" | "by" | "at" | "state";
+type Shared = "order" | "key" | "epoch" | "by" | "at" | "state";
 
-/** A step without what every step wears. */
-export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Worn>;
+/** A step without the members that every step has. */
+export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Shared>;
 export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } & StepBody<T> }[S];
 
 /**
@@ -77,7 +77,7 @@ export class OrderLog {
    * @throws StepNotSeen
    */
   async claim(order: string, key: string, body: StepBody<"claimed">): Promise<Order> {
-    const step = { ...body, ...this.#wear(order, key, 0), state: "claimed" } as unknown as OrderStep;
+    const step = { ...body, ...this.#shared(order, key, 0), state: "claimed" } as unknown as OrderStep;
     await this.#append([step], 0);
     const winner = this.table.ofKey(key);
     if (!winner) throw new StepNotSeen(`no order has ${key} after its claim was read back`);
@@ -90,7 +90,7 @@ export class OrderLog {
    */
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
-    const made = steps.map((one) => ({ ...one, ...this.#wear(order.id, order.key, epoch) }) as unknown as OrderStep);
+    const made = steps.map((one) => ({ ...one, ...this.#shared(order.id, order.key, epoch) }) as unknown as OrderStep);
     // Did these very records change it? One of ours whose append failed may still arrive before them and say other things.
     const stand = await this.#append(made, order.steps);
     if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
@@ -98,7 +98,7 @@ export class OrderLog {
 
   /** Take over an order that its replica has left. @returns whether we are the ones who act on it now */
   async adopt(order: Order): Promise<boolean> {
-    const step = { ...this.#wear(order.id, order.key, order.epoch + 1), state: "adopted" } as OrderStep;
+    const step = { ...this.#shared(order.id, order.key, order.epoch + 1), state: "adopted" } as OrderStep;
     await this.#append([step], order.steps);
     return order.by === this.replica && order.epoch === step.epoch;
   }
@@ -113,7 +113,7 @@ export class OrderLog {
     return step as StepOf<S>;
   }
 
-  #wear(order: string, key: string, epoch: number) {
+  #shared(order: string, key: string, epoch: number) {
     return { order, key, epoch, by: this.replica, at: rfc3339(this.clock.now()) };
   }
 

@@ -65,7 +65,7 @@ export interface Order {
   readonly publish: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
-  state: Exclude<StepState, "bytes" | "leg_paid" | "leg_unpaid" | "leg_recovered" | "lapsed" | "recorded" | "adopted">;
+  state: Exclude<StepState, "bytes" | "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted">;
   epoch: number;
   /** Replica that acts on it. */
   by: string;
@@ -90,7 +90,7 @@ export interface Order {
   /** False while the block may still vanish in which the buyer was charged, or its money given back. */
   final: boolean;
   /** The buyer's authorization cannot be used any more. */
-  lapsed: boolean;
+  expired: boolean;
   /** Its call stands in the record, published or as commitments. */
   recorded: boolean;
 }
@@ -210,7 +210,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     refunded: null,
     gas: [],
     final: true,
-    lapsed: false,
+    expired: false,
     recorded: false,
   };
 }
@@ -235,16 +235,16 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   bytesAt: [],
 });
 
-/** What is said beside the states: of a leg's money, of its bytes, of who acts. @returns whether it changed anything */
+/** Steps beside the states: what became of a leg's money, its bytes, who acts. @returns whether it changed anything */
 function noted(order: Order, step: OrderStep, { offset }: At): boolean {
   if (step.state === "adopted") {
     if (step.epoch !== order.epoch + 1) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
     return true;
   }
-  if (step.state === "lapsed") {
-    if (order.lapsed) return false;
-    order.lapsed = true;
+  if (step.state === "expired") {
+    if (order.expired) return false;
+    order.expired = true;
     return true;
   }
   if (step.state === "recorded") {
@@ -277,7 +277,7 @@ function kept(bytesAt: number[], n: number, offset: number): boolean {
 
 const BESIDE: ReadonlySet<StepState> = new Set([
   "adopted",
-  "lapsed",
+  "expired",
   "recorded",
   "bytes",
   "leg_paid",
@@ -295,7 +295,7 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.intentAt = offset;
       return true;
     case "seller_result":
-      // Bytes that a replica wrote and could not finish are another's to write again: they must be all there.
+      // A replica may have stopped amid the pieces of an answer: the result counts only when all of them are there.
       if (leg?.leg !== step.leg || leg.bytesAt.length < step.pieces) return false;
       leg.result = step;
       return true;
@@ -313,7 +313,7 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.hold = { tx: step.tx, captureDeadline: step.capture_deadline };
       return true;
     case "settled":
-      // A second look only ever says that it is there for good, and so does whoever finds what was given up.
+      // Once settled or written off, only the news that the charge is final changes anything.
       if (step.final === false && (order.state === "settled" || order.state === "written_off")) return false;
       order.charged = { tx: step.tx, amount: step.amount };
       order.final = step.final !== false;
@@ -406,7 +406,7 @@ export function isClosed(order: Order): boolean {
   if (!isEnded(order) || !order.final || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order))
     return false;
   const charged = order.state === "settled" || order.state === "refunded";
-  return charged || order.scheme === "auth-capture" || order.lapsed;
+  return charged || order.scheme === "auth-capture" || order.expired;
 }
 
 /** Whose doing it is that nobody pays for a leg; null where somebody does, or it is not known yet. */

@@ -40,7 +40,7 @@ export const MARGIN_S = 60;
 /** Seconds in which a refund may be taken in by the chain before it is signed anew. */
 const REFUND_VALID_S = 600;
 
-/** Ended without a charge of ours, while the buyer's authorization may still be in somebody's hands. */
+/** Ended without a charge of ours, while somebody may still hold the buyer's authorization and use it. */
 const AUTHORIZED: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
 
 const failed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
@@ -61,7 +61,7 @@ export class Recovery {
     await buying.orders.catchUp();
     const open = buying.orders.table.open().filter((order) => !buying.isActing(order));
     if (open.length === 0) return;
-    // Beside the line below: a payment holds for 90 s, and what comes before it in the line may take as long.
+    // Not in the loop below: a signed payment is valid for 90 s, and the orders before it in the loop may take as long.
     this.#cancelling ??= this.#cancelLeft(open).finally(() => {
       this.#cancelling = null;
     });
@@ -122,7 +122,7 @@ export class Recovery {
       case "verified":
         return orders.step(order, { state: "released", says: "We stopped before it was begun." });
       case "seller_intent":
-        // What came back was lost with whoever sent it: our fault, and nothing that is said of the seller.
+        // The answer was lost with the replica that paid: our fault, and nothing is held against the seller.
         return this.#unwatched(order);
       case "worked":
         return orders.step(order, { state: "settle_intent" });
@@ -194,14 +194,14 @@ export class Recovery {
   /** An order that ended: once its authorization can be used no more, has it moved money all the same? */
   async #watched(order: Order, gone: boolean): Promise<void> {
     // Money under an escrow's authorization moves by our own hand only.
-    if (order.scheme !== "exact" || !gone || order.lapsed || !AUTHORIZED.has(order.state)) return;
+    if (order.scheme !== "exact" || !gone || order.expired || !AUTHORIZED.has(order.state)) return;
     const { orders } = this.deps.buying;
     const seen = await this.deps.buying.charged(order);
     const owed = order.state === "written_off" && seen?.amount === order.quote.total;
     if (seen && !seen.final) return;
     if (seen && owed) return orders.step(order, await this.deps.buying.settledAs(order, seen));
     if (seen) return orders.step(order, { state: "refund_due", tx: seen.tx, amount: seen.amount });
-    await orders.step(order, { state: "lapsed" });
+    await orders.step(order, { state: "expired" });
   }
 
   /**

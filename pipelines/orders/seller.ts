@@ -167,7 +167,7 @@ export async function cameOf(
   want: Expectation,
 ): Promise<Came> {
   const read = await reader.ask("evaluate", { result, want, again: false });
-  const evaluation = read.ok ? read.said : evaluate(result, want, null, false);
+  const evaluation = read.ok ? read.value : evaluate(result, want, null, false);
   const pass = passes(evaluation) && evaluation.schema_ok !== false;
   return {
     ...{ evaluation, pass, contentType: result.headers?.["content-type"]?.slice(0, 300) ?? null },

@@ -45,7 +45,7 @@ export class Unproven extends Error {
   }
 }
 
-/** A signature that nobody can judge: the keys document of its position is broken or gone. */
+/** A signature that cannot be verified: the keys document of its position is broken or gone. */
 export class KeysUnread extends Unproven {
   constructor(what: string) {
     super(what, "a signature", "its keys document could not be read");

@@ -143,14 +143,14 @@ export class CardSignatures {
     const [cards, jobs] = [this.#cards, this.#jobs];
     [this.#cards, this.#jobs] = [[], []];
     if (jobs.length === 0) return;
-    const [before, settled] = [this.#before, this.#settle(cards, jobs)];
+    const [before, checked] = [this.#before, this.#check(cards, jobs)];
     // It is awaited with the batch after it; until then a failure must not count as unhandled.
-    settled.catch(() => undefined);
-    this.#before = settled;
+    checked.catch(() => undefined);
+    this.#before = checked;
     await before;
   }
 
-  async #settle(cards: readonly Card[], jobs: readonly Promise<boolean>[]): Promise<void> {
+  async #check(cards: readonly Card[], jobs: readonly Promise<boolean>[]): Promise<void> {
     const good = await Promise.all(jobs);
     for (const [i, card] of cards.entries()) if (!good[i]) this.#validate(card);
   }

@@ -5,7 +5,7 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
 import { openStore } from "../../infra/store/open.ts";
 import { checkKey, ObjectTooLarge, type Store, StoreDown } from "../../infra/store/store.ts";
-import { type Said, tellingMissing, Unlisted } from "../../infra/store/unlisted.ts";
+import { type KeyState, tellingMissing, Unlisted } from "../../infra/store/unlisted.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { MirrorUsage, NoSource, Oversized, SourceDown } from "./errors.ts";
 import { CHECKPOINT } from "./objects.ts";
@@ -138,12 +138,12 @@ export class HttpSource implements Source {
   }
 
   /** What it says of a key, without taking the bytes. @throws Again and what the network throws */
-  async #ask(key: string): Promise<Said> {
+  async #ask(key: string): Promise<KeyState> {
     const signal = AbortSignal.timeout(SILENCE_MS);
     const headers = { "accept-encoding": "identity" };
     const answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
     try {
-      return await saidBy(answer);
+      return await keyStateOf(answer);
     } finally {
       if (!answer.body.readableEnded) answer.body.on("error", () => undefined).destroy();
     }
@@ -175,7 +175,7 @@ export class HttpSource implements Source {
 const MAX_REFUSAL = 4_096;
 
 /** @throws Again for a server that is busy */
-async function saidBy({ statusCode: status, headers, body }: Dispatcher.ResponseData): Promise<Said> {
+async function keyStateOf({ statusCode: status, headers, body }: Dispatcher.ResponseData): Promise<KeyState> {
   if (isBusy(status)) throw busy(status, headers);
   if (status === 200) return "there";
   if (status === 404 || status === 410) return "missing";

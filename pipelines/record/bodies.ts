@@ -378,11 +378,11 @@ const Ask = z.looseObject({
     .optional(),
 });
 
-/** What became of an ask: it leaves the line. `knocked` may name other capabilities than the asked one (a listed verb). */
+/** What became of an ask: it leaves the line. `probed` may name other capabilities than the asked one (a listed verb). */
 const AskLooked = z.looseObject({
   cap: Id,
   host: z.string().max(300),
-  knocked: z.array(z.looseObject({ cap: Id, state: z.enum(HANDSHAKE_STATES) })).max(16),
+  probed: z.array(z.looseObject({ cap: Id, state: z.enum(HANDSHAKE_STATES) })).max(16),
 });
 
 /** How many clients checked known endpoints since this replica last said so: those asked for most, and nobody's name. */

@@ -109,7 +109,7 @@ export const IndexLeaf = z.looseObject({
 export type IndexLeaf = z.infer<typeof IndexLeaf>;
 
 /**
- * One file of the evidence (records.md, Evidence), or the word that a day has none. The leaves of one freeze of a day are
+ * One file of the evidence (records.md, Evidence), or the word that a day has none. The leaves of one close of a day are
  * neighbours and count themselves, so that none can be left out unseen.
  */
 export const EvidenceLeaf = z.looseObject({
@@ -117,7 +117,7 @@ export const EvidenceLeaf = z.looseObject({
   ...base,
   /** Closed UTC day. */
   day: z.string(),
-  /** 0 the first time; what arrived after a freeze makes a further one of the same day. */
+  /** 0 the first time; what arrived after a close makes a further one of the same day. */
   freeze: z.int().min(0),
   part: z.int().min(1),
   parts: z.int().min(1),
@@ -126,7 +126,7 @@ export const EvidenceLeaf = z.looseObject({
   bucket: z.int().min(0).max(63).nullable(),
   /** Lines of the file. */
   rows: z.int().min(0),
-  /** {topic: next offset} of the bucket's partition: what the freeze had read. */
+  /** {topic: next offset} of the bucket's partition: what the close had read. */
   positions: z.record(z.string(), z.int()),
   /** Of `kin`: tables that cards of this day in leaves below this position name. */
   below: z.int().min(0).nullable(),

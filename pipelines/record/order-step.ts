@@ -21,7 +21,7 @@ const Gas = z.looseObject({
 });
 export type Gas = z.infer<typeof Gas>;
 
-/** What every step wears. A step of an epoch that is over changes nothing. */
+/** Members that every step has. A step of an epoch that is over changes nothing. */
 const STEP = {
   order: z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/),
   /** `chain|asset|from|nonce`, lower-case: key of the record, so a claim and its order share a partition. */
@@ -177,7 +177,7 @@ export const OrderStep = z.discriminatedUnion("state", [
   step("refunded", { tx: Tx, amount: Money }),
   step("refund_unknown", { says: Says }),
   /** The buyer's authorization can be used no more, and was not: nothing of this order moves any money any more. */
-  step("lapsed", {}),
+  step("expired", {}),
   /** The call stands in the record, published or as commitments: nobody need write it any more. */
   step("recorded", {}),
   step("adopted", {}),

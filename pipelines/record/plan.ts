@@ -26,7 +26,7 @@ export const PlannedCall = z.strictObject({
   /** Block number (floor(unix/21600)) and minute in it (0..359). */
   block: z.int(),
   minute: z.int(),
-  kind: z.enum(["knock", "paid"]),
+  kind: z.enum(["probe", "paid"]),
   /** Paid by a fresh wallet that never pays again after this day. */
   blind: z.boolean(),
 });

@@ -39,7 +39,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   observations_since: number,
   withdrawn_since: number,
   defects: text,
-  said: text,
+  corrected: text,
   request: text,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];

@@ -57,10 +57,10 @@ export interface VolatileRow {
   /** Defects of the newest listing and 402 as JSON text of an array of Defect. */
   defects: string;
   /** Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link CorrectionRecord}. */
-  said: string;
+  corrected: string;
   /**
    * What our free handshake has beside method and url, as JSON text of {@link HandshakeRequest}; null: nothing, "": it cannot
-   * be said.
+   * be given.
    */
   request: string | null;
 }

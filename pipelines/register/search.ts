@@ -14,7 +14,7 @@ export interface Question {
   register_authority?: string | undefined;
   domain?: string | undefined;
   name?: string | undefined;
-  /** ISO 3166-1 alpha-2; limits matches by number, and by name, to its companies. */
+  /** ISO 3166-1 alpha-2. Matches by register number or by name are limited to companies of this country. */
   country?: string | undefined;
 }
 

@@ -5,7 +5,7 @@ import type { Network } from "../../infra/rails/networks.ts";
 import { NO_MAPS, readMaps } from "../1-observe/classes/mapping-file.ts";
 import { blockSource, pageSource, priceSource } from "../1-observe/classes/sources.ts";
 import type { ObserverParts } from "../1-observe/observer.ts";
-import { Lots, type Sources } from "../record/classes/checker.ts";
+import { RandomDraws, type Sources } from "../record/classes/checker.ts";
 import { isPointer } from "../record/classes/mapping.ts";
 import { registerPath } from "../register/import.ts";
 import { NoRegister, Register } from "../register/register.ts";
@@ -42,8 +42,8 @@ export function classesOf(
 const companySource =
   (register: Register): NonNullable<Sources["company"]> =>
   async (seed) => {
-    const lots = new Lots(seed);
-    const share = (lots.below(65_536) + lots.below(65_536) / 65_536) / 65_536;
+    const draws = new RandomDraws(seed);
+    const share = (draws.below(65_536) + draws.below(65_536) / 65_536) / 65_536;
     try {
       const [row] = await register.use((open) =>
         open.all<{ lei: string; name: string }>(sql("register/search:drawn"), { share }),

@@ -24,7 +24,7 @@ export interface LookOptions {
   saysNothing: (at: string, line: Pick<RunLine, "cap" | "cards">) => boolean;
   /** Told of every line, also of those that are left out. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
-  /** Given this lake's thieves, the table of all lakes. It may take its time: no transaction of the lake is open meanwhile. */
+  /** Given the thieves of this lake, the table of all lakes. No transaction of the lake is open meanwhile. */
   exchange: (own: readonly Thief[], positions: Positions) => Promise<readonly Thief[]>;
 }
 

@@ -46,7 +46,7 @@ const JOBS = [
     publisher: "45 * * * * *",
   },
   { job: "history", queue: "record", machine: "0 4 * * * *", owner: "0 4 * * * *" },
-  // A slow node keeps nothing else waiting.
+  // In a queue of its own, so that a slow node keeps no other job waiting.
   { job: "buyers", queue: "buyers", machine: "50 35 * * * *", observer: "50 35 * * * *" },
   // Strangers decide how long these take: minutes of pages, hosts that keep us waiting. Nothing waits behind them.
   { job: "intake", queue: "intake", machine: "0 20 */6 * * *", observer: "0 20 */6 * * *" },

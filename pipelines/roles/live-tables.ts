@@ -20,7 +20,7 @@ export interface LiveTablesParts {
   queryCaps?: number;
 }
 
-/** Files that were not named for so long may be gone by the time they are. */
+/** Where nobody named the files for so long, ms, some may have been deleted as garbage: all rows are written anew. */
 const NAMED_WITHIN_MS = 1_800_000;
 
 /**

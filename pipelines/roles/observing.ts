@@ -9,7 +9,7 @@ export interface ObservingParts extends ScheduleParts {
   followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps" | "archive">> };
   /** Told that the plan of a day is waited for, and that its commitment was found. */
   onPlan?: (day: string, known: boolean) => void;
-  /** The same jobs, with somebody who looks on. */
+  /** The same jobs, watched (for the status page and alarms). */
   watch?: (jobs: readonly Job<ObservingParts>[]) => readonly Job<ObservingParts>[];
 }
 
@@ -52,7 +52,7 @@ export async function committedPlan(parts: ObservingParts, day: string, signal: 
 
 /**
  * One of several observers, until stopped: the calls of our share of the hosts, day after day. The plan of a day is drawn
- * by whoever comes first, and everybody's from then on.
+ * by whichever observer comes first, and is the plan of all from then on.
  */
 export function startObserving(parts: ObservingParts): Running {
   const { clock, observer } = parts;

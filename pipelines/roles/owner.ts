@@ -46,7 +46,7 @@ export interface OwnerParts {
    * Called between writing what our partitions add to the table of payees and reading the others' (default: nothing is
    * waited for). Whoever compares runs waits here until all owners have written theirs.
    */
-  settled?: (now: Date, held: readonly number[]) => Promise<void>;
+  allWritten?: (now: Date, held: readonly number[]) => Promise<void>;
 }
 
 export interface OwnerReport {
@@ -222,7 +222,7 @@ export class Owner {
     if (!held.every((partition) => INGESTED.every((topic) => positions[topic]?.[String(partition)] !== undefined)))
       throw new PartitionsRevoked();
     await this.payees.write(own, positions, held, rfc3339(now));
-    await this.parts.settled?.(now, held);
+    await this.parts.allWritten?.(now, held);
     return this.payees.table();
   }
 
@@ -267,10 +267,10 @@ export class Owner {
   /** Endpoints of ours whose payee or domain took money or took none any more: due in the next run. */
   async #relatedDue(before: readonly Thief[] | null, found: readonly string[], at: string): Promise<void> {
     const turned = before ? turnedBetween(before, this.#table ?? []) : [];
-    const kin = turned.length
+    const related = turned.length
       ? await this.parts.lake.all<{ cap: string }>(sql("grade/related:turned"), { turned: JSON.stringify(turned) })
       : [];
-    for (const cap of [...found, ...kin.map((one) => one.cap)]) this.#dueAt?.set(cap, at);
+    for (const cap of [...found, ...related.map((one) => one.cap)]) this.#dueAt?.set(cap, at);
   }
 
   /** Endpoints that are due by time, or null for all of them. */

@@ -84,7 +84,7 @@ export class Payees {
       const ours = JSON.stringify(part.positions);
       await this.#parts.put(partition, part, (theirs) => {
         if (theirs.thieves.map(keyOf).join() === thieves.map(keyOf).join()) return !covers(theirs, part.positions);
-        // Of the same rows: whoever slept since an earlier moment must not take back what was found since.
+        // An owner that was paused since an earlier moment must not undo what another found later of the same rows.
         if (theirs.at > at && covers(theirs, part.positions))
           throw new Outrun(`payees of partition ${partition}`, `graded ${ours} at ${theirs.at}, this one at ${at}`);
         return true;

@@ -26,7 +26,7 @@ import { type ArchiveReport, archiveDays, closeDays, printerOf } from "./days.ts
 import { Owner } from "./owner.ts";
 import { Publishing } from "./publishing.ts";
 
-/** What one machine is made of, opened by the front door. */
+/** The parts of one machine, as its command opens them. */
 export interface PipelineParts {
   clock: Clock;
   log: Pick<Log, "id" | "partitions">;
@@ -39,7 +39,7 @@ export interface PipelineParts {
   publisher: Publisher;
   askLine: AskLine;
   caps: Caps;
-  /** The operator's word on who is paid first: host or capability id -> a whole number. */
+  /** The operator's priorities, who is paid first: host or capability id -> a whole number. */
   priority: Readonly<Record<string, number>>;
   /** Hosts that are never paid. */
   exclude?: readonly string[];
@@ -208,7 +208,7 @@ export class Pipeline {
     await this.#publishing.tables();
   }
 
-  /** Delete what has had its time. @returns how many objects */
+  /** Delete objects that nobody names any more. @returns how many */
   collectGarbage(): Promise<number> {
     return this.#publishing.collectGarbage();
   }

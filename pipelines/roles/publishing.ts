@@ -55,7 +55,7 @@ export class Publishing {
   /** Every run that waits, with the corrections and listings that it says. */
   async runs(): Promise<TurnReport> {
     const { publisher, privateStore, clock, log } = this.parts;
-    // Beside the run, before a later one is taken: a publisher that dies here refuses it once more.
+    // The refusal is written before a later run is taken: a publisher that dies here writes it again.
     const taken = await publisher.takeNewRuns(({ n, reason }) =>
       refuse(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
     );
@@ -72,7 +72,7 @@ export class Publishing {
     return nameTables(this.parts.publisher, this.#tables);
   }
 
-  /** Delete what has had its time. @returns how many objects */
+  /** Delete objects that nobody names any more. @returns how many */
   async collectGarbage(): Promise<number> {
     return this.parts.publisher.collectGarbage(await filesInUse(this.#tables));
   }

@@ -31,7 +31,7 @@ export class Standby {
   readonly #patience: number;
 
   constructor(private readonly parts: StandbyParts) {
-    // Who stepped back together must not come forward together.
+    // Publishers that stepped back at one moment must not all take over at one moment: the wait depends on the name.
     const share = createHash("sha256").update(parts.writer).digest()[0]! / 256;
     this.#patience = (parts.patienceMs ?? PATIENCE_MS) * (1 + share);
   }

@@ -64,7 +64,7 @@ export async function writeOwnVolatile(
   refuseRevoked: () => void,
 ): Promise<number> {
   const { ingest, followed, tables, log } = parts;
-  // Before the rows: the table may know more than its positions say, never less.
+  // Read before the rows: a table may hold more than its positions say, never less.
   const positions = await ingest.positions();
   await live.turn(await followed.current(), held);
   let written = 0;

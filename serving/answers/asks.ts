@@ -11,8 +11,8 @@ import { Limiter } from "../http/limits.ts";
 import { TakesNothing } from "../replica/late-log.ts";
 import { AskLine, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
 
-/** Real ms between two looks through the line for what was knocked on meanwhile. */
-const SWEEP_MS = 60_000;
+/** Real ms between two searches of the queue for what the plan probed meanwhile. */
+const DROP_MS = 60_000;
 
 /** The line as serving folds it, for these limits. */
 export const askLineOf = (limits: Partial<Limits> = {}): AskLine => {
@@ -29,7 +29,7 @@ export interface Ask {
   known?: { cap: string; tool: string | null };
 }
 
-/** A seller's wish to be looked at again: what it signed, with which wallet. */
+/** A seller's request to be looked at again: what it signed, with which wallet. */
 export type Proof = NonNullable<BodyOf<"ask">["retest"]>;
 
 /** What became of an ask, and what whoever asked is told of it. */
@@ -68,7 +68,7 @@ export class Asks {
   readonly #clients: Limiter;
   readonly #total: Limiter;
   readonly #line: AskLine;
-  #sweptAt = Number.NEGATIVE_INFINITY;
+  #droppedAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {
     const limits = { ...LIMITS, ...deps.limits };
@@ -85,7 +85,7 @@ export class Asks {
   async put(ask: Ask, client: string): Promise<Place> {
     const now = this.deps.clock.now();
     const t = now.getTime();
-    this.#sweep();
+    this.#dropProbed();
     const line = this.#line;
     const cap = ask.known?.cap ?? capId(ask.method ?? "GET", ask.normalised);
     if (line.isFresh(cap, t)) return { queued: true, next: FRESH };
@@ -102,7 +102,7 @@ export class Asks {
    */
   async retest(ask: Ask & { known: NonNullable<Ask["known"]> }, proof: Proof, client: string): Promise<Place | null> {
     const now = this.deps.clock.now();
-    this.#sweep();
+    this.#dropProbed();
     const { cap } = ask.known;
     const last = this.#line.retested(cap);
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
@@ -128,7 +128,7 @@ export class Asks {
       this.#charge(client, -1);
       return { queued: false, next: this.#notTaken(ask, error) };
     }
-    // Not waited for from the log: what was appended stands there, and the fold takes it once.
+    // Folded at once, without waiting for the log to return it: the fold takes a record once.
     if (proof) line.retest(cap, ask.normalised, t, from);
     else line.ask(cap, ask.normalised, t, from);
     return inLine(line.wait(cap, t));
@@ -148,11 +148,11 @@ export class Asks {
     return `This replica only answers and puts nothing in line. Ask the service itself: ${where}`;
   }
 
-  #sweep(): void {
+  #dropProbed(): void {
     const { seen, clock } = this.deps;
-    if (!seen || clock.monotonic() < this.#sweptAt + SWEEP_MS) return;
-    this.#sweptAt = clock.monotonic();
-    this.#line.sweep(seen);
+    if (!seen || clock.monotonic() < this.#droppedAt + DROP_MS) return;
+    this.#droppedAt = clock.monotonic();
+    this.#line.dropProbed(seen);
   }
 
   /**

@@ -25,7 +25,7 @@ export interface CheckDeps {
   /** Who is asked for most; not counted when absent. */
   demand?: Pick<Demand, "count"> | undefined;
   /** Would this url be fetched at all? */
-  judge: Egress["validate"];
+  validateUrl: Egress["validate"];
   /** How an endpoint is bought through the service; absent where nothing is sold. */
   buy?: ((view: View, cap: string) => CheckFacts["buy"]) | undefined;
   /** The answers key. */
@@ -75,7 +75,7 @@ export class Checks {
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
     const kept = this.kept(query, client);
     if (kept) return kept;
-    // Two ways to write one url are one question: they share the minute, and differ in `asked` alone.
+    // Two spellings of one url are one question: they share the kept answer, and differ in `asked` alone.
     const meant = this.#meant(query.url);
     const key = keyOf(query, meant.url);
     const same = this.#cache.get(key);
@@ -160,7 +160,7 @@ export class Checks {
   /** Why this url is never fetched, in words, or null. */
   #refused(normalised: string): string | null {
     if (new URL(normalised).hostname.length > MAX_HOST) return "its host name is longer than any in the DNS";
-    const verdict = this.deps.judge(normalised);
+    const verdict = this.deps.validateUrl(normalised);
     return verdict.ok ? null : verdict.says.replace(/\.$/, "");
   }
 

@@ -30,7 +30,7 @@ export function correctionsOf(view: View, cap: string): EndpointCorrections {
 }
 
 function pendingOf(view: View, cap: string): readonly CorrectionRecord[] {
-  const text = view.row(cap)?.said;
+  const text = view.row(cap)?.corrected;
   if (text === undefined || text === "[]") return [];
   try {
     return Pending.parse(JSON.parse(text));

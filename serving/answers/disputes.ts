@@ -23,7 +23,7 @@ export interface DisputeDeps {
   view: () => View;
   clock: Clock;
   logger: Pick<Logger, "error">;
-  /** Origin of this service: what a statement must name, so that it says nothing anywhere else. */
+  /** Origin of this service: a statement must name it, so that it cannot be used at another service. */
   service: string;
 }
 

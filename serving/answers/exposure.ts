@@ -80,7 +80,7 @@ const PENDING_MS = DAY_MS;
 function standingOf(facts: CheckFacts, row: VolatileRow | undefined, now: Date): Standing {
   const has = (flag: string): boolean => facts.flags?.includes(flag) === true;
   const late = row?.unserved_since != null && row.unserved_since <= now.getTime() - PENDING_MS;
-  // A card's flag may stand on records that were withdrawn since; the row does not count those.
+  // A card's flag may rest on records that were withdrawn since; the row does not count those.
   if (late || (has("took_the_money") && !has("records_withdrawn"))) return "took_the_money";
   if (facts.defects.length > 0 || has("listing_mismatch")) return "listing_mismatch";
   if (facts.band !== "UNRATED") return "lettered";

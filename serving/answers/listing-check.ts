@@ -62,12 +62,12 @@ export const mendOf = (defect: string): string =>
     : "Compare the answer with the specification of the protocol that it speaks.";
 
 export interface LookDeps {
-  /** What a look is made with; null: this process knocks nowhere. */
+  /** What a look is made with; null: this process probes nothing. */
   tools: ProbeTools | null;
-  /** Addresses of our own: nobody gets us to knock on ourselves. */
+  /** Addresses of our own: nobody gets us to probe ourselves. */
   own: readonly string[];
   view: () => View;
-  judge: Egress["validate"];
+  validateUrl: Egress["validate"];
   clock: Clock;
   metrics: Pick<Metrics, "count">;
   limits?: Partial<Limits>;
@@ -163,7 +163,7 @@ export class ListingChecks {
 
   /**
    * @throws Problem bad_request with a pointer; too_many_requests (its domain was looked at too often, or is being looked
-   * at); unavailable (as many looks are under way as may be, or this process knocks nowhere)
+   * at); unavailable (as many looks are under way as may be, or this process probes nothing)
    */
   answer({ url, method }: ListingQuestion): Promise<ListingAnswer> {
     const normalised = normalOf(url);
@@ -188,7 +188,7 @@ export class ListingChecks {
   #admitted(url: string): string {
     const domain = registrableDomain(url);
     if (this.#own.has(domain)) throw badField("/url", "is an address of this service");
-    const verdict = this.deps.judge(url);
+    const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
     if (!this.deps.tools)
       throw new Problem("unavailable", "this server does not look at listings; ask the service itself");

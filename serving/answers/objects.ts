@@ -56,7 +56,7 @@ export class PublicObjects {
     try {
       return await this.#answer(key, request, sha256);
     } catch (error) {
-      // A name that no store could hold, say 300 digits, is a name of nothing.
+      // A key that no store could hold, such as 300 digits, is not found.
       if (error instanceof BadKey) throw new Problem("not_found", "there is no such object");
       if (!(error instanceof StoreDown || error instanceof SourceDown)) throw error;
       throw new Problem("unavailable", "the store of this object does not answer", {

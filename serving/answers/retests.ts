@@ -11,7 +11,7 @@ import { matchUrl, toolAsked } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 
-/** How long after its signing a wish is taken. */
+/** How long after its signing a request is taken. */
 const OLDEST = { ms: 600_000, words: "10 minutes" };
 const RETRY_S = "60";
 
@@ -22,7 +22,7 @@ const SAYS =
 export interface RetestDeps {
   view: () => View;
   asks: Pick<Asks, "retest">;
-  judge: Egress["validate"];
+  validateUrl: Egress["validate"];
   clock: Clock;
   /** Origin of this service, which the seller signs. */
   service: string;
@@ -40,7 +40,7 @@ export class Retests {
 
   /**
    * @throws Problem bad_request with pointers, unknown_capability (not in the record under this url and method),
-   * not_the_payee, too_many_requests (looked at today because of an earlier wish), unavailable (it could not be put in line)
+   * not_the_payee, too_many_requests (looked at today because of an earlier one), unavailable (it could not be put in line)
    */
   async put(request: RetestRequest, client: string): Promise<RetestAnswer> {
     const { clock, asks, service } = this.deps;
@@ -76,7 +76,7 @@ export class Retests {
         `${normalised} has several tools: name the one that is meant as url#tool`,
       );
     }
-    const verdict = this.deps.judge(normalised);
+    const verdict = this.deps.validateUrl(normalised);
     refuse("/url", verdict.ok ? null : `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
     return match.cap;
   }

@@ -27,7 +27,7 @@ import { challenge, sameText } from "./receiver.ts";
 export interface WatchersDeps {
   log: ServingLog;
   view: () => View;
-  judge: Egress["validate"];
+  validateUrl: Egress["validate"];
   egress: Pick<Egress, "fetch">;
   signer: Signer;
   clock: Clock;
@@ -85,7 +85,7 @@ export class Watchers {
   async make({ url, watch }: WatcherRequest, client: string): Promise<Made> {
     const receiver = this.#receiver(url);
     const view = this.deps.view();
-    const watched = watchedOf(view, watch, this.deps.judge);
+    const watched = watchedOf(view, watch, this.deps.validateUrl);
     const domain = registrableDomain(receiver);
     const taken = this.#admit(client, domain);
     await this.#inLog(() => this.#tail.catchUp());
@@ -141,7 +141,7 @@ export class Watchers {
 
   /** The receiver's address as it is kept. @throws Problem bad_request */
   #receiver(url: string): string {
-    const verdict = this.deps.judge(url);
+    const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is no receiver: ${verdict.says}`);
     const parsed = new URL(url);
     if (parsed.protocol !== "https:" && !this.deps.plain) throw badField("/url", "must be https");
@@ -251,10 +251,10 @@ type Watched = BodyOf<"watcher.created">["watched"][number];
  * it would be listed with, GET and POST: its first card makes a notice.
  * @throws Problem bad_request with a pointer for each item that can never have a card
  */
-function watchedOf(view: View, watch: readonly string[], judge: Egress["validate"]): Watched[] {
+function watchedOf(view: View, watch: readonly string[], validateUrl: Egress["validate"]): Watched[] {
   const errors: FieldError[] = [];
   const watched = watch.flatMap((asked, i) => {
-    const one = meant(view, asked, judge);
+    const one = meant(view, asked, validateUrl);
     if (typeof one !== "string") return [one];
     errors.push({ pointer: `/watch/${i}`, detail: one });
     return [];
@@ -266,7 +266,7 @@ function watchedOf(view: View, watch: readonly string[], judge: Egress["validate
 }
 
 /** The item, or what is wrong with it. */
-function meant(view: View, asked: string, judge: Egress["validate"]): Watched | string {
+function meant(view: View, asked: string, validateUrl: Egress["validate"]): Watched | string {
   if (isId("cap", asked)) {
     return view.has(asked) ? { asked, matched: "exact", capability_ids: [asked] } : "is not in the record";
   }
@@ -279,7 +279,7 @@ function meant(view: View, asked: string, judge: Egress["validate"]): Watched | 
   }
   const match = matchUrl(view, url);
   if (match) return { asked, matched: match.matched, capability_ids: [match.cap] };
-  const verdict = judge(url);
+  const verdict = validateUrl(url);
   if (!verdict.ok) return `is never fetched: ${verdict.says}`;
   return { asked, matched: "none", capability_ids: [capId("GET", url), capId("POST", url)] };
 }

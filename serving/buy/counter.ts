@@ -37,7 +37,7 @@ export interface Sales {
 const WAIT_MS = 100_000;
 /** Nothing is delivered any more. */
 const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
-/** Seconds in which a payment may still be used at most: until they are over its order is watched, a refund waits. */
+/** Longest time in which a payment may still be used, seconds: for so long its order is watched, and a refund waits. */
 const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
@@ -141,7 +141,7 @@ export class Counter {
     return said.payer === payment.from ? null : "the payment is another wallet's";
   }
 
-  /** The same of a payment into escrow. It holds until the hold is placed; the hold's own time is the escrow's to judge. */
+  /** The same of a payment into escrow: it has to last until the hold is placed. The hold's time is the escrow's check. */
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;

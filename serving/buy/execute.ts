@@ -65,7 +65,7 @@ class Candidates implements Fallback {
       const cap = this.#waiting.shift()!;
       const found = await this.#ask(cap).catch((error: unknown) => {
         if (error instanceof Problem) return error.message;
-        // Under an order nobody is there to be told: it goes on to the next, or ends.
+        // Within an order there is no client to answer: it goes on to the next candidate, or ends.
         if (this.#most !== null) return "it could not be asked.";
         throw error;
       });

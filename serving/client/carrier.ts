@@ -65,7 +65,7 @@ const problem = (status: number, title: string, detail: string): Response =>
     headers: { "content-type": "application/problem+json", "cache-control": "no-store" },
   });
 
-/** The wire below a wallet: holds the price to the cap, and a payment that was sent to its end. */
+/** The fetch below a wallet: refuses prices above the cap, and follows a payment that was sent to its outcome. */
 export class Carrier {
   /** Id of the order, once the service named one. */
   order: string | null = null;

@@ -98,7 +98,7 @@ export interface ReceiverOptions {
 const MAX_NOTICE_BYTES = 256 * 1024;
 const MAX_SIGNATURES = 8;
 
-const said = (status: number, text: string): Response =>
+const reply = (status: number, text: string): Response =>
   new Response(status === 204 ? null : text, { status, headers: { "content-type": "text/plain; charset=utf-8" } });
 
 interface Message {
@@ -119,38 +119,38 @@ interface Message {
 export function noticeReceiver(options: ReceiverOptions): (request: Request) => Promise<Response> {
   const { service, tolerance_s = 300, seen = seenInMemory() } = options;
   return async (request) => {
-    if (request.method !== "POST") return said(405, "notices are posted");
+    if (request.method !== "POST") return reply(405, "notices are posted");
     const message = await readMessage(request).catch(() => null);
-    if (message === null) return said(400, "not understood");
-    if (!(Math.abs(service.now() / 1000 - message.timestamp_s) <= tolerance_s)) return said(400, "too old");
+    if (message === null) return reply(400, "not understood");
+    if (!(Math.abs(service.now() / 1000 - message.timestamp_s) <= tolerance_s)) return reply(400, "too old");
     if (message.body?.type === "watcher.challenge") return echo(service.keys, message);
-    if (!(await isSigned(service.keys, message, "cards"))) return said(401, "not signed by the key of the cards");
+    if (!(await isSigned(service.keys, message, "cards"))) return reply(401, "not signed by the key of the cards");
     // Other kinds may come: they are acknowledged, so that they do not hold up what is behind them.
-    if (message.body?.type !== "card.changed") return said(204, "");
+    if (message.body?.type !== "card.changed") return reply(204, "");
     return take(message, { ...options, seen });
   };
 }
 
 async function take({ id, body }: Message, { service, onNotice, isOurs, seen }: ReceiverOptions & { seen: Seen }) {
-  if (!(await isAboutItsCard(service.keys, body))) return said(401, "the card does not bear the notice out");
-  if (isOurs && !(await isOurs(body.watcher_id))) return said(410, "no watcher of ours");
+  if (!(await isAboutItsCard(service.keys, body))) return reply(401, "the card does not bear the notice out");
+  if (isOurs && !(await isOurs(body.watcher_id))) return reply(410, "no watcher of ours");
   const state = await seen.begin(id);
-  if (state === "done") return said(204, "");
-  if (state === "busy") return said(503, "still at it");
+  if (state === "done") return reply(204, "");
+  if (state === "busy") return reply(503, "still at it");
   try {
     await onNotice(body as Notice);
   } catch {
     await seen.end(id, false);
-    return said(500, "not taken");
+    return reply(500, "not taken");
   }
   await seen.end(id, true);
-  return said(204, "");
+  return reply(204, "");
 }
 
 async function echo(keys: KeySet, message: Message): Promise<Response> {
-  if (typeof message.body.challenge !== "string") return said(400, "not understood");
-  if (!(await isSigned(keys, message, "answers"))) return said(401, "not signed by the key of the answers");
-  return said(200, message.body.challenge);
+  if (typeof message.body.challenge !== "string") return reply(400, "not understood");
+  if (!(await isSigned(keys, message, "answers"))) return reply(401, "not signed by the key of the answers");
+  return reply(200, message.body.challenge);
 }
 
 /** @throws on anything that is no message */

@@ -17,7 +17,7 @@ export const OVERLOAD = {
   roomAt: 0.75,
   /** Time that a connection waits until it is taken, ms. A stall of the loop is some hundred at most. */
   queueMs: 2_000,
-  doorMs: 200,
+  acceptMs: 200,
 } as const;
 
 /** Seconds after which a shed request may come again: drawn, or all who were sent away would come back at once. */
@@ -41,7 +41,7 @@ export class Overload {
   constructor(
     lag: LagWatch,
     private readonly metrics?: Pick<Metrics, "count" | "gauge">,
-    private readonly lot: () => number = Math.random,
+    private readonly random: () => number = Math.random,
   ) {
     this.#stop = lag((lateMs) => this.#look(lateMs));
   }
@@ -52,7 +52,7 @@ export class Overload {
   }
 
   /** @param waitMs how long a connection waits until a server takes it, ms */
-  ofDoor(waitMs: () => number): void {
+  ofAcceptQueue(waitMs: () => number): void {
     this.#waitMs = waitMs;
   }
 
@@ -65,7 +65,7 @@ export class Overload {
     if (!this.isBehind) return;
     this.metrics?.count("touchstone_http_shed_total", { operation });
     const { least, most } = RETRY_S;
-    const headers = { "retry-after": String(least + Math.floor(this.lot() * (most - least + 1))) };
+    const headers = { "retry-after": String(least + Math.floor(this.random() * (most - least + 1))) };
     // A socket that is kept open would hold the place of somebody who pays.
     if (this.#isFull) Object.assign(headers, { connection: "close" });
     throw new Problem("unavailable", "this server is overloaded: free requests have to wait", {
@@ -78,13 +78,13 @@ export class Overload {
   }
 
   #look(lateMs: number): void {
-    const { slowMs, slowLooks, slowInAllMs, steadyMs, steadyLooks, fullAt, roomAt, queueMs, doorMs } = OVERLOAD;
+    const { slowMs, slowLooks, slowInAllMs, steadyMs, steadyLooks, fullAt, roomAt, queueMs, acceptMs } = OVERLOAD;
     this.#slow = lateMs >= slowMs ? { looks: this.#slow.looks + 1, ms: this.#slow.ms + lateMs } : { looks: 0, ms: 0 };
     this.#steady = lateMs < steadyMs ? this.#steady + 1 : 0;
     if (this.#slow.looks >= slowLooks && this.#slow.ms >= slowInAllMs) this.#isLate = true;
     else if (this.#steady >= steadyLooks) this.#isLate = false;
     this.#isFull = this.#share() >= (this.#isFull ? roomAt : fullAt);
-    this.#isQueued = this.#waitMs() >= (this.#isQueued ? doorMs : queueMs);
+    this.#isQueued = this.#waitMs() >= (this.#isQueued ? acceptMs : queueMs);
     this.metrics?.gauge("touchstone_http_overloaded", Number(this.isBehind));
   }
 }

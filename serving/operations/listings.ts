@@ -47,8 +47,8 @@ export const retestListing: Operation = {
   errors: ["unknown_capability", "not_the_payee", "unavailable"],
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
-    const wish = validated(RetestRequest, await jsonBody(request.body, MAX_BODY));
-    return freshJson(await service.retests.put(wish, client), 202, limitHeaders);
+    const retest = validated(RetestRequest, await jsonBody(request.body, MAX_BODY));
+    return freshJson(await service.retests.put(retest, client), 202, limitHeaders);
   },
 };
 

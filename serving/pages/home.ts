@@ -86,7 +86,7 @@ export const simulatedNote = (simulated: boolean): unknown =>
 minutes. Sellers, payments and answers were real; the dates on them were not.</p>`
     : "";
 
-/** The box of the home page and of the answer's: a url that somebody is about to pay. @param wrong what is wrong with it */
+/** The form for a url that a reader is about to pay, on the home page and the check page. @param wrong what is wrong with it */
 const checkBox = (url: string, wrong?: string): unknown => html`<form method="get" action="/check" class="box">
 <label class="wide">Paste the url that you are about to pay<input type="text" inputmode="url" name="url" value="${url}" required minlength="8" maxlength="2048" autocomplete="off" spellcheck="false"
 placeholder="https://api.example.com/v1/sum"${wrong === undefined ? "" : html` aria-invalid="true" aria-describedby="wrong"`}></label><button type="submit">Check</button></form>`;

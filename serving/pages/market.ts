@@ -85,7 +85,7 @@ const byUrl = (a: Row, b: Row): number => (a.entry.url < b.entry.url ? -1 : a.en
 const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.card?.composite ?? 0);
 const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
 
-/** Paid calls that are still owed; who has them all waits for no letter and stands last. */
+/** Paid calls that are missing until a letter is given; an endpoint that has them all stands last. */
 const toGo = ({ card }: Row): number => 30 - (card?.progress ?? 0) || 31;
 
 const ORDERS: Record<Sort, (a: Row, b: Row) => number> = {

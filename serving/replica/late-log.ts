@@ -32,8 +32,8 @@ const PAUSE_MS = 500;
 const MAX_PAUSE_MS = 30_000;
 
 /**
- * A log that is opened behind the replica's back: a cluster that is down keeps nobody from being answered, only from
- * putting something on record. Until it is open every call is refused as LogDown.
+ * A log that is opened in the background: while its cluster is down the replica answers all the same, and only what has
+ * to be written to the log is refused. Until it is open every call throws LogDown.
  */
 export class LateLog implements ServingLog {
   #log: Log | null = null;

@@ -128,8 +128,8 @@ export class AskLine {
     if (looks.length > this.limits.perDomainHour) looks.shift();
   }
 
-  /** Drops what the plan has knocked on meanwhile: nobody looks at it any more. @param seen newest handshake, unix ms */
-  sweep(seen: (cap: string) => number | null): void {
+  /** Drops what the plan has probed meanwhile: nobody looks at it any more. @param seen newest handshake, unix ms */
+  dropProbed(seen: (cap: string) => number | null): void {
     for (const [cap, { from, rest }] of this.#open) {
       if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#leave(cap);
     }

@@ -28,8 +28,8 @@ FROM queued p LEFT JOIN begun b USING (domain)
 WHERE p.turn + coalesce(b.n, 0) <= $per_domain
 ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
 
--- name: unknocked
--- What was listed since $since (unix ms) and never knocked on, nor looked at within a day of $now: the newest first, fairly by
+-- name: unprobed
+-- What was listed since $since (unix ms) and never probed, nor looked at within a day of $now: the newest first, fairly by
 -- registrable domain and within the same hourly bound as asks.
 -- grain: one listed capability
 -- reads: listing, looked, seen, endpoint

@@ -14,7 +14,7 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
  live AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
     -- what a 402 declares is no row that somebody lists; its defects are its own
-    max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) FILTER (source <> '402') AS said
+    max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) FILTER (source <> '402') AS listed
   FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
  -- the class that we gave it goes before the one that it names
  mapped AS (
@@ -23,6 +23,6 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
 SELECT e.cap, e.url, e.method, e.tool, live.cap IS NOT NULL AND is_in_market(live.best.own, s.terms_t) AS listed,
   coalesce(live.best.own, FALSE) AS own,
   coalesce(m.class, json_extract_string(live.best.claims, '$.class')) AS class, json_extract_string(live.best.claims, '$.description') AS description,
-  listing_defects_of(live.said, s.terms_t) AS listing_defects, s.terms_defects, s.differs
+  listing_defects_of(live.listed, s.terms_t) AS listing_defects, s.terms_defects, s.differs
 FROM endpoint e SEMI JOIN wanted USING (cap) LEFT JOIN live USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN mapped m USING (cap)
 ORDER BY e.cap

@@ -25,7 +25,7 @@ WITH newest AS (
   FROM mapped m JOIN class_asked a ON a.cap = m.cap AND a.mapping = m.id JOIN paid_result r ON r.intent = a.intent AND r.cap = a.cap
   WHERE r.watched GROUP BY m.cap),
  -- A failure that a buyer published starts re-tests, until calls of ours have said whether it counts.
- doubted AS (SELECT DISTINCT cap FROM samples ANTI JOIN withdrawn USING (obs_id) WHERE kind = 2 AND fault = 'unconfirmed'),
+ unconfirmed AS (SELECT DISTINCT cap FROM samples ANTI JOIN withdrawn USING (obs_id) WHERE kind = 2 AND fault = 'unconfirmed'),
  since AS (
   SELECT p.cap, count(*) AS passes FROM paid p JOIN blocks b ON p.cap = b.cap AND {t: p.t, id: p.obs_id} > b.failed
   GROUP BY p.cap)
@@ -35,11 +35,11 @@ SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, CASE WHEN l.best
   m.id AS mapping, coalesce(m.dropped, FALSE) AS mapping_dropped, coalesce(t.controls, 0)::INTEGER AS controls,
   coalesce(t.passed, FALSE) AS control_passed
 FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN blocks b USING (cap) LEFT JOIN since n USING (cap)
-  LEFT JOIN doubted d USING (cap) LEFT JOIN mapped m USING (cap) LEFT JOIN trials t USING (cap)
+  LEFT JOIN unconfirmed d USING (cap) LEFT JOIN mapped m USING (cap) LEFT JOIN trials t USING (cap)
 ORDER BY l.cap;
 
--- name: said
--- What is said now of some endpoints: the seller's own newest listing where there is one, else a catalogue's. As in `listed`.
+-- name: current
+-- The listing of some endpoints that holds now: the seller's own newest where there is one, else a catalogue's. As in `listed`.
 -- grain: one listed capability of $caps (JSON array)
 -- reads: $caps, listing, endpoint
 -- writes: nothing

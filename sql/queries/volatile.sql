@@ -13,23 +13,23 @@ WITH wanted AS MATERIALIZED (
   SELECT cap, count(*) AS n FROM every_sample JOIN card USING (cap)
   WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
  -- What the card's run had read of corrections: by offset, since clocks of two machines differ.
- heard AS (SELECT event_id, cap FROM correction_record s JOIN card USING (cap) WHERE s.log_offset < coalesce(card.read['corrections'], 0)),
- minded AS (FROM correction c SEMI JOIN heard USING (event_id, cap)
-  ANTI JOIN (FROM reinstated SEMI JOIN heard USING (event_id, cap)) r ON r.cap = c.cap AND r.correction = c.id),
+ known_to_card AS (SELECT event_id, cap FROM correction_record s JOIN card USING (cap) WHERE s.log_offset < coalesce(card.read['corrections'], 0)),
+ in_force_then AS (FROM correction c SEMI JOIN known_to_card USING (event_id, cap)
+  ANTI JOIN (FROM reinstated SEMI JOIN known_to_card USING (event_id, cap)) r ON r.cap = c.cap AND r.correction = c.id),
  -- Few endpoints have a correction that their card does not know: of the largest tables only their rows are looked at.
- doubted AS MATERIALIZED (
-  SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN heard USING (event_id, cap)),
- stood AS MATERIALIZED (FROM every_sample SEMI JOIN doubted USING (cap)),
- told AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN doubted USING (cap)),
- taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run minded had
+ corrected AS MATERIALIZED (
+  SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN known_to_card USING (event_id, cap)),
+ sampled AS MATERIALIZED (FROM every_sample SEMI JOIN corrected USING (cap)),
+ arrived AS MATERIALIZED (SELECT event_id, cap, topic, log_offset FROM event SEMI JOIN corrected USING (cap)),
+ taken AS (          -- rows that the card stood on, withdrawn now: not those that a correction which its run applied had
                      -- withdrawn, also if that one was taken back since
-  SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN stood s ON s.obs_id = w.obs_id AND s.cap = w.cap
+  SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN sampled s ON s.obs_id = w.obs_id AND s.cap = w.cap
     LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched
     -- what came after the run, told late, it did not stand on, whenever it was observed; a call without an end neither
-    JOIN told e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
+    JOIN arrived e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
   WHERE s.t >= window_start AND s.t < card.at_
     AND s.kind < 2 AND is_counted(s.kind, s.fault, s.settled)
-    AND NOT EXISTS (FROM minded m WHERE m.cap = w.cap AND is_withdrawn_by(m.record_id, m.issued_at, w.obs_id, s.t))
+    AND NOT EXISTS (FROM in_force_then m WHERE m.cap = w.cap AND is_withdrawn_by(m.record_id, m.issued_at, w.obs_id, s.t))
   GROUP BY w.cap),
  offered AS (
   SELECT cap, max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
@@ -40,7 +40,7 @@ WITH wanted AS MATERIALIZED (
  standing AS (
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)
   QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
- said AS (
+ listed AS (
   SELECT cap, max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) AS listing
   FROM standing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
  prices AS (SELECT cap, count(*) AS n FROM quoted SEMI JOIN wanted USING (cap) GROUP BY cap),
@@ -81,10 +81,10 @@ WITH wanted AS MATERIALIZED (
     authorised: count(*) FILTER (receipt.authorised)} AS receipts
   FROM replied WHERE receipt IS NOT NULL GROUP BY cap),
  bought AS (          -- who else pays where it was paid, as read last
-  SELECT cap, max({t: t, id: event_id, said: said}).said AS buyers FROM buyers SEMI JOIN wanted USING (cap) GROUP BY cap),
+  SELECT cap, max({t: t, id: event_id, body: body}).body AS buyers FROM buyers SEMI JOIN wanted USING (cap) GROUP BY cap),
  beside AS (
   SELECT cap, to_json({offers: o.signed, receipts: r.receipts, settlers: coalesce(s.settlers, []), unsettled: coalesce(u.n, 0),
-    buyers: b.buyers})::VARCHAR AS said
+    buyers: b.buyers})::VARCHAR AS payments
   FROM wanted LEFT JOIN offer_signed o USING (cap) LEFT JOIN receipts r USING (cap) LEFT JOIN settlers s USING (cap)
     LEFT JOIN unsettled u USING (cap) LEFT JOIN bought b USING (cap)
   WHERE b.buyers IS NOT NULL OR o.signed IS NOT NULL OR r.receipts IS NOT NULL OR s.settlers IS NOT NULL OR u.n > 0),
@@ -93,14 +93,14 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
   coalesce(s.offers, []) AS offers, s.pay_to, coalesce(t.addresses, []) AS paid_to, coalesce(o.addresses, []) AS pay_tos_listed,
   coalesce(u.n, 0)::DOUBLE AS unserved, epoch_ms(u.first)::DOUBLE AS unserved_since,
-  a.last.outcome AS retried, epoch_ms(a.last.t)::DOUBLE AS retried_at, b.said AS payments,
+  a.last.outcome AS retried, epoch_ms(a.last.t)::DOUBLE AS retried_at, b.payments,
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
   coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
-  listing_defects_of(said.listing, s.terms_t) AS listing_defects, epoch_ms(said.listing.t)::DOUBLE AS listing_t,
+  listing_defects_of(listed.listing, s.terms_t) AS listing_defects, epoch_ms(listed.listing.t)::DOUBLE AS listing_t,
   s.terms_defects, s.differs, epoch_ms(s.terms_t)::DOUBLE AS terms_t
 FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap) LEFT JOIN later l USING (cap)
-  LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN said USING (cap) LEFT JOIN prices p USING (cap)
+  LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN listed USING (cap) LEFT JOIN prices p USING (cap)
   LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
   LEFT JOIN again a USING (cap) LEFT JOIN beside b USING (cap)
 -- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.

@@ -33,7 +33,7 @@ WITH result AS (   -- the end that somebody watched goes before a restart's gues
   QUALIFY row_number() OVER (PARTITION BY f.intent ORDER BY f.delivered DESC, f.outcome DESC NULLS LAST,
     f.delivery DESC NULLS LAST, f.schema_ok DESC NULLS LAST, f.t, f.event_id) = 1),
  folded AS (
-  SELECT i.*, r.intent IS NOT NULL AS answered, r.watched, r.fault AS said, r.live, r.honest, m.as_quoted,
+  SELECT i.*, r.intent IS NOT NULL AS answered, r.watched, r.fault AS reported, r.live, r.honest, m.as_quoted,
     coalesce(m.final OR late.final AND m.intent IS NOT NULL, FALSE) AS settled, coalesce(late.refunded, FALSE) AS refunded,
     a.intent IS NOT NULL AS shown, coalesce(r.delivered, FALSE) AS at_once, coalesce(a.delivered, FALSE) AS later,
     CASE WHEN later AND NOT at_once THEN {delivery: a.delivery, outcome: a.outcome, schema_ok: a.schema_ok, sha: a.response_sha256,
@@ -45,7 +45,7 @@ WITH result AS (   -- the end that somebody watched goes before a restart's gues
 SELECT cap, event_id AS obs_id, t, 1 AS kind, NULL AS payer, w,
   CASE WHEN NOT answered OR NOT watched THEN 'ours'                            -- nobody saw how it ended
     WHEN settled AND NOT at_once AND NOT shown THEN 'ours'                     -- no accusation before a second look
-    ELSE said END AS fault,
+    ELSE reported END AS fault,
   coalesce(live, TRUE) AS live,                                                -- the first leg was a 402
   list_aggregate([honest, leg_honest, as_quoted], 'bool_and') AS honest,       -- what cannot be compared says nothing
   settled, at_once OR later AS delivered, refunded, came.delivery AS delivery,

@@ -4,7 +4,7 @@
 -- writes: asked, looked, demand
 INSERT INTO asked SELECT json_extract_string(body, '$.cap'), observed_at, event_id, body FROM stage WHERE type = 'ask';
 
-INSERT INTO looked SELECT json_extract_string(body, '$.cap'), observed_at, json_extract_string(body, '$.knocked[*].cap')
+INSERT INTO looked SELECT json_extract_string(body, '$.cap'), observed_at, json_extract_string(body, '$.probed[*].cap')
 FROM stage WHERE type = 'ask.looked';
 
 INSERT INTO demand

@@ -1,4 +1,4 @@
--- What the log said, as loaded from the commit chain's segments, and how far each partition is loaded.
+-- The records of the log, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
 -- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, offer_signed, paid_published,
@@ -41,9 +41,9 @@ CREATE TABLE IF NOT EXISTS retried (cap VARCHAR, t TIMESTAMP, event_id VARCHAR, 
 CREATE TABLE IF NOT EXISTS answered (
   cap VARCHAR, intent VARCHAR, answered_time BIGINT, receipt STRUCT(read BOOLEAN, valid BOOLEAN, authorised BOOLEAN));
 CREATE TABLE IF NOT EXISTS settled_by (cap VARCHAR, intent VARCHAR, network VARCHAR, sender VARCHAR, block_time BIGINT);
--- Who else pays a payee, as read from the chain; said = the body of the record.
+-- Who else pays a payee, as read from the chain; body = the body of the record.
 CREATE TABLE IF NOT EXISTS buyers (
-  cap VARCHAR, t TIMESTAMP, event_id VARCHAR, network VARCHAR, asset VARCHAR, pay_to VARCHAR, said JSON);
+  cap VARCHAR, t TIMESTAMP, event_id VARCHAR, network VARCHAR, asset VARCHAR, pay_to VARCHAR, body JSON);
 -- Offers of the newest 402 of a free handshake, where one ever carried a signature; signed = null: the newest has none.
 CREATE TABLE IF NOT EXISTS offer_signed (
   cap VARCHAR, t TIMESTAMP, event_id VARCHAR, signed STRUCT(present BIGINT, unread BIGINT, valid BIGINT, authorised BIGINT));
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS listing (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, source VARCHAR, source_id VARCHAR, gone BOOLEAN,
   seller_controlled BOOLEAN, claims VARCHAR, defects VARCHAR);
 
--- Which class we gave an endpoint; class = null where we take it back, or never used what we said.
+-- Which class we gave an endpoint; class = null where we take it back, or never used the one we gave.
 CREATE TABLE IF NOT EXISTS class_mapped (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, id VARCHAR, class VARCHAR, dropped BOOLEAN);
 -- Paid calls with a question whose answer we knew. mapping = null where the seller named the class itself.

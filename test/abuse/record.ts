@@ -27,7 +27,7 @@ export interface Honest {
 
 type Json = Record<string, unknown>;
 
-interface Said {
+interface LogEntry {
   id: string;
   type: string;
   cap: string;
@@ -36,17 +36,17 @@ interface Said {
 }
 
 /** What a topic's records say; those that are rejected are left out. */
-async function saidOf(log: Log, topic: string): Promise<Said[]> {
-  const said: Said[] = [];
+async function entriesOf(log: Log, topic: string): Promise<LogEntry[]> {
+  const entries: LogEntry[] = [];
   for (let partition = 0; partition < log.partitions; partition++) {
     for (const record of await recordsOf(log, topic, partition)) {
       const read = readRecord(record);
       if (!read.ok) continue;
       const { event_id: id, type, cap, observed_at, body } = read.envelope;
-      said.push({ id, type, cap: cap ?? "", at: Date.parse(observed_at), body: body as Json });
+      entries.push({ id, type, cap: cap ?? "", at: Date.parse(observed_at), body: body as Json });
     }
   }
-  return said;
+  return entries;
 }
 
 /**
@@ -67,17 +67,17 @@ export async function readHonest(
     if (nonce !== undefined && ms !== undefined && !took.has(nonce.toLowerCase())) took.set(nonce.toLowerCase(), ms);
 
   const caps = new Map<string, string>();
-  for (const { type, cap, body } of await saidOf(log, "listings")) {
+  for (const { type, cap, body } of await entriesOf(log, "listings")) {
     const url = (body.claims as Json | undefined)?.url ?? body.normalised_url;
     if (type === "listing" && typeof url === "string" && origins.has(new URL(url).origin)) caps.set(cap, url);
   }
   const results = new Map<string, Json>();
   const nonces = new Map<string, string>();
-  for (const { type, id, body } of await saidOf(log, "observations.paid")) {
+  for (const { type, id, body } of await entriesOf(log, "observations.paid")) {
     if (type === "paid.result") results.set(String(body.intent), body);
     if (type === "paid.intent") nonces.set(id, String(body.nonce).toLowerCase());
   }
-  for (const { type, cap, at, body } of await saidOf(log, "observations.free")) {
+  for (const { type, cap, at, body } of await entriesOf(log, "observations.free")) {
     if (type !== "handshake" || !caps.has(cap) || at < window.from || at >= window.to) continue;
     if (typeof body.latency_ms === "number") honest.probeMs.push(body.latency_ms);
   }

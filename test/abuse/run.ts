@@ -177,7 +177,7 @@ try {
   const statuses = JSON.parse(await answers) as Record<string, number>;
   await privateStore.close();
   await log.close();
-  judge(calm, under, statuses);
+  evaluate(calm, under, statuses);
 } catch (error) {
   problems.push(String(error));
 } finally {
@@ -192,7 +192,7 @@ try {
 for (const problem of problems) say(`FAILED: ${problem}`);
 process.exit(problems.length ? 1 : 0);
 
-function judge(calm: Phase, under: Phase, hostileStatuses: Record<string, number>): void {
+function evaluate(calm: Phase, under: Phase, hostileStatuses: Record<string, number>): void {
   const third = Math.floor(under.rss.length / 3);
   const figures = {
     seconds: { calm: CALM_S, under: ATTACK_S },

@@ -19,7 +19,7 @@ import { ArchiveWorld, fileKeyOf } from "../pipelines/5-archive/world.ts";
 import { against, type Cost, ratio, shown, timed } from "./ratio.ts";
 
 const ROWS = Number(process.argv.slice(2).find((word) => !word.startsWith("--")) ?? 1_000_000);
-/** One real row of every bucket: their evidence is frozen, so that the made ones, below them, are none of its business. */
+/** One real row of every bucket: their evidence is published, and the made ones, below them, are no part of it. */
 const REAL = 400;
 const MADE = ROWS - REAL;
 const ENDPOINTS = Number(process.argv.find((word) => word.startsWith("--endpoints="))?.slice(12) ?? 5_000);
@@ -95,7 +95,7 @@ const lake = await openLake(join(dir, "lake.duckdb"), { memoryLimit: "2GB", thre
 const world = await ArchiveWorld.open(lake);
 try {
   await world.ingest.append(...Array.from({ length: REAL }, (_, n) => handshake(`s${n}`, `${DAY}T00:00:00.000Z`)));
-  await world.freeze(DUE);
+  await world.closeDays(DUE);
   await load(world);
   await world.ingest.lake.run("CHECKPOINT");
   let last = performance.now();

@@ -50,7 +50,7 @@ function* handshakes(): Generator<NewRecord> {
 
 const perSecond = (rows: number, ms: number): string => `${Math.round((rows / ms) * 1000).toLocaleString("en")} rows/s`;
 
-async function said(what: string, rows: number, work: () => Promise<unknown>): Promise<Cost> {
+async function measured(what: string, rows: number, work: () => Promise<unknown>): Promise<Cost> {
   const cost = await timed(work);
   const each = ((cost.cpu * 1e6) / rows).toFixed(1);
   console.log(`${what}: ${perSecond(rows, cost.wall * 1_000)} (${shown(cost).trim()}, ${each} us CPU a row)`);
@@ -100,8 +100,8 @@ try {
   const lake = await openLake(join(dir, "lake.duckdb"), settings);
   const parts = { log, privateStore, lake, clock: systemClock, logger: createLogger("warn"), metrics: createMetrics() };
   const ingest = createIngest(parts);
-  const pass = await said("log -> segments -> chain -> lake", ROWS, () => ingest.pass());
-  const rebuilt = await said("rebuild: chain -> lake", ROWS, () => ingest.rebuild());
+  const pass = await measured("log -> segments -> chain -> lake", ROWS, () => ingest.pass());
+  const rebuilt = await measured("rebuild: chain -> lake", ROWS, () => ingest.rebuild());
   await lake.run("CHECKPOINT");
   const kept = (await stat(join(dir, "lake.duckdb"))).size;
   const committed = await lake.all<{ bytes: number }>(
@@ -110,8 +110,8 @@ try {
   console.log(
     `a row takes ${(kept / ROWS).toFixed(0)} B in the lake, ${(committed[0]!.bytes / ROWS).toFixed(0)} B in segments`,
   );
-  await said("a pass with nothing new (per pass)", 1, () => ingest.pass());
-  const plain = await said("the plain chain: values -> NDJSON -> Parquet -> table", ROWS, () =>
+  await measured("a pass with nothing new (per pass)", 1, () => ingest.pass());
+  const plain = await measured("the plain chain: values -> NDJSON -> Parquet -> table", ROWS, () =>
     plainChain(log, lake.workDir, lake),
   );
   ratio("ingest: rows a second", perSecond(ROWS, pass.wall * 1_000), "100,000 rows/s or more");

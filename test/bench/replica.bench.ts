@@ -8,7 +8,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
-import { TwoHands } from "../helpers/serving.ts";
+import { ManualClock } from "../helpers/serving.ts";
 import { against, peakGb, ratio, shown, timed } from "./ratio.ts";
 import { BENCH, makeRecord, openRecord } from "./record-data.ts";
 import { AT, specOf } from "./record-text.ts";
@@ -38,7 +38,7 @@ try {
     for await (const { leaf } of reader.leaves()) if (!leaf.kind) throw new Error("a leaf of no kind");
   });
   const before = held();
-  const { follower, app } = replicaOver(store, { ...BENCH, clock: new TwoHands(AT) });
+  const { follower, app } = replicaOver(store, { ...BENCH, clock: new ManualClock(AT) });
   const start = await timed(() => follower.refresh());
   const bytes = held() - before;
   const some = await checksOf(app, { cards, checks, urlOf: (i) => specOf(i).url });

@@ -5,7 +5,7 @@ import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { PublishedTree } from "../../pipelines/published/reader.ts";
 import { createApp } from "../../serving/app.ts";
 import { Follower } from "../../serving/tables/follower.ts";
-import { AppendOnly, checkPath, judge } from "../helpers/serving.ts";
+import { AppendOnly, checkPath, validateUrl } from "../helpers/serving.ts";
 import { JWKS, SIGNERS } from "../pipelines/4-publish/world.ts";
 import { timed } from "./ratio.ts";
 
@@ -15,7 +15,7 @@ export function replicaOver(store: Store, { origin, trust, clock }: Origin) {
   const tree = new PublishedTree(store, trust);
   const follower = new Follower({ tree, store, origin, clock, logger, metrics });
   const app = createApp({
-    ...{ store, follower, clock, logger, metrics, judge },
+    ...{ store, follower, clock, logger, metrics, validateUrl },
     log: new AppendOnly(),
     answers: SIGNERS.answers,
     jwks: () => JWKS,

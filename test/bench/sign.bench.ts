@@ -36,13 +36,13 @@ console.log(`sign, one core           ${each(alone)}`);
 /** Batches [at, at + BATCH) with so many under way as keep all cores busy. */
 async function batches(work: (at: number) => Promise<void>): Promise<void> {
   let next = 0;
-  const lane = async () => {
+  const worker = async () => {
     for (let at = next; at < count; at = next) {
       next += BATCH;
       await work(at);
     }
   };
-  await Promise.all(Array.from({ length: 2 * cores }, lane));
+  await Promise.all(Array.from({ length: 2 * cores }, worker));
 }
 
 const soon: Uint8Array[] = [];

@@ -17,7 +17,7 @@ import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { isThere, TOOLS } from "../cluster/tools.ts";
 import { startS3Server, versitygw } from "../cluster/versitygw.ts";
 import { publishListings } from "../helpers/publishing.ts";
-import { TwoHands } from "../helpers/serving.ts";
+import { ManualClock } from "../helpers/serving.ts";
 import {
   header,
   JWKS,
@@ -79,7 +79,7 @@ async function published({ privateStore, publicStore }: Stores): Promise<Cost[]>
 }
 
 async function served(store: Store): Promise<Cost[]> {
-  const { follower, app } = replicaOver(store, { origin: ORIGIN, trust: TRUST, clock: new TwoHands(NOW) });
+  const { follower, app } = replicaOver(store, { origin: ORIGIN, trust: TRUST, clock: new ManualClock(NOW) });
   const start = await timed(() => follower.refresh());
   const checks = await checksOf(app, { cards: CARDS, checks: CHECKS, urlOf: (i) => urlOf(`s-${i}`) });
   const feed = await timed(async () => {

@@ -31,7 +31,7 @@ const { positionals, values } = parseArgs({
 });
 const ROWS = Number(positionals[0] ?? 1_000_000);
 const PARTITIONS = Number(positionals[1] ?? 4);
-/** Who says the same at every knock but for time and slot. */
+/** Who says the same at every probe but for time and slot. */
 const ENDPOINTS = Number(values.endpoints ?? 5_000);
 /** Words of the peers' names to be run: all unless some are named, none for a word that none of them has. */
 const ASKED = values.peers?.toLowerCase().split(",") ?? [""];
@@ -40,7 +40,7 @@ const PREFIX = "bench";
 const logger = createLogger("warn");
 
 /** Prints the rows a second of one way, and what the process that goes it spends on a row. */
-async function said<T extends Cost>(what: string, work: () => Promise<T>): Promise<T> {
+async function measured<T extends Cost>(what: string, work: () => Promise<T>): Promise<T> {
   const cost = await work();
   const speed = Math.round(ROWS / cost.wall).toLocaleString("en");
   const own = ((cost.cpu * 1e6) / ROWS).toFixed(2);
@@ -119,11 +119,11 @@ async function compare(broker: string, dir: string): Promise<void> {
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
   console.log(`${ROWS.toLocaleString("en")} rows, load of the machine ${loadavg()[0]!.toFixed(1)}`);
   const log = await openKafkaLog({ brokers: [broker], prefix: PREFIX }, { topics: TOPICS, logger, create });
-  await said("produced through our log", () => timed(() => produce(log)));
-  const kafkajs = await said("kafkajs, bare eachBatch", () => bare(broker));
-  await said("our log, read", () => timed(() => reads(log, () => 0)));
-  await said("our log, read and validated", () => timed(() => reads(log, readRow)));
-  const ours = await said("our ingest: exactly once, to Parquet, commits and DuckDB", () => ingested(log, dir));
+  await measured("produced through our log", () => timed(() => produce(log)));
+  const kafkajs = await measured("kafkajs, bare eachBatch", () => bare(broker));
+  await measured("our log, read", () => timed(() => reads(log, () => 0)));
+  await measured("our log, read and validated", () => timed(() => reads(log, readRow)));
+  const ours = await measured("our ingest: exactly once, to Parquet, commits and DuckDB", () => ingested(log, dir));
   await log.close();
   ratio("stream: ingest of bare kafkajs", speedOf(ours, kafkajs), "0.60 or more");
   for (const peer of PEERS.filter(({ name }) => ASKED.some((word) => name.toLowerCase().includes(word)))) {
@@ -138,7 +138,11 @@ async function compare(broker: string, dir: string): Promise<void> {
     await mkdir(out);
     const place = { broker, topic: `${PREFIX}.${TOPIC}`, rows: ROWS, partitions: PARTITIONS, out };
     try {
-      ratio(what, speedOf(ours, await said(`${peer.name}, to Parquet alone`, () => runPeer(peer, place))), peer.aim);
+      ratio(
+        what,
+        speedOf(ours, await measured(`${peer.name}, to Parquet alone`, () => runPeer(peer, place))),
+        peer.aim,
+      );
     } catch (error) {
       // What others' software does here says nothing of ours.
       console.log(`${peer.name} gave no figure: ${(error as Error).message}`);

@@ -20,7 +20,7 @@ console.log(`${leaves.toLocaleString("en")} leaves in ${grown.length} steps, see
 const growth = await timed(async () => {
   for (const [i, step] of grown.entries()) {
     tree.grow(step);
-    if (i % 100 === 99) tree.sweep();
+    if (i % 100 === 99) tree.dropPartials();
   }
 });
 console.log(`grown and checked       ${shown(growth)}`);

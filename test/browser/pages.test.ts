@@ -385,7 +385,7 @@ describe.skipIf(missing)("a page", () => {
   });
 });
 
-test.skipIf(missing)("the judges of pages find a fault where there is one", async () => {
+test.skipIf(missing)("the checks of pages find a fault where there is one", async () => {
   const context = await contextOf({ scheme: "light", screen: "desktop", script: true });
   try {
     const { page } = await opened(context, PAGES.endpoint);

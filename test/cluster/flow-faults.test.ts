@@ -5,8 +5,15 @@ import type { TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
 import { runs } from "../helpers/programs.ts";
 import type { Step, Who } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
+import {
+  type Engines,
+  type EngineTestbed,
+  type Entrance,
+  engineTestbed,
+  S3_FAULTS,
+  startEngines,
+} from "./engine-testbed.ts";
 import { DOORS } from "./kafka.ts";
-import { type Engines, type Entrance, type RealBed, realBed, S3_FAULTS, startEngines } from "./real-bed.ts";
 import type { ChildPlace } from "./role-child.ts";
 
 /** Faults of the real engines during the whole way, from append to tree. After each the oracle, and a clean audit. */
@@ -21,7 +28,7 @@ afterAll(() => engines.stop());
 const SEEN = {
   do: "append",
   endpoints: 3,
-  kinds: ["knock", "pay", "list", "correct", "knock"],
+  kinds: ["probe", "pay", "list", "correct", "probe"],
   copies: false,
   off: 0,
 } as const;
@@ -52,12 +59,12 @@ let serial = 0;
  */
 async function through(
   script: readonly Step[] | ((tcp: TcpProxy) => readonly Step[]),
-  weather: (bed: RealBed) => void = () => undefined,
+  weather: (bed: EngineTestbed) => void = () => undefined,
 ): Promise<string[]> {
   const n = serial++;
   const entrance = free.pop();
   if (!entrance) throw new Error("more tests at once than entrances");
-  const bed = await realBed(engines, `faults-${n}`, entrance);
+  const bed = await engineTestbed(engines, `faults-${n}`, entrance);
   try {
     weather(bed);
     return await ScheduleWorld.run(bed, n, typeof script === "function" ? script(entrance.tcp) : script);
@@ -220,7 +227,7 @@ describe("two processes that own the same partitions", () => {
       privateStore: await engines.s3.place("private", name),
       publicStore: await engines.s3.place("public", name),
     };
-    const bed = await realBed(engines, name);
+    const bed = await engineTestbed(engines, name);
     const open = (who: Who): Child =>
       new Child({
         ...{ dir: bed.dir, stores: places, who },
@@ -271,7 +278,7 @@ describe("three brokers", () => {
   test("two of them killed and started again, one after the other, while others append, ingest, grade and publish", {
     timeout: 600_000,
   }, async () => {
-    const bed = await realBed(three, "three");
+    const bed = await engineTestbed(three, "three");
     const killing = (node: number, back: boolean): Step => ({
       do: "meanwhile",
       work: async (append) => {

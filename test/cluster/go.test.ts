@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ED25519, formatVkey } from "../../infra/tree/note.ts";
 import { PublicRecord } from "../helpers/public-record.ts";
-import { grow, publishKeys, sourceDir } from "../pipelines/mirror/bed.ts";
+import { grow, publishKeys, sourceDir } from "../pipelines/mirror/testbed.ts";
 
 /** Go's own readers of checkpoints, tiles and proofs (golang.org/x/mod) over a store that our publisher wrote. */
 let record: PublicRecord;

@@ -59,7 +59,7 @@ async function appending(
 
 /**
  * The oracle: every acknowledged record stands at the offset that was named, offsets are dense, copies carry the id of
- * what they copy, and without copies each lane's order is the order of the appends.
+ * what they copy, and without copies each partition's order is the order of the appends.
  */
 async function prove(log: Log, acked: readonly Appended[]): Promise<void> {
   const all = await everything(log);

@@ -22,7 +22,7 @@ let result: MarketLetters;
 
 /**
  * As many as every seller needs for the letter that it deserves, but for an A: that needs 31 days at least, and until
- * then it is a B. test/flow/letters.test.ts lives through all of the demo. Drawn as in test/flow/lots.test.ts, of 16
+ * then it is a B. test/flow/letters.test.ts lives through all of the demo. Drawn as in drawn-letters.test.ts, of 16
  * days and fewer one seller is a C instead of a D in one run of some hundred, and of 18 and 20 none in 300.
  */
 const DAYS = 20;

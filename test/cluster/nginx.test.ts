@@ -8,7 +8,7 @@ import { OBJECTS, type ObjectHeaders } from "../../pipelines/published/objects.t
 import { HttpSource } from "../../pipelines/published/open-source.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
 import { NOW, PublicRecord } from "../helpers/public-record.ts";
-import { keysOf, Mirror, publishAll, sourceDir } from "../pipelines/mirror/bed.ts";
+import { keysOf, Mirror, publishAll, sourceDir } from "../pipelines/mirror/testbed.ts";
 import { freePort } from "./ports.ts";
 
 /** A mirror's folder handed on by plain nginx with the settings of infra/deploy/nginx-mirror.conf. */

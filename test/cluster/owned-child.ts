@@ -36,8 +36,8 @@ export interface ChildPlace {
 /** From the parent: a round to be graded at this moment, or once more; that all owners have said theirs of it; a question. */
 export type Order = { round: number; now: string } | { again: number } | { go: number } | { ping: number };
 /** To the parent. */
-export type Said =
-  | { settled: number; held: readonly number[] }
+export type ChildMessage =
+  | { written: number; held: readonly number[] }
   | { done: number; held: readonly number[] }
   | { pong: number }
   | { active: boolean }
@@ -51,7 +51,7 @@ const address = parseKafkaAddress(place.log);
 const log = await openKafkaLog(address, { ...LOG_TOPICS, logger });
 const privateStore = await openS3Store(place.stores.privateStore, { probe: false });
 const publicStore = await openS3Store(place.stores.publicStore, { probe: false });
-const say = (said: Said): void => void process.stdout.write(`${JSON.stringify(said)}\n`);
+const say = (said: ChildMessage): void => void process.stdout.write(`${JSON.stringify(said)}\n`);
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 /** What the parent said last; heard from the first moment, since a line that nobody listens to is gone. */
 const heard: { round?: { round: number; now: string }; again: number; went: number; pings: number[] } = {
@@ -82,12 +82,12 @@ async function ownUntilKilled(): Promise<void> {
   ownership.onChange(async (_taken, lost) => {
     if (lost.length > 0) await ingest.hold(ownership.held());
   });
-  /** Waits until all partitions of the round were settled by whomever: a kill in between gives ours to another. */
-  const settled = async (now: Date, held: readonly number[]): Promise<void> => {
+  /** Waits until all partitions of the round were written by whomever: a kill in between gives ours to another. */
+  const written = async (now: Date, held: readonly number[]): Promise<void> => {
     const { round: n, now: moment } = heard.round!;
     // A round that took long may end in the next one: what is said of its moment is not what that one waits for.
     if (moment !== now.toISOString()) throw new Error(`round ${n} has begun meanwhile`);
-    say({ settled: n, held });
+    say({ written: n, held });
     const mine = JSON.stringify(held);
     while (heard.went < n) {
       if (JSON.stringify(ownership.held()) !== mine) throw new PartitionsRevoked();
@@ -95,7 +95,7 @@ async function ownUntilKilled(): Promise<void> {
     }
   };
   const followed = new Followed(publicStore, () => TRUST);
-  const owner = new Owner({ ...common, publicStore, ingest, followed, ownership, settled });
+  const owner = new Owner({ ...common, publicStore, ingest, followed, ownership, allWritten: written });
   let done = "";
   for (;;) {
     await pause(50);

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { appendFileSync, closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { runs } from "../helpers/programs.ts";
-import type { ChildPlace, Order, Said } from "./owned-child.ts";
+import type { ChildMessage, ChildPlace, Order } from "./owned-child.ts";
 
 /** One process of a role. It may be killed and replaced; what it said before counts, since it was durable by then. */
 interface Child {
@@ -18,7 +18,7 @@ interface Child {
  */
 export class Owned {
   readonly #children = new Map<string, Child>();
-  readonly #settled = new Set<number>();
+  readonly #written = new Set<number>();
   readonly #done = new Set<number>();
   #round: { round: number; now: string } | null = null;
   #went = -1;
@@ -54,7 +54,7 @@ export class Owned {
       rest = lines.pop()!;
       for (const line of lines) {
         this.#note(`${name} ${line}`);
-        this.#hear(own, JSON.parse(line) as Said);
+        this.#hear(own, JSON.parse(line) as ChildMessage);
       }
     });
     this.#note(`${name} started`);
@@ -99,7 +99,7 @@ export class Owned {
 
   /** Lead everybody through a round at this moment; `meanwhile` may kill and start whom it likes. */
   async round(n: number, now: Date, meanwhile: () => Promise<void> = async () => {}): Promise<void> {
-    this.#settled.clear();
+    this.#written.clear();
     this.#done.clear();
     this.#round = { round: n, now: now.toISOString() };
     this.#note(`round ${n} at ${this.#round.now}`);
@@ -135,15 +135,15 @@ export class Owned {
     appendFileSync(join(this.dir, "heard.log"), `${new Date().toISOString()} ${line}\n`);
   }
 
-  #hear(child: Child, said: Said): void {
+  #hear(child: Child, said: ChildMessage): void {
     if ("failed" in said) this.failures.push(`${child.place.name}: ${said.failed.slice(0, 200)}`);
     if (this.failures.length > 50) this.failures.shift();
     if ("active" in said && said.active) this.takeovers++;
     if ("pong" in said) this.#ponged.add(said.pong);
-    if ("settled" in said && said.settled === this.#round?.round) {
-      for (const partition of said.held) this.#settled.add(partition);
-      if (this.#settled.size < this.partitions) return;
-      this.#went = said.settled;
+    if ("written" in said && said.written === this.#round?.round) {
+      for (const partition of said.held) this.#written.add(partition);
+      if (this.#written.size < this.partitions) return;
+      this.#went = said.written;
       this.#all({ go: this.#went });
     }
     if ("done" in said) {

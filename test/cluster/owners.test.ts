@@ -13,7 +13,7 @@ import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.t
 import type { GradeLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { dayOf as utcDay } from "../../pipelines/record/time.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
-import { lots, SEED } from "../helpers/drawn.ts";
+import { randomInts, SEED } from "../helpers/drawn.ts";
 import { dumpRecord } from "../helpers/dump.ts";
 import { proveWhole } from "../helpers/oracle.ts";
 import { later } from "../pipelines/2-ingest/records.ts";
@@ -55,8 +55,8 @@ const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 beforeAll(async () => {
   process.stderr.write(`owners: seed ${SEED}\n`);
-  const lot = lots(SEED);
-  const draw = (below: number) => lot() % below;
+  const random = randomInts(SEED);
+  const draw = (below: number) => random() % below;
   [kafka, s3] = [await startKafka(), await startS3Server()];
   dir = await mkdtemp(join(tmpdir(), "cluster-owners-"));
   const address = `kafka://${kafka.brokers[0]}/owners`;

@@ -6,7 +6,7 @@ import { createClient, openS3Store, probeStore } from "../../infra/store/s3/s3.t
 import { PART_BYTES } from "../../infra/store/s3/write.ts";
 import { type Store, StoreDown, StoreUnfit } from "../../infra/store/store.ts";
 import { storeContract } from "../infra/store/contract.ts";
-import { S3_FAULTS } from "./real-bed.ts";
+import { S3_FAULTS } from "./engine-testbed.ts";
 import { type S3Server, startS3Server } from "./versitygw.ts";
 
 let server: S3Server;

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { scheduleOf, seedsFrom } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
-import { type Engines, realBed, startEngines } from "./real-bed.ts";
+import { type Engines, engineTestbed, startEngines } from "./engine-testbed.ts";
 
 /**
  * `SEED=n` lives through one schedule again (the same script; the engines' own time cannot be drawn again). Without it, one
@@ -18,7 +18,7 @@ afterAll(() => engines.stop());
 
 describe.concurrent("random schedules over a real broker and a real S3 server", () => {
   test.each(SEEDS)("seed %i", { timeout: 600_000 }, async (seed) => {
-    const bed = await realBed(engines, `seed-${seed}`);
+    const bed = await engineTestbed(engines, `seed-${seed}`);
     try {
       const story = await ScheduleWorld.run(bed, seed, scheduleOf(seed, STEPS));
       expect(story.length).toBeGreaterThanOrEqual(STEPS);

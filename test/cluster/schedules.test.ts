@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
-import type { Bed } from "../helpers/role-process.ts";
+import type { Testbed } from "../helpers/role-process.ts";
 import { scheduleOf, seedsFrom } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
 
@@ -26,7 +26,7 @@ async function somewhere(): Promise<string> {
 }
 
 /** The parts of one machine: what the levers do to them is all that happens. */
-async function embedded(): Promise<Bed & { close(): Promise<void> }> {
+async function embedded(): Promise<Testbed & { close(): Promise<void> }> {
   const dir = await mkdtemp(join(await somewhere(), "schedule-"));
   return {
     dir,

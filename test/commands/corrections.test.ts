@@ -20,7 +20,7 @@ import { SELLER, STRANGER, signedDispute } from "../pipelines/corrections/world.
 const NAME = "corrected";
 const CAP = capOf(NAME);
 const T = "2026-11-10T00:00:00.000Z";
-const knock = handshake(NAME, T, { pay_to: SELLER.address });
+const probe = handshake(NAME, T, { pay_to: SELLER.address });
 const call = intent(NAME, later(T, 60_000));
 const came = result(NAME, call.eventId, later(T, 61_000));
 const unseen = `rec_${"0".repeat(26)}`;
@@ -34,8 +34,8 @@ beforeAll(async () => {
   config = { ...loadConfig(undefined, {}), data_dir: dir, base_url: "https://touchstone.test", log_level: "silent" };
   makeKeys(dir, new Date("2026-01-01T00:00:00.000Z"));
   parts = await openParts(config, systemClock);
-  await parts.log.append([listing(NAME, T), knock, listing("only-listed", T)]);
-  // The knock is in a segment of the chain, what follows is only in the log yet; the lake stays in another's hands.
+  await parts.log.append([listing(NAME, T), probe, listing("only-listed", T)]);
+  // The probe is in a segment of the chain, what follows is only in the log yet; the lake stays in another's hands.
   const lake = await openLake(join(dir, "elsewhere.duckdb"), { memoryLimit: "256MB", threads: 1, init: INGEST_TABLES });
   await createIngest({ ...parts, lake, clock: systemClock }).pass();
   await lake.close();
@@ -52,7 +52,7 @@ beforeEach(() => {
 });
 
 /** What the log holds of the endpoint's topic `corrections`. */
-async function said(): Promise<({ type: string } & Record<string, unknown>)[]> {
+async function inLog(): Promise<({ type: string } & Record<string, unknown>)[]> {
   const records = await parts.log.read("corrections", partitionOf(CAP, parts.log.partitions), 0);
   return records.flatMap((record) => {
     const read = readRecord(record);
@@ -77,48 +77,48 @@ describe("touchstone correct", () => {
       () => withdraw({ allBeforeNow: true, method: "POST" }, urlOf(NAME)),
       EXIT.unknown,
     ],
-    ["a record of nobody", () => withdraw({ record: [knock.eventId, unseen] }), EXIT.unknown],
+    ["a record of nobody", () => withdraw({ record: [probe.eventId, unseen] }), EXIT.unknown],
     ["a part of a paid call", () => withdraw({ record: [came.eventId] }), EXIT.usage],
     ["neither records nor all", () => withdraw({}), EXIT.usage],
-    ["records and all", () => withdraw({ record: [knock.eventId], allBeforeNow: true }), EXIT.usage],
-    ["a fault that is none of ours", () => withdraw({ record: [knock.eventId], fault: "seller" }), EXIT.usage],
-    ["no words", () => withdraw({ record: [knock.eventId], says: "" }), EXIT.usage],
+    ["records and all", () => withdraw({ record: [probe.eventId], allBeforeNow: true }), EXIT.usage],
+    ["a fault that is none of ours", () => withdraw({ record: [probe.eventId], fault: "seller" }), EXIT.usage],
+    ["no words", () => withdraw({ record: [probe.eventId], says: "" }), EXIT.usage],
     ["all of an endpoint without a record", () => withdraw({ allBeforeNow: true }, capOf("only-listed")), EXIT.already],
   ])("refuses %s and writes nothing", async (_, work, code) => {
     expect(await codeOf(work())).toBe(code);
-    expect([await said(), lines]).toEqual([[], []]);
+    expect([await inLog(), lines]).toEqual([[], []]);
   });
 
   test("withdraws records of segment and log together, once; the url names the endpoint as well", async () => {
     await withdraw(
-      { record: [knock.eventId, call.eventId, knock.eventId], gradeAt: "2026-11-11T00:00:00Z" },
+      { record: [probe.eventId, call.eventId, probe.eventId], gradeAt: "2026-11-11T00:00:00Z" },
       urlOf(NAME),
     );
     const done = JSON.parse(lines.join("")) as { withdrawn: number; of: number; look: string };
     expect(done).toMatchObject({ withdrawn: 2, of: 2, look: `https://touchstone.test/v1/trust/${CAP}` });
-    const both = await said();
+    const both = await inLog();
     expect(both).toMatchObject([
-      { type: "correction", record_id: knock.eventId, observed_at: T, grade_at: "2026-11-11T00:00:00.000Z" },
+      { type: "correction", record_id: probe.eventId, observed_at: T, grade_at: "2026-11-11T00:00:00.000Z" },
       { type: "correction", record_id: call.eventId, observed_at: later(T, 60_000), fault: "our_clock" },
     ]);
     expect(await codeOf(withdraw({ record: [call.eventId] }))).toBe(EXIT.already);
     expect(await codeOf(withdraw({ allBeforeNow: true }))).toBe(EXIT.already);
-    expect(await said()).toHaveLength(2);
+    expect(await inLog()).toHaveLength(2);
   });
 });
 
 describe("touchstone reinstate", () => {
   test("takes one correction back, once; then its record can be withdrawn again", async () => {
-    const [first] = await said();
+    const [first] = await inLog();
     const id = String(first!.id);
     expect(await codeOf(reinstate(config, "cor_unknown", { says: "x" }))).toBe(EXIT.unknown);
     expect(await codeOf(reinstate(config, id, { says: " " }))).toBe(EXIT.usage);
     await reinstate(config, id, { says: "it was right" });
     expect(lines.join("")).toContain(`Taken back: ${id}`);
     expect(await codeOf(reinstate(config, id, { says: "again" }))).toBe(EXIT.already);
-    await withdraw({ record: [knock.eventId], json: false });
+    await withdraw({ record: [probe.eventId], json: false });
     expect(lines.join("")).toContain("Withdrawn: 1 of the 1 records");
-    expect((await said()).map((one) => one.type)).toEqual(["correction", "correction", "reinstated", "correction"]);
+    expect((await inLog()).map((one) => one.type)).toEqual(["correction", "correction", "reinstated", "correction"]);
   });
 });
 
@@ -128,7 +128,7 @@ describe("touchstone dispute", () => {
     writeFileSync(path, typeof value === "string" ? value : JSON.stringify(value));
     return path;
   };
-  const disputes = async () => (await said()).filter((one) => one.type === "dispute");
+  const disputes = async () => (await inLog()).filter((one) => one.type === "dispute");
   const now = () => new Date();
 
   test.each<[string, () => Promise<unknown>, number]>([

@@ -158,8 +158,8 @@ describe("touchstone observe --once --listings", () => {
       ...{ protocols: ["x402"], defects: [] },
     });
     expect(ofUrl(at("paywall.example", "/"))).toMatchObject({ state: "malformed", defects: ["no_terms"] });
-    const knocks = seen.map(({ host, method, url, body }) => `${method} ${host}${url} ${body}`.trim());
-    expect(knocks.sort()).toEqual([
+    const probes = seen.map(({ host, method, url, body }) => `${method} ${host}${url} ${body}`.trim());
+    expect(probes.sort()).toEqual([
       "GET asks.example/sum?a=1&b=2",
       "GET asks.example/t/1",
       "GET free.example/",
@@ -231,7 +231,7 @@ describe("touchstone listings add", () => {
 
 describe("the list", () => {
   /** What one of the words prints, in this process. */
-  async function said(work: () => Promise<void>): Promise<string> {
+  async function printedBy(work: () => Promise<void>): Promise<string> {
     let stdout = "";
     const write = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
       stdout += String(text);
@@ -252,18 +252,22 @@ describe("the list", () => {
     await writeFile(file, `${url}\n`);
     expect((await add(file)).code).toBe(EXIT.ok);
     const listed = async () => {
-      const text = await said(() => listListings(config(), { json: true, host: new URL(url).host }));
+      const text = await printedBy(() => listListings(config(), { json: true, host: new URL(url).host }));
       return (JSON.parse(text) as { endpoints: { url: string; capability_id: string }[] }).endpoints;
     };
     const one = (await listed()).find((each) => each.url === url)!;
     expect(one.capability_id).toBe(capId("GET", url));
-    expect(await said(() => showListing(config(), url, {}))).toMatch(/listed +by operator:by-hand\.txt since 20\d\d-/);
-    const removed = await said(() => removeListing(config(), one.capability_id, { json: true, says: "asked for" }));
+    expect(await printedBy(() => showListing(config(), url, {}))).toMatch(
+      /listed +by operator:by-hand\.txt since 20\d\d-/,
+    );
+    const removed = await printedBy(() =>
+      removeListing(config(), one.capability_id, { json: true, says: "asked for" }),
+    );
     expect(JSON.parse(removed)).toEqual({ removed: [one.capability_id], sources: 1 });
     expect((await listed()).map((each) => each.url)).not.toContain(url);
-    expect(await said(() => showListing(config(), url, {}))).toContain("delisted by operator:by-hand.txt");
+    expect(await printedBy(() => showListing(config(), url, {}))).toContain("delisted by operator:by-hand.txt");
     // Twice says that there is nothing to take off.
-    expect(await said(() => removeListing(config(), url, { says: "again" }))).toContain("nothing was changed");
+    expect(await printedBy(() => removeListing(config(), url, { says: "again" }))).toContain("nothing was changed");
   });
 
   test("an endpoint that was never listed is unknown, and a folder that is not there stays so", async () => {

@@ -4,13 +4,13 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { runs } from "../helpers/programs.ts";
 import { ORIGIN } from "../helpers/public-record.ts";
-import { SUM, WatcherBed, watch } from "../helpers/watchers.ts";
+import { SUM, WatcherTestbed, watch } from "../helpers/watchers.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 
-let bed: WatcherBed;
+let bed: WatcherTestbed;
 beforeAll(async () => {
-  bed = await WatcherBed.open();
+  bed = await WatcherTestbed.open();
 });
 afterAll(() => bed.close());
 

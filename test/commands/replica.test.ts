@@ -10,7 +10,7 @@ import { type Running, touchstone } from "../helpers/processes.ts";
 import { ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { realSeller } from "../pipelines/1-observe/real-seller.ts";
 import { terms402 } from "../pipelines/1-observe/world.ts";
-import { grow, publishAll, publishIndex, sourceDir, specOf } from "../pipelines/mirror/bed.ts";
+import { grow, publishAll, publishIndex, sourceDir, specOf } from "../pipelines/mirror/testbed.ts";
 
 /** Two real processes on one port that follow a publisher, killed in turn while they are asked. */
 let record: PublicRecord;

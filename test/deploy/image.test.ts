@@ -167,13 +167,13 @@ test("it is built of packages that are no development, each with a hash, on a ba
   expect(steps[0]).toBe("ARG NODE_DIGEST=sha256:missing--say--build-arg-NODE_DIGEST");
   // The line that holds what was installed against the lock, on a whole lock and on one that lacks a hash.
   const [line] = steps.filter((step) => step.startsWith("RUN node -e "));
-  const judge = (packages: object) => {
+  const checkPackages = (packages: object) => {
     const folder = mkdtempSync(join(dir, "lock-"));
     mkdirSync(join(folder, "node_modules"));
     writeFileSync(join(folder, "node_modules/.package-lock.json"), JSON.stringify({ packages }));
     return spawnSync("/bin/sh", ["-c", line!.slice("RUN ".length)], { cwd: folder, encoding: "utf8" });
   };
-  expect(judge({ "node_modules/a": { integrity: "sha512-x" } })).toMatchObject({ status: 0, stderr: "" });
-  const bare = judge({ "node_modules/a": { integrity: "sha512-x" }, "node_modules/b": { version: "1.0.0" } });
+  expect(checkPackages({ "node_modules/a": { integrity: "sha512-x" } })).toMatchObject({ status: 0, stderr: "" });
+  const bare = checkPackages({ "node_modules/a": { integrity: "sha512-x" }, "node_modules/b": { version: "1.0.0" } });
   expect(bare).toMatchObject({ status: 1, stderr: "no hash in package-lock.json of node_modules/b\n" });
 });

@@ -21,7 +21,7 @@ let seller: Server;
 let parts: Parts;
 let roles: Assembled;
 let serving: ServingTier;
-const knocks: string[] = [];
+const probes: string[] = [];
 const sellerUrl = (): string => `http://127.0.0.1:${(seller.address() as AddressInfo).port}`;
 
 const offer = {
@@ -63,7 +63,7 @@ async function down(): Promise<void> {
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "ask-"));
   seller = createServer((request, response) => {
-    knocks.push(`${request.method} ${request.url}`);
+    probes.push(`${request.method} ${request.url}`);
     if (request.url !== "/quote") return void response.writeHead(404).end();
     const terms = { x402Version: 2, resource: { url: `${sellerUrl()}/quote` }, accepts: [offer] };
     response.writeHead(402, { "payment-required": Buffer.from(JSON.stringify(terms)).toString("base64") }).end("{}");
@@ -97,7 +97,7 @@ async function tenSeconds(): Promise<void> {
   await serving.refresh();
 }
 
-test("asked, knocked on within a minute, and the next check shows the handshake; a restart in between loses nothing", async () => {
+test("asked, probed within a minute, and the next check shows the handshake; a restart in between loses nothing", async () => {
   const url = `${sellerUrl()}/quote`;
   const first = await check({ url });
   expect(first).toMatchObject({ band: "UNRATED", matched: "none", queued: true });
@@ -114,11 +114,11 @@ test("asked, knocked on within a minute, and the next check shows the handshake;
   expect(answer).toMatchObject({ matched: "exact", url, band: "UNRATED" });
   expect(answer).not.toHaveProperty("queued");
   expect(answer.observed).toMatchObject({ probes: 1 });
-  expect(knocks.filter((one) => one === "GET /quote")).toHaveLength(1);
+  expect(probes.filter((one) => one === "GET /quote")).toHaveLength(1);
   // Asked about again, and looked at by nobody: it is known.
   await check({ url: answer.capabilityId! });
   await tenSeconds();
-  expect(knocks.filter((one) => one === "GET /quote")).toHaveLength(1);
+  expect(probes.filter((one) => one === "GET /quote")).toHaveLength(1);
 });
 
 test("what is never fetched is not in line, and says why", async () => {

@@ -33,12 +33,13 @@ import type { SellingProcess } from "../helpers/selling-process.ts";
 const KILLS = Number(process.env.KILLS ?? 50);
 const ROOT = resolve(import.meta.dirname, "../..");
 const PARTITIONS = 2;
-const lot = drawn(SEED);
+const random = drawn(SEED);
 /**
  * When one is killed: some while they open the log and take over what the one before left, most of them among calls
  * under way, so many answers after their start however fast the machine is.
  */
-const moment = () => (lot() < 0.2 ? { ms: lot() * 800 } : { answers: Math.floor(lot() * 8), ms: lot() ** 2 * 300 });
+const moment = () =>
+  random() < 0.2 ? { ms: random() * 800 } : { answers: Math.floor(random() * 8), ms: random() ** 2 * 300 };
 /** Answers of all services so far. */
 let answered = 0;
 
@@ -131,10 +132,10 @@ const again = (one: Told) =>
 async function shops(buyer: Official, ofWhom: () => SoldSpec, stop: AbortSignal): Promise<void> {
   while (!stop.aborted) {
     const spec = ofWhom();
-    const headers: Record<string, string> = lot() < 0.3 ? { "touchstone-publish": "true" } : {};
+    const headers: Record<string, string> = random() < 0.3 ? { "touchstone-publish": "true" } : {};
     await buyer.over(noting(buyer, spec))(viaOf(spec), { headers });
     const before = [...told.values()].filter((one) => one.buyer === buyer && one.answers.length > 0);
-    if (before.length > 0 && lot() < 0.5) await again(before[Math.floor(lot() * before.length)]!);
+    if (before.length > 0 && random() < 0.5) await again(before[Math.floor(random() * before.length)]!);
   }
 }
 
@@ -218,7 +219,7 @@ beforeAll(async () => {
   const thieves = Array.from({ length: 40 }, (_, n) => seller.spec(n % 2 ? 46_000 : 10_000, "thief", `t${n}`));
   specs = [...honest, ...thieves, ofMarket[1]!];
   const left = [ofMarket[1]!, ...thieves];
-  const ofWhom = () => (lot() < 0.3 && left.shift()) || honest[Math.floor(lot() * honest.length)]!;
+  const ofWhom = () => (random() < 0.3 && left.shift()) || honest[Math.floor(random() * honest.length)]!;
   const schemes = ["exact", "auth-capture", "exact", "auth-capture"] as const;
   const buyers = await Promise.all(
     schemes.map(async (scheme) => {

@@ -1,7 +1,7 @@
 import { FLAGS } from "../../pipelines/record/vocabulary.ts";
 
 export interface Deserved {
-  /** One letter, or a class of them where lots decide between two. */
+  /** One letter, or a class of them where chance decides between two. */
   band: string;
   tier: "OUTCOME" | "DELIVERY" | "LIVENESS";
   why: RegExp;
@@ -13,8 +13,8 @@ export interface Deserved {
 
 /**
  * Letter, tier, flags and reason that each seller's behaviour earns under unchanged parameters. From v2-in-body on they
- * have joined late (save regulars-only); the dishonest ones are the attacks of the method's text on the wire. What lots,
- * the hour of the day and a machine under load decide is left open: lots.test.ts draws them.
+ * have joined late (save regulars-only); the dishonest ones are the attacks of the method's text on the wire. What chance,
+ * the hour of the day and a machine under load decide is left open: drawn-letters.test.ts draws them.
  */
 export const DESERVED: Record<string, Deserved> = {
   "honest-v2": {
@@ -87,7 +87,7 @@ export const DESERVED: Record<string, Deserved> = {
     flags: ["blocks_prober"],
     without: ["recent_failures"],
   },
-  // How many of its calls were blind is drawn by lot; it has stood since the beginning, so that they are never few.
+  // How many of its calls were blind is drawn at random; it has stood since the beginning, so that they are never few.
   "regulars-only": {
     band: "[DF]",
     tier: "OUTCOME",
@@ -152,8 +152,8 @@ export const DESERVED: Record<string, Deserved> = {
 };
 
 /**
- * What a seller's behaviour allows on no day of its life, whatever the lots: a letter better than this. Among its first
- * thirty calls the lots may draw few blind ones: until more have come regulars-only may do better than what it ends with.
+ * What a seller's behaviour allows on no day of its life, whatever is drawn: a letter better than this. Among its first
+ * thirty calls the draw may give few blind ones: until more have come regulars-only may do better than what it ends with.
  */
 export const BEST: Record<string, string> = {
   "free-for-all": "B",

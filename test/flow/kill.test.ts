@@ -26,8 +26,8 @@ const acked: string[] = [];
 let survived = 0;
 
 /** Moments are spread over a start: boot, recovery, observing, ingest, publication. Real milliseconds. */
-const lot = drawn(SEED);
-const moment = (i: number): number => 200 + ((i * 7919) % 2400) + lot() * 400;
+const random = drawn(SEED);
+const moment = (i: number): number => 200 + ((i * 7919) % 2400) + random() * 400;
 
 const environment = () => ({ TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0", TOUCHSTONE_BASE_URL: BASE });
 const args = ["--market", "--once", "--json", "--days", String(DAYS)];

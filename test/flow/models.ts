@@ -1,16 +1,16 @@
 import { PAST_DAYS } from "../../commands/simulated-past.ts";
 import { verdictOf } from "../../fixtures/market/sellers/flaky.ts";
 import { creptTo } from "../../fixtures/market/sellers/price-creeper.ts";
-import { KNOCK as ANSWERED, PAID as DELIVERED, type Row } from "../pipelines/3-grade/rows.ts";
+import { PROBE as ANSWERED, PAID as DELIVERED, type Row } from "../pipelines/3-grade/rows.ts";
 
 export type { Row };
 
 const DAYS = PAST_DAYS;
 
-/** What a seller does, as the observer would record it: a free knock, or a planned payment. */
+/** What a seller does, as the observer would record it: a free probe, or a planned payment. */
 export interface Behaviour {
-  knock(): Row;
-  /** The first leg asks for the terms as a knock does; then it is paid, where there is something to pay. */
+  probe(): Row;
+  /** The first leg asks for the terms as a probe does; then it is paid, where there is something to pay. */
   pay(blind: boolean): Row;
 }
 
@@ -20,7 +20,7 @@ export interface Model {
   open(): Behaviour;
 }
 
-const KNOCK: Row = { ...ANSWERED, latency_ms: 20 };
+const PROBE: Row = { ...ANSWERED, latency_ms: 20 };
 const PAID: Row = { ...DELIVERED, latency_ms: 20 };
 const NOTHING: Row = { ...PAID, delivered: false, delivery: null, outcome: 0, schema_ok: null };
 const ERROR_PAGE: Row = { ...NOTHING, settled: false };
@@ -38,11 +38,11 @@ const model = (name: string, days: number, { ask = () => ({}), sell = () => ({})
     let asked = 0;
     let paid = 0;
     return {
-      knock: () => ({ ...KNOCK, ...ask(asked++) }),
+      probe: () => ({ ...PROBE, ...ask(asked++) }),
       pay(blind) {
         const terms = ask(asked++);
         // A wall or silence instead of terms: nothing is paid, and the row is one without payment.
-        if (terms.fault || terms.live === false) return { ...KNOCK, ...terms };
+        if (terms.fault || terms.live === false) return { ...PROBE, ...terms };
         // The time of a paid row is the paid leg's own.
         return { ...PAID, ...terms, latency_ms: PAID.latency_ms, ...sell(paid++, blind) };
       },

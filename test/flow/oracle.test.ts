@@ -26,7 +26,7 @@ beforeAll(async () => {
     correction("a", at("04:00:00")),
   ]);
   await world.grade(at("23:00:00"));
-  await world.freeze(at("12:00:00", "2026-11-11"));
+  await world.closeDays(at("12:00:00", "2026-11-11"));
   const stores = { privateStore: store, publicStore: world.publicStore };
   whole = { ...{ log, ...stores, trust: TRUST, acked, lakes: [{ lake }] }, closedBefore: "2026-11-11" };
 });
@@ -52,7 +52,7 @@ test("an acknowledged record that is not there, or another one", async () => {
 });
 
 test("a sample that no evidence holds", async () => {
-  // The 11th is not closed: its knock is nowhere yet.
+  // The 11th is not closed: its probe is nowhere yet.
   await world.ingest.append(handshake("a", at("01:00:00", "2026-11-11")));
   await world.ingest.ingest.pass();
   expect(await problems({ closedBefore: "2026-11-12" })).toBe(`samples in no evidence: 1: ${await newest()}`);

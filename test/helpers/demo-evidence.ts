@@ -63,7 +63,7 @@ export async function recomputeDemo(dataDir: string, baseUrl: string, partitions
     const owner = new Owner({ ...common, lake, ingest: ingest as unknown as Ingest, ownership, followed: publisher });
     await closeDays(owner, new Publishing(common), now);
     const { log, witness } = checkpointKeys(origin, signers);
-    await proveRecord(publicStore, { trust: { log, witness }, settled: true });
+    await proveRecord(publicStore, { trust: { log, witness }, atRest: true });
     await publicStore.close();
     await privateStore.close();
     return await recomputeAll(join(dir, "public"), dataDir, baseUrl);

@@ -79,7 +79,7 @@ export async function readDemo(dataDir: string, baseUrl: string, partitions = 2)
   await lake.close();
   const store = await openDirectoryStore(at.public);
   const keys = checkpointKeys(originOf(baseUrl), loadKeys(at.keys));
-  const { leaves } = await proveRecord(store, { trust: { log: keys.log, witness: keys.witness }, settled: true });
+  const { leaves } = await proveRecord(store, { trust: { log: keys.log, witness: keys.witness }, atRest: true });
   await store.close();
   const cards = await recomputeAll(at.public, dataDir, baseUrl);
   const wrong = cards.filter(({ verdict }) => verdict === "differs");

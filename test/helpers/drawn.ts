@@ -1,11 +1,11 @@
 /**
- * Where all lots of a run of the tests begin. One number in the commit, so the same commit is tested the same way wherever
- * that is done; `npm run test:drawn` draws others, SEED=n has one of them again.
+ * Seed of all random numbers of a run of the tests. One number in the commit, so the same commit is tested the same way
+ * wherever that is done; `npm run test:drawn` draws others, SEED=n has one of them again.
  */
 export const SEED = Number(process.env.SEED ?? 20_261_121);
 
-/** mulberry32: 32-bit lots that a seed decides. A failure that names its seed can be had again. */
-export function lots(seed: number): () => number {
+/** mulberry32: 32-bit pseudo-random numbers of a seed. A failure that names its seed can be had again. */
+export function randomInts(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;
@@ -15,8 +15,8 @@ export function lots(seed: number): () => number {
   };
 }
 
-/** The same lots as numbers in [0, 1). */
+/** The same as numbers in [0, 1). */
 export function drawn(seed: number): () => number {
-  const lot = lots(seed);
-  return () => lot() / 2 ** 32;
+  const random = randomInts(seed);
+  return () => random() / 2 ** 32;
 }

@@ -13,7 +13,7 @@ type When = "before" | "after";
 
 /**
  * What happens to the calls of one process on its log, stores and lake: it dies at one of them, it stops at one and goes
- * on when told (a machine that slept), or some of them fail, before they did anything or after they did all.
+ * on when told (a machine that was paused), or some of them fail, before they did anything or after they did all.
  */
 export class Lever {
   /** Calls so far. */

@@ -177,12 +177,12 @@ async function proveEvidence(
 }
 
 /** Every correction, dispute and reinstatement of the log is one leaf. */
-function proveSaid(leaves: readonly Leaf[], said: ReadonlySet<string>, bad: (says: string) => void): void {
+function proveCorrections(leaves: readonly Leaf[], ids: ReadonlySet<string>, bad: (says: string) => void): void {
   const published = countOf(
     leaves.flatMap((leaf) => ("body" in leaf && leaf.kind !== "keys" ? [nameOf(leaf.body)] : [])),
   );
   bad_(notOnce(published), "corrections published", bad);
-  bad_(missing(said, published), "corrections not published", bad);
+  bad_(missing(ids, published), "corrections not published", bad);
 }
 
 const nameOf = (body: unknown): string => {
@@ -200,13 +200,13 @@ export async function proveWhole(whole: Whole): Promise<readonly Leaf[]> {
   const problems: string[] = [];
   const bad = (says: string): void => void problems.push(says);
   const accepted: Accepted[] = [];
-  const said = new Set<string>();
+  const corrections = new Set<string>();
   for (const topic of INGESTED) {
     for (let partition = 0; partition < whole.log.partitions; partition++) {
       for (const record of await provePlace(whole, topic, partition, bad)) {
         accepted.push(...acceptedOf(record, bad));
         const read = topic === "corrections" ? readRecord(record) : null;
-        if (read?.ok) said.add(nameOf(read.envelope.body));
+        if (read?.ok) corrections.add(nameOf(read.envelope.body));
       }
     }
   }
@@ -214,7 +214,7 @@ export async function proveWhole(whole: Whole): Promise<readonly Leaf[]> {
   const leaves = await proveTree(whole, bad);
   // Of a tree that cannot be read nothing more is said: every record of the log would be missing in it.
   if (leaves) {
-    proveSaid(leaves, said, bad);
+    proveCorrections(leaves, corrections, bad);
     if (whole.closedBefore) await proveEvidence(whole, leaves, accepted, bad);
   }
   if (problems.length > 0) throw new OracleBroken(problems);
@@ -231,7 +231,7 @@ async function proveTree(whole: Whole, bad: (says: string) => void): Promise<rea
 async function leavesOf({ publicStore, trust }: Whole, bad: (says: string) => void): Promise<readonly Leaf[] | null> {
   try {
     // Leaves that say the same twice are found there.
-    return (await proveRecord(publicStore, { trust, settled: true })).leaves;
+    return (await proveRecord(publicStore, { trust, atRest: true })).leaves;
   } catch (error) {
     bad((error as Error).message);
     return error instanceof RecordBroken ? error.leaves : null;

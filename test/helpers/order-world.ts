@@ -139,7 +139,7 @@ export class FakeReplica {
 }
 
 const evaluated = async ({ result, want }: { result: EgressResult; want: never }) =>
-  ({ ok: true, said: evaluate(result, want, schemas, false) }) as const;
+  ({ ok: true, value: evaluate(result, want, schemas, false) }) as const;
 
 function transferOf(
   chain: TestChain,

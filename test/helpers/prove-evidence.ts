@@ -7,7 +7,7 @@ import { addDays } from "../../pipelines/record/time.ts";
 type Line = Record<string, unknown> & { capability_id: string; topic: string; position: number };
 
 /**
- * Everything that is wrong with the evidence under these leaves: days in order and without a gap, freezes whole, files as
+ * Everything that is wrong with the evidence under these leaves: days in order and without a gap, closes whole, files as
  * their leaves name them, lines canonical, in order, in their place, and no sample twice. Not by the code under test.
  */
 export async function evidenceProblems(
@@ -34,7 +34,7 @@ export async function evidenceProblems(
 
 function orderProblems(evidence: readonly EvidenceLeaf[]): string[] {
   const problems: string[] = [];
-  const freezes = new Map<string, number>();
+  const closes = new Map<string, number>();
   let [first, newest] = ["", ""];
   for (const [i, { index, day, freeze, part, parts, bucket }] of evidence.entries()) {
     const before = evidence[i - 1];
@@ -45,15 +45,15 @@ function orderProblems(evidence: readonly EvidenceLeaf[]): string[] {
       if (bucket !== null && before?.bucket !== null && bucket <= (before?.bucket ?? -1)) bad("buckets not ascending");
       continue;
     }
-    if (before && before.part !== before.parts) bad("the freeze before it is not whole");
-    if (freeze !== (freezes.get(day) ?? 0)) bad(`freeze ${freeze} after ${freezes.get(day) ?? 0}`);
+    if (before && before.part !== before.parts) bad("the close before it is not whole");
+    if (freeze !== (closes.get(day) ?? 0)) bad(`freeze ${freeze} after ${closes.get(day) ?? 0}`);
     first ||= day;
     if (freeze === 0 && newest && day >= first && day !== addDays(newest, 1)) bad(`follows ${newest}`);
-    freezes.set(day, freeze + 1);
+    closes.set(day, freeze + 1);
     if (day > newest) newest = day;
   }
   const last = evidence.at(-1);
-  if (last && last.part !== last.parts) problems.push(`the last freeze, of ${last.day}, is not whole`);
+  if (last && last.part !== last.parts) problems.push(`the last close, of ${last.day}, is not whole`);
   return problems;
 }
 
@@ -83,7 +83,7 @@ function checkLines(
     last = id;
     const bucket = createHash("sha256").update(line.capability_id).digest()[0]! >> 2;
     if (bucket !== leaf.bucket) bad(`line ${i} belongs to bucket ${bucket}`);
-    if (line.position >= (leaf.positions[line.topic] ?? 0)) bad(`line ${i} lies beyond what the freeze had read`);
+    if (line.position >= (leaf.positions[line.topic] ?? 0)) bad(`line ${i} lies beyond what the close had read`);
     if (String(line.t ?? line.observed_at).slice(0, 10) !== leaf.day) bad(`line ${i} is of another day`);
     if (line.obs_id === undefined) continue;
     if (samples.has(id)) bad(`sample ${id} stands in leaf ${samples.get(id)} already`);

@@ -27,7 +27,7 @@ export interface ProveOptions {
   /** Checkpoints that were in force at some time: each must be a beginning of the newest one. */
   served?: Iterable<Uint8Array>;
   /** Nobody is writing and nobody died since the last recovery: objects beyond the checkpoint are faults too. */
-  settled?: boolean;
+  atRest?: boolean;
   /** Power went before somebody had synced his objects: those that only lie beyond the checkpoint may be torn. */
   torn?: boolean;
 }
@@ -200,7 +200,7 @@ class Prover {
       }
       if (entries.length !== width) this.#bad(`${key} holds ${entries.length} entries`);
       if (first + width > this.#size) {
-        if (this.options.settled) this.#bad(`${key} lies beyond the checkpoint of ${this.#size}`);
+        if (this.options.atRest) this.#bad(`${key} lies beyond the checkpoint of ${this.#size}`);
       }
       for (const [i, entry] of entries.entries()) {
         const known = this.#entries[first + i];
@@ -226,7 +226,7 @@ class Prover {
       for (const { key, n, width } of tiles.filter((tile) => tile.level === level)) {
         const mine = hashes.slice(n * 256, n * 256 + width);
         if (mine.length < width) {
-          if (this.options.settled) this.#bad(`${key} lies beyond the checkpoint of ${this.#size}`);
+          if (this.options.atRest) this.#bad(`${key} lies beyond the checkpoint of ${this.#size}`);
         } else if (!Buffer.concat(mine).equals((await this.#bytes(key))!)) {
           this.#bad(`${key} is not what its entries hash to`);
         }
@@ -425,13 +425,13 @@ class Prover {
       const newest = this.leaves.findLast((leaf) => leaf.kind === kind);
       const bytes = await this.#bytes(`hint/${kind}.json`);
       if (!bytes) {
-        if (newest && this.options.settled) this.#bad(`hint/${kind}.json is missing`);
+        if (newest && this.options.atRest) this.#bad(`hint/${kind}.json is missing`);
         continue;
       }
       const hint = JSON.parse(bytes.toString("utf8")) as { key: string; leaf: number };
       const named = this.leaves[hint.leaf];
       if (named?.kind !== kind || named.key !== hint.key) this.#bad(`hint/${kind}.json names no leaf of that key`);
-      if (this.options.settled && hint.leaf !== newest?.index) this.#bad(`hint/${kind}.json is not the newest`);
+      if (this.options.atRest && hint.leaf !== newest?.index) this.#bad(`hint/${kind}.json is not the newest`);
     }
   }
 }

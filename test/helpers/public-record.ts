@@ -121,7 +121,7 @@ export const rowOf = (
   observations_since: 3,
   withdrawn_since: 0,
   defects: JSON.stringify(spec.defects ?? []),
-  said: "[]",
+  corrected: "[]",
   request: null,
   ...row,
 });

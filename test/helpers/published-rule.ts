@@ -15,7 +15,7 @@ export type DayCaps = Readonly<
 export function callsByRule(salt: Uint8Array, line: PlanLine, block: number, n: number): PlannedCall[] {
   const bytes = createHmac("sha256", salt).update(line.cap).digest();
   const at = { block, minute: bytes.readUInt16BE(8) % 360 };
-  const probe: PlannedCall = { ...at, kind: "knock", blind: false };
+  const probe: PlannedCall = { ...at, kind: "probe", blind: false };
   const isDaily = line.base_per_day === 1;
   if (!line.covered || (isDaily && bytes[0]! % 4 !== n)) return [probe];
   return [probe, { ...at, kind: "paid", blind: bytes[isDaily ? 1 : 2 + n]! < 64 }];

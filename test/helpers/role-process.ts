@@ -15,12 +15,12 @@ import { Lever } from "./lever.ts";
 import type { Job, Who } from "./schedule.ts";
 
 /** The engines a schedule runs over: one log, two stores, and what can be done to them from outside. */
-export interface Bed {
+export interface Testbed {
   dir: string;
   /** Handles of one process. What it opened is closed with it. */
   openLog(): Promise<Log>;
   openStores(): Promise<{ privateStore: Store; publicStore: Store }>;
-  /** Weather between the processes and the engines, by lot. */
+  /** Weather between the processes and the engines, at random. */
   weather(draw: number): void;
   clear(): void;
 }
@@ -67,7 +67,7 @@ export async function stubborn<T>(open: () => Promise<T>): Promise<T> {
 }
 
 /** Ingest, grade and publish over this bed, with the lake of this place; every call goes through the process's lever. */
-export async function openProcess(bed: Bed, who: Who, clock: ProcessClock): Promise<Process> {
+export async function openProcess(bed: Testbed, who: Who, clock: ProcessClock): Promise<Process> {
   const lever = new Lever();
   const log = lever.over(await stubborn(() => bed.openLog()));
   const stores = await stubborn(() => bed.openStores());

@@ -18,9 +18,9 @@ import {
   settlement,
 } from "../pipelines/2-ingest/records.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";
-import { lots } from "./drawn.ts";
+import { randomInts } from "./drawn.ts";
 import { proveWhole } from "./oracle.ts";
-import { type Bed, jobOf, openProcess, type Process, ProcessClock, stubborn } from "./role-process.ts";
+import { jobOf, openProcess, type Process, ProcessClock, stubborn, type Testbed } from "./role-process.ts";
 import { type Job, type Kind, oneOf, type Step, type Who } from "./schedule.ts";
 
 const START = Date.parse("2026-11-10T00:30:00.000Z");
@@ -43,14 +43,14 @@ export class ScheduleWorld {
   readonly story: string[] = [];
 
   private constructor(
-    private readonly bed: Bed,
+    private readonly bed: Testbed,
     seed: number,
   ) {
-    this.#draw = lots(seed ^ 0x5eed);
+    this.#draw = randomInts(seed ^ 0x5eed);
   }
 
   /** Live through a schedule and prove at its end that nothing was lost and nothing doubled. @throws OracleBroken */
-  static async run(bed: Bed, seed: number, script: readonly Step[]): Promise<string[]> {
+  static async run(bed: Testbed, seed: number, script: readonly Step[]): Promise<string[]> {
     const world = new ScheduleWorld(bed, seed);
     try {
       for (const [n, step] of script.entries()) await world.#step(step, n);
@@ -76,7 +76,7 @@ export class ScheduleWorld {
       case "append":
         return this.#append(step);
       case "meanwhile":
-        return step.work(() => this.#append({ endpoints: 3, kinds: ["knock", "pay", "list"], copies: false, off: 0 }));
+        return step.work(() => this.#append({ endpoints: 3, kinds: ["probe", "pay", "list"], copies: false, off: 0 }));
       case "kill":
         return this.#kill(step);
       case "storm": {
@@ -145,7 +145,7 @@ export class ScheduleWorld {
     if (this.#asleep.has(who)) return;
     const process = await this.#process(who);
     const { asleep, wake } = process.lever.sleepAt(call, when);
-    const ended = this.#ends(jobOf(process, job), `${who} ${job}, slept`);
+    const ended = this.#ends(jobOf(process, job), `${who} ${job}, paused`);
     // A failure is told when it wakes; until then it is not an unhandled one.
     ended.catch(() => undefined);
     await Promise.race([asleep, ended]);
@@ -188,10 +188,10 @@ export class ScheduleWorld {
     // Every record of its own second: an id is of its slot, and copies are made by appending again.
     const time = later(new Date(this.#now + off * MINUTE).toISOString(), (this.#serial++ % 50) * 1_000);
     const slot = `${this.#serial}`;
-    const knock = handshake(name, time, { planned: "asked" }, slot);
+    const probe = handshake(name, time, { planned: "asked" }, slot);
     switch (kind) {
-      case "knock":
-        return [knock];
+      case "probe":
+        return [probe];
       case "list":
         return [listing(name, time, { seller_controlled: this.#draw() % 2 === 0 })];
       case "correct":

@@ -1,4 +1,4 @@
-import { lots } from "./drawn.ts";
+import { randomInts } from "./drawn.ts";
 
 /**
  * Seeds of the schedules that are lived through: those of `SEED`, else a share of the first `SCHEDULES` (160).
@@ -41,13 +41,13 @@ export type Step =
   | { do: "pass"; minutes: number };
 
 export type Who = 0 | 1;
-export type Kind = "knock" | "pay" | "list" | "correct" | "garbage";
+export type Kind = "probe" | "pay" | "list" | "correct" | "garbage";
 export type Job = "ingest" | "grade" | "evidence" | "tidy";
 
-/** One of these, by lot. */
+/** One of these, at random. */
 export const oneOf = <T>(draw: () => number, these: readonly T[]): T => these[draw() % these.length]!;
 
-const KINDS: readonly Kind[] = ["knock", "knock", "knock", "pay", "pay", "list", "correct", "garbage"];
+const KINDS: readonly Kind[] = ["probe", "probe", "probe", "pay", "pay", "list", "correct", "garbage"];
 const JOBS: readonly Job[] = ["ingest", "ingest", "grade", "grade", "evidence", "tidy"];
 /** How often each step comes, in parts. */
 const WEIGHTS: readonly [Step["do"], number][] = [
@@ -68,9 +68,9 @@ const WEIGHTS: readonly [Step["do"], number][] = [
 
 /** Steps of one schedule. Every one of them begins with something to do. */
 export function scheduleOf(seed: number, steps: number): Step[] {
-  const draw = lots(seed);
+  const draw = randomInts(seed);
   const bag = WEIGHTS.flatMap(([name, weight]) => Array.from({ length: weight }, () => name));
-  const first: Step = { do: "append", endpoints: 3, kinds: ["knock", "pay", "list"], copies: false, off: 0 };
+  const first: Step = { do: "append", endpoints: 3, kinds: ["probe", "pay", "list"], copies: false, off: 0 };
   return [first, ...Array.from({ length: steps - 1 }, () => stepOf(oneOf(draw, bag), draw))];
 }
 

@@ -9,8 +9,8 @@ import type { ServingDeps } from "../../serving/context.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { NOW, ORIGIN, type PublicRecord } from "./public-record.ts";
 
-/** A clock whose two hands a test moves: the record's time and the steady counter. */
-export class TwoHands implements Clock {
+/** A clock that a test moves: the record's time and the steady counter. */
+export class ManualClock implements Clock {
   readonly simulated: boolean;
   readonly jumps = true;
   #now: number;
@@ -46,8 +46,8 @@ export class AppendOnly implements Pick<Log, "append" | "read" | "partitions"> {
   }
 }
 
-/** The judgement of production, in small: nothing on this machine, and the usual ports only. */
-export const judge: Egress["validate"] = (text) => {
+/** A small form of the egress rules of production: nothing on this machine, and the usual ports only. */
+export const validateUrl: Egress["validate"] = (text) => {
   if (parseUrl(text) === null) return { ok: false, reason: "bad_url", says: "it is no address" };
   const url = new URL(text);
   if (url.port) return { ok: false, reason: "port", says: "its port is not one we use" };
@@ -60,7 +60,7 @@ export const judge: Egress["validate"] = (text) => {
 export interface TestServing {
   app: H3;
   follower: Follower;
-  clock: TwoHands;
+  clock: ManualClock;
   log: AppendOnly;
   deps: ServingDeps;
   get(path: string, init?: RequestInit): Promise<Response>;
@@ -68,7 +68,7 @@ export interface TestServing {
 
 /** The app over a record, with its view loaded. */
 export async function servingOver(record: PublicRecord, more: Partial<ServingDeps> = {}): Promise<TestServing> {
-  const clock = (more.clock as TwoHands | undefined) ?? new TwoHands();
+  const clock = (more.clock as ManualClock | undefined) ?? new ManualClock();
   const log = new AppendOnly();
   const follower = new Follower({
     tree: new PublishedTree(record.store, record.trust),
@@ -84,7 +84,7 @@ export async function servingOver(record: PublicRecord, more: Partial<ServingDep
     follower,
     log,
     answers: record.keys.answers,
-    judge,
+    validateUrl,
     jwks: () => record.jwks,
     clock,
     logger: record.logger,

@@ -22,7 +22,7 @@ interface Order {
 }
 
 /** What goes wrong at the n-th time that a payment comes (from 1), before or after the work. */
-export type Mishap = "lost" | "cut" | "open" | "busy" | "proxy";
+export type AnswerFault = "lost" | "cut" | "open" | "busy" | "proxy";
 
 /**
  * The pay-on-delivery side of the service in small, over real HTTP and a real chain: asks 402, verifies and settles with the
@@ -34,7 +34,7 @@ export class ViaServer {
   readonly settlements: string[] = [];
   polls = 0;
   /** By how often a payment has come. */
-  mishaps: Mishap[] = [];
+  faults: AnswerFault[] = [];
   /** Does the seller's answer pass? */
   passes = true;
   amount = "22000";
@@ -132,18 +132,18 @@ export class ViaServer {
       const required = { x402Version: 2, resource, accepts: [this.#terms, ...this.extra] };
       return json(402, {}, { "payment-required": encodePaymentRequiredHeader(required) });
     }
-    const mishap = this.mishaps[this.#paid++];
-    if (mishap === "busy") return json(503, {}, { "retry-after": "0" });
-    if (mishap === "proxy") return void response.writeHead(502, { "content-type": "text/html" }).end("<h1>Bad gateway");
-    const order = await this.#order(paid, `${request.method} ${request.url} ${body}`, mishap === "open");
+    const fault = this.faults[this.#paid++];
+    if (fault === "busy") return json(503, {}, { "retry-after": "0" });
+    if (fault === "proxy") return void response.writeHead(502, { "content-type": "text/html" }).end("<h1>Bad gateway");
+    const order = await this.#order(paid, `${request.method} ${request.url} ${body}`, fault === "open");
     if (order === null) return json(409, { detail: "this payment was for another request" });
-    if (mishap === "lost") return void request.socket.destroy();
+    if (fault === "lost") return void request.socket.destroy();
     if (order.state === "settle_unknown")
       return json(202, { order_id: ORDER, state: order.state }, { "retry-after": "0" });
     const receipt = order.receipt ? { "payment-response": order.receipt, "touchstone-order": ORDER } : {};
     const type = order.status === 502 ? "application/problem+json" : "application/json";
     response.writeHead(order.status, { "content-type": type, ...receipt });
-    if (mishap === "cut") return void response.write(order.body.slice(0, 3), () => request.socket.destroy());
+    if (fault === "cut") return void response.write(order.body.slice(0, 3), () => request.socket.destroy());
     response.end(order.body);
   }
 

@@ -12,14 +12,14 @@ import { readRecord } from "../../pipelines/record/envelope.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import type { ServingDeps } from "../../serving/context.ts";
 import { cardOf, type EndpointSpec, listingDraft, PublicRecord } from "./public-record.ts";
-import { servingOver, type TestServing, TwoHands } from "./serving.ts";
+import { ManualClock, servingOver, type TestServing } from "./serving.ts";
 
 export const SUM = { url: "https://seller.example/sum" };
 export const MUL = { url: "https://seller.example/mul" };
 
 /** A public record, a log, one clock, receivers on this machine, and what answers and delivers over them. */
-export class WatcherBed {
-  readonly clock = new TwoHands();
+export class WatcherTestbed {
+  readonly clock = new ManualClock();
   readonly logger = createLogger("silent");
   readonly metrics = createMetrics();
   readonly #receivers: Receiver[] = [];
@@ -37,12 +37,12 @@ export class WatcherBed {
     readonly egress: Egress,
   ) {}
 
-  static async open(egress: Partial<EgressOptions> = {}, partitions = 4): Promise<WatcherBed> {
+  static async open(egress: Partial<EgressOptions> = {}, partitions = 4): Promise<WatcherTestbed> {
     const out = createEgress({ allowLoopback: true, userAgent: "touchstone (test)", ...egress });
     const record = await PublicRecord.open();
     const log = await openEmbeddedLog(join(record.dir, "log"), { topics: TOPICS, partitions });
     await record.publish([listingDraft(SUM), listingDraft(MUL)]);
-    return new WatcherBed(record, log, out);
+    return new WatcherTestbed(record, log, out);
   }
 
   async receiver(): Promise<Receiver> {
@@ -55,7 +55,7 @@ export class WatcherBed {
   serving(more: Partial<ServingDeps> = {}): Promise<TestServing> {
     const receivers = { egress: this.egress, log: this.log, plain: true };
     return servingOver(this.record, {
-      ...{ receivers, judge: (url) => this.egress.validate(url), clock: this.clock },
+      ...{ receivers, validateUrl: (url) => this.egress.validate(url), clock: this.clock },
       ...{ limits: { watchers_per_hour: 100 }, ...more },
     });
   }
@@ -65,7 +65,7 @@ export class WatcherBed {
     const { log, egress, clock, logger, metrics, record } = this;
     const tree = new PublishedTree(record.store, record.trust);
     const signers = { cards: record.keys.cards, answers: record.keys.answers };
-    const parts = { log, egress, clock, logger, metrics, tree, signers, perDomainMinute: 1_000, lot: () => 0 };
+    const parts = { log, egress, clock, logger, metrics, tree, signers, perDomainMinute: 1_000, random: () => 0 };
     const notifier = new Notifier({ ...parts, ...more });
     this.#notifiers.push(notifier);
     return notifier;

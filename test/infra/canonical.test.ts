@@ -8,7 +8,7 @@ import { fc } from "../helpers/histories.ts";
 const vectors = new URL("../../fixtures/vectors/rfc8785/", import.meta.url);
 const names = readdirSync(new URL("input/", vectors)).map((file) => file.replace(/\.json$/, ""));
 
-/** Ours, and the package that judges it: whatever both print has to be the same. */
+/** Ours, and the package that it is compared with: whatever both print has to be the same. */
 const PRINTERS: ((value: unknown) => string | undefined)[] = [canonicalText, canonicalize];
 
 const nested = (depth: number): unknown => {

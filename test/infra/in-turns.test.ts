@@ -40,9 +40,9 @@ it("bounds a turn for all who take part, however many begin at once and whatever
 });
 
 it("sorts as Array.sort does, stably, however many there are", () => {
-  const lot = drawn(SEED);
+  const random = drawn(SEED);
   for (const many of [0, 1, 2, 15, 16, 17, 100, 1_000, 1_025]) {
-    const items = Array.from({ length: many }, (_, at) => ({ key: Math.floor(lot() * 20), at }));
+    const items = Array.from({ length: many }, (_, at) => ({ key: Math.floor(random() * 20), at }));
     const before = [...items];
     const steps = sorting(items, (a, b) => a.key - b.key, 16);
     let step = steps.next();

@@ -68,7 +68,7 @@ const money = (_: string, value: unknown) => (typeof value === "bigint" ? `${val
 const text = (value: unknown): string => JSON.stringify(value, money);
 
 /** Everything that a table of orders is asked. */
-function saidOf(table: OrderTable): string[] {
+function answersOf(table: OrderTable): string[] {
   const orders = [...table.all()].sort((a, b) => (a.id < b.id ? -1 : 1));
   const payers = [...new Set(orders.map(({ payer }) => payer))];
   const books = booksOf(orders).map(({ accounts, ...book }) => ({ ...book, accounts: [...accounts].sort() }));
@@ -88,7 +88,7 @@ test("in any history of orders a table from a file and the tail says what one fr
       const table = await begunFrom(() => new OrderTable(maxClosed), log, "orders", cut);
       const whole = await fromStart(new OrderTable(maxClosed), log, "orders");
       // Which of the closed are forgotten hangs on the order in which partitions were read; what was lost does not.
-      if (maxClosed > 2) expect(saidOf(table)).toEqual(saidOf(whole));
+      if (maxClosed > 2) expect(answersOf(table)).toEqual(answersOf(whole));
       else expect([...table.losses()].map(text).sort()).toEqual([...whole.losses()].map(text).sort());
       closed += [...whole.losses()].length;
     }),
@@ -99,7 +99,7 @@ test("in any history of orders a table from a file and the tail says what one fr
 
 const at = "2026-11-23T10:00:00.000Z";
 const CAPS = ["cap_one", "cap_two"];
-const said = (n: number) => ({
+const cardFacts = (n: number) => ({
   ...{
     band: (["A", "B", "UNRATED"] as const)[n % 3]!,
     tier: "DELIVERY_VERIFIED" as const,
@@ -124,11 +124,12 @@ function recordOf(
   };
   if (type === "created") {
     const watched = [{ asked: "https://s.example/a", matched: "exact" as const, capability_ids: CAPS }];
-    const standing = [{ capability_id: CAPS[cap]!, ...said(n) }];
+    const standing = [{ capability_id: CAPS[cap]!, ...cardFacts(n) }];
     const body = { id, url: `https://r${watcher % 2}.example/in`, watched, tree_size: leaf, standing };
     return watcherRecord("watcher.created", { ...body, token_sha256: "0".repeat(64), created_at: at }, by, 2);
   }
-  if (type === "delivered") return watcherRecord("watcher.delivered", { ...notified, status: 204, to: said(n) }, by, 2);
+  if (type === "delivered")
+    return watcherRecord("watcher.delivered", { ...notified, status: 204, to: cardFacts(n) }, by, 2);
   if (type === "failed") {
     return watcherRecord("watcher.failed", { ...notified, status: null, says: "no answer", retry_at: at }, by, 2);
   }
@@ -173,8 +174,8 @@ test("what the forms orders.2 and watchers.1 hold", async () => {
   const order = orders.find(({ legs }) => legs.length > 0)!;
   expect([table.form, Object.keys(order).join(" "), Object.keys(order.legs[0]!).join(" ")]).toMatchInlineSnapshot(`
     [
-      "orders.2",
-      "id key partition claimedAt intentAt operation scheme network asset payer payTo nonce validBefore sinceBlock paymentSha256 requestSha256 quote publish createdAt state epoch by changedAt movedAt steps legs own says charged hold refund refunded gas final lapsed recorded",
+      "orders.3",
+      "id key partition claimedAt intentAt operation scheme network asset payer payTo nonce validBefore sinceBlock paymentSha256 requestSha256 quote publish createdAt state epoch by changedAt movedAt steps legs own says charged hold refund refunded gas final expired recorded",
       "leg cap url method payTo price wallet nonce validBefore sinceBlock fate tx recovered recoveredAmount result checked bytesAt",
     ]
   `);

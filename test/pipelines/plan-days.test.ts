@@ -52,11 +52,11 @@ function process_(caps = CAPS, priority: PipelineParts["priority"] = {}): Pipeli
 }
 
 async function schedules(): Promise<(Leaf & { kind: "schedule" })[]> {
-  const { leaves } = await proveRecord(publishing.publicStore, { trust: TRUST, settled: true });
+  const { leaves } = await proveRecord(publishing.publicStore, { trust: TRUST, atRest: true });
   return leaves.flatMap((leaf) => (leaf.kind === "schedule" ? [leaf] : []));
 }
 
-const said = async () => (await schedules()).map(({ day, opens }) => [day, opens?.day ?? null]);
+const schedulesPublished = async () => (await schedules()).map(({ day, opens }) => [day, opens?.day ?? null]);
 
 describe("what is published of a plan", () => {
   test("its hash before the day, its salt only when the day is over, and each salt once", async () => {
@@ -65,7 +65,7 @@ describe("what is published of a plan", () => {
     now = new Date(`${DAY}T23:50:00.000Z`);
     const plan = await pipeline.plan(NEXT);
     // Ten minutes of the day are left: whoever had its salt now would know its last minutes and wallets.
-    expect(await said()).toEqual([
+    expect(await schedulesPublished()).toEqual([
       [DAY, null],
       [NEXT, null],
     ]);
@@ -88,7 +88,7 @@ describe("what is published of a plan", () => {
     await process_().plan(DAY);
     now = new Date("2026-11-25T09:00:00.000Z");
     await process_().plan("2026-11-25");
-    expect(await said()).toEqual([
+    expect(await schedulesPublished()).toEqual([
       [DAY, null],
       ["2026-11-25", DAY],
     ]);

@@ -11,7 +11,7 @@ import { createApp } from "../../serving/app.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { ArchiveList, ArchiveManifest } from "../../serving/schemas/archive.ts";
 import { Follower } from "../../serving/tables/follower.ts";
-import { AppendOnly, judge } from "../helpers/serving.ts";
+import { AppendOnly, validateUrl } from "../helpers/serving.ts";
 import { handshake, later } from "../pipelines/2-ingest/records.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../pipelines/4-publish/world.ts";
 import { ArchiveWorld } from "../pipelines/5-archive/world.ts";
@@ -32,7 +32,14 @@ beforeAll(async () => {
     ...{ clock: systemClock, logger, metrics: createMetrics() },
   });
   const app = createApp({
-    ...{ store: world.publicStore, follower, log: new AppendOnly(), answers: SIGNERS.answers, judge, jwks: () => JWKS },
+    ...{
+      store: world.publicStore,
+      follower,
+      log: new AppendOnly(),
+      answers: SIGNERS.answers,
+      validateUrl,
+      jwks: () => JWKS,
+    },
     ...{ clock: systemClock, logger, metrics: createMetrics(), baseUrl: "http://127.0.0.1" },
   });
   server = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });

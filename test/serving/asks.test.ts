@@ -12,7 +12,7 @@ import { Demand } from "../../serving/answers/demand.ts";
 import { NO_LOG } from "../../serving/replica/late-log.ts";
 import { followAsks } from "../../serving/tables/ask-line.ts";
 import { capOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { AppendOnly, checkPath, servingOver, TwoHands } from "../helpers/serving.ts";
+import { AppendOnly, checkPath, ManualClock, servingOver } from "../helpers/serving.ts";
 
 const HOUR = 3_600_000;
 const T0 = Date.parse(NOW);
@@ -22,7 +22,7 @@ const cap = (url: string) => capId("GET", url);
 
 function asksOver(more: Partial<ConstructorParameters<typeof Asks>[0]> = {}) {
   const log = new AppendOnly();
-  const clock = new TwoHands();
+  const clock = new ManualClock();
   return { log, clock, asks: new Asks({ log, clock, logger, producer: "test", baseUrl: BASE, ...more }) };
 }
 const BASE = "https://touchstone.test";
@@ -82,7 +82,7 @@ describe("how long an ask waits", () => {
     expect(line.size).toBe(0);
   });
 
-  test("what stood for thirty days is forgotten, and what the plan knocked on meanwhile leaves too", async () => {
+  test("what stood for thirty days is forgotten, and what the plan probed meanwhile leaves too", async () => {
     const line = askLineOf();
     const seen = new Map<string, number>();
     const { asks, clock } = asksOver({ line, seen: (one) => seen.get(one) ?? null });
@@ -163,7 +163,7 @@ describe("how long an ask waits", () => {
     const dir = await mkdtemp(join(tmpdir(), "asks-"));
     const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 });
     try {
-      const clock = new TwoHands();
+      const clock = new ManualClock();
       const other = new Asks({ log, clock, logger, producer: "other", baseUrl: BASE, limits: { asks_per_hour: 100 } });
       for (let i = 0; i < 11; i++) await other.put(ask(`https://s${i}.big.example/`), "c");
       const line = askLineOf();
@@ -175,7 +175,7 @@ describe("how long an ask waits", () => {
         {
           ...{ v: 1, type: "ask.looked" as const, key: "s0.big.example", observed_at: NOW, producer: "test" },
           event_id: recordId("ask.looked", "s0.big.example", "1"),
-          body: { cap: cap(url), host: "s0.big.example", knocked: [] },
+          body: { cap: cap(url), host: "s0.big.example", probed: [] },
         },
         4,
       );
@@ -218,7 +218,7 @@ describe("over HTTP", () => {
     expect(serving.log.records).toHaveLength(0);
     serving.clock.pass(24 * HOUR);
     expect(await check(FREE.url)).toMatchObject({ status: 200, matched: "exact", queued: true });
-    // A listed one is knocked at in every block anyway.
+    // A listed one is probed in every block anyway.
     expect(await check(LISTED.url)).not.toHaveProperty("queued");
     expect(serving.log.records).toHaveLength(1);
     const full = await servingOver(record, { limits: { asks_in_line: 0 }, clock: serving.clock });
@@ -247,7 +247,7 @@ describe("over HTTP", () => {
     });
   });
 
-  test("what is listed and was never knocked on is exact, in line under its own id and verb, and says when", async () => {
+  test("what is listed and was never probed is exact, in line under its own id and verb, and says when", async () => {
     const serving = await servingOver(record);
     const answer = await (await serving.get(checkPath({ url: NEW.url }))).json();
     expect(answer).toMatchObject({
@@ -270,7 +270,7 @@ describe("over HTTP", () => {
 
   test("known endpoints are counted for each client once, cached answers too; unknown ones are not", async () => {
     const log = new AppendOnly();
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const demand = new Demand({ log, clock, logger });
     const serving = await servingOver(record, { clock, demand });
     for (const url of [FREE.url, FREE.url, capId("GET", LISTED.url), "https://nobody.example/x"]) {
@@ -292,7 +292,7 @@ describe("demand", () => {
 
   test("a client counts once a day for an endpoint, and for a bounded number of them", async () => {
     const log = new AppendOnly();
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const demand = new Demand({ log, clock, logger, bounds: { perClient: 3, perRecord: 2 } });
     for (let i = 0; i < 100; i++) demand.count(caps[0]!, "loud");
     for (const one of caps) demand.count(one, "walker");
@@ -316,7 +316,7 @@ describe("demand", () => {
 
   test("the day's turn writes the old day's counts under the old day; a log that is down gets them later", async () => {
     const log = new AppendOnly();
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const demand = new Demand({ log, clock, logger });
     demand.count(caps[0]!, "a");
     log.down = true;
@@ -335,7 +335,7 @@ describe("demand", () => {
 
   test("it is bounded: past its tables nothing more is counted", async () => {
     const log = new AppendOnly();
-    const demand = new Demand({ log, clock: new TwoHands(), logger, bounds: { clients: 2, pairs: 3 } });
+    const demand = new Demand({ log, clock: new ManualClock(), logger, bounds: { clients: 2, pairs: 3 } });
     for (const client of ["a", "b", "c"]) for (const one of caps) demand.count(one, client);
     await demand.flush();
     const total = tallies(log)[0].asked.reduce((sum: number, one: { clients: number }) => sum + one.clients, 0);

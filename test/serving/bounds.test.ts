@@ -31,7 +31,7 @@ afterEach(async () => {
   for (const one of open.splice(0).reverse()) await one.close();
 });
 
-interface Bed {
+interface Testbed {
   server: Serving;
   serving: TestServing;
   counter(line: RegExp): Promise<number>;
@@ -43,7 +43,7 @@ interface Bed {
   endless(): Promise<{ reading: () => number; read: () => number }>;
 }
 
-async function bed(limits: Partial<Limits>): Promise<Bed> {
+async function bed(limits: Partial<Limits>): Promise<Testbed> {
   const serving = await servingOver(record, { metrics, limits: { ...limits, reads_per_minute: 1e6 } });
   const server = await serve({ app: serving.app, port: 0, host: "127.0.0.1", graceMs: 50, limits, metrics });
   open.push(server);
@@ -58,7 +58,7 @@ async function bed(limits: Partial<Limits>): Promise<Bed> {
     made.write(text);
     return made;
   };
-  const ask: Bed["ask"] = async (path, from, headers = "") => {
+  const ask: Testbed["ask"] = async (path, from, headers = "") => {
     const asking = await socket(`GET ${path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n${headers}\r\n`, from);
     let text = "";
     for await (const chunk of asking) {
@@ -69,7 +69,7 @@ async function bed(limits: Partial<Limits>): Promise<Bed> {
     const [head, body] = [text.split("\r\n\r\n", 1)[0]!, text.slice(text.indexOf("\r\n\r\n") + 4)];
     return { status: Number(head.split(" ")[1] ?? 0), head, body };
   };
-  const endless: Bed["endless"] = async () => {
+  const endless: Testbed["endless"] = async () => {
     const { reader } = serving.follower.snapshot!;
     const leaves = reader.leaves.bind(reader);
     const { value } = await leaves(1, 2).next();

@@ -8,7 +8,7 @@ import { CheckAnswer } from "../../serving/schemas/check.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { fc } from "../helpers/histories.ts";
 import { capOf, cardOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { AppendOnly, checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
+import { AppendOnly, checkPath, ManualClock, servingOver, type TestServing } from "../helpers/serving.ts";
 
 const PAYEE = "0x1111111111111111111111111111111111111111";
 const SUM = {
@@ -22,7 +22,7 @@ const HALF = { url: "https://withdrawn.example/half" };
 const ALL = { url: "https://withdrawn.example/all" };
 const LITTLE = { url: "https://withdrawn.example/little" };
 const EMPTY = { url: "https://withdrawn.example/empty" };
-const KNOCKED = { url: "https://free.example/knocked" };
+const PROBED = { url: "https://free.example/probed" };
 
 let record: PublicRecord;
 beforeAll(async () => {
@@ -68,7 +68,7 @@ beforeAll(async () => {
     rowOf(ALL, { withdrawn_since: 12, pay_to: null }),
     rowOf(LITTLE, { withdrawn_since: 1, pay_to: null }),
     rowOf(EMPTY, { pay_to: PAYEE.toUpperCase().replace("0X", "0x") }),
-    rowOf(KNOCKED, { price: null, asset: null, networks: [], pay_to: null, protocols: [], asked_for_payment: 0 }),
+    rowOf(PROBED, { price: null, asset: null, networks: [], pay_to: null, protocols: [], asked_for_payment: 0 }),
   ]);
 });
 afterAll(() => record.close());
@@ -148,10 +148,10 @@ describe("a known endpoint", () => {
     expect(answer).not.toHaveProperty("buy");
   });
 
-  test("that was only knocked at is in the record too", async () => {
-    const answer = await answerOf(await servingOver(record), { url: KNOCKED.url });
+  test("that was only probed is in the record too", async () => {
+    const answer = await answerOf(await servingOver(record), { url: PROBED.url });
     expect(answer).toMatchObject({
-      ...{ matched: "exact", band: "UNRATED", capabilityId: capOf(KNOCKED), url: KNOCKED.url },
+      ...{ matched: "exact", band: "UNRATED", capabilityId: capOf(PROBED), url: PROBED.url },
       observed: { probes: 100, askedForPayment: 0, advertised: null },
     });
   });
@@ -451,7 +451,7 @@ describe("an unknown url", () => {
     expect(serving.log.records).toEqual([]);
   });
 
-  test("an unknown id has nothing to knock at", async () => {
+  test("an unknown id has nothing to probe", async () => {
     const answer = await answerOf(await servingOver(record), { url: `cap_${"0".repeat(26)}` });
     expect(answer).toMatchObject({ matched: "none", band: "UNRATED" });
     expect(answer).not.toHaveProperty("queued");
@@ -558,7 +558,7 @@ describe("limits", () => {
 });
 
 test("a simulated clock dates the answer in the record's time", async () => {
-  const clock = new TwoHands("2027-01-01T00:00:00.000Z", true);
+  const clock = new ManualClock("2027-01-01T00:00:00.000Z", true);
   const serving = await servingOver(record, { clock, log: new AppendOnly() });
   expect((await answerOf(serving, { url: SUM.url })).answered_at).toBe("2027-01-01T00:00:00.000Z");
 });

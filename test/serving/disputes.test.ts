@@ -224,7 +224,7 @@ describe("what was said and has no leaf yet", () => {
   };
   const dispute = { id: "dsp_1", record_id: RECORD, says: "no", pay_to: "0x", signature: "0x", received_at: NOW };
   const shown = async (said: unknown) => {
-    await record.live([rowOf(SUM, { said: typeof said === "string" ? said : JSON.stringify(said) })]);
+    await record.live([rowOf(SUM, { corrected: typeof said === "string" ? said : JSON.stringify(said) })]);
     const { get } = await servingOver(record);
     const trust = (await (await get(`/v1/trust/${CAP}`)).json()) as { corrections: object[]; disputes: object[] };
     const check = (await (await get(`/v1/check?url=${CAP}`)).json()) as { corrections: object[]; flags: string[] };

@@ -56,7 +56,7 @@ describe.each(pages)("%s", (name, html) => {
   });
 });
 
-test("the judges find a fault where there is one", () => {
+test("the checks find a fault where there is one", () => {
   const html = `<main>${renderMarkdown("a | b\n\n**open\n\n[x](../name.md) [y](/docs/nowhere) [z](api.md#nowhere) [w](/v1/nothing)")}</main>`;
   expect(unread(html)).toHaveLength(3);
   expect(linksOf(html).filter((href) => dead("api", href))).toEqual([

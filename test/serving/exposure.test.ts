@@ -31,7 +31,7 @@ const FLAGGED = spec("flagged");
 const WITHDRAWN = spec("withdrawn");
 const LIES = spec("lies");
 const PAID = spec("paid");
-const KNOCKED = spec("knocked");
+const PROBED = spec("probed");
 const EURO = spec("euro");
 const LISTED = spec("listed");
 
@@ -39,7 +39,7 @@ let record: PublicRecord;
 let serving: TestServing;
 beforeAll(async () => {
   record = await PublicRecord.open();
-  const all = [GOOD, FAILING, THIEF, PENDING, FLAGGED, WITHDRAWN, LIES, PAID, KNOCKED, EURO, LISTED];
+  const all = [GOOD, FAILING, THIEF, PENDING, FLAGGED, WITHDRAWN, LIES, PAID, PROBED, EURO, LISTED];
   await record.publish(
     ...all.map((one) => [listingDraft(one)]),
     record.grades([cardOf(GOOD, { band: "A" })], "A on OUTCOME_VERIFIED."),
@@ -60,7 +60,7 @@ beforeAll(async () => {
     rowOf(WITHDRAWN, { pay_to: B, withdrawn_since: 10, paid_calls: 9 }),
     rowOf(LIES, { pay_to: A.toUpperCase().replace("0X", "0x"), defects: DEFECT, price: "0.030000" }),
     rowOf(PAID, { pay_to: null, asked_pay_to: BASE58, pay_tos: [BASE58], networks: [SOLANA], price: "0.200000" }),
-    rowOf(KNOCKED, { pay_to: null, paid_calls: 0, price: "0.000001" }),
+    rowOf(PROBED, { pay_to: null, paid_calls: 0, price: "0.000001" }),
     rowOf(EURO, { pay_to: A, asset: "0xeuro", unit: null, price: "9.000000", paid_calls: 0 }),
   ]);
 });
@@ -143,7 +143,7 @@ describe("POST /v1/exposure", () => {
     ["a defect, before its letter", LIES, "listing_mismatch"],
     ["a letter", GOOD, "lettered"],
     ["paid, and no letter yet", PAID, "paid_no_letter"],
-    ["knocked on alone", KNOCKED, "handshake_only"],
+    ["probed alone", PROBED, "handshake_only"],
     ["listed, and nobody was there yet", LISTED, "handshake_only"],
     ["not in the record", spec("nobody"), "not_in_record"],
   ])("standing: %s", async (_, one, standing) => {

@@ -9,7 +9,7 @@ import { PublishedTree } from "../../pipelines/published/reader.ts";
 import { headlineOf } from "../../serving/tables/entry.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { TwoHands } from "../helpers/serving.ts";
+import { ManualClock } from "../helpers/serving.ts";
 import { TurnsSeen } from "../helpers/turns.ts";
 
 const A = { url: "https://a.example/x" };
@@ -23,7 +23,7 @@ afterEach(() => record.close());
 
 const follow = (store: Store = record.store): Follower =>
   new Follower({
-    ...{ tree: new PublishedTree(store, record.trust), store, origin: ORIGIN, clock: new TwoHands() },
+    ...{ tree: new PublishedTree(store, record.trust), store, origin: ORIGIN, clock: new ManualClock() },
     ...{ logger: record.logger, metrics: record.metrics, everyMs: 5 },
   });
 

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test, vi } from "vitest";
 import { watcherRecord } from "../../pipelines/6-notify/notice.ts";
 import { capOf } from "../helpers/public-record.ts";
-import { readWatcher, SUM, WatcherBed, watch } from "../helpers/watchers.ts";
+import { readWatcher, SUM, WatcherTestbed, watch } from "../helpers/watchers.ts";
 
 const at = "2026-11-21T06:00:00.000Z";
 
@@ -18,7 +18,7 @@ function strangers(many: number, partitions: number) {
 }
 
 test("a replica that begins from a kept fold answers byte for byte what one from the topic's start answers", async () => {
-  const bed = await WatcherBed.open();
+  const bed = await WatcherTestbed.open();
   try {
     const folds = { dir: join(bed.dir, "folds"), logId: () => bed.log.id, logger: bed.logger };
     await bed.log.append(strangers(1_200, bed.log.partitions));

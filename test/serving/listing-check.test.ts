@@ -202,7 +202,7 @@ describe("a look at a listing", () => {
     try {
       const control = new Control(real, []);
       const looks = { ...tools, egress: real, control };
-      serving = await servingOver(record, { looks, judge: (url) => real.validate(url) });
+      serving = await servingOver(record, { looks, validateUrl: (url) => real.validate(url) });
       const response = await post({ url: `http://127.0.0.1:${seller.port}/x` });
       expect(await response.json()).toMatchObject({
         state: "status",
@@ -225,7 +225,7 @@ test("every defect says how it is mended", () => {
 });
 
 describe("the limits of looks", () => {
-  test("the same question within a minute gets the same answer, and no second knock", async () => {
+  test("the same question within a minute gets the same answer, and no second probe", async () => {
     const [first, second] = await Promise.all([look(), look()]);
     const third = await look(undefined, `${SUM.url}#part`);
     expect([second, third]).toEqual([first, first]);
@@ -299,7 +299,7 @@ describe("the limits of looks", () => {
     expect(egress.asked).toEqual([]);
   });
 
-  test("a body past its bound is a 413, a GET a 405, and a server that knocks nowhere says so", async () => {
+  test("a body past its bound is a 413, a GET a 405, and a server that probes nothing says so", async () => {
     expect((await post(JSON.stringify({ url: "x".repeat(9_000) }))).status).toBe(413);
     const got = await serving.get("/v1/listings/validate");
     expect([got.status, got.headers.get("allow")]).toEqual([405, "POST"]);

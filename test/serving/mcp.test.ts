@@ -20,7 +20,7 @@ import { PlanAnswer } from "../../serving/schemas/route.ts";
 import { SearchAnswer } from "../../serving/schemas/search.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { servingOver, TwoHands } from "../helpers/serving.ts";
+import { ManualClock, servingOver } from "../helpers/serving.ts";
 
 const SUM = { url: "https://seller.example/sum", class: "arithmetic", description: "Adds two numbers" };
 const DEAR = { url: "https://dear.example/sum", class: "arithmetic", description: "Adds numbers, dearly" };
@@ -291,7 +291,7 @@ describe("what is refused before it is looked at", () => {
   });
 
   test("who asks too often is told when to come again; a batch costs what its messages cost", async () => {
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const { app } = await servingOver(record, { logger, clock, limits: { checks_per_minute: 6 } });
     const batch = await post(app, [1, 2, 3, 4, 5].map(check));
     expect([batch.status, (await answersIn(batch)).length]).toEqual([200, 5]);

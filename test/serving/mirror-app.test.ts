@@ -7,7 +7,7 @@ import { DirectorySource } from "../../pipelines/published/source.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { createMirrorApp } from "../../serving/mirror-app.ts";
 import { NOW, PublicRecord } from "../helpers/public-record.ts";
-import { keysOf, Mirror, publishAll, sourceDir } from "../pipelines/mirror/bed.ts";
+import { keysOf, Mirror, publishAll, sourceDir } from "../pipelines/mirror/testbed.ts";
 
 let record: PublicRecord;
 let mirror: Mirror;

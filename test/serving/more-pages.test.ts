@@ -14,7 +14,7 @@ import { leadOf } from "../../serving/pages/markdown.ts";
 import { ageWords } from "../../serving/pages/status.ts";
 import { Follower } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, NOW, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
+import { ManualClock, servingOver, type TestServing } from "../helpers/serving.ts";
 
 const spec = (n: number, kind: string) => ({ url: `https://${kind}-${n}.example/x`, class: kind });
 const SUMS = Array.from({ length: 12 }, (_, i) => spec(i, "arithmetic"));
@@ -141,7 +141,7 @@ describe("the status page", () => {
     expect(plain(html)).toContain(
       "Endpoints listed 15, 11 of them with a letter Endpoints probed 13, 13 of them within a day",
     );
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const late = await servingOver(record, { clock });
     clock.pass(7 * 3_600_000);
     const then = await (await late.get("/status")).text();
@@ -172,7 +172,7 @@ describe("the status page", () => {
         withdrawn("d", "2026-08-18T06:00:00.000Z"),
       ],
     );
-    const clock = new TwoHands();
+    const clock = new ManualClock();
     const { deps } = await servingOver(own, { clock, metrics });
     const app = createApp(deps);
     const said = async () => plain(await (await app.request("/status")).text());

@@ -19,7 +19,7 @@ import type { CheckAnswer } from "../../serving/schemas/check.ts";
 import { TrustResponse } from "../../serving/schemas/trust.ts";
 import { capOf, componentsOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing } from "../helpers/serving.ts";
-import { keysOf, Mirror, publishIndex, publishKeys, sourceDir } from "../pipelines/mirror/bed.ts";
+import { keysOf, Mirror, publishIndex, publishKeys, sourceDir } from "../pipelines/mirror/testbed.ts";
 
 /** Cards of the form svc.scorecard.v1 in the record: everybody reads what they say, and nobody what they do not. */
 const BARE = { url: "https://bare.example/x" };

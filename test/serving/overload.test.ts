@@ -26,14 +26,14 @@ afterEach(async () => {
 });
 
 /** A process whose looks at its loop a test makes itself. */
-function forced(lot = 0) {
+function forced(random = 0) {
   let look = (_lateMs: number): void => {};
   const metrics = createMetrics();
   const lag = (see: (lateMs: number) => void) => {
     look = see;
     return () => {};
   };
-  const overload = new Overload(lag, metrics, () => lot);
+  const overload = new Overload(lag, metrics, () => random);
   const looks = (...late: number[]): void => {
     for (const ms of late) look(ms);
   };

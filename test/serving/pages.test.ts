@@ -10,7 +10,7 @@ import { paymentsPart } from "../../serving/pages/endpoint-facts.ts";
 import { flagWords } from "../../serving/pages/words.ts";
 import type { View } from "../../serving/tables/view.ts";
 import { capOf, cardOf, componentsOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { checkPath, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
+import { checkPath, ManualClock, servingOver, type TestServing } from "../helpers/serving.ts";
 
 const EVIL = "<script>alert(1)</script>";
 const SUM = { url: "https://seller.example/api/sum?a=1&b=2", class: "arithmetic", description: `Adds ${EVIL}` };
@@ -158,7 +158,7 @@ describe("the market", () => {
   });
 
   test("says when its time was simulated, and only then", async () => {
-    const simulated = await servingOver(record, { clock: new TwoHands(undefined, true) });
+    const simulated = await servingOver(record, { clock: new ManualClock(undefined, true) });
     for (const path of ["/", `/endpoint/${capOf(SUM)}`]) {
       expect(await (await simulated.get(path)).text()).toContain("Time in this record was simulated");
       expect(await textOf(path)).not.toContain("simulated");
@@ -306,7 +306,7 @@ describe("an endpoint's page", () => {
     expect(row).toMatch(/<a href="[^"]+">seller\.example\/api\/sum\?a=1&amp;b=2<\/a>.*<q [^>]*>Adds &lt;script&gt;/);
   });
 
-  test("of who is silent it is said when it last answered, not when we last knocked", async () => {
+  test("of who is silent it is said when it last answered, not when we last probed", async () => {
     const dead = { url: "https://dead.example/x" };
     const dark = { url: "https://dark.example/x" };
     const own = await PublicRecord.open();

@@ -11,7 +11,7 @@ import { createEgress } from "../../infra/egress/create.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import { exchange } from "../../pipelines/1-observe/probe/exchange.ts";
 import { requestOf } from "../../pipelines/1-observe/probe/request.ts";
-import { listedAs, type Said } from "../../pipelines/1-observe/probe/unplanned.ts";
+import { type CurrentListing, listedAs } from "../../pipelines/1-observe/probe/unplanned.ts";
 import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { repeatable } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
@@ -95,24 +95,24 @@ afterAll(async () => {
 const shell = async (command: string): Promise<string> =>
   (await promisify(execFile)("sh", ["-c", command], { timeout: 30_000 })).stdout;
 
-type Claimed = Partial<Said["claims"]> & { tool?: string | null };
-function said(method: string, path: string, claims: Claimed = {}, own = true): Said {
+type Claimed = Partial<CurrentListing["claims"]> & { tool?: string | null };
+function listingOf(method: string, path: string, claims: Claimed = {}, own = true): CurrentListing {
   const url = `${origin}${path}`;
   const tool = claims.tool ?? null;
   const blank = { description: null, class: "any", offers: [], fixed_price: false, example: null, output_mime: null };
-  const whole = { ...blank, url, method: method as Said["claims"]["method"], tool, ...claims };
+  const whole = { ...blank, url, method: method as CurrentListing["claims"]["method"], tool, ...claims };
   return { cap: capId(method, url, tool ?? ""), url, method, tool, claims: whole, own };
 }
 
 /** The command as an answer gives it: by way of the volatile table's bytes. */
-function commandOf(one: Said): string {
+function commandOf(one: CurrentListing): string {
   const row = { ...rowOf({ url: one.url }), request: repeatable(one) };
   const [read] = [...rowsIn(encodeVolatile([row]))] as [VolatileRow];
   return reproduceOf(one.method, one.url, read.request)!;
 }
 
 /** What our probe sends, and then what the command sends. */
-async function both(one: Said): Promise<{ ours: Came[]; theirs: Came[]; printed: string }> {
+async function both(one: CurrentListing): Promise<{ ours: Came[]; theirs: Came[]; printed: string }> {
   const { request } = requestOf(listedAs(one), null, null);
   await exchange({ egress, reader: ownReader, loop: STEADY_LOOP }, request, { profile: "handshake" });
   const ours = came;
@@ -159,7 +159,7 @@ test.each<[string, string, string, Claimed, string]>([
   ["PATCH", "PATCH", "/patch", {}, "/patch"],
   ["DELETE", "DELETE", "/gone", { example: { query: { id: "3" } } }, "/gone?id=3"],
 ])("%s: the command sends what our probe sends", async (_, method, path, claims, sent) => {
-  const { ours, theirs, printed } = await both(said(method, path, claims));
+  const { ours, theirs, printed } = await both(listingOf(method, path, claims));
   expect(theirs).toEqual(ours);
   expect(theirs).toHaveLength(1);
   expect(theirs[0]).toMatchObject({ method, url: sent });
@@ -168,7 +168,7 @@ test.each<[string, string, string, Claimed, string]>([
 
 describe("a tool", () => {
   test.each(Object.keys(WAYS))("of a server at %s: the same questions, but for the list", async (path) => {
-    const one = said("POST", path, { tool: "add_two", example: { body: { a: 2, says: "it's $HOME `x`" } } });
+    const one = listingOf("POST", path, { tool: "add_two", example: { body: { a: 2, says: "it's $HOME `x`" } } });
     const { ours, theirs, printed } = await both(one);
     const asked = ours.filter(({ method, body }) => method === "POST" && !body.includes('"tools/list"'));
     expect(theirs).toEqual(asked);
@@ -177,15 +177,15 @@ describe("a tool", () => {
   });
 
   test("of which only the server's list says what it takes has no command", () => {
-    expect(repeatable(said("POST", "/2025", { tool: "add_two" }))).toBe("");
+    expect(repeatable(listingOf("POST", "/2025", { tool: "add_two" }))).toBe("");
     expect(reproduceOf("POST", `${origin}/2025`, "")).toBeNull();
   });
 });
 
 test("what is not more than method and url takes no room, and what is too long or from another version says nothing", () => {
-  expect(repeatable(said("GET", "/x"))).toBeNull();
-  expect(repeatable(said("POST", "/x"))).toBeNull();
-  expect(repeatable(said("POST", "/x", { example: { body: "y".repeat(HANDSHAKE_REQUEST_MAX) } }))).toBe("");
+  expect(repeatable(listingOf("GET", "/x"))).toBeNull();
+  expect(repeatable(listingOf("POST", "/x"))).toBeNull();
+  expect(repeatable(listingOf("POST", "/x", { example: { body: "y".repeat(HANDSHAKE_REQUEST_MAX) } }))).toBe("");
   for (const text of ["{", "[]", '{"url":1}', '{"new":"member"}']) expect(reproduceOf("GET", origin, text)).toBeNull();
   expect(reproduceOf("GET", `${origin}/{id}`, null)).toBeNull();
   expect(reproduceOf("GET", `${origin}/x`, undefined)).toContain(`'${origin}/x'`);

@@ -14,7 +14,7 @@ import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { RetestAnswer } from "../../serving/schemas/listing.ts";
 import { toBase58 } from "../helpers/base58.ts";
 import { capOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
-import { AppendOnly, servingOver, type TestServing, TwoHands } from "../helpers/serving.ts";
+import { AppendOnly, ManualClock, servingOver, type TestServing } from "../helpers/serving.ts";
 
 const KEY = `0x${"42".repeat(32)}` as const;
 const PAYEE = privateKeyToAccount(KEY);
@@ -33,7 +33,7 @@ const SOLANA = toBase58(pair.publicKey.export({ format: "der", type: "spki" }).s
 
 let record: PublicRecord;
 let serving: TestServing;
-let clock: TwoHands;
+let clock: ManualClock;
 const line = { now: askLineOf() };
 
 beforeAll(async () => {
@@ -50,22 +50,22 @@ beforeAll(async () => {
 });
 afterAll(() => record.close());
 beforeEach(async () => {
-  clock = new TwoHands();
+  clock = new ManualClock();
   line.now = askLineOf();
   serving = await servingOver(record, { clock, askLine: line.now, limits: { looks_per_hour: 100 } });
 });
 
-interface Wish {
+interface Request {
   url: string;
   at: string;
   method?: "GET" | "POST";
   service?: string;
 }
-const wish = (over: Partial<Wish> = {}): Wish => ({ url: SUM.url, at: clock.now().toISOString(), ...over });
-async function signed(over: Partial<Wish> = {}, by = PAYEE) {
-  const said = wish(over);
-  const signature = await by.signMessage({ message: retestStatement(said, said.service ?? SERVICE) });
-  return { ...said, pay_to: by.address, signature };
+const request = (over: Partial<Request> = {}): Request => ({ url: SUM.url, at: clock.now().toISOString(), ...over });
+async function signed(over: Partial<Request> = {}, by = PAYEE) {
+  const asked = request(over);
+  const signature = await by.signMessage({ message: retestStatement(asked, asked.service ?? SERVICE) });
+  return { ...asked, pay_to: by.address, signature };
 }
 const post = (body: unknown) => serving.get("/v1/listings/retest", { method: "POST", body: JSON.stringify(body) });
 const problem = async (body: unknown) => {
@@ -108,9 +108,9 @@ describe("a seller that proves its payTo", () => {
   });
 
   test("with a Solana wallet, for a payTo that only its own listing names, for one tool of a server", async () => {
-    const said = wish({ url: SOL.url });
-    const signature = toBase58(sign(null, Buffer.from(retestStatement(said, SERVICE)), pair.privateKey));
-    expect((await post({ ...said, pay_to: SOLANA, signature })).status).toBe(202);
+    const asked = request({ url: SOL.url });
+    const signature = toBase58(sign(null, Buffer.from(retestStatement(asked, SERVICE)), pair.privateKey));
+    expect((await post({ ...asked, pay_to: SOLANA, signature })).status).toBe(202);
     expect((await post(await signed({ url: OWN.url, service: SERVICE }))).status).toBe(202);
     expect((await post(await signed({ url: `${TOOLS[1]!.url}#sub`, method: "POST" }))).status).toBe(202);
     expect(bodyOf(serving, 2)).toMatchObject({ cap: capOf(TOOLS[1]!), tool: "sub" });
@@ -118,16 +118,16 @@ describe("a seller that proves its payTo", () => {
   });
 
   test("once a UTC day: again it stands where it stands, and after the look it waits for midnight", async () => {
-    const wishes = async () => post(await signed());
-    expect((await wishes()).status).toBe(202);
+    const asking = async () => post(await signed());
+    expect((await asking()).status).toBe(202);
     clock.pass(1_000);
-    expect((await wishes()).status).toBe(202);
+    expect((await asking()).status).toBe(202);
     expect(serving.log.records).toHaveLength(1);
     line.now.looked(capOf(SUM), clock.now().getTime());
-    const refused = await wishes();
+    const refused = await asking();
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, String(12 * 3600 - 1)]);
     clock.pass(12 * 3_600_000);
-    expect((await wishes()).status).toBe(202);
+    expect((await asking()).status).toBe(202);
     expect(serving.log.records).toHaveLength(2);
   });
 
@@ -140,9 +140,9 @@ describe("a seller that proves its payTo", () => {
     const follower = askLineOf();
     follower.apply({ ...mine, offset: 0, appendedAt: new Date(0) });
     expect([follower.retested(capOf(SUM)), follower.turnOf(capOf(SUM))]).toEqual([Date.parse(NOW), Date.parse(NOW)]);
-    follower.sweep(() => Date.parse(NOW) - 1);
+    follower.dropProbed(() => Date.parse(NOW) - 1);
     expect(follower.size).toBe(1);
-    follower.sweep(() => Date.parse(NOW));
+    follower.dropProbed(() => Date.parse(NOW));
     expect(follower.size).toBe(0);
   });
 });
@@ -167,11 +167,11 @@ describe("what is refused, and leaves no record", () => {
     [
       "signed for another service",
       async () => {
-        const said = wish();
+        const asked = request();
         return {
-          ...said,
+          ...asked,
           pay_to: PAYEE.address,
-          signature: await PAYEE.signMessage({ message: retestStatement(said, "https://other.test") }),
+          signature: await PAYEE.signMessage({ message: retestStatement(asked, "https://other.test") }),
         };
       },
       401,
@@ -191,7 +191,7 @@ describe("what is refused, and leaves no record", () => {
     expect(serving.log.records).toHaveLength(0);
   });
 
-  test("a log that takes nothing is a 503, and the wish may come again", async () => {
+  test("a log that takes nothing is a 503, and the request may come again", async () => {
     const log = new AppendOnly();
     log.down = true;
     serving = await servingOver(record, { clock, log });

@@ -14,14 +14,14 @@ import { NO_LOG } from "../../serving/replica/late-log.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { WatcherAnswer, WatcherMade } from "../../serving/schemas/watchers.ts";
 import { capOf } from "../helpers/public-record.ts";
-import { type TestServing, TwoHands } from "../helpers/serving.ts";
-import { deliver, MUL, postJson, readWatcher, SUM, WatcherBed, watch } from "../helpers/watchers.ts";
+import { ManualClock, type TestServing } from "../helpers/serving.ts";
+import { deliver, MUL, postJson, readWatcher, SUM, WatcherTestbed, watch } from "../helpers/watchers.ts";
 
-let bed: WatcherBed;
+let bed: WatcherTestbed;
 let serving: TestServing;
 let receiver: Receiver;
 beforeAll(async () => {
-  bed = await WatcherBed.open({ limits: { challenge: { headersMs: 2_000, totalMs: 2_500 } } });
+  bed = await WatcherTestbed.open({ limits: { challenge: { headersMs: 2_000, totalMs: 2_500 } } });
   await bed.card(SUM, { band: "A" });
   serving = await bed.serving();
   receiver = await bed.receiver();
@@ -169,7 +169,7 @@ describe("in production", () => {
     const resolveIn = async (host: string) => addresses[host] ?? [];
     const egress = createEgress({ allowLoopback: false, userAgent: "test", resolve: resolveIn });
     production = await bed.serving({
-      judge: (text) => egress.validate(text),
+      validateUrl: (text) => egress.validate(text),
       receivers: { egress, log: bed.log, plain: false },
     });
   });
@@ -363,7 +363,7 @@ describe("receive-notices.mjs", () => {
   });
 
   test("echoes the challenge, takes what is signed once, and refuses everything else", async () => {
-    const clock = new TwoHands(new Date().toISOString());
+    const clock = new ManualClock(new Date().toISOString());
     documents = createServer((_, response) => response.end(JSON.stringify(bed.record.jwks)));
     await new Promise<void>((done) => documents.listen(0, "127.0.0.1", done));
     const keys = `http://127.0.0.1:${(documents.address() as AddressInfo).port}/`;

@@ -41,8 +41,8 @@ const creator = (logger: Logger) => () => (entry: unknown) => {
  */
 const anyOrder = (brokers: readonly string[]): string[] =>
   brokers
-    .map((broker) => ({ broker, lot: Math.random() }))
-    .sort((a, b) => a.lot - b.lot)
+    .map((broker) => ({ broker, order: Math.random() }))
+    .sort((a, b) => a.order - b.order)
     .map(({ broker }) => broker);
 
 /** The client: producer, admin and consumer groups. */
@@ -94,7 +94,7 @@ const LENGTH_BYTES = 4;
 /** A request that waits for the members of a group: the broker answers when the slowest has joined. */
 const JOIN_GROUP = 11;
 const JOIN_MS = 120_000;
-/** Both sides say something at once on a connection that is in use. */
+/** A new connection that is in use has its first request, or handshake, within this time. */
 const FIRST_WORD_MS = 30_000;
 const KEEP_ALIVE_MS = 60_000;
 
@@ -153,7 +153,7 @@ function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings
     if (due.length === 0) watch(firstWordMs, silence);
   });
   socket.once("close", () => watch(undefined, silence));
-  // Whatever fails after it is over is nobody's: an error without a listener would be the process's end.
+  // An error after the socket is closed concerns nobody, but without a listener it would end the process.
   socket.on("error", () => undefined);
 
   socket.write = ((bytes: Buffer | string, ...more: unknown[]) => {
@@ -185,7 +185,7 @@ function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings
     }
     if (event === "end" || event === "error" || event === "timeout") {
       if (isOver) return false;
-      // Nothing is heard of it after this, and nothing is left of it.
+      // After this the socket emits nothing and is destroyed.
       const told = tell(event, ...args);
       silence();
       return told;

@@ -23,7 +23,7 @@ export interface MembersOptions {
 /**
  * A member of the consumer group `PREFIX.NAME`: partition p of all its topics goes to one member.
  * No offset is read from the group or committed to it. Joining goes on in the background until `close`, whatever happens
- * to brokers: what cannot be heard for a session holds nothing.
+ * to brokers: a member without contact for a session holds nothing.
  */
 export async function joinGroup(
   address: KafkaAddress,

@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Logger, Metrics } from "../../../infra/telemetry.ts";
-import { Lots, type Sources } from "../../record/classes/checker.ts";
+import { RandomDraws, type Sources } from "../../record/classes/checker.ts";
 import type { Mapping } from "../../record/classes/mapping.ts";
 import { any, type Checker, type KnownAnswer } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
@@ -34,7 +34,7 @@ export const MAX_CONTROLS = 3;
 /** Mapped endpoints whose trials are remembered beside what the record says of them. */
 const MAX_TRIALS = 100_000;
 
-/** A mapping as it stands, in a word to compare; empty: there is none. */
+/** A text to compare mappings by; empty: there is none. */
 const wordFor = (mapping: { id: string; dropped: boolean } | null): string =>
   mapping === null ? "" : `${mapping.id}${mapping.dropped ? " dropped" : ""}`;
 
@@ -95,7 +95,7 @@ export class Asking {
     }
   }
 
-  /** The record's word on the trials of a mapping, or this process's own, which is newer. */
+  /** How the trials of a mapping ended, by the record, or by this process, which is newer. */
   #trialOf({ cap, mapped }: ListedCap, { id }: Mapping): Trial {
     const kept = mapped?.id === id ? mapped : { controls: 0, passed: false };
     const own = this.#trials.get(cap);
@@ -108,13 +108,13 @@ export class Asking {
     if (variant === null) return null;
     const { metrics, logger, maps } = this.with_;
     const rows = mapping?.rows === undefined ? [] : maps.rows(mapping.rows);
-    const row = (lots: Uint8Array) => (rows.length > 0 ? new Lots(lots).pick(rows) : null);
+    const row = (draws: Uint8Array) => (rows.length > 0 ? new RandomDraws(draws).pick(rows) : null);
     const sources = { ...this.with_.sources, row };
     try {
       const { draw, answer: own } = checker.variants[variant]!;
       const question = await draw(seed, sources);
       const input = question && arrange(question.fields);
-      // A truth that cannot be kept could not be checked by anybody afterwards.
+      // A right answer that the record cannot hold could not be checked by anybody afterwards.
       if (!input || keepable(question.truth) === undefined) return null;
       const answer = mapping ? mapping.answer : own;
       return { input, truth: question.truth, class: checker.name, variant, answer };

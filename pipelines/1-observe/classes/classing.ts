@@ -18,7 +18,7 @@ export interface Classing {
   arrange(fields: Fields): Example | null;
 }
 
-/** An operator's word on classes; it goes before what a seller says of itself. */
+/** What an operator sets of classes; it goes before what a seller says of itself. */
 export interface ClassMaps {
   find(one: Pick<ListedCap, "cap" | "url" | "method" | "tool">): Mapping | null;
   /** Rows by the name that a mapping has for them; none where the file has none of that name. */
@@ -64,11 +64,11 @@ function ownForm({ variants }: Checker, { example, outputSchema }: Words): { nam
   return told.length === 1 ? { name: told[0]![0], place } : null;
 }
 
-/** A value in the form the example has it: text where a query or a careful body has text. */
+/** A value in the form that the example has: text where the example has text. */
 const like = (example: unknown, value: string | number): string | number =>
   typeof example === "string" ? String(value) : value;
 
-/** The seller's own example with the question in it; null where the example is of another world than the question. */
+/** The seller's own example with the question in it; null where the example does not have the question's fixed values. */
 function inExample(
   variant: Variant,
   place: Place,

@@ -27,7 +27,7 @@ export interface ExcuseParts {
   logger: Pick<Logger, "error">;
 }
 
-/** The word that one call is withdrawn. It follows from the record, so whoever has that finds the same calls. */
+/** The correction that withdraws one call. It follows from the record alone, so whoever has that finds the same calls. */
 function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date): BodyOf<"correction"> {
   const fault = "wrong_checker";
   const says =
@@ -40,9 +40,9 @@ function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date):
 
 /**
  * A class that fails everywhere is our fault: on every closed UTC day on which nobody of at least {@link LEAST_PAYEES}
- * payees passed, each of its calls is withdrawn. A day is judged when it is over: before, who is called early would be
- * excused by the silence of those called late. What fails so far today is only said (metric `observe_class_failing`,
- * payees by class).
+ * payees passed, each of its calls is withdrawn. A day is evaluated when it is over: before that, those called early
+ * would be excused because those called late had no answer yet. What fails so far today is only counted (metric
+ * `observe_class_failing`, payees by class).
  */
 export class Excuses {
   /** What was withdrawn and may not have reached the lake yet. */
@@ -67,7 +67,7 @@ export class Excuses {
 
   async #withdraw(failed: FailedClass, now: Date): Promise<number> {
     const { memory, hosts, recorder, logger, metrics } = this.parts;
-    // Of a host that another observer has now, it says so: two words on one record would be one too many.
+    // Calls to a host of another observer are withdrawn by that one: two corrections of one record would be one too many.
     const calls = (await memory.callsOfClass(failed.class, failed.day)).filter(
       ({ intent, url }) => !this.#done.has(intent) && hosts.owns(hostOf(url)),
     );

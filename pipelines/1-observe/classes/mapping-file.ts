@@ -14,7 +14,7 @@ import { METHODS } from "../../record/vocabulary.ts";
 import { keepable } from "../json.ts";
 import { type ClassMaps, mappingOf } from "./classing.ts";
 
-/** Nobody's file: no endpoint is mapped. */
+/** Where there is no file: no endpoint is mapped. */
 export const NO_MAPS: ClassMaps = { find: () => null, rows: () => [] };
 
 const CLASSES = CHECKERS.filter((checker) => checker !== any).map(({ name }) => name);

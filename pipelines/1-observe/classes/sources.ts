@@ -1,7 +1,7 @@
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
-import { Lots, numeric, type Sources } from "../../record/classes/checker.ts";
+import { numeric, RandomDraws, type Sources } from "../../record/classes/checker.ts";
 import { valueAt } from "../../record/classes/mapping.ts";
 import { factsOf, plantedPage, plantedToken } from "../../record/classes/planted.ts";
 import { parseJson } from "../json.ts";
@@ -27,7 +27,7 @@ export function blockSource(rpcUrls: readonly string[], network: string): NonNul
   return async (seed) => {
     const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
     if (final < 1) return null;
-    const number = final - new Lots(seed).below(Math.min(final, DEEPEST));
+    const number = final - new RandomDraws(seed).below(Math.min(final, DEEPEST));
     const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
     return { network, number, hash, time: Number(timestamp) };
   };

@@ -16,15 +16,15 @@ const MAX_PASSES = 3;
 
 /** Pauses before a page is asked for again, ms; a catalogue that asks for more gets more. */
 const PAUSES_MS = [1_000, 5_000, 20_000];
-/** Longest wait within one read, ms; whoever asks for more is come back to. */
+/** Longest wait within one read, ms; where a catalogue asks for more the read is broken off and goes on later. */
 const MAX_WAIT_MS = 60_000;
 /** Longest time that a catalogue may ask to be left alone, ms. */
 const MAX_ASKED_MS = 86_400_000;
-/** When a read that broke off goes on without having been asked to wait, ms. */
+/** Pause before a read that broke off goes on, ms, where the catalogue named no time. */
 const AGAIN_MS = 300_000;
 /** How long one read goes on, ms: after that others have their turn, and it goes on from there. */
 const TURN_MS = 900_000;
-/** A read that stood for so long begins anew: what it has seen is old. */
+/** A read that was broken off for so long, ms, begins anew: what it has seen is old. */
 const STALE_MS = 86_400_000;
 /** Reads that are remembered, and bytes of pages of one of them. */
 const MAX_KEPT = 32;
@@ -65,7 +65,7 @@ class Course {
   }
 }
 
-/** Why a read ended early. A `cut` is nobody's last word: what is missing may still come. */
+/** Why a read ended early. `cut`: a later turn goes on from there; otherwise the next one begins anew. */
 type End = { cut: boolean; says: string; askedMs?: number };
 
 const pageUrl = (catalogue: string, offset: number): string => {
@@ -182,8 +182,8 @@ export class Catalogues {
     if (course.bytes > MAX_BYTES) return { cut: false, says: `more than ${MAX_BYTES} bytes` };
     const read = await this.reader.ask("page", result.body);
     if (!read.ok) return { cut: false, says: `${at}: ${read.says}` };
-    if (read.said === null) return { cut: false, says: `${at}: no list of items` };
-    const { rows, total } = read.said;
+    if (read.value === null) return { cut: false, says: `${at}: no list of items` };
+    const { rows, total } = read.value;
     for (const row of rows) keep(course.seen, row);
     if (course.seen.size > MAX_ROWS) return { cut: false, says: `more than ${MAX_ROWS} rows` };
     course.offset += rows.length;

@@ -90,7 +90,7 @@ export interface IntakeParts extends WriterParts {
   payTosOf?: (cap: string) => Promise<ReadonlySet<string>>;
   /** Default: this process's own. */
   reader?: Reader;
-  /** Told of what our own code stumbled over. */
+  /** Logs errors of our own code. */
   logger?: Pick<Logger, "error">;
 }
 
@@ -113,8 +113,8 @@ export class Intake {
   }
 
   /**
-   * A seller's own listing at its origin. An answer that is none is no error: most sellers have none. Nor is what our
-   * own code stumbles over: it is as if there were none, and ends neither the call that wanted it nor others' reading.
+   * A seller's own listing at its origin. An answer that is none is no error: most sellers have none. Nor is an error of
+   * our own code: it is as if there were none, and ends neither the call that wanted it nor others' reading.
    * @param egress the same way out, in another pool or guise
    * @throws NotRecorded
    */
@@ -256,12 +256,12 @@ export async function* readRows(
     const together = stuck < MAX_STUCK ? await ask(rows) : null;
     for (const [n, row] of rows.entries()) {
       if (together?.ok) {
-        yield { row, read: together.said[n]! };
+        yield { row, read: together.value[n]! };
         continue;
       }
       const alone = stuck < MAX_STUCK ? await ask([row]) : null;
       if (alone?.ok === false) stuck++;
-      yield { row, read: alone?.ok ? alone.said[0]! : { rejected: rejected("unreadable", row) } };
+      yield { row, read: alone?.ok ? alone.value[0]! : { rejected: rejected("unreadable", row) } };
     }
   }
 }

@@ -105,7 +105,7 @@ class Inliner {
       this.#targets.set(ref, placed);
       return placed;
     } catch (error) {
-      // Named from fewer levels up it may be placed.
+      // Referenced from a higher level it may still fit.
       this.#targets.delete(ref);
       throw error;
     }

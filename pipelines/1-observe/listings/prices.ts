@@ -66,7 +66,7 @@ const ATOMIC = /^\d{1,78}$/;
 const MAX_FLAT = 64;
 
 /** Names of what a flat row says of its offers, one for all or one for each: `network` or `networks`. */
-const SAID_OF_OFFERS = ["network", "asset", "payTo", "scheme", "price", "amount_atomic", "maxTimeoutSeconds"] as const;
+const OFFER_NAMES = ["network", "asset", "payTo", "scheme", "price", "amount_atomic", "maxTimeoutSeconds"] as const;
 const PLURAL: Readonly<Record<string, readonly string[]>> = {
   payTo: ["payTos", "pay_tos"],
   amount_atomic: ["amounts", "amounts_atomic"],
@@ -80,7 +80,7 @@ function listIn(value: unknown): unknown[] | null {
 }
 
 /** What a row says under this name: one value for each of its offers, or one for all of them. */
-function saidOf(row: JsonObject, name: string): { each: unknown[] } | { all: unknown } {
+function valuesUnder(row: JsonObject, name: string): { each: unknown[] } | { all: unknown } {
   const alone = (SINGULAR[name] ?? [name]).map((one) => row[one]).find((one) => one !== undefined);
   if (Array.isArray(alone)) return { each: alone.slice(0, MAX_FLAT) };
   if (alone !== undefined) return { all: alone };
@@ -90,12 +90,12 @@ function saidOf(row: JsonObject, name: string): { each: unknown[] } | { all: unk
 
 /** A row whose networks, amounts and payees stand beside each other in lists, as a row for each of them. */
 function sideBySide(row: JsonObject): JsonObject[] {
-  const said = SAID_OF_OFFERS.map((name) => [name, saidOf(row, name)] as const);
-  const networks = said[0]![1];
+  const values = OFFER_NAMES.map((name) => [name, valuesUnder(row, name)] as const);
+  const networks = values[0]![1];
   if (!("each" in networks)) return [row];
   const unit = row.price_unit ?? row.unit;
   return networks.each.map((_, i) => {
-    const pairs = said.map(([name, of]) => [name, "each" in of ? of.each[i] : of.all]);
+    const pairs = values.map(([name, of]) => [name, "each" in of ? of.each[i] : of.all]);
     return { ...Object.fromEntries(pairs), price_unit: unit } as JsonObject;
   });
 }

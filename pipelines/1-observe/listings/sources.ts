@@ -39,7 +39,7 @@ export async function readSellerDocuments(
     }
     const read = result.status === 200 ? await reader.ask("document", { bytes: result.body, seller: true }) : null;
     if (read?.ok === false) says ??= read.says;
-    const listed = read?.ok ? read.said : null;
+    const listed = read?.ok ? read.value : null;
     if (listed !== null && listed.form !== "none") documents.push({ url, listed });
     if (listed !== null && listed.items.length > 0) break;
     says ??= result.status === 200 ? "no listing in any form that is read" : `status ${result.status}`;
@@ -72,7 +72,7 @@ export async function readDocument(
   if (result.status !== 200) return { fault: "unreachable", says: `${url}: status ${result.status}` };
   const read = await reader.ask("document", { bytes: result.body, seller: false });
   if (!read.ok) return { fault: "unreadable", says: `${url}: ${read.says}` };
-  const listed = read.said;
+  const listed = read.value;
   if (listed === null) return { fault: "unreadable", says: `${url} is not text in UTF-8` };
   // After a redirect it is no longer the named origin that speaks.
   const own = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));

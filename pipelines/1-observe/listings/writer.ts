@@ -62,7 +62,7 @@ class Standings {
     if (!source.rows.has(sourceId)) this.#rows++;
     source.rows.set(sourceId, stands);
     source.used.add(stands.eventId);
-    // Ids of earlier days are only of use to readers that look across days; a long life must not pile them up.
+    // Ids of earlier days are only of use to readers that look across days: a long-lived process drops them.
     if (source.used.size > 1_000 + 8 * source.rows.size) {
       source.used = new Set([...source.rows.values()].map((one) => one.eventId));
     }
@@ -232,8 +232,8 @@ function unused(of: Pick<Draft, "type" | "cap" | "slot">, used: ReadonlySet<stri
 
 /**
  * The record of a listing, or the id of the one that says the same already. A reader drops a second record with one id
- * on one day, so content that went away and comes back wears the next attempt; across a restart the record tells
- * which ids were used today.
+ * on one day, so content that went away and comes back gets the next attempt number; across a restart the record
+ * tells which ids were used today.
  * @param standing ids of listings that stand, for sources whose rows are not read
  */
 function listingDraft(

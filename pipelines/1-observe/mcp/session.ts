@@ -17,8 +17,8 @@ import {
 /** Pages of `tools/list` that are read, and the ms they may take together: a list is not what is being bought. */
 const MAX_PAGES = 5;
 const LIST_MS = 5_000;
-/** A goodbye is a courtesy: it may not cost more than this, ms. */
-const GOODBYE_MS = 1_000;
+/** Longest time for closing a session, ms: only a courtesy to the server. */
+const CLOSE_MS = 1_000;
 
 export interface Limits {
   profile: Profile;
@@ -107,7 +107,7 @@ export class Session {
     return { id, http };
   }
 
-  /** Reads what was said, off the server's time. */
+  /** Reads an answer; the time that this takes is not counted as the server's. */
   async #read<T>(read: Promise<T>): Promise<T> {
     const began = performance.now();
     const said = await read;
@@ -120,7 +120,7 @@ export class Session {
     const params = { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: this.#client };
     const replied = await this.#ask("initialize", params);
     const read = replied.http.body ? await this.#read(this.reader.ask("welcome", replied)) : null;
-    const { answered, alone, version } = read?.ok ? read.said : NO_WELCOME;
+    const { answered, alone, version } = read?.ok ? read.value : NO_WELCOME;
     if (alone) {
       this.#protocol = WITHOUT_SESSIONS;
       return { replied, answered, ok: true };
@@ -144,8 +144,8 @@ export class Session {
       const replied = await this.#ask("tools/list", cursor === undefined ? undefined : { cursor }, left);
       left -= performance.now() - began;
       const read = replied.http.body ? await this.#read(this.reader.ask("list", { ...replied, tool: name })) : null;
-      if (!read?.ok || read.said === null) break;
-      const { tool, next } = read.said;
+      if (!read?.ok || read.value === null) break;
+      const { tool, next } = read.value;
       if (tool !== null || next === undefined) return { present: tool !== null, tool };
       cursor = next;
     }
@@ -158,7 +158,7 @@ export class Session {
 
   /** Gives the session back, if there is one. */
   async close(): Promise<void> {
-    if (this.#session !== null) await this.#send("DELETE", null, GOODBYE_MS);
+    if (this.#session !== null) await this.#send("DELETE", null, CLOSE_MS);
   }
 }
 
@@ -212,10 +212,10 @@ export async function callTool(egress: Egress, ask: ToolQuestion, reader: Reader
 
 async function answerOf(reader: Reader, replied: Replied): Promise<ToolAnswer> {
   const read = await reader.ask("reply", replied);
-  return read.ok ? read.said : unread(replied.http, read.says);
+  return read.ok ? read.value : unread(replied.http, read.says);
 }
 
-/** Whatever was said in place of a welcome, it was not the tool that said it: neither its answer nor its price. */
+/** Whatever was said in place of a welcome, it did not come from the tool: it is neither its answer nor its price. */
 function refused(said: ToolAnswer): ToolAnswer {
   const { result } = said;
   const ours = result.outcome === "answered" && result.raw !== undefined;

@@ -15,7 +15,7 @@ import { lostRow, mcpPaidRow, probeRow, settlementRow } from "../rows.ts";
 import { signedReceipt } from "../terms/signed.ts";
 import type { Tools } from "../tools.ts";
 import {
-  type ChainSaid,
+  type ChainView,
   evaluated,
   type Payment,
   pollSettlement,
@@ -36,7 +36,7 @@ export interface PaidEnd {
   counts: boolean;
   pass: boolean;
   /** For whoever reconciles it later: the payment and what the chain had said of it. Absent when nothing was signed. */
-  open?: { payment: Payment; chain: ChainSaid; delivered: boolean; excused: boolean };
+  open?: { payment: Payment; chain: ChainView; delivered: boolean; excused: boolean };
 }
 
 /** The paid leg, once the intent is durable: send, evaluate, ask the chain, write what happened. */
@@ -111,7 +111,7 @@ export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock:
   const stock = stockOf(one.cap, call);
   const egress = saying(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
   const relist = async () => {
-    // Between the legs of a blind call nobody asks in our name.
+    // Between the legs of a blind call the listing too is asked for as the blind wallet's client, not as ours.
     one = await tools.intake.reread(one, clock, egress);
     return one.sellerClaims;
   };

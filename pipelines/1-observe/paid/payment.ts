@@ -50,7 +50,7 @@ export async function evaluated(
   again = false,
 ): Promise<Evaluation> {
   const read = await reader.ask("evaluate", { result, want, again });
-  const came = read.ok ? read.said : evaluate(result, want, null, again);
+  const came = read.ok ? read.value : evaluate(result, want, null, again);
   return loop.stoodStill ? { ...came, latency_ms: null } : came;
 }
 
@@ -114,8 +114,8 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
   return last;
 }
 
-/** What the chain said. `down` is the reason when it could not be asked: then nothing is known, neither way. */
-export interface ChainSaid {
+/** What the chain shows of a payment. `down`: why it could not be asked; then nothing is known, neither way. */
+export interface ChainView {
   seen: Settlement | null;
   down: string | null;
   /** Why nobody could have settled what we signed, by our own doing. */
@@ -138,7 +138,7 @@ export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
 });
 
 /** Asks the chain once for the Transfer of one authorization. */
-export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authorization): Promise<ChainSaid> {
+export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authorization): Promise<ChainView> {
   try {
     const { network, asset } = intent.quote;
     const query = { from: intent.wallet, nonce: intent.nonce, sinceBlock: intent.since_block, network, asset };
@@ -156,7 +156,7 @@ export async function pollSettlement(
   rail: Pick<Rail, "settlementOf">,
   intent: Authorization,
   pausesMs: readonly number[],
-): Promise<ChainSaid> {
+): Promise<ChainView> {
   let said = await lookUp(rail, intent);
   for (const pause of pausesMs) {
     if (said.seen) break;
@@ -171,7 +171,7 @@ export async function pollSettlement(
  * looked at; a blind one has one payee alone, who could empty it by settling late, so what it holds afterwards excuses
  * nobody. And the chain's time may lie before the moment from which our signature is valid.
  */
-export async function withMeans(rail: Rail, { call, intent, signed }: Payment, said: ChainSaid): Promise<ChainSaid> {
+export async function withMeans(rail: Rail, { call, intent, signed }: Payment, said: ChainView): Promise<ChainView> {
   if (said.seen || said.down !== null) return said;
   try {
     const { network, asset } = intent.quote;

@@ -10,7 +10,7 @@ import type { PaidEnd } from "./paid.ts";
 import { lookUp, type Payment, settlementOf, showAgain } from "./payment.ts";
 import { Heads, Refunds } from "./refunds.ts";
 
-/** A payment that the chain may still have something to say about. */
+/** A payment that may still settle, become final or be paid back. */
 interface Waiting {
   of: Pick<OpenIntent, "eventId" | "cap" | "intent">;
   /** The Transfer, once seen and written; it may not be final yet. */
@@ -99,7 +99,7 @@ export class Reconciler {
     const heads = new Heads(rail);
     await Promise.all(networksOf(rail).map((network) => heads.of(network)));
     if (heads.allDown) return { settled: 0, refunded: 0, waiting: this.#waiting.size, down: heads.down };
-    // Whoever dies leaves its calls open: who has its hosts now books them.
+    // An observer that died left its calls open: the one that has its hosts now books them.
     if (this.tools.firsts) await this.recover(clock);
     for (const { seen, ...of } of await this.memory.awaitingSettlement()) {
       if (!this.#isOurs(of)) continue;
@@ -115,7 +115,7 @@ export class Reconciler {
       const { seen, down } = head ? await lookUp(rail, one.of.intent) : { seen: null, down: heads.down };
       if (down !== null) {
         heads.fails(network, down);
-        // Another chain may answer: those of this one wait behind.
+        // Another chain may answer: payments of this one go to the end of the line.
         this.#waiting.set(one.of.eventId, one);
       } else if (seen) settled += await this.#book(one, seen, clock);
       else if (head!.time > one.of.intent.valid_before + MARGIN_S) this.#close(one);
@@ -126,7 +126,7 @@ export class Reconciler {
     return { settled, refunded, waiting: this.#waiting.size, down: heads.down };
   }
 
-  /** Of a host that another observer has now, it looks after the payments too: the record tells it of them. */
+  /** Is the host this observer's? Another one's payments are reconciled by it: the record tells it of them. */
   #isOurs({ intent }: Waiting["of"]): boolean {
     return this.tools.hosts.owns(hostOf(intent.url));
   }
@@ -153,7 +153,7 @@ export class Reconciler {
     one.payment = null;
     if (seen.final) this.#close(one);
     else this.#waiting.set(one.of.eventId, one);
-    // It settled behind our back and nothing had come: the proof is shown now, as it would have been then.
+    // It settled after the call had ended and nothing had come: the proof is shown now, as it would have been then.
     if (first && payment) {
       const shown = await showAgain(this.tools, payment, clock);
       if (!shown.delivered) this.#refunds.add(one.of, seen);

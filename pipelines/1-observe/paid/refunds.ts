@@ -14,7 +14,7 @@ interface Undelivered {
   seen: Settlement;
   /** First block that was not looked at yet. */
   since: number;
-  /** How often it was looked for, and the look of this process in which it is again. */
+  /** How many looks searched for its refund, and the number of the look of this process that does so next. */
   looks: number;
   due: number;
 }
@@ -61,7 +61,7 @@ const MAX_UNDELIVERED = 10_000;
 /** Pairs of payee and wallet that are looked at each time, and at once; the others come first in the next. */
 const PAIRS_PER_LOOK = 200;
 const AT_ONCE = 8;
-/** After every eighth look in vain one more is left out: every minute at first, every twenty minutes after a day. */
+/** After every eighth look in vain the pause is one look longer: a minute at first, twenty minutes after a day. */
 const LOOKS_A_STEP = 8;
 /** Blocks looked at again: what was not final then may be now, or stand in another block. */
 const OVERLAP_BLOCKS = 300;

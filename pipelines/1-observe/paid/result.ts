@@ -6,7 +6,7 @@ import { type ControlSeen, type Exchanged, endedByUs, STOOD_STILL } from "../pro
 import type { Evaluation } from "../reading/checks.ts";
 import { asQuoted } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { type ChainSaid, cutOff, type Payment } from "./payment.ts";
+import { type ChainView, cutOff, type Payment } from "./payment.ts";
 
 const ENDED = {
   answered: "closed",
@@ -27,7 +27,7 @@ const ENDED = {
  *   and a seller who could be excused by closing its port on the second connection would never be measured.
  *   The same where no money moved and our own loop stood still when the deadline came: the answer may have waited for us.
  *   Where it moved, the proof is shown again, and that tells an honest seller from the other.
- *   A control input of a mapping of ours (asking.ts) is our own affair however it ends, which was said before it left.
+ *   A control input of a mapping of ours (asking.ts) is no sample, however it ends: the record says so before it leaves.
  * - `bad_input`: an input that we made up, no money moved, and the very same input never passed before.
  * A wall is named (`blocked`) and counts: who blocks paying customers does not deliver.
  */
@@ -36,7 +36,7 @@ function faultOf(
   payment: Payment,
   exchanged: Exchanged,
   evaluation: Evaluation,
-  chain: ChainSaid,
+  chain: ChainView,
   control: ControlSeen | null,
 ): BodyOf<"paid.result">["fault"] {
   const failed = !passes(evaluation);
@@ -66,7 +66,7 @@ export function resultBody(
   payment: Payment,
   exchanged: Exchanged,
   evaluation: Evaluation,
-  chain: ChainSaid,
+  chain: ChainView,
   control: ControlSeen | null,
 ): BodyOf<"paid.result"> {
   const { result, loop } = exchanged;

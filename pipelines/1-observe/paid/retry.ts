@@ -8,7 +8,7 @@ import type { Evaluation } from "../reading/checks.ts";
 import { NotRecorded } from "../recorder.ts";
 import { followupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { type ChainSaid, type Payment, retriedAs, showOnce } from "./payment.ts";
+import { type ChainView, type Payment, retriedAs, showOnce } from "./payment.ts";
 
 /** Pause between two measurements of one endpoint, ms of the record's time. */
 const EVERY_MS = 7 * DAY_MS;
@@ -44,7 +44,7 @@ export class Retries {
 export async function measureRetry(
   tools: Tools,
   payment: Payment,
-  { chain, evaluation }: { chain: ChainSaid; evaluation: Evaluation },
+  { chain, evaluation }: { chain: ChainView; evaluation: Evaluation },
   clock: Clock,
 ): Promise<void> {
   const { intent, cap } = payment;

@@ -51,7 +51,7 @@ const MAX_BEHIND_S = 15;
 
 /** Why what was signed could not be settled in time, by our own doing; null where it can. */
 function whyNotSettled(signed: SignedPayment, entry: PayableEntry, head: { time: number }): string | null {
-  // A challenge may end sooner than we would: that is its seller's word.
+  // A challenge may end sooner than we would let it: its seller chose that time.
   const wanted = entry.challenge ? 1 : Math.max(1, entry.maxTimeoutSeconds - MAX_BEHIND_S);
   const left = signed.validBefore - head.time;
   return left < wanted ? `our clock is behind the chain's: the payment would be valid for ${left} s` : null;

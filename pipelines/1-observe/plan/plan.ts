@@ -33,7 +33,7 @@ export interface PlanInput {
   ownOrigins?: readonly string[];
   /** Clients and askers of the seven days before, by capability (sql/queries/asks, demand). */
   demand?: ReadonlyMap<string, number>;
-  /** The operator's word: capability id or host -> a whole number, 0 where nothing is said. */
+  /** The operator's priorities: capability id or host -> a whole number; 0 where none is set. */
   priority?: Readonly<Record<string, number>>;
   /** Hosts that the operator pays nothing to, as `priority` names them; they are probed like all others. */
   exclude?: readonly string[];
@@ -83,7 +83,7 @@ export function callsOf(bytes: Uint8Array, firstBlock: number, basePerDay: numbe
   const calls: PlannedCall[] = [];
   for (let b = 0; b < BLOCKS_PER_DAY; b++) {
     const block = firstBlock + b;
-    calls.push({ block, minute, kind: "knock", blind: false });
+    calls.push({ block, minute, kind: "probe", blind: false });
     if (!covered) continue;
     const every = basePerDay >= BLOCKS_PER_DAY;
     if (every) calls.push({ block, minute, kind: "paid", blind: bytes[2 + b]! < BLIND_BELOW });
@@ -94,7 +94,7 @@ export function callsOf(bytes: Uint8Array, firstBlock: number, basePerDay: numbe
 }
 
 /** Everything that decides an endpoint's place in the queue for the day's money. */
-interface Lot {
+interface Candidate {
   one: ListedCap;
   to: Payee;
   bytes: Buffer;
@@ -116,21 +116,21 @@ function unpaidBecause(one: ListedCap, { day, exclude = [] }: PlanInput): Uncove
   const { host, hostname } = new URL(one.url);
   if (exclude.some((name) => name === host || name === hostname)) return "excluded";
   if (one.sellerClaims?.no_paid_calls === true) return "opted_out";
-  const heard = one.lastAsked === undefined ? null : (one.lastAsked ?? one.firstSeen);
-  return heard !== null && dayStart(day).getTime() - Date.parse(heard) >= SILENT_MS ? "silent" : null;
+  const since = one.lastAsked === undefined ? null : (one.lastAsked ?? one.firstSeen);
+  return since !== null && dayStart(day).getTime() - Date.parse(since) >= SILENT_MS ? "silent" : null;
 }
 
-function lotOf(one: ListedCap, input: PlanInput): Lot {
+function candidateOf(one: ListedCap, input: PlanInput): Candidate {
   const { salt, caps, demand, priority = {} } = input;
   const host = hostOf(one.url);
-  const said = (name: string): number | undefined => (Object.hasOwn(priority, name) ? priority[name] : undefined);
+  const priorityOf = (name: string): number | undefined => (Object.hasOwn(priority, name) ? priority[name] : undefined);
   const { price, payTo } = expected(one, caps);
   return {
     one,
     to: toWhom(host, payTo),
     bytes: dayBytes(salt, one.cap),
     price,
-    priority: said(one.cap) ?? said(host) ?? said(new URL(one.url).hostname) ?? 0,
+    priority: priorityOf(one.cap) ?? priorityOf(host) ?? priorityOf(new URL(one.url).hostname) ?? 0,
     turn: one.lastTried === null ? "" : dayOf(new Date(one.lastTried)),
     demand: Math.floor(Math.log2(1 + Math.max(0, demand?.get(one.cap) ?? 0))),
     unpaid: unpaidBecause(one, input),
@@ -139,11 +139,11 @@ function lotOf(one: ListedCap, input: PlanInput): Lot {
 
 /**
  * Who is covered before whom, of those paid before and of those never paid: the operator's priority, then whose turn
- * was longest ago, then demand, then the cheapest, then the day's own lot, which nobody knew before. A turn is a paid
- * call that was tried: what is set aside for an endpoint and cannot be paid to it is a turn too, or a few such
+ * was longest ago, then demand, then the cheapest, then the day's own random order, which nobody knew before. A turn is
+ * a paid call that was tried: what is set aside for an endpoint and cannot be paid to it is a turn too, or a few such
  * endpoints were first for ever.
  */
-function firstCovered(a: Lot, b: Lot): number {
+function firstCovered(a: Candidate, b: Candidate): number {
   return (
     b.priority - a.priority ||
     Number(a.turn > b.turn) - Number(a.turn < b.turn) ||
@@ -154,37 +154,40 @@ function firstCovered(a: Lot, b: Lot): number {
   );
 }
 
-const isFresh = ({ one }: Lot): boolean => one.paidBlocks === 0;
+const isFresh = ({ one }: Candidate): boolean => one.paidBlocks === 0;
 
 /**
  * Sets money aside for one endpoint after the other: first the share of those never paid, then for those paid before (a
  * letter that stands needs its samples), then what is left for those never paid.
  * @returns by capability, which cap its day does not fit into, or null where it is covered
  */
-function* cover(lots: readonly Lot[], reservation: Reservation): Generator<undefined, Map<string, Uncovered | null>> {
+function* cover(
+  candidates: readonly Candidate[],
+  reservation: Reservation,
+): Generator<undefined, Map<string, Uncovered | null>> {
   const decided = new Map<string, Uncovered | null>();
-  const take = (lot: Lot): void => {
-    const { one, to, price } = lot;
-    const none = lot.unpaid ?? (price === null ? "nothing_to_pay" : null);
-    const why = none ?? reservation.take(to, price!, BigInt(BLOCKS_PER_DAY), isFresh(lot));
+  const take = (candidate: Candidate): void => {
+    const { one, to, price } = candidate;
+    const none = candidate.unpaid ?? (price === null ? "nothing_to_pay" : null);
+    const why = none ?? reservation.take(to, price!, BigInt(BLOCKS_PER_DAY), isFresh(candidate));
     decided.set(one.cap, why);
   };
-  const fresh = lots.filter(isFresh);
-  for (const lot of fresh) {
+  const fresh = candidates.filter(isFresh);
+  for (const candidate of fresh) {
     if (
-      lot.price !== null &&
-      lot.unpaid === null &&
-      reservation.fitsNewShare(lot.to, lot.price, BigInt(BLOCKS_PER_DAY))
+      candidate.price !== null &&
+      candidate.unpaid === null &&
+      reservation.fitsNewShare(candidate.to, candidate.price, BigInt(BLOCKS_PER_DAY))
     )
-      take(lot);
+      take(candidate);
     yield;
   }
-  for (const lot of lots) {
-    if (!isFresh(lot)) take(lot);
+  for (const candidate of candidates) {
+    if (!isFresh(candidate)) take(candidate);
     yield;
   }
-  for (const lot of fresh) {
-    if (decided.get(lot.one.cap) !== null) take(lot);
+  for (const candidate of fresh) {
+    if (decided.get(candidate.one.cap) !== null) take(candidate);
     yield;
   }
   return decided;
@@ -217,17 +220,17 @@ export function planInTurns(input: PlanInput): Promise<DayPlan> {
 function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
   const { day, salt, caps, now } = input;
   const own = new Set(input.ownOrigins ?? []);
-  const byCap = new Map<string, Lot>();
+  const byCap = new Map<string, Candidate>();
   for (const one of input.listed) {
     // Our own endpoints are never graded.
-    if (!own.has(new URL(one.url).origin)) byCap.set(one.cap, lotOf(one, input));
+    if (!own.has(new URL(one.url).origin)) byCap.set(one.cap, candidateOf(one, input));
     yield;
   }
-  const lots = yield* sorting(byCap.values(), firstCovered, SORTED_A_STEP);
-  const decided = yield* cover(lots, new Reservation(caps, input.spentBefore ?? 0n));
+  const candidates = yield* sorting(byCap.values(), firstCovered, SORTED_A_STEP);
+  const decided = yield* cover(candidates, new Reservation(caps, input.spentBefore ?? 0n));
   const firstBlock = blockOf(dayStart(day));
   const lines: PlanLine[] = [];
-  for (const { one, to, bytes, price } of lots) {
+  for (const { one, to, bytes, price } of candidates) {
     const { host, payee } = to;
     const base = one.paidBlocks < FAST_UNTIL ? BLOCKS_PER_DAY : 1;
     const why = decided.get(one.cap)!;

@@ -94,7 +94,7 @@ export class Spans {
 
   /**
    * See `Observer.observeSpan`.
-   * @param lease ends the span at the next seam, when its hosts are given to another observer
+   * @param lease ends the span between two calls, when its hosts are given to another observer
    */
   async run(
     plan: DayPlan,
@@ -103,7 +103,7 @@ export class Spans {
     clockFrom: (start: Date) => Clock,
     lease?: AbortSignal,
   ): Promise<SpanReport> {
-    // Others may have called them since: the record knows.
+    // Another observer may have called them since: the record is newer than what this process remembers.
     if (lease) for (const { cap } of plan.lines) this.#retests.delete(cap);
     const span = await Span.open(this.memory, plan, from, to, this.#begunOn(plan.day));
     this.tools.intake.know([...span.listed.values()]);
@@ -114,7 +114,7 @@ export class Spans {
     const atOnce = clockFrom(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
     const halt = new AbortController();
     const signal = AbortSignal.any([this.stop, halt.signal, ...(lease ? [lease] : [])]);
-    // Each host whose calls wait listens to it: hundreds are no leak.
+    // Every host with waiting calls adds a listener: hundreds of them are no leak.
     setMaxListeners(0, signal);
     try {
       await eachAtOnce(hosts, atOnce, async ([host, lines]) => {
@@ -164,7 +164,7 @@ export class Spans {
 
   /** What a day's plan sets aside, before its first payment: once a day and process, so of the whole plan. */
   async #reserve(plan: DayPlan): Promise<void> {
-    // A part of a plan comes after the whole of it.
+    // Whoever observes a part of a plan has passed its whole plan first: only that sets what is planned.
     if (this.#planned?.day !== plan.day) {
       this.#planned = { day: plan.day, caps: new Set(plan.lines.map(({ cap }) => cap)) };
     }
@@ -193,7 +193,7 @@ export class Spans {
     }
   }
 
-  /** The group may be out of reach for a moment: until it is heard again, or says that the host is another's. */
+  /** The group may be out of reach for a moment: waits until it answers, or `signal` says that the host is another's. */
   async #ours(host: string, signal: AbortSignal): Promise<void> {
     while (!this.tools.hosts.owns(host)) await systemClock.sleep(OURS_MS, signal);
   }
@@ -210,7 +210,7 @@ export class Spans {
     const one = span.listed.get(line.cap);
     const late = clock.now() >= blockStart(call.block + 1);
     if (!one || late) {
-      // Made now it would fall into a block for which it was not scheduled; an endpoint no longer listed is let be.
+      // Made now it would fall into a block for which it was not scheduled; an endpoint no longer listed is not called.
       span.report.missed++;
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "missed" });
       return;
@@ -219,7 +219,7 @@ export class Spans {
       for (const id of idsOf(line.cap, call)) span.done.add(id);
     };
     try {
-      if (call.kind === "knock") {
+      if (call.kind === "probe") {
         await this.#probe(one, call, clock);
         span.report.probes++;
         done();

@@ -14,7 +14,7 @@ export interface Caps {
   perDomainDay: bigint;
   perPayeeDay: bigint;
   perDay: bigint;
-  /** Ever. */
+  /** Of all days together. */
   total: bigint;
   /** Millionths of the caps of a day that are kept for endpoints never paid. */
   newShare: bigint;
@@ -71,8 +71,8 @@ export function toWhom<P extends string | null>(host: string, payTo: P): Payee &
 /** Reasons that have nothing to do with a cap. */
 type Unpayable = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
 
-/** What counts together under one cap. */
-interface Room {
+/** What one cap is over: payments that count together, such as those of a host on a day. */
+interface CapScope {
   why: Exclude<Uncovered, Unpayable | "per_call">;
   /** Names the sum that is held against the cap. */
   key: string;
@@ -80,7 +80,7 @@ interface Room {
 }
 
 /** The caps that a payment falls under, the narrowest first. @param before spent ever, before this day */
-function roomsOf(caps: Caps, { host, domain, payee }: Payee, before: bigint): Room[] {
+function scopesOf(caps: Caps, { host, domain, payee }: Payee, before: bigint): CapScope[] {
   return [
     { why: "per_host_day", key: `host ${host}`, most: caps.perHostDay },
     { why: "per_domain_day", key: `domain ${domain}`, most: caps.perDomainDay },
@@ -90,7 +90,7 @@ function roomsOf(caps: Caps, { host, domain, payee }: Payee, before: bigint): Ro
   ];
 }
 
-const SAYS: Record<Room["why"] | "per_call", string> = {
+const SAYS: Record<CapScope["why"] | "per_call", string> = {
   per_call: "of a call",
   per_host_day: "of a host and day",
   per_domain_day: "of a domain and day",
@@ -107,7 +107,7 @@ const passed = (why: keyof typeof SAYS, cap: bigint): { ok: false; says: string 
 
 const larger = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 
-/** Whole days set aside while a plan is made: what does not fit is not covered, and no cap bites later. */
+/** Whole days set aside while a plan is made: what does not fit is not covered, and no cap refuses it later. */
 export class Reservation {
   readonly #sums = new Map<string, bigint>();
   /** Of the sums, what is set aside for endpoints never paid. */
@@ -121,9 +121,9 @@ export class Reservation {
 
   /** Do `calls` payments of `price` fit into what every cap keeps for endpoints never paid? */
   fitsNewShare(to: Payee, price: bigint, calls: bigint): boolean {
-    const fits = ({ key, most }: Room): boolean =>
+    const fits = ({ key, most }: CapScope): boolean =>
       ((this.#fresh.get(key) ?? 0n) + price * calls) * MILLION <= most * this.caps.newShare;
-    return roomsOf(this.caps, to, this.before).every(fits);
+    return scopesOf(this.caps, to, this.before).every(fits);
   }
 
   /**
@@ -134,10 +134,10 @@ export class Reservation {
   take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<Uncovered, Unpayable> | null {
     if (price > this.caps.perCall) return "per_call";
     const sum = price * calls;
-    const rooms = roomsOf(this.caps, to, this.before);
-    const full = rooms.find(({ key, most }) => (this.#sums.get(key) ?? 0n) + sum > most);
+    const scopes = scopesOf(this.caps, to, this.before);
+    const full = scopes.find(({ key, most }) => (this.#sums.get(key) ?? 0n) + sum > most);
     if (full) return full.why;
-    for (const { key } of rooms) {
+    for (const { key } of scopes) {
       for (const sums of fresh ? [this.#sums, this.#fresh] : [this.#sums]) sums.set(key, (sums.get(key) ?? 0n) + sum);
     }
     return null;
@@ -160,7 +160,7 @@ export interface Payment extends Payee {
   block: number;
 }
 
-/** Set aside, and taken. The greater of the two is spoken for: that is what others must leave. */
+/** What the plan reserves for an endpoint, and what it has spent. The greater of the two is committed to it alone. */
 interface Share {
   reserved: bigint;
   spent: bigint;
@@ -169,34 +169,34 @@ interface Share {
 interface Day {
   /** Of each endpoint, and of each endpoint at a payee. */
   shares: Map<string, Share>;
-  /** By the key of a room: taken by all, and spoken for. */
-  sums: Map<string, { spent: bigint; spoken: bigint }>;
+  /** By the key of a cap's scope: what all endpoints in it have spent, and what is committed to them. */
+  sums: Map<string, { spent: bigint; committed: bigint }>;
   /** By endpoint: block of its first planned paid call. */
   first: Map<string, number>;
 }
 
 const NO_SHARE: Share = { reserved: 0n, spent: 0n };
-const NO_SUM = { spent: 0n, spoken: 0n };
+const NO_SUM = { spent: 0n, committed: 0n };
 
-/** Whose share of a room a payment comes out of: an endpoint has one at the payee of its plan, none at another. */
-const shareIn = (room: Room, { cap, payee }: { cap: string; payee: string | null }): string =>
-  room.why === "per_payee_day" ? `${cap} ${payee}` : cap;
+/** Whose share of a scope a payment comes out of: an endpoint has one at the payee of its plan, none at another. */
+const shareIn = (scope: CapScope, { cap, payee }: { cap: string; payee: string | null }): string =>
+  scope.why === "per_payee_day" ? `${cap} ${payee}` : cap;
 
 const shareOf = (open: Day, name: string): Share => open.shares.get(name) ?? NO_SHARE;
 const sumOf = (open: Day, key: string) => open.sums.get(key) ?? NO_SUM;
 
-/** What becomes spoken for when a share gets `more` reserved or spent; less than nothing when it is given back. */
-const spokenBy = (share: Share, more: Share): bigint =>
+/** What becomes committed when a share gets `more` reserved or spent; less than nothing when it is given back. */
+const committedBy = (share: Share, more: Share): bigint =>
   larger(share.reserved + more.reserved, share.spent + more.spent) - larger(share.reserved, share.spent);
 
 /** Books a reservation or a payment, or takes it back, in everything that it counts under. */
-function book(open: Day, rooms: readonly Room[], of: Payee & { cap: string }, more: Share): void {
-  for (const room of rooms) {
-    const { spent, spoken } = sumOf(open, room.key);
-    const said = spokenBy(shareOf(open, shareIn(room, of)), more);
-    open.sums.set(room.key, { spent: spent + more.spent, spoken: spoken + said });
+function book(open: Day, scopes: readonly CapScope[], of: Payee & { cap: string }, more: Share): void {
+  for (const scope of scopes) {
+    const { spent, committed } = sumOf(open, scope.key);
+    const added = committedBy(shareOf(open, shareIn(scope, of)), more);
+    open.sums.set(scope.key, { spent: spent + more.spent, committed: committed + added });
   }
-  for (const name of new Set(rooms.map((room) => shareIn(room, of)))) {
+  for (const name of new Set(scopes.map((scope) => shareIn(scope, of)))) {
     const { reserved, spent } = shareOf(open, name);
     open.shares.set(name, { reserved: reserved + more.reserved, spent: spent + more.spent });
   }
@@ -234,17 +234,17 @@ export class Ledger {
     const open: Day = { shares: new Map(), sums: new Map(), first: new Map() };
     for (const { cap, host, payTo, micro } of spent) {
       const to = { cap, ...toWhom(host, payTo) };
-      book(open, this.#rooms(open, to), to, { reserved: 0n, spent: micro });
+      book(open, this.#scopes(open, to), to, { reserved: 0n, spent: micro });
     }
     for (const { micro, block, ...to } of reserved) {
-      const rooms = this.#rooms(open, to);
+      const scopes = this.#scopes(open, to);
       const more = { reserved: micro, spent: 0n };
-      const full = (room: Room): boolean =>
-        sumOf(open, room.key).spoken + spokenBy(shareOf(open, shareIn(room, to)), more) > room.most;
-      // A plan of other caps than ours: what does not fit any more is nobody's, for all observers with these caps
+      const full = (scope: CapScope): boolean =>
+        sumOf(open, scope.key).committed + committedBy(shareOf(open, shareIn(scope, to)), more) > scope.most;
+      // A plan of other caps than ours: what does not fit is set aside for nobody, for all observers with these caps
       // alike.
-      if (this.callsADay !== null && rooms.some(full)) continue;
-      book(open, rooms, to, more);
+      if (this.callsADay !== null && scopes.some(full)) continue;
+      book(open, scopes, to, more);
       if (block !== undefined) open.first.set(to.cap, block);
     }
     this.#days.set(day, open);
@@ -259,7 +259,7 @@ export class Ledger {
       if (micro * this.callsADay > shareOf(open, cap).reserved) {
         return { ok: false, says: "more than the day's plan set aside for one call" };
       }
-      if (!this.#leavesRoom(open, payment, this.callsADay)) {
+      if (!this.#fitsBesideOthers(open, payment, this.callsADay)) {
         return {
           ok: false,
           says: "the day's plan set nothing aside for this payee, and what others may pay it fills its cap",
@@ -268,15 +268,15 @@ export class Ledger {
     }
     if (micro > this.caps.perCall) return passed("per_call", this.caps.perCall);
     const more = { reserved: 0n, spent: micro };
-    const rooms = this.#rooms(open, payment);
-    for (const room of rooms) {
-      const { spent, spoken } = sumOf(open, room.key);
+    const scopes = this.#scopes(open, payment);
+    for (const scope of scopes) {
+      const { spent, committed } = sumOf(open, scope.key);
       // What goes beyond the endpoint's own share must fit beside everybody else's.
-      const extra = spokenBy(shareOf(open, shareIn(room, payment)), more);
-      if (spent + micro <= room.most && (extra === 0n || spoken + extra <= room.most)) continue;
-      return passed(room.why, room.why === "total" ? this.caps.total : room.most);
+      const extra = committedBy(shareOf(open, shareIn(scope, payment)), more);
+      if (spent + micro <= scope.most && (extra === 0n || committed + extra <= scope.most)) continue;
+      return passed(scope.why, scope.why === "total" ? this.caps.total : scope.most);
     }
-    book(open, rooms, payment, more);
+    book(open, scopes, payment, more);
     this.#total += micro;
     return { ok: true };
   }
@@ -285,7 +285,7 @@ export class Ledger {
   giveBack(day: string, payment: Payment): void {
     const open = this.#days.get(day);
     if (!open) return;
-    book(open, this.#rooms(open, payment), payment, { reserved: 0n, spent: -payment.micro });
+    book(open, this.#scopes(open, payment), payment, { reserved: 0n, spent: -payment.micro });
     this.#total -= payment.micro;
   }
 
@@ -294,8 +294,8 @@ export class Ledger {
     return this.#total;
   }
 
-  #rooms(open: Day, to: Payee): Room[] {
-    return roomsOf(this.caps, to, this.#total - sumOf(open, "total").spent);
+  #scopes(open: Day, to: Payee): CapScope[] {
+    return scopesOf(this.caps, to, this.#total - sumOf(open, "total").spent);
   }
 
   /**
@@ -304,10 +304,10 @@ export class Ledger {
    * nobody gives that payee more than a call, and it gets what was set aside for it and a call of everybody else. All
    * of them decide so by the same plan, so that what one allows fits beside whatever another does.
    */
-  #leavesRoom(open: Day, { cap, payee, block }: Payment, calls: bigint): boolean {
+  #fitsBesideOthers(open: Day, { cap, payee, block }: Payment, calls: bigint): boolean {
     if (shareOf(open, `${cap} ${payee}`).reserved > 0n) return true;
-    const all = sumOf(open, "day").spoken;
-    const own = sumOf(open, `payee ${payee}`).spoken;
+    const all = sumOf(open, "day").committed;
+    const own = sumOf(open, `payee ${payee}`).committed;
     if (all <= this.caps.perPayeeDay) return true;
     return open.first.get(cap) === block && own * calls + (all - own) <= this.caps.perPayeeDay * calls;
   }

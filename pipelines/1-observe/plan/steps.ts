@@ -100,7 +100,7 @@ export function stepsOf(
       .map((one) => ({ line, call: one })),
   );
   const rank = ({ line, call: one }: Step): string =>
-    `${String(one.minute).padStart(3, "0")} ${line.cap} ${one.kind === "knock" ? 0 : 1}`;
+    `${String(one.minute).padStart(3, "0")} ${line.cap} ${one.kind === "probe" ? 0 : 1}`;
   return steps.sort((a, b) => (rank(a) < rank(b) ? -1 : 1));
 }
 

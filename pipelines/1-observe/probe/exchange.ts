@@ -74,7 +74,7 @@ function asked({ egress }: Means, request: Request, how: How): Promise<EgressRes
   });
 }
 
-/** Said of an exchange whose time is not known. */
+/** The reason in the record of an exchange without a time. */
 export const STOOD_STILL = "our own event loop stood still meanwhile: no time was taken";
 
 /** Ends that come from waiting too long. What arrived while our own loop stood still was not seen before they came. */

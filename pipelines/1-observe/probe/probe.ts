@@ -82,9 +82,9 @@ async function termsOf(
   // A tool's resource is named `mcp://tool/..` in its terms.
   const asked = await tools.reader.ask("terms", { answer, ownNetwork: networksOf(rail), url: tool ? undefined : url });
   if (!asked.ok) return { read: toPay(unreadable(answer), rail), says: `the terms could not be read: ${asked.says}` };
-  if (!mcp) return { read: toPay(asked.said, rail) };
+  if (!mcp) return { read: toPay(asked.value, rail) };
   // mpp's challenges of a tool are data, not paid.
-  const read = toPay(asked.said, {
+  const read = toPay(asked.value, {
     canPay: (entry) => mcp.payable && !entry.challenge && rail.canPay(entry),
     decimalsOf: (entry) => decimalsOf(rail, entry),
   });

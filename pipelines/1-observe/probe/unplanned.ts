@@ -37,22 +37,25 @@ export const blank = (url: string, method: Claims["method"]): Claims => ({
   output_mime: null,
 });
 
-/** What is said of an endpoint now (sql/queries/listings, said). */
-export type Said = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "claims"> & { own: boolean };
+/** The listing of an endpoint that holds now (sql/queries/listings, current). */
+export type CurrentListing = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "claims"> & { own: boolean };
 
-/** What is said of some endpoints, by capability; those that are not listed are left out. */
-export async function saidOf(lake: Pick<Lake, "all">, caps: readonly string[]): Promise<Map<string, Said>> {
+/** The current listings of some endpoints, by capability; those that are not listed are left out. */
+export async function currentListings(
+  lake: Pick<Lake, "all">,
+  caps: readonly string[],
+): Promise<Map<string, CurrentListing>> {
   if (caps.length === 0) return new Map();
-  const rows = await lake.all<SaidRow>(sql("queries/listings:said"), { caps: JSON.stringify(caps) });
-  return new Map(rows.map((row) => [row.cap, saidFrom(row)]));
+  const rows = await lake.all<CurrentRow>(sql("queries/listings:current"), { caps: JSON.stringify(caps) });
+  return new Map(rows.map((row) => [row.cap, listingFrom(row)]));
 }
 
 /** A row of that query: claims as JSON text. They were validated before they were committed. */
-export type SaidRow = Omit<Said, "claims"> & { claims: string };
-export const saidFrom = (row: SaidRow): Said => ({ ...row, claims: JSON.parse(row.claims) as Claims });
+export type CurrentRow = Omit<CurrentListing, "claims"> & { claims: string };
+export const listingFrom = (row: CurrentRow): CurrentListing => ({ ...row, claims: JSON.parse(row.claims) as Claims });
 
 /** For what is asked of it before it is called: how often it was called makes no difference there. */
-export const listedAs = ({ cap, url, method, tool, claims, own }: Said): ListedCap => ({
+export const listedAs = ({ cap, url, method, tool, claims, own }: CurrentListing): ListedCap => ({
   ...asListed(cap, url, method, claims, own),
   tool,
 });
@@ -147,9 +150,9 @@ export async function lookAtAsked(all: Tools, ask: BodyOf<"ask">, clock: Clock):
 }
 
 /** Looks once at an endpoint that is listed, with the verb, example and tool of its listing. */
-export async function lookAtListed(all: Tools, said: Said, clock: Clock): Promise<AskReport> {
+export async function lookAtListed(all: Tools, listing: CurrentListing, clock: Clock): Promise<AskReport> {
   const tools = { ...all, egress: saying(all.egress, { pool: ASKS }) };
-  const one = tools.intake.current(listedAs(said));
+  const one = tools.intake.current(listedAs(listing));
   if (!tools.egress.validate(one.url).ok) return { probed: [], listings: 0 };
   const { body } = await probeAsked(tools, one, clock);
   return { probed: [{ cap: one.cap, state: body.state }], listings: 0 };

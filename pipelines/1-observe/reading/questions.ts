@@ -9,7 +9,7 @@ import { Schemas } from "./schema.ts";
 
 const schemas = new Schemas();
 
-/** Rows as claims, in their order. One that our own code stumbles over stops only itself. */
+/** Rows as claims, in their order. One that our own code fails on stops only itself. */
 function readRows(of: {
   rows: readonly unknown[];
   source: Omit<Source, "validate">;

@@ -20,7 +20,7 @@ const { QUESTIONS } = await import("./questions.ts");
 
 answering(({ name, of }) => {
   try {
-    return { ok: true, said: QUESTIONS[name](of) };
+    return { ok: true, value: QUESTIONS[name](of) };
   } catch (error) {
     return { ok: false, says: `the reader stumbled: ${String(error).slice(0, 300)}` };
   }

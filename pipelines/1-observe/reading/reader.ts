@@ -3,10 +3,10 @@ import type { Questions } from "./questions.ts";
 
 type Name = keyof Questions;
 type Of<N extends Name> = Parameters<Questions[N]>[0];
-type Said<N extends Name> = ReturnType<Questions[N]>;
+type Answer<N extends Name> = ReturnType<Questions[N]>;
 
-/** What was read; or why nothing was, which is the stranger's doing: it went past a bound, or our reader stumbled. */
-export type Read<T> = { ok: true; said: T } | { ok: false; says: string };
+/** What was read; or why nothing was, which is the stranger's doing: it went past a bound, or our reader failed on it. */
+export type Read<T> = { ok: true; value: T } | { ok: false; says: string };
 
 /** Reads what strangers sent, where it can be stopped. */
 export interface Reader {
@@ -14,7 +14,7 @@ export interface Reader {
    * The answer to one question of the table. What it is asked of must not change until then.
    * @throws Error when nobody can read at all: our own fault, and nothing about the stranger
    */
-  ask<N extends Name>(name: N, of: Of<N>): Promise<Read<Said<N>>>;
+  ask<N extends Name>(name: N, of: Of<N>): Promise<Read<Answer<N>>>;
 }
 
 /**
@@ -46,9 +46,9 @@ class ThreadReader implements Reader {
     maxWaiting: MAX_WAITING,
   });
 
-  async ask<N extends Name>(name: N, of: Of<N>): Promise<Read<Said<N>>> {
+  async ask<N extends Name>(name: N, of: Of<N>): Promise<Read<Answer<N>>> {
     try {
-      return await this.#thread.ask<Read<Said<N>>>({ name, of }, LIMITS[name]);
+      return await this.#thread.ask<Read<Answer<N>>>({ name, of }, LIMITS[name]);
     } catch (error) {
       if (error instanceof OutOfBounds) return { ok: false, says: error.message };
       throw error;

@@ -34,7 +34,7 @@ export function timed<T>(ms: number, work: () => T): T {
   }
 }
 
-/** Longest of the times that work is given, in the ones that {@link timed} gives it first. */
+/** The last try of {@link patient} gets so many times the limit of the first. */
 const MOST = 8;
 
 /**

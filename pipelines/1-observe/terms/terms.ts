@@ -29,8 +29,8 @@ type CodesOf = (entry: ReadEntry) => readonly DefectCode[];
 const codesOfAll: CodesOf = ({ defects }) => defects;
 
 /**
- * Defects of the entries: those of the first that can be paid, of all on its network and of what names none speak of the
- * whole; an offer on another network is an aside, and what is wrong with it is said of it alone.
+ * Defects of the entries: those of the first that can be paid, of all on its network and of what names none are defects of
+ * the whole; an offer on another network is an aside, whose defects are its own alone.
  */
 function offerDefects(
   entries: readonly ReadEntry[],
@@ -223,7 +223,7 @@ export function readOffered(item: unknown, own: Networks): ListedOffers {
   const { entries, isVersionStated } = readEnvelope({ value: item, raw: "", from: "body" });
   const statedIn: CodesOf = ({ defects, ofTermsOnly }) => defects.filter((code) => !ofTermsOnly.includes(code));
   const isDead = (entry: ReadEntry): boolean => statedIn(entry).some((code) => MAKES_UNPAYABLE.includes(code));
-  const said = (codesOf: CodesOf, unpaid: DefectCode[]): Seen => {
+  const defectsBy = (codesOf: CodesOf, unpaid: DefectCode[]): Seen => {
     const { whole, asides } = offerDefects(entries, codesOf);
     whole.push(...unpaid);
     if (onlyTestnets(entries, own)) whole.push("testnet_only");
@@ -231,8 +231,8 @@ export function readOffered(item: unknown, own: Networks): ListedOffers {
   };
   return {
     ...offered(entries),
-    defects: said(codesOfAll, unpayable(entries)),
-    stated: said(statedIn, entries.every(isDead) ? unpayable(entries) : []),
+    defects: defectsBy(codesOfAll, unpayable(entries)),
+    stated: defectsBy(statedIn, entries.every(isDead) ? unpayable(entries) : []),
     isTerms: isVersionStated,
     first: get(item, "accepts", "0"),
   };

@@ -1,4 +1,4 @@
-import { type Checker, Lots, numeric, short, yes } from "./checker.ts";
+import { type Checker, numeric, RandomDraws, short, yes } from "./checker.ts";
 
 const DAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 const DAY_S = 86_400;
@@ -65,7 +65,7 @@ export const calendarFacts: Checker = {
       asks: ["date"],
       answer: "/weekday",
       draw(seed) {
-        const at = new Date((FROM_S + new Lots(seed).below(DAYS_LONG) * DAY_S) * 1000);
+        const at = new Date((FROM_S + new RandomDraws(seed).below(DAYS_LONG) * DAY_S) * 1000);
         return { fields: { date: at.toISOString().slice(0, 10) }, truth: DAYS[at.getUTCDay()] };
       },
       delivery: (value) => yes(Boolean(short(value, 20))),
@@ -75,10 +75,10 @@ export const calendarFacts: Checker = {
       asks: ["zone", "at"],
       answer: "/offset_minutes",
       draw(seed) {
-        const lots = new Lots(seed);
-        const zone = lots.pick(ZONES);
+        const draws = new RandomDraws(seed);
+        const zone = draws.pick(ZONES);
         // Noon UTC: no clock is changed then, nowhere.
-        const at = new Date((FROM_S + lots.below(DAYS_LONG) * DAY_S + DAY_S / 2) * 1000);
+        const at = new Date((FROM_S + draws.below(DAYS_LONG) * DAY_S + DAY_S / 2) * 1000);
         const fields = { zone, at: `${at.toISOString().slice(0, 19)}Z` };
         return { fields, truth: offsetMinutes(zone, at) };
       },

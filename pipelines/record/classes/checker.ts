@@ -89,7 +89,7 @@ export interface KnownAnswer {
 /**
  * Numbers from 32 pseudo-random bytes, in their order; each byte is used once, and a draw takes fewer than there are.
  */
-export class Lots {
+export class RandomDraws {
   #at = 0;
   constructor(private readonly bytes: Uint8Array) {}
 

@@ -1,13 +1,13 @@
 import { createHash } from "node:crypto";
-import { type Checker, Lots, short, type Variant, yes } from "./checker.ts";
+import { type Checker, RandomDraws, short, type Variant, yes } from "./checker.ts";
 
 /** Signs that every encoding treats in its own way: a text without them would let a wrong one pass. */
 const SIGNS = [" & ", " = ", " / ", " + ", " ü ", " ß ", " 東 ", ' "q" '];
 
 /** A text that nobody was asked for before, of some forty characters. */
 function drawnText(seed: Uint8Array): string {
-  const lots = new Lots(seed);
-  const parts = [lots.word(5), lots.pick(SIGNS), lots.word(4), lots.pick(SIGNS), String(lots.below(65_536))];
+  const draws = new RandomDraws(seed);
+  const parts = [draws.word(5), draws.pick(SIGNS), draws.word(4), draws.pick(SIGNS), String(draws.below(65_536))];
   return parts.join("");
 }
 

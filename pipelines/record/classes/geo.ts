@@ -1,4 +1,4 @@
-import { type Checker, type Fields, Lots, short, type Variant, yes } from "./checker.ts";
+import { type Checker, type Fields, RandomDraws, short, type Variant, yes } from "./checker.ts";
 
 /**
  * Country, its ISO 3166-1 codes, its capital, the code of its currency (ISO 4217). Only such as have one capital and
@@ -103,7 +103,7 @@ const variant = ({ asks, answer, asked, truths }: Fact): Variant => ({
   answer: `/${answer}`,
   draw(seed) {
     // A country whose answer changes about now is not asked for it.
-    const country = new Lots(seed).pick(COUNTRIES.filter((one) => truths(one).every((truth) => truth !== "")));
+    const country = new RandomDraws(seed).pick(COUNTRIES.filter((one) => truths(one).every((truth) => truth !== "")));
     const fields: Fields = { [asks]: asked(country) };
     return { fields, truth: truths(country) };
   },

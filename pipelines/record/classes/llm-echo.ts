@@ -1,4 +1,4 @@
-import { type Checker, Lots, short, yes } from "./checker.ts";
+import { type Checker, RandomDraws, short, yes } from "./checker.ts";
 
 const ONES = (
   "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " +
@@ -50,9 +50,9 @@ export const llmEcho: Checker = {
       asks: ["prompt"],
       answer: "/text",
       draw(seed) {
-        const lots = new Lots(seed);
-        const code = lots.word(8);
-        const [a, b] = [11 + lots.below(80), 11 + lots.below(80)];
+        const draws = new RandomDraws(seed);
+        const code = draws.word(8);
+        const [a, b] = [11 + draws.below(80), 11 + draws.below(80)];
         const prompt =
           'Answer with one JSON object of two members and nothing else, no code fence: "code" is the text ' +
           `"${code}", and "sum" is the number that ${inWords(a)} and ${inWords(b)} make when added.`;

@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { DAY_MS } from "../time.ts";
-import { Lots } from "./checker.ts";
+import { RandomDraws } from "./checker.ts";
 
 /**
  * Planted pages: who has the secret can plant one and can serve it, and nobody else can tell what stands on it before
@@ -47,11 +47,11 @@ const NOUNS = (
 
 /** What stands on the page of a token; it follows from token and secret alone. */
 function contents(secret: Uint8Array, token: string): PlantedPage {
-  const lots = new Lots(mac(secret, "planted facts\n", token));
-  const name = () => `${lots.pick(ADJECTIVES)} ${lots.pick(NOUNS)}`;
+  const draws = new RandomDraws(mac(secret, "planted facts\n", token));
+  const name = () => `${draws.pick(ADJECTIVES)} ${draws.pick(NOUNS)}`;
   const [title, heading] = [name(), name()];
-  const rows = [0, 1, 2].map((): readonly [string, number] => [lots.pick(NOUNS), 1_000 + lots.below(9_000)]);
-  return { title: `${title} ${100 + lots.below(900)}`, heading, rows, code: lots.word(8) };
+  const rows = [0, 1, 2].map((): readonly [string, number] => [draws.pick(NOUNS), 1_000 + draws.below(9_000)]);
+  return { title: `${title} ${100 + draws.below(900)}`, heading, rows, code: draws.word(8) };
 }
 
 /** The page of a token; null for a token that is none of ours, or of another time. */

@@ -1,4 +1,4 @@
-import { type Checker, Lots, numeric, yes } from "./checker.ts";
+import { type Checker, numeric, RandomDraws, yes } from "./checker.ts";
 
 /** What is asked for: pairs that trade everywhere, and currencies of which central banks publish a rate. */
 const PAIRS: readonly (readonly [base: string, quote: string])[] = [
@@ -29,7 +29,7 @@ const variant = (pairs: typeof PAIRS, answer: string): Checker["variants"][strin
   asks: ["base", "quote"],
   answer: `/${answer}`,
   async draw(seed, { price }) {
-    const [base, quote] = new Lots(seed).pick(pairs);
+    const [base, quote] = new RandomDraws(seed).pick(pairs);
     const truth = (await price?.(base, quote)) ?? null;
     return truth === null ? null : { fields: { base, quote }, truth };
   },

@@ -65,7 +65,7 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
   };
   const all = async (): Promise<readonly Source[]> => {
     const sources: Source[] = [];
-    // One after the other: strangers' documents are not to wait behind ours.
+    // One after the other, so that strangers' documents do not wait for the extractor behind ours.
     for (const [name, doc] of docs) if (doc.type === "html") sources.push(await read(name, doc));
     return sources;
   };

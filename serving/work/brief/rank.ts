@@ -15,14 +15,14 @@ const K1 = 1.2;
 const B = 0.75;
 /** Weight of relevance against likeness to what was chosen already. */
 const LAMBDA = 0.7;
-/** As alike as this is the same sentence again: share of the words that two of them have in common (Jaccard). */
+/** Two sentences count as the same from this share of words in common on (Jaccard). */
 const SAME = 0.6;
 /** Sentences among which is chosen, sentences of all texts, and what a sentence is long, in characters. */
 const MAX_CANDIDATES = 200;
 const MAX_SENTENCES = 40_000;
 const CHARS = { min: 20, max: 600 };
 
-/** Words of English that say nothing of what is asked. */
+/** Stop words of English. */
 const STOPWORDS = new Set(
   "a about all also am an and any are as at be been being but by can could did do does for from had has have he her his how i if in into is it its may me might more most my no not of on one or our shall she should so some such than that the their them then there these they this those to was we were what when where which who whom whose why will with would you your".split(
     " ",

@@ -60,7 +60,7 @@ async function tryAll(urls: readonly string[], deps: WorkDeps, signal?: AbortSig
       return { ok: false, url, problem: error };
     }
   });
-  // All of them end before the first fault is told: nothing goes on behind an answer.
+  // All fetches end before the first fault is reported: nothing runs on after an answer.
   await Promise.allSettled(tries);
   return Promise.all(tries);
 }

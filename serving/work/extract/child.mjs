@@ -2,7 +2,7 @@
  * The child of extractor.ts: one document in on stdin, what was read of it out on stdout, and an end. It holds no secret, no
  * environment, no network and no file but its own code; whoever began it watches its memory and time and kills it.
  *
- * In: a line of JSON (what is asked, and the limits) and then the bytes. Out: `{ok: true, said}`, or `{ok: false, why, bound,
+ * In: a line of JSON (what is asked, and the limits) and then the bytes. Out: `{ok: true, value}`, or `{ok: false, why, bound,
  * says}` where why is bound, unreadable or kind.
  */
 import { PastBound, Unreadable } from "./bounds.mjs";
@@ -26,14 +26,14 @@ async function read(asked, bytes) {
   }
   if (kind === "pdf") {
     const { readPdf } = await import("./pdf.mjs");
-    return { ok: true, said: { kind, ...(await readPdf(bytes, asked)) } };
+    return { ok: true, value: { kind, ...(await readPdf(bytes, asked)) } };
   }
   const text = decoded(bytes, asked.type);
   if (kind === "html") {
     const { readHtml } = await import("./html.mjs");
-    return { ok: true, said: { kind, ...readHtml(text, asked) } };
+    return { ok: true, value: { kind, ...readHtml(text, asked) } };
   }
-  return { ok: true, said: { kind, ...readText(text, asked) } };
+  return { ok: true, value: { kind, ...readText(text, asked) } };
 }
 
 function faultOf(error) {

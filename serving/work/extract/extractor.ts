@@ -24,7 +24,7 @@ export interface Asked {
 
 /**
  * A document that gave nothing. bound: it went past one, which `bound` names; unreadable: damaged, locked, without text, or
- * our reader stumbled over it; kind: it is something else than was asked for.
+ * our reader crashed on it; kind: it is something else than was asked for.
  */
 export class NotExtracted extends Error {
   override readonly name = "NotExtracted";
@@ -124,8 +124,8 @@ function usedBy(pid: number): { rssBytes: number; cpuMs: number } | null {
 const pastBound = (bound: string, says: string): NotExtracted => new NotExtracted("bound", says, bound);
 const mib = (bytes: number): string => `${Math.round(bytes / 1024 / 1024)} MiB`;
 
-/** What a child has said, or how it ended. */
-type Said = { ok: true; said: unknown } | { ok: false; why: NotExtracted["why"]; bound?: string; says: string };
+/** What a child answered, or how it ended. */
+type ChildAnswer = { ok: true; value: unknown } | { ok: false; why: NotExtracted["why"]; bound?: string; says: string };
 
 /** One child and its one document. */
 class Job {
@@ -166,7 +166,7 @@ class Job {
     child.stderr!.on("data", (chunk: Buffer) => {
       if (this.#errors.length < MAX_ERROR_BYTES) this.#errors += chunk.toString("latin1");
     });
-    // A child that dies while it is being told has its death for an answer.
+    // A write to a child that has died fails: its exit is what counts, and is handled as its answer.
     child.stdin!.on("error", () => {});
     const ended = new Promise<void>((resolve) => {
       child.once("error", (error) => {
@@ -202,17 +202,17 @@ class Job {
   }
 
   #answer(): Extracted {
-    const said = this.#said();
-    if (!said.ok) throw new NotExtracted(said.why, said.says, said.bound ?? null);
-    const checked = Extracted.safeParse(said.said);
+    const answer = this.#childAnswer();
+    if (!answer.ok) throw new NotExtracted(answer.why, answer.says, answer.bound ?? null);
+    const checked = Extracted.safeParse(answer.value);
     if (!checked.success) throw new NotExtracted("unreadable", "the reader gave an answer of the wrong form");
     return checked.data;
   }
 
-  /** The child's word; one that died without any ran out of heap, was killed by the kernel, or stumbled. */
-  #said(): Said {
+  /** The child's answer; one that died without any ran out of heap, was killed by the kernel, or crashed. */
+  #childAnswer(): ChildAnswer {
     try {
-      if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#out).toString("utf8")) as Said;
+      if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#out).toString("utf8")) as ChildAnswer;
     } catch {
       return { ok: false, why: "unreadable", says: "the reader ended in the middle of its answer" };
     }

@@ -244,7 +244,7 @@ function mainOf(document) {
     const article = reader.parse();
     return article?.content ? { root: article.content, byline: brief(article.byline) } : null;
   } catch {
-    // A page that it stumbles over: the whole of it is there already.
+    // A page that it fails on: the whole of it is there already.
     return null;
   }
 }

@@ -198,13 +198,13 @@ describe("commit chain", () => {
       expect((await reader.head()).n).toBe(length - 1);
       expect(seen.gets).toBe(1);
     }
-    // One who slept for longer than that starts anew instead of walking.
+    // A reader that was paused for longer than that starts anew instead of walking.
     const { seen, store } = watched(inner);
-    const sleeper = openChain(store, PLACE);
-    await sleeper.head();
+    const paused = openChain(store, PLACE);
+    await paused.head();
     for (let i = 0; i < 140; i++) await append(writer, 1);
     seen.gets = 0;
-    expect(await sleeper.head()).toEqual(await writer.head());
+    expect(await paused.head()).toEqual(await writer.head());
     expect(seen.gets).toBeLessThanOrEqual(128);
     expect(await historyOf(writer)).toHaveLength(332);
   });

@@ -24,7 +24,12 @@ const card = {
 };
 
 /** Both verifiers must say the same; their common answer. */
-async function judge(object: unknown, at: string = AT, keys = jwks, purpose: "cards" | "answers" | "log" = "cards") {
+async function verdictOf(
+  object: unknown,
+  at: string = AT,
+  keys = jwks,
+  purpose: "cards" | "answers" | "log" = "cards",
+) {
   const verdict = verifyObject(keys, object, { purpose, at });
   expect(await portable.verifyObject(keys, object, { purpose, at })).toEqual(verdict);
   return verdict.ok ? "ok" : verdict.reason;
@@ -108,7 +113,7 @@ describe("verdicts, the same from node:crypto and from noble", () => {
     ["a lone surrogate", { ...good, band: "\ud800" }, AT, "canonicalization"],
     ["S not below L", malleated, AT, "bad_signature"],
     ["all zero", { ...good, signature: toBase64url(new Uint8Array(64)) }, AT, "bad_signature"],
-  ])("%s", async (_, object, at, verdict) => expect(await judge(object, at)).toBe(verdict));
+  ])("%s", async (_, object, at, verdict) => expect(await verdictOf(object, at)).toBe(verdict));
 
   it.each<[string, PublicJwk, VerifyFault]>([
     ["id is not the thumbprint", wrongKid, "unknown_key"],
@@ -116,25 +121,25 @@ describe("verdicts, the same from node:crypto and from noble", () => {
     ["x is another key", { ...jwkOf(answers), kid: cards.kid, purpose: "cards" }, "bad_key"],
     ["another curve", { ...jwkOf(cards), crv: "Ed448" as "Ed25519" }, "bad_key"],
     ["valid_from is no time", { ...jwkOf(cards), valid_from: "soon" }, "bad_key"],
-  ])("published key: %s", async (_, key, verdict) => expect(await judge(good, AT, jwksOf(key))).toBe(verdict));
+  ])("published key: %s", async (_, key, verdict) => expect(await verdictOf(good, AT, jwksOf(key))).toBe(verdict));
 
   it("a published key of small order", async () => {
     const x = toBase64url(small);
     const key = { ...jwkOf(cards), x, kid: thumbprint(x) };
-    expect(await judge({ ...good, signing_key_id: key.kid }, AT, jwksOf(key))).toBe("bad_key");
+    expect(await verdictOf({ ...good, signing_key_id: key.kid }, AT, jwksOf(key))).toBe("bad_key");
   });
 
   it.each([null, {}, { keys: null }, { keys: [null, 1, {}] }])("a document that is none: %j", async (document) => {
-    expect(await judge(good, AT, document as never)).toBe("unknown_key");
+    expect(await verdictOf(good, AT, document as never)).toBe("unknown_key");
   });
 
   it("a key that serves two purposes in the document is found under each", async () => {
     const both = jwksOf(jwkOf(cards), { ...jwkOf(cards), purpose: "log" });
-    expect(await judge(good, AT, both, "log")).toBe("ok");
+    expect(await verdictOf(good, AT, both, "log")).toBe("ok");
   });
 });
 
-describe("public keys that verifiers judge differently", () => {
+describe("public keys that verifiers treat differently", () => {
   const p = 2n ** 255n - 19n;
   const little = (n: bigint, sign = 0): Uint8Array => {
     const bytes = Buffer.from(n.toString(16).padStart(64, "0"), "hex").reverse();
@@ -223,9 +228,9 @@ describe("properties", () => {
         async (body, bit, at) => {
           const fields = Object.fromEntries(Object.entries(body).map(([key, item]) => [`f_${key}`, item]));
           const signed = signObject(cards, JSON.parse(JSON.stringify(fields), safe));
-          expect(await judge(signed)).toBe("ok");
+          expect(await verdictOf(signed)).toBe("ok");
           // The order of members is no part of the meaning.
-          expect(await judge(Object.fromEntries(Object.entries(signed).reverse()))).toBe("ok");
+          expect(await verdictOf(Object.fromEntries(Object.entries(signed).reverse()))).toBe("ok");
           const names = Object.keys(fields);
           const victim = names[at % names.length];
           const changed: Record<string, unknown>[] = [{ ...signed, extra: null }];
@@ -233,10 +238,10 @@ describe("properties", () => {
             const { [victim]: old, ...without } = signed as Record<string, unknown>;
             changed.push(without, { ...signed, [victim]: [old] }, { ...without, [`${victim}x`]: old });
           }
-          for (const tampered of changed) expect(await judge(tampered)).toBe("bad_signature");
+          for (const tampered of changed) expect(await verdictOf(tampered)).toBe("bad_signature");
           const flipped = fromBase64url(signed.signature)!;
           flipped[bit >> 3]! ^= 1 << (bit & 7);
-          expect(await judge({ ...signed, signature: toBase64url(flipped) })).toBe("bad_signature");
+          expect(await verdictOf({ ...signed, signature: toBase64url(flipped) })).toBe("bad_signature");
         },
       ),
       { numRuns: 15 },

@@ -243,20 +243,20 @@ describe("embedded log", () => {
         weight: 5,
         arbitrary: fc.record({
           op: fc.constant("append" as const),
-          lane: fc.nat(3),
+          place: fc.nat(3),
           n: fc.integer({ min: 1, max: 4 }),
         }),
       },
-      { weight: 2, arbitrary: fc.record({ op: fc.constant("truncate" as const), lane: fc.nat(3), n: fc.nat(6) }) },
-      { weight: 1, arbitrary: fc.record({ op: fc.constant("restart" as const), lane: fc.nat(3), n: fc.nat(1) }) },
+      { weight: 2, arbitrary: fc.record({ op: fc.constant("truncate" as const), place: fc.nat(3), n: fc.nat(6) }) },
+      { weight: 1, arbitrary: fc.record({ op: fc.constant("restart" as const), place: fc.nat(3), n: fc.nat(1) }) },
     );
     let run = 0;
     const property = fc.asyncProperty(fc.array(step, { maxLength: 25 }), async (steps) => {
       const own = join(dir, `run${run++}`);
       let log = await openEmbeddedLog(own, { topics: TOPICS, partitions: 2 });
       const model = Array.from({ length: 4 }, () => ({ start: 0, all: [] as string[] }));
-      for (const { op, lane, n } of steps) {
-        const [topic, partition, m] = [lane < 2 ? "asks" : "orders", lane % 2, model[lane]!];
+      for (const { op, place, n } of steps) {
+        const [topic, partition, m] = [place < 2 ? "asks" : "orders", place % 2, model[place]!];
         if (op === "restart") {
           await log.close();
           log = await openEmbeddedLog(own, { topics: TOPICS, partitions: 2 });

@@ -21,7 +21,7 @@ afterEach(async () => {
 });
 
 /** A fold whose result hangs on every record, on its order within a key, and on none being applied twice. */
-class Said implements KeptFold {
+class TestFold implements KeptFold {
   readonly said = new Map<string, string[]>();
   applied = 0;
   constructor(readonly form = "said.1") {}
@@ -44,7 +44,7 @@ class Said implements KeptFold {
 }
 
 const path = () => join(dir, "folds", "said");
-function tailOf(fold = new Said(), id = log.id) {
+function tailOf(fold = new TestFold(), id = log.id) {
   const logger = { warn: (_: unknown, says?: string) => void told.push(says ?? "") };
   const file = new FoldFile(path(), fold, { logId: () => id, logger });
   return { fold, tail: new LogTail(log, "t", (record) => fold.apply(record), file) };
@@ -54,7 +54,7 @@ let serial = 0;
 async function append(partition: number, text = "v", key = `k${partition}`): Promise<void> {
   await log.append([{ topic: "t", partition, eventId: `e${serial++}`, key, value: Buffer.from(text) }]);
 }
-async function keptOnce(): Promise<Said> {
+async function keptOnce(): Promise<TestFold> {
   for (const partition of [0, 1, 0]) await append(partition, "one\u2028two\nthree");
   const { tail, fold } = tailOf();
   await tail.catchUp();
@@ -64,7 +64,7 @@ async function keptOnce(): Promise<Said> {
 
 /** Folded from the topic's start. */
 async function whole(): Promise<Map<string, string[]>> {
-  const fold = new Said();
+  const fold = new TestFold();
   await new LogTail(log, "t", (record) => fold.apply(record)).catchUp();
   return fold.said;
 }
@@ -144,7 +144,7 @@ test.each(DAMAGE)("a file with %s is passed over, and the next one is sound", as
 
 test("a file of another log, or of another form, is passed over", async () => {
   await keptOnce();
-  for (const one of [tailOf(new Said(), "another"), tailOf(new Said("said.2"))]) {
+  for (const one of [tailOf(new TestFold(), "another"), tailOf(new TestFold("said.2"))]) {
     await one.tail.catchUp();
     expect(one.fold.applied).toBe(3);
   }
@@ -162,7 +162,7 @@ test("a file that has read what the log put back does not hold any more is passe
   // Shorter than what was read, then as long with other records: an id alone would let both pass.
   for (const others of [1, 5]) {
     for (let n = 0; n < others; n++) await append(n % 2);
-    const { fold, tail } = tailOf(new Said(), former);
+    const { fold, tail } = tailOf(new TestFold(), former);
     await tail.catchUp();
     expect(fold.said).toEqual(await whole());
   }
@@ -219,7 +219,7 @@ test("the log's failure while a file is looked at is the caller's, and the file 
       return log.bounds(topic, partition);
     },
   };
-  const fold = new Said();
+  const fold = new TestFold();
   const file = new FoldFile(path(), fold, { logId: () => log.id, logger: { warn: () => {} } });
   const tail = new LogTail(shaky, "t", (record) => fold.apply(record), file);
   await expect(tail.catchUp()).rejects.toThrow("down");

@@ -161,7 +161,7 @@ describe("validity", () => {
   test("an expired challenge is not signed", async () => {
     await expect(rig.rail.sign(expiring(await asked(), -1), wallet, {})).rejects.toThrow(/expired/);
   });
-  test("nor is one that would lapse on the way", async () => {
+  test("nor is one that would expire on the way", async () => {
     await expect(rig.rail.sign(expiring(await asked(), 5), wallet, {})).rejects.toThrow(/expired/);
   });
 });

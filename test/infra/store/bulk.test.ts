@@ -33,7 +33,7 @@ async function prepared(): Promise<{ fs: RecordingFs; store: Store }> {
 
 async function putAll(bulk: Bulk): Promise<void> {
   await Promise.all(OBJECTS.map(([key, text]) => bulk.put(key, bytesOf(text))));
-  await bulk.settle();
+  await bulk.flush();
 }
 
 /** What a process that starts now finds under each key; no temporary file is left then. */
@@ -120,7 +120,7 @@ describe("a bulk in a folder", () => {
       fs.fault = (step) => (step.index === index ? { fail: error, torn } : undefined);
       const bulk = bulkOf(store);
       const puts = await Promise.allSettled(OBJECTS.map(([key, text]) => bulk.put(key, bytesOf(text))));
-      const ended = await bulk.settle().catch((fault: unknown) => fault);
+      const ended = await bulk.flush().catch((fault: unknown) => fault);
       const faults = [...puts.flatMap((put) => (put.status === "rejected" ? [put.reason] : [])), ended].filter(Boolean);
       if (op === "unlink") expect(faults).toEqual([]);
       else if (error === "EIO") expect(faults[0]).toMatchObject({ code: "EIO" });
@@ -139,10 +139,10 @@ describe("a bulk in a folder", () => {
     for (const [key, text] of OBJECTS) await bulk.put(key, bytesOf(text));
     bulk.adopt("a/old");
     fs.fault = ({ op, path }) => (op === "sync" && /one$|old$/.test(path) ? { fail: "EIO" } : undefined);
-    await expect(bulk.settle()).rejects.toMatchObject({ code: "EIO" });
+    await expect(bulk.flush()).rejects.toMatchObject({ code: "EIO" });
     fs.fault = () => undefined;
     // From then on: who asks again must not believe that all is well.
-    await expect(bulk.settle()).rejects.toMatchObject({ code: "EIO" });
+    await expect(bulk.flush()).rejects.toMatchObject({ code: "EIO" });
     // All the rest is kept, and what others may rely on stays.
     expect(await found(fs.afterPowerLoss(() => false))).toEqual({ ...whole, "new/deep/one": null });
   });
@@ -156,26 +156,26 @@ describe("a bulk in a folder", () => {
       const bulk = bulkOf(await openDirectoryStore(ROOT, { fs }));
       if (way === "adopt") bulk.adopt(key);
       else await bulk.put(key, bytesOf(text));
-      await bulk.settle();
+      await bulk.flush();
       expect((await found(fs.afterPowerLoss(() => false)))[key]).toBe(text);
     }
   });
 
-  it("goes on when a process that starts sweeps its temporary files, and when another bulk puts the same", async () => {
+  it("goes on when a process that starts deletes its temporary files, and when another bulk puts the same", async () => {
     const { fs, store } = await prepared();
     const [one, two] = [bulkOf(store), bulkOf(await openDirectoryStore(ROOT, { fs }))];
     const link = fs.link.bind(fs);
-    let swept = 0;
+    let deleted = 0;
     fs.link = async (from, to) => {
-      if (swept < OBJECTS.length) {
-        swept += (await fs.readdir(`${ROOT}/.~store/tmp`)).length;
+      if (deleted < OBJECTS.length) {
+        deleted += (await fs.readdir(`${ROOT}/.~store/tmp`)).length;
         await openDirectoryStore(ROOT, { fs });
       }
       return link(from, to);
     };
     await Promise.all(OBJECTS.flatMap(([key, text]) => [one, two].map((bulk) => bulk.put(key, bytesOf(text)))));
-    expect(swept).toBeGreaterThanOrEqual(OBJECTS.length);
-    await Promise.all([one.settle(), two.settle()]);
+    expect(deleted).toBeGreaterThanOrEqual(OBJECTS.length);
+    await Promise.all([one.flush(), two.flush()]);
     expect(await found(fs.afterPowerLoss(() => false))).toEqual(whole);
   });
 
@@ -186,7 +186,7 @@ describe("a bulk in a folder", () => {
     expect(() => bulk.adopt("../a")).toThrow(BadKey);
     await expect(bulk.put("a", bytesOf("x"))).rejects.toThrow(KeyConflict);
     await expect(bulk.put("a/old/b", bytesOf("x"))).rejects.toThrow(KeyConflict);
-    await bulk.settle();
+    await bulk.flush();
     expect(await fs.readdir(`${ROOT}/.~store/tmp`)).toEqual([]);
   });
 });
@@ -203,8 +203,8 @@ describe("the syncs of a bulk", () => {
     for (let i = 0; i < 50; i++) await bulk.put(`many/of/${i}`, bytesOf(`object ${i}`));
     expect(syncsOf(fs.steps)).toEqual([]);
     expect(await store.list("many/")).toHaveLength(50);
-    await bulk.settle();
-    await bulk.settle();
+    await bulk.flush();
+    await bulk.flush();
     const files = Array.from({ length: 50 }, (_, i) => `/many/of/${i}`);
     expect(syncsOf(fs.steps).sort()).toEqual(["", "/many", "/many/of", ...files].sort());
   });
@@ -213,7 +213,7 @@ describe("the syncs of a bulk", () => {
     const count = async (fs: RecordingFs, store: Store, key: string) => {
       const bulk = bulkOf(store);
       await bulk.put(key, bytesOf(whole[key]!));
-      await bulk.settle();
+      await bulk.flush();
       return fs.steps.filter(({ op }) => op.startsWith("sync"));
     };
     const first = await prepared();
@@ -239,7 +239,7 @@ describe("on this machine's disk", () => {
     const store = await openDirectoryStore(root);
     const bulk = bulkOf(store);
     await Promise.all(Array.from({ length: 300 }, (_, i) => bulk.put(`a/${i % 7}/${i}`, bytesOf(`object ${i}`))));
-    await bulk.settle();
+    await bulk.flush();
     expect(await readFile(join(root, "a/6/6"), "utf8")).toBe("object 6");
     expect(await store.list("a/", { limit: 1_000 })).toHaveLength(300);
     expect(await readdir(join(root, ".~store/tmp"))).toEqual([]);

@@ -55,19 +55,19 @@ describe("directory store", () => {
     expect((await readdir(join(root, ".~store"))).sort()).toEqual(["lock.sqlite", "tmp"]);
   });
 
-  it("sweeps what a writer that died left behind, and never lists it", async () => {
+  it("deletes what a writer that died left behind, and never lists it", async () => {
     await writeFile(join(root, ".~store/tmp/0123"), "half");
     expect(await store.list("")).toEqual([]);
     await (await openDirectoryStore(root)).close();
     expect(await readdir(join(root, ".~store/tmp"))).toEqual([]);
   });
 
-  it("writes its file again when a process that starts swept it away", async () => {
-    let swept = 0;
+  it("writes its file again when a process that starts deleted it", async () => {
+    let deleted = 0;
     const fs = {
       ...nodeFs,
       link: async (from: string, to: string) => {
-        if (swept++ === 0) await nodeFs.unlink(from);
+        if (deleted++ === 0) await nodeFs.unlink(from);
         await nodeFs.link(from, to);
       },
     };

@@ -110,7 +110,7 @@ describe.each(WRITES)("$write", (write) => {
         () => "done",
         (e: Error) => e,
       );
-      // Only tidying up may fail unheard: the next open sweeps.
+      // Only tidying up may fail unheard: the next open deletes what was left.
       if (op === "unlink") expect(outcome).toBe("done");
       else if (error === "EIO") expect(outcome).toMatchObject({ code: "EIO" });
       else expect(outcome).toBeInstanceOf(StoreFull);

@@ -1,17 +1,17 @@
 import { expect, it } from "vitest";
-import { type Said, Unlisted } from "../../../infra/store/unlisted.ts";
+import { type KeyState, Unlisted } from "../../../infra/store/unlisted.ts";
 
 const KEY = "tile/0/x001/234";
 const RANDOM = /^tile\/0\/x001\/[0-9a-f]{32}$/;
 
 /** What a store says, in the order in which it is asked: of a key that cannot exist, of the known one, of the key again. */
-function storeOf(...said: Said[]) {
+function storeOf(...said: KeyState[]) {
   const asked: string[] = [];
-  const ask = async (key: string): Promise<Said> => said[asked.push(key) - 1]!;
+  const ask = async (key: string): Promise<KeyState> => said[asked.push(key) - 1]!;
   return { asked, unlisted: new Unlisted({ ask, known: "checkpoint" }) };
 }
 
-it.each<[string, boolean, Said[]]>([
+it.each<[string, boolean, KeyState[]]>([
   ["a bucket that is read and not listed", true, ["refused", "there", "refused"]],
   ["it says 404 of what it has not, so it means its refusals", false, ["missing", "there", "refused"]],
   ["it gives anything for any key", false, ["there", "there", "refused"]],

@@ -33,13 +33,13 @@ export class Simulation {
   }
 
   /** What may be deleted after 48 hours: partial tiles whose full one is there. @returns how many */
-  sweep(): number {
-    let swept = 0;
+  dropPartials(): number {
+    let dropped = 0;
     for (const path of this.tiles.keys()) {
       const whole = /^(.*)\.p\/\d+$/.exec(path)?.[1];
-      if (whole !== undefined && this.tiles.has(whole)) swept += Number(this.tiles.delete(path));
+      if (whole !== undefined && this.tiles.has(whole)) dropped += Number(this.tiles.delete(path));
     }
-    return swept;
+    return dropped;
   }
 
   /** Tiles that C2SP tlog-tiles asks for at the size now, and no other: full ones, and one partial a level. */

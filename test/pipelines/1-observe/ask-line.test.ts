@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { AskLine, type AskLineParts, openAsks } from "../../../pipelines/1-observe/ask-line.ts";
 import { type AskReport, ObserverStopped } from "../../../pipelines/1-observe/observer.ts";
-import type { Said } from "../../../pipelines/1-observe/probe/unplanned.ts";
+import type { CurrentListing } from "../../../pipelines/1-observe/probe/unplanned.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../../pipelines/record/ids.ts";
@@ -26,7 +26,7 @@ function askOf(url: string, ms: number, more: Partial<BodyOf<"ask">> = {}) {
 let world: World;
 let now: number;
 let asked: string[];
-let answer: (ask: BodyOf<"ask">, said?: Said) => Promise<AskReport>;
+let answer: (ask: BodyOf<"ask">, said?: CurrentListing) => Promise<AskReport>;
 let planned: ReadonlySet<string> | null;
 beforeEach(async () => {
   world = await openTestWorld();
@@ -234,8 +234,8 @@ describe("the line of asks", () => {
 });
 
 describe("what was listed after the day's plan was drawn", () => {
-  test("is knocked on the same day, as its listing says, once; what the plan calls is left to it", async () => {
-    const said: (Said | undefined)[] = [];
+  test("is probed the same day, as its listing says, once; what the plan calls is left to it", async () => {
+    const said: (CurrentListing | undefined)[] = [];
     answer = async ({ cap }, one) => {
       said.push(one);
       return { probed: [{ cap, state: "asked" }], listings: 0 };

@@ -10,8 +10,8 @@ import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
 import { END, firstPaidOnly, listAndPlan, START } from "./day.ts";
+import { toolTerms } from "./other-protocols.ts";
 import { claimOf } from "./readings.ts";
-import { toolTerms } from "./tongues.ts";
 import {
   answer,
   DAY,

@@ -19,8 +19,8 @@ import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import { STOCK_CLIENT, stockHeaders } from "../../../pipelines/1-observe/probe/stock.ts";
 import { POOLS } from "../../../pipelines/1-observe/queue.ts";
 import { END, firstPaidOnly, START, salt } from "./day.ts";
+import { toolItem, toolSeller, toolTerms } from "./other-protocols.ts";
 import { type Leg, pairs, realSeller } from "./real-seller.ts";
-import { toolItem, toolSeller, toolTerms } from "./tongues.ts";
 import {
   ASSET,
   answer,

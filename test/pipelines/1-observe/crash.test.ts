@@ -6,7 +6,7 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { createObserver } from "../../../pipelines/1-observe/observer.ts";
 import { STEADY_LOOP } from "../../helpers/steady-loop.ts";
 import { END, firstPaidOnly, listAndPlan, START } from "./day.ts";
-import { mpp402, mppSeller, toolSeller, unpaidTool } from "./tongues.ts";
+import { mpp402, mppSeller, toolSeller, unpaidTool } from "./other-protocols.ts";
 import {
   answer,
   CAPS,
@@ -24,7 +24,7 @@ import {
  * A process that is killed at its n-th step: each call to the outside has a seam before it and one after it. After the
  * kill nothing of it runs any more, as after kill -9: whatever it awaits never comes.
  */
-function mortal(world: FakeWorld, killAt: number) {
+function killable(world: FakeWorld, killAt: number) {
   let step = 0;
   let died: () => void = () => {};
   const dead = new Promise<"killed">((resolve) => {
@@ -48,8 +48,8 @@ function mortal(world: FakeWorld, killAt: number) {
     };
   };
   const { log, egress, rail, wallets } = world;
-  const mortalLog = { id: log.id, partitions: log.partitions, append: around("append", log.append.bind(log)) };
-  const mortalRail: Partial<Rail> = {
+  const killableLog = { id: log.id, partitions: log.partitions, append: around("append", log.append.bind(log)) };
+  const killableRail: Partial<Rail> = {
     network: rail.network,
     asset: rail.asset,
     canPay: rail.canPay.bind(rail),
@@ -59,27 +59,27 @@ function mortal(world: FakeWorld, killAt: number) {
     sign: around("sign", rail.sign.bind(rail)),
     settlementOf: around("settlementOf", rail.settlementOf.bind(rail)),
   };
-  const mortalWallets: Wallets = {
+  const killableWallets: Wallets = {
     known: around("wallet", wallets.known.bind(wallets)),
     blind: around("wallet", wallets.blind.bind(wallets)),
   };
-  const mortalEgress: Partial<Egress> = {
+  const killableEgress: Partial<Egress> = {
     validate: egress.validate,
     fetch: around("fetch", egress.fetch.bind(egress)),
   };
   const observer = createObserver({
     loop: STEADY_LOOP,
-    log: mortalLog as Log,
-    egress: mortalEgress as Egress,
-    rail: mortalRail as Rail,
-    wallets: mortalWallets,
+    log: killableLog as Log,
+    egress: killableEgress as Egress,
+    rail: killableRail as Rail,
+    wallets: killableWallets,
     clock: world.clock,
     memory: world.memory,
     logger: createLogger("silent"),
     metrics: createMetrics(),
     onAck: (ids) => world.acks.push(...ids),
     config: {
-      producer: "mortal",
+      producer: "killable",
       controlUrls: [],
       caps: CAPS,
       spentBefore: 0n,
@@ -146,7 +146,7 @@ const sellers: [string, (world: FakeWorld) => Handler][] = [
 async function killedAt(killAt: number, seller: (world: FakeWorld) => Handler) {
   const world = fakeWorld();
   const plan = firstPaidOnly(await listAndPlan(world, seller(world)));
-  const first = mortal(world, killAt);
+  const first = killable(world, killAt);
   const ended = await Promise.race([
     first.dead,
     first.observer.observeSpan(plan, START, END).then(() => "ended" as const),
@@ -254,7 +254,7 @@ describe("a log that refuses", () => {
   test("a chain that is down at the start: the loss is booked by a later look", async () => {
     const world = fakeWorld();
     const plan = firstPaidOnly(await listAndPlan(world, honest(world.rail)));
-    const { observer, dead } = mortal(world, 14);
+    const { observer, dead } = killable(world, 14);
     await Promise.race([dead, observer.observeSpan(plan, START, END)]);
     expect(world.rail.settled.size).toBe(1);
     expect(world.log.bodies("paid.result")).toEqual([]);

@@ -53,7 +53,7 @@ beforeAll(async () => {
   await observer.recover();
   await observer.intakeCatalogue(catalogue);
   for (const { url, days } of newcomers) if (days > 1) await observer.intakeCatalogue(url);
-  // Ports make the ids, and ids the lots: one of regulars-only's calls is blind, and its last two are not.
+  // Ids follow from ports, and what is drawn from ids: one of regulars-only's calls is blind, and its last two are not.
   const listed = await memory.listed();
   const { origin } = world.info.sellers.find((one) => one.name === "regulars-only")!;
   const { cap } = listed.find((one) => one.url.startsWith(`${origin}/`))!;
@@ -276,8 +276,8 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
     expect(await observer.recover()).toEqual({ lost: 0 });
     expect(await observer.observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0, unpaid: 0 });
     expect(log.records.length).toBe(before);
-    const swept = await observer.awaitSettlements();
-    expect(swept).toMatchObject({ settled: 0, down: null });
+    const awaited = await observer.awaitSettlements();
+    expect(awaited).toMatchObject({ settled: 0, down: null });
   });
 
   test("a flood of one domain's addresses fills its own share of the index and nothing else", async () => {

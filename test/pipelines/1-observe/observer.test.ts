@@ -61,7 +61,7 @@ describe("a day", () => {
       return turns.end().turns;
     };
     await turnsOf(1);
-    // A day has four blocks, and 640 hosts ten lots of 64.
+    // A day has four blocks, and 640 hosts ten groups of 64.
     expect((await turnsOf(640)) - (await turnsOf(1))).toBeGreaterThanOrEqual(4 * (10 - 1));
   });
 
@@ -154,7 +154,7 @@ describe("in real time", () => {
     return { ...systemClock, now: () => new Date(start.getTime() + performance.now() - began) };
   };
 
-  test("planned minutes are waited for, all lanes at once, and `stop` ends the wait", async () => {
+  test("planned minutes are waited for, all queues at once, and `stop` ends the wait", async () => {
     const world = fakeWorld({ hostsAtOnce: 2 });
     for (let i = 0; i < 30; i++) await listAndPlan(world, honest(world.rail), `https://s${i}.example`);
     const block = blockOf(START);
@@ -166,7 +166,7 @@ describe("in real time", () => {
         host,
         base_per_day: 1,
         covered: false,
-        calls: [{ block, minute, kind: "knock" as const, blind: false }],
+        calls: [{ block, minute, kind: "probe" as const, blind: false }],
       };
     });
     const plan = { v: 1 as const, day: DAY, salt_hash: "", covered_root: "", lines };

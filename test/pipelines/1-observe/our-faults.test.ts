@@ -40,7 +40,7 @@ const only = (plan: DayPlan, isWanted: (call: Pick<Call, "kind" | "blind">) => b
   ...plan,
   lines: plan.lines.map((line) => ({ ...line, calls: line.calls.filter(isWanted).slice(0, 1) })),
 });
-const aProbe = ({ kind }: Pick<Call, "kind">) => kind === "knock";
+const aProbe = ({ kind }: Pick<Call, "kind">) => kind === "probe";
 const aPayment = ({ kind }: Pick<Call, "kind">) => kind === "paid";
 const aKnownPayment = ({ kind, blind }: Pick<Call, "kind" | "blind">) => kind === "paid" && !blind;
 const aBlindPayment = ({ kind, blind }: Pick<Call, "kind" | "blind">) => kind === "paid" && blind;

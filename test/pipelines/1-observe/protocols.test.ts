@@ -3,8 +3,8 @@ import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { CannotSign } from "../../../infra/rails/rails.ts";
 import { deadlineOf } from "../../../pipelines/1-observe/paid/sign.ts";
 import { END, firstPaidOnly, firstProbeOnly, listAndPlan, listing, payOnce, START } from "./day.ts";
+import { both402, challenge, mpp402, mppSeller, toolItem, toolSeller } from "./other-protocols.ts";
 import { readTerms } from "./readings.ts";
-import { both402, challenge, mpp402, mppSeller, toolItem, toolSeller } from "./tongues.ts";
 import { answer, entry, FakeRail, fakeWorld, type Handler, honest, SELLER, sumOf, terms402, timeout } from "./world.ts";
 
 const rail = new FakeRail();

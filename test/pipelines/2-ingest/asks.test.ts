@@ -42,7 +42,7 @@ test("demand of a day: tallies of the seven days before it, and days of asks, al
     inAsks("ask.looked", "nobody.example", at("09:01:00", "2026-11-08"), {
       cap: capOf("nobody"),
       host: "nobody.example",
-      knocked: [
+      probed: [
         { cap: capOf("nobody"), state: "status" },
         { cap: post, state: "asked" },
       ],

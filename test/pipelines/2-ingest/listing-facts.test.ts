@@ -75,7 +75,7 @@ describe("listing facts", () => {
   });
 
   /** Codes of the leaf and of the volatile row, and whether the market holds it. */
-  async function said(name: string) {
+  async function factsOf(name: string) {
     await world.ingest.pass();
     const names = (defects: readonly { defect: string }[]) => defects.map(({ defect }) => defect);
     const leaf = (await facts("all")).listed.find((one) => one.capability_id === capOf(name));
@@ -87,33 +87,33 @@ describe("listing facts", () => {
 
   test("no row of a catalogue replaces or clears what the seller's own listing says, nor adds to it", async () => {
     await world.append(listing("own", at("01:00:00"), { ...own, ...bad("bad_asset") }));
-    expect(await said("own")).toEqual({ listed: true, shown: ["bad_asset"] });
+    expect(await factsOf("own")).toEqual({ listed: true, shown: ["bad_asset"] });
     await world.append(listing("own", at("02:00:00"), { source: "clean" }));
     await world.append(listing("own", at("03:00:00"), { source: "wrong", ...bad("bad_amount") }));
-    expect(await said("own")).toEqual({ listed: true, shown: ["bad_asset"] });
+    expect(await factsOf("own")).toEqual({ listed: true, shown: ["bad_asset"] });
     // The seller mends it: that is what counts.
     await world.append(listing("own", at("04:00:00"), own));
-    expect(await said("own")).toEqual({ listed: true, shown: [] });
+    expect(await factsOf("own")).toEqual({ listed: true, shown: [] });
   });
 
   test("a catalogue alone brings nothing into the market; its word stands until the endpoint answers with a 402", async () => {
     await world.append(listing("flood", at("01:00:00"), bad("bad_amount")));
     await world.append(handshake("flood", at("01:30:00"), { state: "free", terms: null, price: null, pay_to: null }));
-    expect(await said("flood")).toEqual({ listed: false, shown: ["bad_amount"] });
+    expect(await factsOf("flood")).toEqual({ listed: false, shown: ["bad_amount"] });
     const terms = { ...TERMS, defects: [] };
     await world.append(
       handshake("flood", at("02:00:00"), { terms }),
       listing("flood", at("02:00:00"), { source: "402" }),
     );
     await world.append(listing("flood", at("03:00:00"), bad("bad_pay_to")));
-    expect(await said("flood")).toEqual({ listed: true, shown: [] });
+    expect(await factsOf("flood")).toEqual({ listed: true, shown: [] });
     // What it answers later takes it out no more.
     await world.append(handshake("flood", at("04:00:00"), { state: "status", status: 500, terms: null }));
-    expect(await said("flood")).toEqual({ listed: true, shown: [] });
+    expect(await factsOf("flood")).toEqual({ listed: true, shown: [] });
   });
 
   test("what no source names any more says nothing", async () => {
     await world.append(listing("left", at("01:00:00"), bad("bad_amount")), delisting("left", at("02:00:00")));
-    expect(await said("left")).toEqual({ listed: false, shown: [] });
+    expect(await factsOf("left")).toEqual({ listed: false, shown: [] });
   });
 });

@@ -57,7 +57,7 @@ describe("listed", () => {
     expect(await listed("gone")).toBeDefined();
   });
 
-  test("the newest 402 gives the price, a free knock or a paid call's; late arrivals change nothing", async () => {
+  test("the newest 402 gives the price, a free probe or a paid call's; late arrivals change nothing", async () => {
     await world.append(
       listing("price", at("01:00:00")),
       handshake("price", at("09:00:00"), { price: "0.050000", pay_to: "0xnew" }),
@@ -86,7 +86,7 @@ describe("listed", () => {
     });
   });
 
-  test("a turn is an intent, or a first leg that could not be paid; a free knock is none, nor what was our fault", async () => {
+  test("a turn is an intent, or a first leg that could not be paid; a free probe is none, nor what was our fault", async () => {
     const tried = async (...records: Parameters<World["append"]>) => {
       await world.append(...records);
       await world.ingest.pass();
@@ -136,11 +136,11 @@ describe("what was done, and what is open", () => {
   test("by the day of the planned slot, not of the call", async () => {
     const block = Math.floor(Date.parse(at("18:00:00", "2026-10-01")) / 21_600_000);
     const slot = { block, minute: 359 };
-    const knocked = handshake("done", at("00:00:05", "2026-10-02"), { slot });
+    const probed = handshake("done", at("00:00:05", "2026-10-02"), { slot });
     const paid = intent("done", at("12:00:00", "2026-10-01"));
-    await world.append(knocked, paid, handshake("done", at("00:00:00", "2026-10-02")));
+    await world.append(probed, paid, handshake("done", at("00:00:00", "2026-10-02")));
     await world.ingest.pass();
-    expect(await memory.doneOn("2026-10-01")).toEqual(new Set([knocked.eventId, paid.eventId]));
+    expect(await memory.doneOn("2026-10-01")).toEqual(new Set([probed.eventId, paid.eventId]));
     expect((await memory.doneOn("2026-10-02")).size).toBe(1);
     expect((await memory.doneOn("2026-10-03")).size).toBe(0);
   });

@@ -69,7 +69,7 @@ describe("volatile rows", () => {
     );
     await world.ingest.pass();
     expect(await rowOf("v")).toEqual({
-      ...{ said: "[]", request: null },
+      ...{ corrected: "[]", request: null },
       ...{ capability_id: capOf("v"), url: urlOf("v"), method: "GET", probes: 4, answered: 3, asked_for_payment: 2 },
       ...{ first_seen: Date.parse(at("02:00:00")), last_seen: Date.parse(at("08:40:00")), price: "0.020000" },
       ...{
@@ -191,7 +191,7 @@ describe("volatile rows", () => {
     await world.ingest.pass();
     expect((await rowOf("made"))?.request).toBeNull();
   });
-  test("an url that was only asked about is known once it was knocked on; ours and disputed ones are marked for grading", async () => {
+  test("an url that was only asked about is known once it was probed; ours and disputed ones are marked for grading", async () => {
     await world.append(ask("asked", at("01:00:00")), listing("ours", at("01:00:00")), handshake("row", at("01:00:00")));
     await world.append(dispute("row", at("02:00:00")));
     await world.ingest.pass();
@@ -214,7 +214,7 @@ describe("Arrow", () => {
   const text = fc.string({ unit: "grapheme" });
   const count = fc.maxSafeNat();
   const row: fc.Arbitrary<VolatileRow> = fc.record({
-    ...{ capability_id: text, url: text, method: text, defects: text, said: text },
+    ...{ capability_id: text, url: text, method: text, defects: text, corrected: text },
     ...{ probes: count, answered: count, asked_for_payment: count, distinct_prices: count, paid_calls: count },
     ...{ observations_since: count, withdrawn_since: count, first_seen: fc.option(count), last_seen: fc.option(count) },
     ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text), request: fc.option(text) },
@@ -241,7 +241,7 @@ describe("Arrow", () => {
 
   test("a table without one of the columns is refused", () => {
     const table = tableFromIPC(encodeVolatile([publicRow({ url: "https://a.example/x" })]));
-    const torn = tableToIPC(table.select(table.schema.names.filter((name) => name !== "said")), "file");
+    const torn = tableToIPC(table.select(table.schema.names.filter((name) => name !== "corrected")), "file");
     expect(() => [...rowsIn(torn)]).toThrow(BadTable);
   });
 

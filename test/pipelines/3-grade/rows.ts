@@ -3,8 +3,8 @@ import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 /** A sample without its identity. */
 export type Row = Omit<Sample, "obs_id" | "t" | "w">;
 
-/** A knock that an honest seller answered. */
-export const KNOCK: Row = {
+/** A probe that an honest seller answered. */
+export const PROBE: Row = {
   kind: 0,
   payer: null,
   fault: null,
@@ -25,7 +25,7 @@ export const KNOCK: Row = {
 
 /** A paid call that it answered as it should. */
 export const PAID: Row = {
-  ...KNOCK,
+  ...PROBE,
   kind: 1,
   settled: true,
   delivered: true,

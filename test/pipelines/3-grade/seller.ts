@@ -4,7 +4,7 @@ import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { RunLine } from "../../../pipelines/record/card.ts";
 import type { Flag } from "../../../pipelines/record/vocabulary.ts";
 import { NOW } from "./random.ts";
-import { KNOCK, PAID as PAID_ROW } from "./rows.ts";
+import { PAID as PAID_ROW, PROBE } from "./rows.ts";
 
 export const HOUR = 3_600_000;
 export const DAY = 24 * HOUR;
@@ -12,7 +12,7 @@ const NOBODY = { pay_to: null, domain: null, disputed: false, withdrawn: new Set
 export const before = (ms: number) => new Date(NOW.getTime() - ms);
 
 const NEW = { obs_id: "", t: NOW, w: 1 };
-const HANDSHAKE: Sample = { ...KNOCK, ...NEW };
+const HANDSHAKE: Sample = { ...PROBE, ...NEW };
 export const PAID: Sample = { ...PAID_ROW, ...NEW };
 
 let serial = 0;

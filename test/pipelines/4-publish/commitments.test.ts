@@ -123,8 +123,8 @@ test("it is no sample: no card, no evidence, no dirty endpoint comes of it", asy
   expect(await world.ingest.lake.all("SELECT cap FROM dirty")).toEqual([]);
   await world.grade("2026-11-21T11:00:00.000Z");
   expect((await world.leaves()).slice(before).map(({ kind }) => kind)).toEqual(["commitment"]);
-  // The day before is frozen, and the commitment's own day has nothing.
-  const { files } = await world.freeze("2026-11-22T06:00:00.000Z");
+  // The day before is closed, and the commitment's own day has nothing.
+  const { files } = await world.closeDays("2026-11-22T06:00:00.000Z");
   const rows = (await world.leaves()).flatMap((leaf) => (leaf.kind === "evidence" ? [leaf] : []));
   expect([files > 0, rows.filter(({ day, holds }) => day === "2026-11-21" && holds === "rows")]).toEqual([true, []]);
   expect((await world.recompute()).done.differs).toBe(0);
@@ -150,7 +150,7 @@ test("owners of a cluster say them in their runs; each is taken once, also when 
     [2, 3],
   ];
   const together = barrier(2);
-  const owners = await Promise.all(held.map((partitions) => at.owner(partitions, { settled: together })));
+  const owners = await Promise.all(held.map((partitions) => at.owner(partitions, { allWritten: together })));
   const turn = async (time: string, take: boolean): Promise<void> => {
     clock.set(time);
     await Promise.all(owners.map((owner) => owner.grade(new Date(time))));

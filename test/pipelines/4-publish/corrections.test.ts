@@ -19,7 +19,7 @@ beforeEach(async () => {
   next = 0;
 });
 afterEach(async () => {
-  await proveRecord(world.publicStore, { trust: TRUST, settled: true });
+  await proveRecord(world.publicStore, { trust: TRUST, atRest: true });
   await world.close();
 });
 
@@ -118,7 +118,7 @@ describe("a run that has not read a correction which is published", () => {
     expect(await other.takeRun(run(7, 8))).toMatchObject({ cards: 1, stale: 0 });
   });
 
-  it("as a run that slept: written before the correction was read, taken after the one that had read it", async () => {
+  it("as a run of a paused process: written before the correction was read, taken after the one that had read it", async () => {
     await take(0, 6, "F");
     const slept = run(6, 0);
     const awake = run(7, 8);

@@ -54,7 +54,7 @@ describe("a generation", () => {
   });
 });
 
-describe("a keyring that slept through a rotation", () => {
+describe("a keyring of a process that was paused during a rotation", () => {
   const AT = "2026-11-21T04:00:00.000Z";
   const LATER = "2026-11-21T05:00:00.000Z";
 

@@ -58,7 +58,7 @@ describe("golden record", () => {
     expect(openCheckpoint(Buffer.from(golden("checkpoint.golden.txt")), TRUST).size).toBe(10);
   });
 
-  it("proves itself", () => proveRecord(world.publicStore, { trust: TRUST, settled: true }));
+  it("proves itself", () => proveRecord(world.publicStore, { trust: TRUST, atRest: true }));
 
   it("is signed under the fixed keys", () => {
     expect(golden("leaves.golden.ndjson")).toContain(SIGNERS.cards.kid);

@@ -46,7 +46,7 @@ const entry = (from: string, to: string): Damage =>
 /** What the prover says of a record, or nothing when it is whole. */
 async function problems(options: { expected?: string[]; nothingElse?: boolean } = {}): Promise<string> {
   try {
-    await proveRecord(world.publicStore, { trust: TRUST, settled: true, ...options });
+    await proveRecord(world.publicStore, { trust: TRUST, atRest: true, ...options });
     return "";
   } catch (error) {
     expect(error).toBeInstanceOf(RecordBroken);

@@ -22,7 +22,7 @@ beforeEach(async () => {
 });
 afterEach(() => world.close());
 
-const proven = () => proveRecord(world.publicStore, { trust: TRUST, settled: true });
+const proven = () => proveRecord(world.publicStore, { trust: TRUST, atRest: true });
 const kinds = async () => (await proven()).leaves.map((leaf) => leaf.kind).join(" ");
 
 /** Writes that a call makes, over both stores. */
@@ -44,7 +44,7 @@ describe("a publication", () => {
     await publisher.publishSchedule(SCHEDULE);
     const { checkpoint } = await proveRecord(world.publicStore, {
       trust: TRUST,
-      settled: true,
+      atRest: true,
       expected: [cardToken("a", DAY), cardToken("b", DAY)],
     });
     expect(checkpoint?.size).toBe(6);

@@ -39,7 +39,7 @@ describe("two publishers at once", () => {
       }),
     );
     const expected = [...names, ...Array.from({ length: 12 }, (_, i) => `both-${i}`)].map(token);
-    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, atRest: true });
     const won = await Promise.all(
       (await world.privateStore.list("generation/")).map(async ({ key }) => {
         const object = await world.privateStore.get(key);
@@ -73,12 +73,12 @@ function sleeping(store: Store, prefix: string) {
   return { store: wrapped, release, asleep };
 }
 
-describe("a publisher that slept", () => {
+describe("a publisher that was paused", () => {
   it.each(["tile/", "checkpoint"])("before its %s never takes the checkpoint back", async (prefix) => {
     const slow = sleeping(world.publicStore, prefix);
-    const sleeper = world.publisher({ publicStore: slow.store });
-    await sleeper.start();
-    const slept = publishListings(sleeper, [listing("slept")]);
+    const paused = world.publisher({ publicStore: slow.store });
+    await paused.start();
+    const slept = publishListings(paused, [listing("slept")]);
     await slow.asleep;
     await publishListings(publisher, [listing("awake-1")]);
     await publishListings(publisher, [listing("awake-2")]);
@@ -86,9 +86,9 @@ describe("a publisher that slept", () => {
     slow.release();
     expect(await slept).toEqual({ leaves: 1, refused: [] });
     expect(await sizeNow()).toBe(4);
-    await publishListings(sleeper, [listing("slept"), listing("after")]);
+    await publishListings(paused, [listing("slept"), listing("after")]);
     const expected = ["slept", "awake-1", "awake-2", "after"].map(token);
-    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, atRest: true });
   });
 
   it("does not freshen an old checkpoint", async () => {
@@ -115,7 +115,7 @@ describe("a generation that cannot be known to be ours", () => {
     const { leaves } = await publishListings(world.publisher({ privateStore }), [listing("mine")]);
     expect(leaves).toBe(1);
     const expected = [token("rival"), token("mine")];
-    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, expected, nothingElse: true, atRest: true });
   });
 });
 
@@ -190,7 +190,7 @@ describe("clocks", () => {
 
   it("simulated and behind: a day that is lived again keeps the last time, which never goes back", async () => {
     await publishAt(new FixedClock("2026-11-20T00:00:00.000Z"));
-    const { leaves } = await proveRecord(world.publicStore, { trust: TRUST, settled: true });
+    const { leaves } = await proveRecord(world.publicStore, { trust: TRUST, atRest: true });
     expect(leaves.at(-1)?.at).toBe(AT);
   });
 

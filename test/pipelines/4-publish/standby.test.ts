@@ -63,7 +63,7 @@ describe("a publisher that waits", () => {
     expect(counts.bundles).toBe(Math.ceil(size / 256) + 2);
     expect(await publishListings(waiting, [listing("its-own"), listing("later")])).toMatchObject({ leaves: 1 });
     const expected = [...NAMES, "later", "its-own"].map((name) => tokenOf({ kind: "listing", ...listing(name) }));
-    await proveRecord(world.publicStore, { trust: TRUST, expected, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, expected, atRest: true });
   });
 
   it("holds the same cards, text by text, as the one that published them", async () => {
@@ -103,7 +103,7 @@ describe("a publisher that waits", () => {
     await waiting.start();
     expect(waiting.fold.size).toBe(active.fold.size + 1);
     const expected = [tokenOf({ kind: "listing", ...listing("half") })];
-    await proveRecord(world.publicStore, { trust: TRUST, expected, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, expected, atRest: true });
   });
 
   it("that meets a bundle of other bytes tells of it, and reads on once it is mended", async () => {

@@ -40,7 +40,7 @@ async function take(day: number, specs: Specs, hour = 6, corrections: Correction
 
 const capA = () => publisher.fold.caps.get(capOf("a"))!;
 const cardA = () => JSON.parse(headlineOf(capA())!.text) as SignedCard;
-const proven = () => proveRecord(world.publicStore, { trust: TRUST, settled: true });
+const proven = () => proveRecord(world.publicStore, { trust: TRUST, atRest: true });
 
 async function grades(): Promise<GradeLeaf[]> {
   const { leaves } = await proven();
@@ -194,7 +194,7 @@ describe("corrections", () => {
   });
 });
 
-describe("a grader that slept", () => {
+describe("a grader that was paused", () => {
   const at = (hour: number) => `${START}T${String(hour).padStart(2, "0")}:00:00.000Z`;
   const runAt = (hour: number, position: number, band: "A" | "F") => ({
     header: header(at(hour), position, { n: hour }),

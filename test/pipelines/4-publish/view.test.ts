@@ -67,7 +67,7 @@ describe("the history", () => {
   });
 });
 
-describe("sweeping", () => {
+describe("collecting garbage", () => {
   it("deletes tables an hour old that no view names", async () => {
     const old = await publisher.writeLive(0, Buffer.from("old"));
     const named = await publisher.writeLive(1, Buffer.from("named"));
@@ -103,7 +103,7 @@ describe("sweeping", () => {
     ]);
     expect((await RecordReader.open(world.publicStore, old)).size).toBe(2);
     expect(await (await RecordReader.open(world.publicStore, old)).entries(0)).toHaveLength(2);
-    await proveRecord(world.publicStore, { trust: TRUST, settled: true });
+    await proveRecord(world.publicStore, { trust: TRUST, atRest: true });
     expect((await publishListings(world.publisher(), [listing("later")])).leaves).toBe(1);
   });
 });

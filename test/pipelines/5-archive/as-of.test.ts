@@ -26,7 +26,7 @@ import { ArchiveWorld } from "./world.ts";
 
 /**
  * The row of a sample as of any position of the log, from evidence files alone, is the row that the lake had then:
- * whatever the order in which its records came, on whatever days, and however often the days were frozen in between.
+ * whatever the order in which its records came, on whatever days, and however often the days were closed in between.
  */
 let world: ArchiveWorld;
 beforeAll(async () => {
@@ -42,10 +42,10 @@ function recordsOf(name: string): NewRecord[] {
   const END = later(T, 4_000);
   const shown = (ms: number, over: object) =>
     followup(name, id, later(END, ms), { kind: "shown_again", shown_again: { ...NOTHING, watched: true, ...over } });
-  const knock = handshake(name, at("05:00:00"));
+  const probe = handshake(name, at("05:00:00"));
   return [
     paid,
-    knock,
+    probe,
     handshake(name, at("04:00:00"), { state: "malformed", pay_to: null, honest: null }),
     handshake(name, at("06:30:00", "2026-11-11"), { wall: true, live: false, state: "wall", pay_to: null }),
     result(name, id, END, NOTHING),
@@ -57,9 +57,9 @@ function recordsOf(name: string): NewRecord[] {
     shown(500_000, { ...CAME, outcome: 1, watched: false }),
     followup(name, id, at("09:00:00", "2026-11-11"), { kind: "finality" }),
     followup(name, id, at("10:00:00", "2026-11-12"), { kind: "refund", refund: { tx: "0x1", amount_atomic: "20000" } }),
-    correction(name, at("12:00:00", "2026-11-11"), { id: "c1", record_id: knock.eventId }),
+    correction(name, at("12:00:00", "2026-11-11"), { id: "c1", record_id: probe.eventId }),
     correction(name, at("12:30:00", "2026-11-11"), { id: "c2" }),
-    dispute(name, at("11:00:00", "2026-11-11"), knock.eventId),
+    dispute(name, at("11:00:00", "2026-11-11"), probe.eventId),
     reinstated(name, at("13:00:00", "2026-11-12"), "c2"),
   ];
 }
@@ -114,19 +114,19 @@ function asOf(evidence: EndpointEvidence, cap: string, positions: Record<string,
 
 /**
  * Each endpoint's records in an order of its own, dealt in turns; after which of the turns the lake is asked, or days
- * frozen.
+ * closed.
  */
 const plan = fc.record({
   orders: fc.array(fc.shuffledSubarray([...recordsOf("x").keys()], { minLength: 6 }), { minLength: 8, maxLength: 8 }),
   looks: fc.uniqueArray(fc.integer({ min: 0, max: 16 }), { minLength: 3, maxLength: 3 }),
-  freezes: fc.uniqueArray(fc.integer({ min: 0, max: 16 }), { minLength: 2, maxLength: 2 }),
+  closes: fc.uniqueArray(fc.integer({ min: 0, max: 16 }), { minLength: 2, maxLength: 2 }),
 });
-const FREEZES = ["2026-11-11T06:00:00.000Z", "2026-11-12T07:00:00.000Z", "2026-11-13T08:00:00.000Z"];
+const CLOSES = ["2026-11-11T06:00:00.000Z", "2026-11-12T07:00:00.000Z", "2026-11-13T08:00:00.000Z"];
 
 let n = 0;
 test("a row as of a card is what the lake had, at every position and in every order of arrival", async () => {
   await fc.assert(
-    fc.asyncProperty(plan, async ({ orders, looks, freezes }) => {
+    fc.asyncProperty(plan, async ({ orders, looks, closes }) => {
       const dealt = orders.map((order) => {
         const name = `seller-${n++}`;
         return { cap: capOf(name), records: recordsOf(name), order };
@@ -140,11 +140,11 @@ test("a row as of a card is what the lake had, at every position and in every or
         const next = dealt.flatMap(({ records, order }) => (turn < order.length ? [records[order[turn]!]!] : []));
         if (next.length > 0) await world.ingest.append(...next);
         if (looks.includes(turn)) await look();
-        const at = freezes.indexOf(turn);
-        if (at >= 0) await world.freeze(FREEZES[at]!);
+        const at = closes.indexOf(turn);
+        if (at >= 0) await world.closeDays(CLOSES[at]!);
       }
       await look();
-      await world.freeze(FREEZES[2]!);
+      await world.closeDays(CLOSES[2]!);
       const evidence = await evidenceOf(dealt.map(({ cap }) => cap));
       for (const [cap, { positions, ...want }] of seen) {
         expect(asOf(evidence.get(cap)!, cap, positions)).toEqual(want);

@@ -4,7 +4,7 @@ import { addDays } from "../../../pipelines/record/time.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { handshake } from "../2-ingest/records.ts";
 import { TRUST } from "../4-publish/world.ts";
-import { Mishappened, mishapIn, mishapInLake, type StoreMishap } from "./mishaps.ts";
+import { FaultInjected, faultIn, faultInLake, type StoreFault } from "./injected-faults.ts";
 import { type ArchiveParts, ArchiveWorld, publisherOver, type Step } from "./world.ts";
 
 /** A day for each disaster: it comes of age, something goes wrong, and after it the whole record is looked at. */
@@ -106,7 +106,7 @@ const STEPS: Step[] = [
 describe.each(["throws", "dies, and another process goes on"])("the job %s", (how) => {
   test.each(STEPS)("after: %s", async (step) => {
     const onStep = (at: Step) => {
-      if (at === step) throw new Mishappened(step);
+      if (at === step) throw new FaultInjected(step);
     };
     await disaster((parts) => ({ onStep, ...(how === "throws" ? {} : another(parts)) }));
   });
@@ -115,13 +115,13 @@ describe.each(["throws", "dies, and another process goes on"])("the job %s", (ho
 /** Objects that one look writes: the file, its manifest, and what the publisher writes for the leaves. */
 const FILE = /^archive\/liveness_probes\//;
 const MANIFEST = /^archive\/arc_/;
-const PUBLIC: [string, StoreMishap["match"]][] = [
+const PUBLIC: [string, StoreFault["match"]][] = [
   ["file", FILE],
   ["manifest", MANIFEST],
   ["entries", /^tile\/entries\//],
   ["checkpoint", /^checkpoint$/],
 ];
-const PRIVATE: [string, StoreMishap["match"]][] = [
+const PRIVATE: [string, StoreFault["match"]][] = [
   ["staging", /^staging\//],
   ["generation", /^generation\//],
 ];
@@ -132,11 +132,11 @@ describe.each(["full", "answer lost"] as const)("a store: %s", (how) => {
     let happened = () => false;
     await disaster(
       ({ publicStore, privateStore }) => {
-        const mishap = mishapIn(isPublic ? publicStore : (privateStore as typeof publicStore), { match, how });
-        happened = mishap.happened;
+        const fault = faultIn(isPublic ? publicStore : (privateStore as typeof publicStore), { match, how });
+        happened = fault.happened;
         const stores = isPublic
-          ? { publicStore: mishap.store, privateStore }
-          : { publicStore, privateStore: mishap.store };
+          ? { publicStore: fault.store, privateStore }
+          : { publicStore, privateStore: fault.store };
         return { ...stores, publisher: publisherOver(world.ingest, stores.publicStore, stores) };
       },
       { fails: how === "full" },
@@ -146,14 +146,14 @@ describe.each(["full", "answer lost"] as const)("a store: %s", (how) => {
 });
 
 describe("what was put is not what is there", () => {
-  test.each<[string, StoreMishap["how"], RegExp]>([
+  test.each<[string, StoreFault["how"], RegExp]>([
     ["the file is not seen yet", "stale", FILE],
     ["a bit of the file is flipped on the way", "flipped", FILE],
     ["the manifest is not seen yet", "stale", MANIFEST],
     ["a bit of the manifest is flipped on the way", "flipped", MANIFEST],
   ])("%s", async (_, how, match) => {
     await disaster(({ publicStore, ...parts }) => {
-      const { store } = mishapIn(publicStore, { match, how });
+      const { store } = faultIn(publicStore, { match, how });
       return { publicStore: store, ...another({ ...parts, publicStore: store }) };
     });
   });
@@ -167,7 +167,7 @@ describe("what was put is not what is there", () => {
     await disaster(
       ({ publicStore, ...parts }) => {
         const noting = {
-          ...mishapIn(publicStore, { match, how: "torn" }).store,
+          ...faultIn(publicStore, { match, how: "torn" }).store,
         };
         const { create } = noting;
         noting.create = (key, bytes, meta) => {
@@ -190,7 +190,7 @@ describe("what was put is not what is there", () => {
 describe("the lake, when the rows are to leave it", () => {
   test.each(["rolled back", "answer lost"] as const)("%s", async (how) => {
     await disaster((parts) => {
-      const { lake, arm } = mishapInLake(parts.lake, how);
+      const { lake, arm } = faultInLake(parts.lake, how);
       return { lake, onStep: (step) => (step === "published" ? arm() : undefined) };
     });
   });

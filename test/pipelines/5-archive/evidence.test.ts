@@ -34,7 +34,7 @@ afterAll(async () => {
 });
 
 const T = "2026-11-10T07:00:00.000Z";
-/** A paid call that went well, its money final the day after; a knock of the same and of two other sellers. */
+/** A paid call that went well, its money final the day after; a probe of the same and of two other sellers. */
 function dayOne() {
   const paid = intent("a", T);
   return [
@@ -79,12 +79,12 @@ describe("the evidence of a day", () => {
   });
 
   test("is not made before six hours after its end", async () => {
-    expect(await world.freeze("2026-11-11T05:59:59.999Z")).toEqual({ days: [], files: 0, rows: 0 });
+    expect(await world.closeDays("2026-11-11T05:59:59.999Z")).toEqual({ days: [], files: 0, rows: 0 });
     expect(await filed(world)).toEqual([]);
   });
 
   test("has one line a sample, with its row, terms, checks and hashes", async () => {
-    expect(await world.freeze(CLOSED)).toMatchObject({ days: ["2026-11-10", "2026-11-11"] });
+    expect(await world.closeDays(CLOSED)).toMatchObject({ days: ["2026-11-10", "2026-11-11"] });
     await world.prove();
     const lines = await allLines(world);
     expect(lines.filter((line) => line.obs_id)).toHaveLength(4);
@@ -129,15 +129,15 @@ describe("the evidence of a day", () => {
 
   test("is made once: the job finds nothing to do, also from another process", async () => {
     const before = await filed(world);
-    expect((await world.freeze(CLOSED)).days).toEqual([]);
+    expect((await world.closeDays(CLOSED)).days).toEqual([]);
     const stores = { privateStore: world.ingest.store, publicStore: world.publicStore };
-    expect((await world.freezeOver(CLOSED, stores)).days).toEqual([]);
+    expect((await world.closeDaysOver(CLOSED, stores)).days).toEqual([]);
     expect(await filed(world)).toEqual(before);
   });
 
   test("gets a further file for records that came after it was closed, and says when a day had none", async () => {
     await world.ingest.append(handshake("a", "2026-11-10T20:00:00.000Z"), handshake("b", "2026-11-14T01:00:00.000Z"));
-    expect((await world.freeze("2026-11-15T06:00:00.000Z")).days).toEqual([
+    expect((await world.closeDays("2026-11-15T06:00:00.000Z")).days).toEqual([
       ...["2026-11-10", "2026-11-12", "2026-11-13", "2026-11-14"],
     ]);
     await world.prove();
@@ -152,16 +152,16 @@ describe("the evidence of a day", () => {
 
   test("catches up with a long pause in several publications", async () => {
     await world.ingest.append(handshake("a", "2026-12-20T20:00:00.000Z"));
-    const { days } = await world.freeze("2026-12-21T06:00:00.000Z");
+    const { days } = await world.closeDays("2026-12-21T06:00:00.000Z");
     expect([days.length, days[0], days.at(-1)]).toEqual([36, "2026-11-15", "2026-12-20"]);
     await world.prove();
   });
 
   test("is made for a day before the first one as well, and the days that follow go on", async () => {
     await world.ingest.append(handshake("a", "2026-10-02T20:00:00.000Z"), handshake("b", "2026-12-21T20:00:00.000Z"));
-    expect((await world.freeze("2026-12-22T06:00:00.000Z")).days).toEqual(["2026-10-02", "2026-12-21"]);
+    expect((await world.closeDays("2026-12-22T06:00:00.000Z")).days).toEqual(["2026-10-02", "2026-12-21"]);
     await world.ingest.append(handshake("c", "2026-10-02T21:00:00.000Z"), handshake("c", "2026-10-01T21:00:00.000Z"));
-    expect((await world.freeze("2026-12-22T06:00:00.000Z")).days).toEqual(["2026-10-01", "2026-10-02"]);
+    expect((await world.closeDays("2026-12-22T06:00:00.000Z")).days).toEqual(["2026-10-01", "2026-10-02"]);
     await world.prove();
     const early = (await filed(world)).filter(({ day }) => day < "2026-11-01");
     expect(early.map(({ day, freeze, rows }) => [day, freeze, rows])).toEqual([
@@ -176,12 +176,12 @@ test("the same records make the same files, in whatever order they came and howe
   const [one, two] = [await open(), await open()];
   const records = dayOne();
   await one.ingest.append(...records);
-  await one.freeze(CLOSED);
+  await one.closeDays(CLOSED);
   for (const record of records) {
     await two.ingest.append(record);
     await two.ingest.ingest.pass();
   }
-  await two.freeze(CLOSED);
+  await two.closeDays(CLOSED);
   const keys = async (world: ArchiveWorld) =>
     (await filed(world)).map(({ key, sha256, positions }) => ({ key, sha256, positions }));
   expect(await keys(two)).toEqual(await keys(one));
@@ -191,18 +191,18 @@ test("the same records make the same files, in whatever order they came and howe
 test("a file that another compressor packed is adopted, one with other lines is a conflict", async () => {
   const [made, adopting, refusing] = [await open(), await open(), await open()];
   for (const world of [made, adopting, refusing]) await world.ingest.append(...dayOne());
-  await made.freeze(CLOSED);
+  await made.closeDays(CLOSED);
   const [leaf] = await filed(made);
   const text = decompress((await made.publicStore.get(leaf!.key!))!.bytes);
   const other = compress(text, { compressionLevel: 19, checksumFlag: true });
   await adopting.publicStore.create(leaf!.key!, other);
-  await adopting.freeze(CLOSED);
+  await adopting.closeDays(CLOSED);
   await adopting.prove();
   const [theirs] = await filed(adopting);
   expect(theirs).toMatchObject({ key: leaf!.key, bytes: other.length, unpacked_sha256: leaf!.unpacked_sha256 });
   expect(theirs!.sha256).not.toBe(leaf!.sha256);
   await refusing.publicStore.create(leaf!.key!, compress(Buffer.from("{}\n")));
-  await expect(refusing.freeze(CLOSED)).rejects.toThrow(PublicConflict);
+  await expect(refusing.closeDays(CLOSED)).rejects.toThrow(PublicConflict);
   expect(await filed(refusing)).toEqual([]);
 });
 
@@ -223,14 +223,14 @@ describe("a process that dies at any write of it", () => {
         privateStore: faults.wrap(privateStore, "private"),
         publicStore: faults.wrap(publicStore, "public"),
       };
-      const failed = await world.freezeOver(CLOSED, wrapped).then(
+      const failed = await world.closeDaysOver(CLOSED, wrapped).then(
         () => false,
         () => true,
       );
       if (fault) expect(failed || fault.outcome === "answer lost").toBe(true);
       await proveRecord(publicStore, { trust: TRUST });
-      await world.freezeOver(CLOSED, { privateStore, publicStore });
-      const { leaves } = await proveRecord(publicStore, { trust: TRUST, settled: true });
+      await world.closeDaysOver(CLOSED, { privateStore, publicStore });
+      const { leaves } = await proveRecord(publicStore, { trust: TRUST, atRest: true });
       expect(leaves.filter(({ kind }) => kind === "evidence")).toHaveLength(5);
       return faults.writes;
     } finally {
@@ -270,7 +270,11 @@ describe("a process that dies at any write of it", () => {
 
   test("two at once publish each day once", async () => {
     const stores = { privateStore: world.ingest.store, publicStore: world.publicStore };
-    await Promise.all([world.freezeOver(CLOSED, stores), world.freezeOver(CLOSED, stores), world.freeze(CLOSED)]);
+    await Promise.all([
+      world.closeDaysOver(CLOSED, stores),
+      world.closeDaysOver(CLOSED, stores),
+      world.closeDays(CLOSED),
+    ]);
     await world.prove();
     expect((await filed(world)).filter(({ part }) => part === 1)).toHaveLength(2);
   });
@@ -288,7 +292,7 @@ test("a call of which nothing came is amended when its proof is shown again", as
       shown_again: { ...CAME, watched: true },
     }),
   );
-  await world.freeze(CLOSED);
+  await world.closeDays(CLOSED);
   const lines = await allLines(world);
   expect(lines.find((line) => line.obs_id)).toMatchObject({ fault: "ours", settled: true, delivered: false });
   const amended = Object.fromEntries(lines.filter((line) => line.of).map((line) => [line.field, line.value]));

@@ -9,7 +9,7 @@ import { addDays } from "../../../pipelines/record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../../../pipelines/record/vocabulary.ts";
 import { fc } from "../../helpers/histories.ts";
 import { correction, handshake, later, listing, reinstated } from "../2-ingest/records.ts";
-import { Mishappened } from "./mishaps.ts";
+import { FaultInjected } from "./injected-faults.ts";
 import { toolProbe } from "./tools.ts";
 import { ArchiveWorld, publisherOver, type Step } from "./world.ts";
 
@@ -94,8 +94,8 @@ async function run(step: Command): Promise<void> {
       return probe(step.tool, step.name, day < FIRST ? FIRST : day, step.minute);
     }
     case "correct": {
-      const knocks = [...naive.probes].filter(([, { subject }]) => subject === "liveness_probes");
-      const [id, { name: of }] = knocks[step.which % knocks.length]!;
+      const probes = [...naive.probes].filter(([, { subject }]) => subject === "liveness_probes");
+      const [id, { name: of }] = probes[step.which % probes.length]!;
       const told = correction(of, later(naive.now, naive.others.size), {
         id: `cor-${naive.others.size}`,
         record_id: step.all ? null : id,
@@ -136,14 +136,14 @@ async function archive(upto: number, dies: Step | null, rowsAFile: number): Prom
   const { publicStore, ingest } = world;
   const publisher = publisherOver(ingest, publicStore, { privateStore: ingest.store });
   const onStep = (step: Step) => {
-    if (step === dies) throw new Mishappened(step);
+    if (step === dies) throw new FaultInjected(step);
   };
   try {
     await world.archive(naive.now, { onStep, rowsAFile, ...(dies ? { publisher } : {}) });
     naive.filedUntil = addDays(naive.now.slice(0, 10), -110);
     await settled();
   } catch (error) {
-    if (!(error instanceof Mishappened)) throw error;
+    if (!(error instanceof FaultInjected)) throw error;
   }
 }
 

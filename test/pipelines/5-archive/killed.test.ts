@@ -8,7 +8,7 @@ import { decompress } from "zstd-napi";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
-import { lots, SEED } from "../../helpers/drawn.ts";
+import { randomInts, SEED } from "../../helpers/drawn.ts";
 import { runs } from "../../helpers/programs.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { handshake } from "../2-ingest/records.ts";
@@ -85,16 +85,16 @@ test("killed from outside at any moment, no row is lost and none is in two files
   const input = records.map(({ eventId }) => eventId).sort();
   try {
     await world.ingest.append(...records);
-    await world.freeze(`${addDays(FIRST, 109)}T00:00:00.000Z`);
+    await world.closeDays(`${addDays(FIRST, 109)}T00:00:00.000Z`);
     await world.ingest.lake.close();
     for (const name of ["private", "public", "lake.duckdb"]) {
       await cp(join(world.ingest.dir, name), join(dir, name), { recursive: true });
     }
-    const lot = lots(SEED);
+    const random = randomInts(SEED);
     for (let n = 0; n < KILLS; n++) {
       const { child } = await begin(dir);
       const ended = once(child, "close");
-      const afterMs = 1 + (lot() % 1_500);
+      const afterMs = 1 + (random() % 1_500);
       console.log(`kill ${n} after ${afterMs} ms`);
       await new Promise((resolve) => setTimeout(resolve, afterMs));
       killGroup(child);

@@ -107,7 +107,7 @@ interface Row {
 }
 
 /** What was appended, as the log has it. */
-function said({ value }: Pick<NewRecord, "value">): Row {
+function appendedRow({ value }: Pick<NewRecord, "value">): Row {
   const { event_id, cap, key, observed_at, body } = JSON.parse(Buffer.from(value).toString("utf8"));
   return { event_id, cap: cap ?? key, t: Date.parse(observed_at), body: JSON.stringify(body) };
 }
@@ -175,7 +175,7 @@ test.each<[ProbeSubject, string]>([
     });
     await world.append(...records);
     await world.ingest.pass();
-    const rows = records.map(said).sort((a, b) => (a.cap + a.event_id < b.cap + b.event_id ? -1 : 1));
+    const rows = records.map(appendedRow).sort((a, b) => (a.cap + a.event_id < b.cap + b.event_id ? -1 : 1));
     const files = await filesOf(subject, D1, 50);
     expect(files.map((file) => file.rows)).toEqual([50, 50, 50, 10]);
     const text = (

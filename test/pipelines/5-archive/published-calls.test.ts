@@ -131,7 +131,7 @@ test("what one of ours reproduced lowers the figures, and passes beside it raise
   const both = await cardsOf(await graded(...passes(), ...failed, ...verdicts(failed, "reproduced")));
   expect(figuresOf(both)).toEqual(figuresOf(cards));
 
-  await lowered.freeze(CLOSED);
+  await lowered.closeDays(CLOSED);
   await lowered.prove();
   const { cards: verdict } = await lowered.recompute("all", new DirectorySource(lowered.publicDir));
   expect(verdict.length).toBeGreaterThan(0);
@@ -142,7 +142,7 @@ test("evidence has a row of each, with its verdict a later fact, its payer opaqu
   const [failed] = failures();
   const world = await graded(failed!, published("a", block(3, 60_000), 3));
   await world.ingest.append(followup("a", failed!.eventId, later(GRADED, 3_600_000), { kind: "reproduced" }));
-  await world.freeze(CLOSED);
+  await world.closeDays(CLOSED);
   await world.prove();
   const files = (await world.leaves()).filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence" && !!leaf.key);
   const texts = await Promise.all(

@@ -38,7 +38,7 @@ async function fileWrongly(change: (line: string) => string | null): Promise<Arc
     const [right] = await other.filed();
     const lines = (await other.linesOf(right!)).map(change).filter((line) => line !== null);
     await world.ingest.append(...probes);
-    await world.freeze(FIRST);
+    await world.closeDays(FIRST);
     const packing = new ZstdPacking(true);
     await packing.add(Buffer.from(lines.map((line) => `${line}\n`).join("")));
     const made = await madeFile(world.ingest.lake, packing, lines.length);

@@ -114,7 +114,7 @@ export class ArchiveWorld {
     await this.pipeline.grade(new Date(at));
   }
 
-  async freeze(at: string): Promise<EvidenceReport> {
+  async closeDays(at: string): Promise<EvidenceReport> {
     // Time goes on whatever a test says: a publisher refuses to go back.
     if (new Date(at) > this.ingest.clock.now()) this.ingest.clock.set(at);
     await this.ingest.ingest.pass();
@@ -164,7 +164,7 @@ export class ArchiveWorld {
   }
 
   /** The same job over other stores, as another process would run it. */
-  freezeOver(at: string, stores: { privateStore: Store; publicStore: Store }): Promise<EvidenceReport> {
+  closeDaysOver(at: string, stores: { privateStore: Store; publicStore: Store }): Promise<EvidenceReport> {
     this.ingest.clock.set(at);
     const publisher = publisherOver(this.ingest, stores.publicStore, { privateStore: stores.privateStore });
     const logger = createLogger("silent");
@@ -180,7 +180,7 @@ export class ArchiveWorld {
   }
 
   prove() {
-    return proveRecord(this.publicStore, { trust: TRUST, settled: true });
+    return proveRecord(this.publicStore, { trust: TRUST, atRest: true });
   }
 
   async recompute(

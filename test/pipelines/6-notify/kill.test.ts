@@ -4,15 +4,15 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { runs } from "../../helpers/programs.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
-import { MUL, SUM, WatcherBed, watch } from "../../helpers/watchers.ts";
+import { MUL, SUM, WatcherTestbed, watch } from "../../helpers/watchers.ts";
 
 const CARDS = 60;
 const KILLS = 8;
 
-let bed: WatcherBed;
+let bed: WatcherTestbed;
 const children: ChildProcess[] = [];
 beforeEach(async () => {
-  bed = await WatcherBed.open();
+  bed = await WatcherTestbed.open();
 });
 afterEach(async () => {
   for (const child of children.splice(0)) await kill(child);

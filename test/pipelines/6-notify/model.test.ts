@@ -3,7 +3,7 @@ import type { Receiver } from "../../../fixtures/receiver.ts";
 import type { Notifier } from "../../../pipelines/6-notify/notifier.ts";
 import { fc } from "../../helpers/histories.ts";
 import type { TestServing } from "../../helpers/serving.ts";
-import { deliver, type MadeWatcher, MUL, postJson, SUM, WatcherBed, watch } from "../../helpers/watchers.ts";
+import { deliver, type MadeWatcher, MUL, postJson, SUM, WatcherTestbed, watch } from "../../helpers/watchers.ts";
 
 const SPECS = [SUM, MUL];
 const BANDS = ["A", "B", "C", "D", "F"] as const;
@@ -47,7 +47,7 @@ class World {
   readonly processes: [Notifier, Notifier];
 
   constructor(
-    readonly bed: WatcherBed,
+    readonly bed: WatcherTestbed,
     readonly serving: TestServing,
     readonly receivers: readonly Receiver[],
   ) {
@@ -140,7 +140,7 @@ class World {
 test("in any history of watchers, cards, receivers and processes every card comes in order, and none after a stop", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 40 }), async (history) => {
-      const bed = await WatcherBed.open();
+      const bed = await WatcherTestbed.open();
       try {
         const receivers = [await bed.receiver(), await bed.receiver()];
         const world = new World(bed, await bed.serving(), receivers);

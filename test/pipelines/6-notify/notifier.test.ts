@@ -4,16 +4,16 @@ import type { Receiver } from "../../../fixtures/receiver.ts";
 import { verifyObject } from "../../../infra/keys/verify.ts";
 import { capOf, NOW } from "../../helpers/public-record.ts";
 import type { TestServing } from "../../helpers/serving.ts";
-import { deliver, MUL, postJson, readWatcher, SUM, WatcherBed, watch } from "../../helpers/watchers.ts";
+import { deliver, MUL, postJson, readWatcher, SUM, WatcherTestbed, watch } from "../../helpers/watchers.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
-let bed: WatcherBed;
+let bed: WatcherTestbed;
 let serving: TestServing;
 let receiver: Receiver;
 beforeEach(async () => {
-  bed = await WatcherBed.open();
+  bed = await WatcherTestbed.open();
   await bed.card(SUM, { band: "A", composite: 0.9 });
   serving = await bed.serving();
   receiver = await bed.receiver();

@@ -12,7 +12,7 @@ test("pauses after each failed attempt, the last one again and again", () => {
   expect(pauses).toEqual([5_000, 5 * MINUTE, 30 * MINUTE, ...hours]);
 });
 
-test("up to a tenth is added by lot, and a receiver may ask for more, up to a day, never past the end", () => {
+test("up to a tenth is added at random, and a receiver may ask for more, up to a day, never past the end", () => {
   const times = { now: T0, since: T0 };
   expect(nextAttempt(2, times, null, 0.5)).toBe(T0 + 5.25 * MINUTE);
   expect(nextAttempt(1, times, HOUR, 0)).toBe(T0 + HOUR);

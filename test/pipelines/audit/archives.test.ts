@@ -28,8 +28,8 @@ async function sound(): Promise<ArchiveWorld> {
   const made = await ArchiveWorld.open();
   await made.ingest.append(listing("a", `${D1}T00:00:00.000Z`, { seller_controlled: true }));
   for (const day of [D1, D2]) {
-    const knocks = ["a", "b"].map((name) => handshake(name, `${day}T02:10:00.000Z`, { planned: "asked" }));
-    await made.ingest.append(...knocks);
+    const probes = ["a", "b"].map((name) => handshake(name, `${day}T02:10:00.000Z`, { planned: "asked" }));
+    await made.ingest.append(...probes);
     await made.grade(`${day}T23:00:00.000Z`);
   }
   return made;
@@ -126,7 +126,7 @@ describe("a publisher who lies", () => {
   afterAll(() => other.close());
   beforeAll(async () => {
     other = await sound();
-    await other.freeze(BOTH);
+    await other.closeDays(BOTH);
     files = await world.filed();
     texts = new Map();
     for (const leaf of files) texts.set(`${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`, await textOf(leaf));
@@ -219,7 +219,7 @@ describe("a publisher who lies", () => {
     ["serves no manifest", () => firstDay((text) => text, { served: { manifest: null } }), [FILES]],
     ["serves no file", () => firstDay((text) => text, { served: { file: null } }), [FILES]],
     ["files what is no JSON", () => firstDay(() => "no line\n"), [FILES]],
-    ["files knocks as probes of tools", () => swapped("liveness_probes", "mcp_probes"), [ROWS]],
+    ["files free probes as probes of tools", () => swapped("liveness_probes", "mcp_probes"), [ROWS]],
     ["files grades as those of tools", () => swapped("grades", "mcp_grades"), [FILES, ROWS]],
   ])("%s", async (_, lies, want) => {
     const dir = await mkdtemp(join(tmpdir(), "archive-lies-"));

@@ -58,14 +58,14 @@ beforeAll(async () => {
       ...opens,
     });
     // What an ask brought stands in no plan: its minute is free.
-    const knocks = names.map((name) => handshake(name, onDay(n, "02:10:00"), { planned: "asked" }));
-    await world.ingest.append(...knocks);
+    const probes = names.map((name) => handshake(name, onDay(n, "02:10:00"), { planned: "asked" }));
+    await world.ingest.append(...probes);
     if (n === 1) await world.ingest.append(committed("a", "bought", onDay(n, "10:10:00")));
     if (n === 2) await world.ingest.append(correction("b", onDay(n, "21:00:00")));
     await world.grade(onDay(n, "23:59:59"));
     await world.publisher.buildIndex();
   }
-  await world.freeze(onDay(3, "06:30:00").replace(day(3), day(4)));
+  await world.closeDays(onDay(3, "06:30:00").replace(day(3), day(4)));
 });
 afterAll(() => world.close());
 
@@ -285,7 +285,7 @@ describe("calls against the opened plan", () => {
       slot: `${first + b}/${minute}`,
       ...more,
     }) as unknown as SampleLine;
-  const judged = (one: SampleLine, opened = true) => {
+  const checkOf = (one: SampleLine, opened = true) => {
     const schedule = scheduled(opened);
     schedule.add(one);
     const { result: verdict, checked, open } = schedule.calls.finding;
@@ -304,17 +304,17 @@ describe("calls against the opened plan", () => {
       ["broken", 1, 0],
     ],
     ["another minute", line(1, { blind: blind(1), slot: `${first + 1}/${(minute + 1) % 360}` }), ["broken", 1, 0]],
-    ["a knock in its minute", line(3, { kind: 0, planned: "free" }), ["ok", 1, 0]],
+    ["a probe in its minute", line(3, { kind: 0, planned: "free" }), ["ok", 1, 0]],
     [
-      "a knock in another minute",
+      "a probe in another minute",
       line(3, { kind: 0, planned: "free", slot: `${first}/${(minute + 7) % 360}` }),
       ["broken", 1, 0],
     ],
-    ["a knock that somebody asked for", line(3, { kind: 0, planned: "asked", slot: `${first}/7` }), ["ok", 0, 0]],
-  ])("%s", (_, one, want) => expect(judged(one)).toEqual(want));
+    ["a probe that somebody asked for", line(3, { kind: 0, planned: "asked", slot: `${first}/7` }), ["ok", 0, 0]],
+  ])("%s", (_, one, want) => expect(checkOf(one)).toEqual(want));
 
   test("before the salt is opened nothing is said", () => {
-    expect(judged(line(1, { blind: true }), false)).toEqual(["ok", 0, 1]);
+    expect(checkOf(line(1, { blind: true }), false)).toEqual(["ok", 0, 1]);
   });
 
   test("a salt that does not hash to what was published before the day is found", () => {

@@ -13,11 +13,11 @@ import { ArchiveWorld } from "../5-archive/world.ts";
 let world: ArchiveWorld;
 beforeAll(async () => {
   world = await ArchiveWorld.open();
-  const knock = (name: string, day: string) => handshake(name, `${day}T05:00:00.000Z`);
-  await world.ingest.append(listing("a", "2026-11-10T00:00:00.000Z"), knock("a", "2026-11-10"));
+  const probe = (name: string, day: string) => handshake(name, `${day}T05:00:00.000Z`);
+  await world.ingest.append(listing("a", "2026-11-10T00:00:00.000Z"), probe("a", "2026-11-10"));
   await world.grade("2026-11-10T23:00:00.000Z");
-  await world.freeze("2026-11-11T06:00:00.000Z");
-  await world.ingest.append(listing("new", "2026-11-11T07:00:00.000Z"), knock("new", "2026-11-11"));
+  await world.closeDays("2026-11-11T06:00:00.000Z");
+  await world.ingest.append(listing("new", "2026-11-11T07:00:00.000Z"), probe("new", "2026-11-11"));
   await world.grade("2026-11-11T23:00:00.000Z");
 });
 afterAll(() => world.close());

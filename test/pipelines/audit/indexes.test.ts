@@ -5,7 +5,7 @@ import { LogReading } from "../../../pipelines/audit/log-reading.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
-import { grow, publishKeys, sourceDir } from "../mirror/bed.ts";
+import { grow, publishKeys, sourceDir } from "../mirror/testbed.ts";
 
 let record: PublicRecord;
 

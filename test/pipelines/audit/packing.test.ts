@@ -22,5 +22,5 @@ test.each<[string, unknown[], unknown[]]>([
     found(20, (i) => i < 10 || i === 15),
     ["broken", 10, 10, "bundle 15"],
   ],
-  ["one changed, contents alone judged", found(20, (i) => i === 7, "content"), ["ok", 0, 0, ""]],
+  ["one changed, contents alone checked", found(20, (i) => i === 7, "content"), ["ok", 0, 0, ""]],
 ])("%s", (_, got, want) => expect(got).toEqual(want));

@@ -82,7 +82,7 @@ async function live(n: number): Promise<void> {
     await ingest.append(correction("corrected", onDay(n, "21:00:00")), dispute("disputed", onDay(n, "21:00:00")));
   if (n === 12) await ingest.append(reinstated("corrected", onDay(n, "21:00:00"), "c1"));
   await world.grade(onDay(n, "23:59:59"));
-  if (n % 5 === 4) await world.freeze(onDay(n, "23:59:59"));
+  if (n % 5 === 4) await world.closeDays(onDay(n, "23:59:59"));
 }
 
 beforeAll(async () => {
@@ -121,7 +121,7 @@ describe("once all days are closed", () => {
   let evidence: EvidenceLeaf[];
   let grades: GradeLeaf[];
   beforeAll(async () => {
-    await world.freeze(onDay(DAYS, "06:00:00"));
+    await world.closeDays(onDay(DAYS, "06:00:00"));
     const { leaves } = await world.prove();
     evidence = leaves.filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence");
     grades = leaves.filter((leaf): leaf is GradeLeaf => leaf.kind === "grade");

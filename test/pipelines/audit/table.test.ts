@@ -15,7 +15,7 @@ import { Oversized } from "../../../pipelines/published/errors.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
-import { keysOf, publishAll, publishMore, sourceDir } from "../mirror/bed.ts";
+import { keysOf, publishAll, publishMore, sourceDir } from "../mirror/testbed.ts";
 
 /**
  * The failure table of `touchstone audit` (docs/audit.md, What a source can do): every fault of every kind of object that
@@ -129,7 +129,7 @@ describe(`one file that is wrong (seed ${SEED})`, () => {
     await FAULTS[fault]!(join(copy, key), key);
     const { code, says } = await audited(copy);
     await rm(copy, { recursive: true });
-    // Without a checkpoint there is no record to judge.
+    // Without a checkpoint there is no record to audit.
     const want: ExitName = object === "checkpoint" && fault === "missing" ? "failed" : "tampered";
     expect([SEED, object, fault, code]).toEqual([SEED, object, fault, EXIT[want]]);
     expect([SEED, object, fault, says]).toEqual([SEED, object, fault, expect.stringContaining(key)]);

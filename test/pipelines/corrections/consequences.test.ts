@@ -22,7 +22,7 @@ afterAll(async () => {
 const MINUTE = 60_000;
 const START = "2026-11-05T00:00:00.000Z";
 let n = 0;
-/** An endpoint of its own with 40 blocks of a knock and a paid call each: 80 samples. */
+/** An endpoint of its own with 40 blocks of a probe and a paid call each: 80 samples. */
 async function seller(wrong?: (block: number) => boolean) {
   const name = `seller-${n++}`;
   const records = [listing(name, START), ...history(name, START, 40, wrong)];
@@ -33,7 +33,7 @@ async function seller(wrong?: (block: number) => boolean) {
   const of = (topic: string) => records.filter((one) => one.topic === topic).map((one) => one.eventId);
   // Of a paid call the intent comes first, then result and settlement.
   const paid = of("observations.paid").filter((_, i) => i % 3 === 0);
-  return { name, knocks: of("observations.free"), paid };
+  return { name, probes: of("observations.free"), paid };
 }
 
 const grades = (leaves: readonly Leaf[]): GradeLeaf[] => leaves.filter((leaf) => leaf.kind === "grade");
@@ -74,8 +74,8 @@ describe("a correction of some records", () => {
   });
 
   test("from a fifth of its records on the letter is not shown any more, at all of them nothing is", async () => {
-    const { name, paid, knocks } = await seller();
-    const all = [...paid, ...knocks];
+    const { name, paid, probes } = await seller();
+    const all = [...paid, ...probes];
     let corrected = 0;
     const steps: [number, string, boolean, boolean][] = [
       [15, "B", false, false],
@@ -100,7 +100,7 @@ describe("a correction of some records", () => {
   });
 
   test("a handshake leaves liveness, a paid.intent leaves correctness", async () => {
-    const { name, paid, knocks } = await seller();
+    const { name, paid, probes } = await seller();
     const parts = async () => {
       const { components } = await world.check(name);
       return [components!.correctness.n_eff, components!.schema_conformance.n_eff];
@@ -109,7 +109,7 @@ describe("a correction of some records", () => {
     expect(await parts()).toEqual([40, 40]);
     const whole = await digest();
     world.pass(MINUTE);
-    await world.correct(name, { records: [knocks[3]!] });
+    await world.correct(name, { records: [probes[3]!] });
     await world.grade();
     expect(await parts()).toEqual([40, 40]);
     const without = await digest();

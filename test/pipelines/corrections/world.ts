@@ -54,7 +54,7 @@ export function paidCall(name: string, time: string, wrong = false): NewRecord[]
   ];
 }
 
-/** One knock and one paid call in each of so many blocks of six hours. */
+/** One probe and one paid call in each of so many blocks of six hours. */
 export function history(name: string, from: string, blocks: number, wrong: (block: number) => boolean = () => false) {
   const records: NewRecord[] = [];
   for (let block = 0; block < blocks; block++) {
@@ -136,7 +136,7 @@ export async function openWorld() {
   });
   const app = createApp({
     ...{ store: publicStore, follower, log, answers: keys.answers, clock, logger, metrics, baseUrl: BASE_URL },
-    judge: () => ({ ok: true }),
+    validateUrl: () => ({ ok: true }),
     jwks: () => keysDocument(keys.ring),
     limits: { checks_per_minute: 1e6, reads_per_minute: 1e6, disputes_per_hour: 1e6 },
     cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 },

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
 import { runs } from "../../helpers/programs.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
-import { keysOf, publishAll, sourceDir } from "./bed.ts";
+import { keysOf, publishAll, sourceDir } from "./testbed.ts";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 let record: PublicRecord;

@@ -6,7 +6,7 @@ import { Oversized, Unproven } from "../../../pipelines/published/errors.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
 import { capOf, PublicRecord } from "../../helpers/public-record.ts";
-import { grow, keysOf, Mirror, publishKeys, sourceDir, specOf, WatchedSource } from "./bed.ts";
+import { grow, keysOf, Mirror, publishKeys, sourceDir, specOf, WatchedSource } from "./testbed.ts";
 
 /** A record with three closed days: one with a file, one with a file packed elsewhere, one with nothing. */
 let record: PublicRecord;

@@ -11,7 +11,7 @@ import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { indexLineOf } from "../../helpers/market-index.ts";
 import { runs } from "../../helpers/programs.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
-import { keysOf, Mirror, publishAll, sourceDir } from "./bed.ts";
+import { keysOf, Mirror, publishAll, sourceDir } from "./testbed.ts";
 
 let record: PublicRecord;
 let mirror: Mirror;

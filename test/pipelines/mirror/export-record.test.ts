@@ -29,7 +29,7 @@ beforeAll(async () => {
   );
   await world.grade(`${DAY}T23:00:00.000Z`);
   await world.publisher.buildIndex();
-  await world.freeze("2026-11-11T06:30:00.000Z");
+  await world.closeDays("2026-11-11T06:30:00.000Z");
   for (const what of ["index", "grades", "samples"] as const) {
     // The folder around the public one is understood as well as the public one itself.
     const from = what === "index" ? world.publicDir : dir;

@@ -5,7 +5,17 @@ import { MissingObject, Tampered } from "../../../infra/tree/tiles.ts";
 import { Forked, MirrorUsage, Oversized, Rollback, Stale, Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { cardOf, listingDraft, NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
-import { grow, keysOf, Mirror, publishAll, publishKeys, publishMore, sourceDir, specOf, WatchedSource } from "./bed.ts";
+import {
+  grow,
+  keysOf,
+  Mirror,
+  publishAll,
+  publishKeys,
+  publishMore,
+  sourceDir,
+  specOf,
+  WatchedSource,
+} from "./testbed.ts";
 
 /** A record at two sizes, a mirror of the first one, and another history under the same keys. */
 let record: PublicRecord;

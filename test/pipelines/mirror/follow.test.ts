@@ -3,7 +3,7 @@ import { FixedClock } from "../../../infra/clock.ts";
 import { followMirror } from "../../../pipelines/mirror/mirror.ts";
 import { Forked, MirrorUsage, SourceDown } from "../../../pipelines/published/errors.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
-import { grow, keysOf, Mirror, publishKeys, sourceDir, WatchedSource } from "./bed.ts";
+import { grow, keysOf, Mirror, publishKeys, sourceDir, WatchedSource } from "./testbed.ts";
 
 let record: PublicRecord;
 const opened: Mirror[] = [];

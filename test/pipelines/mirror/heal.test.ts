@@ -49,7 +49,7 @@ beforeAll(async () => {
     if (day === 10) await world.ingest.append(published("a", on(day, "05:00:00"), 1, call));
     await world.grade(on(day, "23:00:00"));
     await world.publisher.buildIndex();
-    await world.freeze(on(day + 1, "06:30:00"));
+    await world.closeDays(on(day + 1, "06:30:00"));
   }
   await world.archive("2027-03-01T00:00:00.000Z");
   await world.publisher.buildIndex();

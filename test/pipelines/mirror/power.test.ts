@@ -7,7 +7,7 @@ import { drawn, SEED } from "../../helpers/drawn.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { RecordingFs, type Step } from "../../infra/store/recording-fs.ts";
-import { keysOf, publishAll, publishMore, sourceDir, WatchedSource } from "./bed.ts";
+import { keysOf, publishAll, publishMore, sourceDir, WatchedSource } from "./testbed.ts";
 
 /**
  * A mirror whose machine loses power, runs full or is killed at every single step that it asks of its disk, on disks that
@@ -30,11 +30,11 @@ const open = async (fs: RecordingFs): Promise<Open> => ({
 });
 const run = ({ publicStore, stateStore }: Open, source = new WatchedSource(sourceDir(record))) =>
   mirrorOnce({ source, publicStore, stateStore, clock: new FixedClock(NOW), keys: keysOf(record) });
-/** @param settled a run went through since: nothing lies beyond the checkpoint, and nothing is torn */
-const proven = async ({ publicStore }: Open, settled = false) =>
-  (await proveRecord(publicStore, { trust: record.trust, settled, torn: !settled })).checkpoint?.size ?? null;
+/** @param atRest a run went through since: nothing lies beyond the checkpoint, and nothing is torn */
+const proven = async ({ publicStore }: Open, atRest = false) =>
+  (await proveRecord(publicStore, { trust: record.trust, atRest, torn: !atRest })).checkpoint?.size ?? null;
 
-/** Disks after the power went: the harshest, the kindest (kill -9), and one that lots decide. */
+/** Disks after the power went: the harshest, the kindest (kill -9), and one drawn at random. */
 const DISKS: [what: string, keeps: () => boolean][] = [
   ["loses all that was not synced", () => false],
   ["loses nothing", () => true],
@@ -77,8 +77,8 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
         const again = await open(own.fs.afterPowerLoss(keeps));
         expect([first, size], `step ${index}`).toContain(await proven(again));
         expect((await run(again)).tree_size).toBe(size);
-        const settled = await open(again.fs.afterPowerLoss(() => false));
-        expect(await proven(settled, true)).toBe(size);
+        const last = await open(again.fs.afterPowerLoss(() => false));
+        expect(await proven(last, true)).toBe(size);
       }
     },
     120_000,
@@ -100,7 +100,7 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
         expect([first, size], `step ${index}, then power`).toContain(await proven(last));
         expect((await run(last)).tree_size).toBe(size);
         expect(await proven(last, true)).toBe(size);
-        // What could not be cleared away is swept by the next start.
+        // A temporary file that could not be deleted is deleted by the next start.
         if (op !== "unlink") expect(await own.fs.readdir("/mirror/public/.~store/tmp")).toEqual([]);
       }
     },

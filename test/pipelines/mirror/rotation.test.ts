@@ -17,7 +17,7 @@ import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
-import { Mirror } from "./bed.ts";
+import { Mirror } from "./testbed.ts";
 
 const T0 = Date.parse("2026-11-21T00:00:00.000Z");
 const HOUR = 3_600_000;
@@ -113,7 +113,7 @@ describe("keys are rotated", () => {
   test.each([
     ["pinned on first use", false],
     ["told the first key on every run", true],
-  ])("a mirror %s that slept through the overlap follows the documents", async (_, told) => {
+  ])("a mirror %s that did not run during the overlap follows the documents", async (_, told) => {
     const log = { name: ORIGIN, publicKey: keys().log.publicKey };
     const given = told ? { keys: { log: formatVkey(log, ED25519) } } : {};
     const mirror = await mirrorAt(0);

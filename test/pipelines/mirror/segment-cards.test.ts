@@ -14,12 +14,12 @@ import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { capOf, cardOf, NOW, ORIGIN } from "../../helpers/public-record.ts";
 import { JWKS, NEXT_CARDS, rotated, SIGNERS } from "../4-publish/world.ts";
-import { specOf } from "./bed.ts";
 import { MemoryStore } from "./memory-store.ts";
+import { specOf } from "./testbed.ts";
 
 /**
  * Cards in a segment: each under the keys of its place, also where these
- * change within the segment, and whatever they cannot tell is judged the long way.
+ * change within the segment, and what the keys do not decide is verified one card at a time.
  */
 const SIZE = 65_540;
 const ROTATED = "2026-11-20T00:00:00.000Z";

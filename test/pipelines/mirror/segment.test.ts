@@ -7,9 +7,9 @@ import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
-import { keysOf } from "./bed.ts";
 import { LIES, type Lie, LyingSource } from "./lies.ts";
 import { MemoryStore } from "./memory-store.ts";
+import { keysOf } from "./testbed.ts";
 
 const SIZE = 65_539;
 const entries = Array.from({ length: SIZE }, (_, i) =>

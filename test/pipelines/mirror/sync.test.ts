@@ -13,7 +13,7 @@ import {
   publishMore,
   sourceDir,
   WatchedSource,
-} from "./bed.ts";
+} from "./testbed.ts";
 
 /** 307 leaves, 614 after `more`: each step changes bundles, tiles of two levels, keys and the index. */
 let record: PublicRecord;

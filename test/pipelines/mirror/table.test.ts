@@ -8,8 +8,8 @@ import { archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../..
 import { archiveId, bucketOf } from "../../../pipelines/record/ids.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { capOf, PublicRecord } from "../../helpers/public-record.ts";
-import { keysOf, Mirror, publishAll, publishMore, sourceDir, specOf, WatchedSource } from "./bed.ts";
 import { LIES, type Lie, LyingSource } from "./lies.ts";
+import { keysOf, Mirror, publishAll, publishMore, sourceDir, specOf, WatchedSource } from "./testbed.ts";
 
 /**
  * Every lie about every kind of object against a mirror that was there before: about the tree and its keys it keeps the

@@ -5,7 +5,7 @@ import { RealNode } from "../../helpers/real-chain.ts";
 import { agreesWithItself, type History, HOLDINGS, history, holds, lived } from "./histories.ts";
 
 /**
- * The histories of the fake chain on a node's: its token judges signatures and nonces, the protocol's facilitator
+ * The histories of the fake chain on a node's: its token verifies signatures and nonces, the protocol's facilitator
  * charges, and blocks that vanish are the node's own. What is done at once ends in an order of its own each time, so a
  * seed draws a history, not its course.
  */

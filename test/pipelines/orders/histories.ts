@@ -212,7 +212,7 @@ const ordersOf = (table: OrderTable): string => JSON.stringify([...table.all()])
 
 const show = (of: object): string => JSON.stringify(of, (_, value) => (typeof value === "bigint" ? `${value}` : value));
 
-/** The chain agrees with itself: each wallet holds what it began with and what moved. One that does not judges nobody. */
+/** The chain agrees with itself: each wallet holds what it began with and what moved. A chain that does not agree proves nothing of an order. */
 export async function agreesWithItself(chain: TestChain): Promise<void> {
   const moved = await chain.movements();
   const sum = (all: readonly Settlement[]) => all.reduce((micro, one) => micro + one.amountAtomic, 0n);
@@ -294,7 +294,7 @@ export async function holds(world: AnyWorld): Promise<void> {
   const came = moved.filter(({ to }) => to === TILL);
   const unasked = came.filter(({ tx }) => !theirs.some((one) => one.tx === tx));
   const gifts = unasked.reduce((all, one) => all + one.amountAtomic, 0n);
-  const told = orders.map(({ state, charged, lapsed }) => ({ state, charged, lapsed }));
+  const told = orders.map(({ state, charged, expired }) => ({ state, charged, expired }));
   expect(await chain.balance(TILL), show({ told, came, theirs })).toBe(TILL_HAS + charged + gifts);
   await balances(world, orders, gifts);
   const ofKey = new Map<string, Set<string>>();

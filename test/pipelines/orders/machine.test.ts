@@ -55,7 +55,7 @@ const STEPS: Readonly<Record<StepState, object>> = {
   refund_intent: { amount: "0.012000", from: "0xd", transfer: {}, ...authorized },
   refunded: { tx: "0x7", amount: "0.012000" },
   refund_unknown: { says: "timeout" },
-  lapsed: {},
+  expired: {},
   recorded: {},
   adopted: {},
 };
@@ -155,13 +155,13 @@ const at = { partition: 0, offset: 99, appendedAt: new Date(99) };
 
 test.each(TABLE)("%s: each step changes it or nothing", (_, way, claim, changing) => {
   const changed = ALL.filter((state) => advance(after(way, claim), stepOf(state), at));
-  expect(changed.sort()).toEqual([...changing, "adopted", "lapsed"].sort());
+  expect(changed.sort()).toEqual([...changing, "adopted", "expired"].sort());
 });
 
 test.each(TABLE)(
   "%s: what is not its own, or comes late or twice, changes nothing at all",
   (_, way, claim, changing) => {
-    for (const state of [...changing, "lapsed" as const]) {
+    for (const state of [...changing, "expired" as const]) {
       const order = after(way, claim);
       const before = structuredClone(order);
       const strange = [{ order: ORDER.replace(/0$/, "1") }, { epoch: 7 }];

@@ -8,7 +8,7 @@ import { HttpSource, type HttpSourceOptions, openSource } from "../../../pipelin
 import { serve } from "../../../serving/main.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { checkPath, servingOver } from "../../helpers/serving.ts";
-import { keysOf, Mirror, publishAll, specOf } from "../mirror/bed.ts";
+import { keysOf, Mirror, publishAll, specOf } from "../mirror/testbed.ts";
 
 let record: PublicRecord;
 const closing: (() => Promise<unknown>)[] = [];

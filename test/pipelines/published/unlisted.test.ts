@@ -9,7 +9,7 @@ import { CHECKPOINT } from "../../../pipelines/published/objects.ts";
 import { HttpSource, StoreSource } from "../../../pipelines/published/open-source.ts";
 import { MemorySink } from "../../../pipelines/published/sink.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
-import { keysOf, Mirror, publishAll } from "../mirror/bed.ts";
+import { keysOf, Mirror, publishAll } from "../mirror/testbed.ts";
 
 /** A bucket that anybody reads and nobody lists: it answers 403 for what is missing. */
 let record: PublicRecord;

@@ -38,8 +38,8 @@ const clock = new FixedClock(`${FIRST}T00:00:00.000Z`);
 let dir: string;
 let log: Log;
 let at: Deployment;
-/** What each of the two owners is given now; it may change hands at any time. */
-const hands: [number[], number[]] = [
+/** The partitions that each of the two owners holds now; they may change hands at any time. */
+const given: [number[], number[]] = [
   [0, 1],
   [2, 3],
 ];
@@ -50,7 +50,7 @@ let born = 0;
 
 /** An owner with an empty disk in this place: the one before is dead, and its lake with it. */
 async function begin(place: 0 | 1): Promise<void> {
-  const ownership = { held: () => [...hands[place]], onChange: () => () => undefined };
+  const ownership = { held: () => [...given[place]], onChange: () => () => undefined };
   const lake = await openTestLake(join(dir, `lake-${place}-${born++}.duckdb`));
   const before = lakes[place];
   lakes[place] = lake;
@@ -90,7 +90,7 @@ const file = (onStep?: (step: ArchiveStep) => void) =>
     .publishing(Deployment.publisherOver(log, clock, at.privateStore, at.publicStore))
     .archive(at.filing(onStep ? { onStep } : {}));
 
-async function settled(): Promise<void> {
+async function idle(): Promise<void> {
   for (let files = 1; files > 0; ) {
     await take(0);
     await take(1);
@@ -131,7 +131,7 @@ const totals = async (): Promise<unknown[]> => {
   return rows.flat().sort((a, b) => ((a as { cap: string }).cap < (b as { cap: string }).cap ? -1 : 1));
 };
 
-/** After everything was settled: all days that came of age are filed, and the totals are those of all records. */
+/** After all jobs were done: all days that came of age are filed, and the totals are those of all records. */
 async function whole(): Promise<void> {
   const { lake, files } = await nothingLost();
   expect(files).toHaveLength(turn * NAMES.length);
@@ -169,7 +169,7 @@ describe("an owner dies", () => {
       await nothingLost();
       // Every second one with its disk.
       if (turn % 2 === 0) await begin(0);
-      await settled();
+      await idle();
       await whole();
     },
     120_000,
@@ -185,7 +185,7 @@ describe("the publisher dies", () => {
       await take(1);
       await expect(file(dieAt(step))).rejects.toThrow(Killed);
       await nothingLost();
-      await settled();
+      await idle();
       await whole();
     },
     120_000,
@@ -195,8 +195,8 @@ describe("the publisher dies", () => {
 describe("a partition changes hands", () => {
   test("its totals come along at once, and nothing that was filed comes back", async () => {
     const before = await totals();
-    hands[0] = [0, 1, 2];
-    hands[1] = [3];
+    given[0] = [0, 1, 2];
+    given[1] = [3];
     for (const owner of owners) await owner.ingest();
     expect(await totals()).toEqual(before);
     await whole();
@@ -206,11 +206,11 @@ describe("a partition changes hands", () => {
     age();
     await take(0);
     await take(1);
-    hands[0] = [0];
-    hands[1] = [1, 2, 3];
+    given[0] = [0];
+    given[1] = [1, 2, 3];
     for (const owner of owners) await owner.ingest();
     await nothingLost();
-    await settled();
+    await idle();
     await whole();
   });
 
@@ -220,12 +220,12 @@ describe("a partition changes hands", () => {
     const said = async (): Promise<ArchivePart> => (await parts.all()).get(2)!;
     const before = await said();
     const lose = (step: OwnArchiveStep): void => {
-      if (step === "looked") hands[1] = [];
+      if (step === "looked") given[1] = [];
     };
     await expect(take(1, lose)).rejects.toThrow("were revoked");
     expect(await said()).toEqual(before);
-    hands[0] = [0, 1, 2, 3];
-    await settled();
+    given[0] = [0, 1, 2, 3];
+    await idle();
     await whole();
   });
 
@@ -245,7 +245,7 @@ describe("a partition changes hands", () => {
     await nothingLost();
     await at.privateStore.create(key, bytes);
     expect(torn).not.toBe(etag);
-    await settled();
+    await idle();
     await whole();
   });
 
@@ -260,7 +260,7 @@ describe("a partition changes hands", () => {
     await at.privateStore.swap(key, Buffer.from(JSON.stringify(said)), etag);
     await expect(file()).rejects.toThrow(ArchiveUnproven);
     await nothingLost();
-    await settled();
+    await idle();
     await whole();
   });
 
@@ -273,7 +273,7 @@ describe("a partition changes hands", () => {
     await at.privateStore.swap(key, Buffer.from('{"v":1'), etag);
     await expect(file()).rejects.toThrow(BadPrivate);
     await nothingLost();
-    await settled();
+    await idle();
     await whole();
   });
 

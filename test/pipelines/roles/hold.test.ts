@@ -19,7 +19,7 @@ import { capOf, corrected, dayOf, PARTITIONS, placed, SELLERS, sellerIn } from "
 /** A process whose partitions change has the lake that a new process with the same partitions would load. */
 const START = "2026-10-05T00:00:00.000Z";
 const clock = new FixedClock(START);
-/** Asked about and knocked at, never listed; its host lies in another partition than it. */
+/** Asked about and probed, never listed; its host lies in another partition than it. */
 const ASKED = [0, 1, 2, 3].map((partition) => {
   for (let n = 0; ; n++) {
     const name = sellerIn(partition, "asked", n);

@@ -59,8 +59,8 @@ beforeAll(async () => {
   const [start, one, four] = [await open("start"), await open("one"), await open("four")];
   const pipeline: Pipeline = await start.pipeline();
   const single = [await one.owner([0, 1, 2, 3])];
-  const settled = barrier(PARTITIONS);
-  const quarters = await Promise.all([0, 1, 2, 3].map((partition) => four.owner([partition], { settled })));
+  const allWritten = barrier(PARTITIONS);
+  const quarters = await Promise.all([0, 1, 2, 3].map((partition) => four.owner([partition], { allWritten })));
   let day = 0;
   for (const until of ROUNDS) {
     for (; day <= until && day < DAYS; day++) await log.append(dayOf(START, day));

@@ -87,7 +87,7 @@ const act = fc.oneof(
   { weight: 4, arbitrary: fc.record({ do: fc.constant("turn" as const), fails: fc.option(fc.nat(3), { freq: 5 }) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant("hold" as const), tables: fc.subarray(TABLES) }) },
   { weight: 1, arbitrary: fc.constant({ do: "restart" as const }) },
-  { weight: 1, arbitrary: fc.record({ do: fc.constant("sweep" as const), minutes: fc.constantFrom(1, 20, 120) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("collect" as const), minutes: fc.constantFrom(1, 20, 120) }) },
   { weight: 1, arbitrary: fc.constant({ do: "look" as const }) },
 );
 type Act = typeof act extends fc.Arbitrary<infer T> ? T : never;
@@ -144,7 +144,7 @@ class History {
       case "restart":
         this.#live = this.#open();
         return;
-      case "sweep":
+      case "collect":
         world.clock.set(new Date(world.clock.now().getTime() + what.minutes * 60_000));
         await collectLive(record.store, world.clock, [...this.#named.values()].flat());
         return;

@@ -24,19 +24,19 @@ import { capOf, corrected, dayOf, PARTITIONS, placed, SELLERS } from "./records.
 const START = "2026-10-05T00:00:00.000Z";
 const DAY = 86_400_000;
 const clock = new FixedClock(later(START, 2 * DAY));
-const hands: (readonly number[])[] = [];
+const given: (readonly number[])[] = [];
 
 let dir: string;
 let log: Log;
 let at: Deployment;
-let knocks = 0;
+let probes = 0;
 const lakes: Lake[] = [];
 const owners: Owner[] = [];
 let followed: Volatile;
 
 /** An owner begins in this place, over the lake that is there. */
 async function begin(place: 0 | 1): Promise<void> {
-  const ownership = { held: () => [...hands[place]!], onChange: () => () => undefined };
+  const ownership = { held: () => [...given[place]!], onChange: () => () => undefined };
   lakes[place] ??= await openTestLake(join(dir, `lake-${place}.duckdb`));
   owners[place] = await at.owner([], { ownership, lake: lakes[place] });
 }
@@ -54,7 +54,7 @@ afterAll(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 beforeEach(async () => {
-  [hands[0], hands[1]] = [
+  [given[0], given[1]] = [
     [0, 1],
     [2, 3],
   ];
@@ -65,8 +65,8 @@ beforeEach(async () => {
   await reads();
 });
 
-const knock = (n: number) =>
-  log.append([placed(handshake(SELLERS[n]!.name, later(START, DAY + ++knocks * 60_000), {}, `again ${knocks}`))]);
+const probe = (n: number) =>
+  log.append([placed(handshake(SELLERS[n]!.name, later(START, DAY + ++probes * 60_000), {}, `again ${probes}`))]);
 
 /** Everybody's turn: grade, publish, write, name. */
 async function turn(): Promise<void> {
@@ -87,7 +87,7 @@ async function whole(): Promise<Map<string, unknown>> {
   for (const [place, lake] of lakes.entries()) {
     const published = { get: (cap: string) => standingOf(fold, cap) };
     for (const row of await volatileRows(lake, published, await unpublished(lake, fold)))
-      if (hands[place]!.includes(partitionOf(row.capability_id, PARTITIONS))) rows.set(row.capability_id, row);
+      if (given[place]!.includes(partitionOf(row.capability_id, PARTITIONS))) rows.set(row.capability_id, row);
   }
   return rows;
 }
@@ -105,9 +105,9 @@ async function reads(): Promise<void> {
     expect(followed.rows.get(cap)?.probes).toBeGreaterThanOrEqual(probes);
 }
 
-test("a knock is one row in one further file; a correction shows, and so does its consequence", async () => {
+test("a probe is one row in one further file; a correction shows, and so does its consequence", async () => {
   const before = await named();
-  await knock(0);
+  await probe(0);
   for (const owner of owners) await owner.volatile();
   await at.publishing().tables();
   const after = await named();
@@ -118,17 +118,17 @@ test("a knock is one row in one further file; a correction shows, and so does it
   for (const owner of owners) await owner.volatile();
   await at.publishing().tables();
   await reads();
-  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.said).toContain("our fault");
+  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.corrected).toContain("our fault");
   await turn();
   await turn();
   await reads();
-  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.said).toBe("[]");
+  expect(followed.rows.get(capOf(SELLERS[0]!.name))?.corrected).toBe("[]");
 });
 
 test("files of the owner before stand until all rows of the one after are there", async () => {
   const before = await named();
-  for (let n = 0; n < SELLERS.length; n++) await knock(n);
-  [hands[0], hands[1]] = [[0], [1, 2, 3]];
+  for (let n = 0; n < SELLERS.length; n++) await probe(n);
+  [given[0], given[1]] = [[0], [1, 2, 3]];
   await owners[0]!.volatile();
   await at.publishing().tables();
   expect(of(await named(), 1)).toEqual(of(before, 1));
@@ -142,7 +142,7 @@ test("a partition that is taken away during a turn is not told as it is then", a
   const ownership = { held: () => (asked++ === 0 ? [0, 1] : [0]), onChange: () => () => undefined };
   owners[0] = await at.owner([], { ownership, lake: lakes[0]! });
   const before = await named();
-  await knock(1);
+  await probe(1);
   await expect(owners[0].volatile()).rejects.toThrow(PartitionsRevoked);
   await at.publishing().tables();
   expect(await named()).toEqual(before);
@@ -151,14 +151,14 @@ test("a partition that is taken away during a turn is not told as it is then", a
   await reads();
 });
 
-test("nothing that is in use is swept, however old; what nobody names goes", async () => {
-  await knock(2);
+test("nothing that is in use is deleted, however old; what nobody names is", async () => {
+  await probe(2);
   await turn();
-  // The publisher stands still while its owners go on, and sweeps before it names anything.
+  // The publisher stands still while its owners go on, and collects garbage before it names anything.
   const stale = await named();
   for (let i = 0; i < 3; i++) {
     clock.set(new Date(clock.now().getTime() + 1_500_000));
-    await knock(i);
+    await probe(i);
     for (const owner of owners) await owner.volatile();
   }
   clock.set(new Date(clock.now().getTime() + 7_200_000));

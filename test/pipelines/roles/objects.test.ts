@@ -56,7 +56,7 @@ describe("what crosses partitions", () => {
     expect(turnedBetween(await a.table(), table)).toEqual([thief(2, 1)]);
   });
 
-  test("is never taken back by an owner that slept: it is told, and writes nothing", async () => {
+  test("is never taken back by an owner that was paused: it is told, and writes nothing", async () => {
     const [slept, other] = [new Payees(store, "log", PARTITIONS), new Payees(store, "log", PARTITIONS)];
     await slept.write([], upTo(5, [1]), [1], AT);
     await other.write([thief(1)], upTo(6, [1]), [1], AT);
@@ -65,7 +65,7 @@ describe("what crosses partitions", () => {
     expect(await slept.table()).toEqual([thief(1)]);
   });
 
-  test("nor by one that slept since an earlier moment, when money had not been kept for long enough to count", async () => {
+  test("nor by one that was paused since an earlier moment, when money had not been kept for long enough to count", async () => {
     const [slept, other] = [new Payees(store, "log", PARTITIONS), new Payees(store, "log", PARTITIONS)];
     await othersSay();
     await other.write([thief(1)], upTo(5, [1]), [1], "2026-11-16T00:00:00.000Z");
@@ -150,7 +150,7 @@ describe("publishers that wait", () => {
     }
   });
 
-  test("one takes over when the checkpoint stands still; who slept steps back when it sees the other's generation", async () => {
+  test("one takes over when the checkpoint stands still; a paused one steps back when it sees the other's generation", async () => {
     const [a, b] = [one("a"), one("b")];
     await a.standby.mine();
     await a.publisher.publishKeys(JWKS);

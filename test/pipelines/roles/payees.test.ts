@@ -50,7 +50,7 @@ const days = async (...numbers: number[]): Promise<void> => {
   for (const n of numbers) await log.append(dayOf(START, n));
 };
 const runs = async (): Promise<number> => (await at.privateStore.list("runs/")).length;
-const saidOf = async (): Promise<unknown[]> =>
+const thievesWritten = async (): Promise<unknown[]> =>
   JSON.parse(Buffer.from((await at.privateStore.get(PART))!.bytes).toString()).thieves;
 
 /** Who shares the thief's payTo, in any partition but its own, is flagged by the newest card of the tree. */
@@ -93,7 +93,7 @@ test("a part that says less than its chain had when it was first looked at does 
   const its = await at.owner(ITS);
   await (await at.owner(OTHERS)).grade(NOW).catch(() => undefined);
   await its.grade(NOW);
-  expect(await saidOf()).toEqual([]);
+  expect(await thievesWritten()).toEqual([]);
   // Its records lie in its chain, and its owner stops before it says what they tell.
   await days(4, 5);
   await its.ingest();
@@ -104,7 +104,7 @@ test("a part that says less than its chain had when it was first looked at does 
   );
   expect(await runs()).toBe(before);
   await its.grade(NOW);
-  expect(await saidOf()).toEqual([TAKEN]);
+  expect(await thievesWritten()).toEqual([TAKEN]);
   await others.grade(NOW);
   expect(await flagged()).toEqual([true, true]);
 });
@@ -116,7 +116,7 @@ test("a part says how far it was read although nobody new took money: else nobod
   await its.grade(NOW);
   await days(1);
   await its.grade(NOW);
-  expect(await saidOf()).toEqual([]);
+  expect(await thievesWritten()).toEqual([]);
   expect((await (await at.owner(OTHERS)).grade(NOW)).lines).toBeGreaterThan(0);
 });
 
@@ -184,7 +184,7 @@ test("while the others are asked what they hold, whoever writes the lake goes on
   const its = await at.owner(ITS);
   const others = await bent(OTHERS, (lake, ingest) => ({
     ingest,
-    settled: async () => {
+    allWritten: async () => {
       if ((await runs()) === 0) return;
       // Of a look whose transaction were open both would wait for ever.
       await lake.transaction((tx) => tx.run("CREATE OR REPLACE TABLE asked_for (n INTEGER)"));
@@ -214,10 +214,10 @@ test("what is said without a run is of the moment of its positions", async () =>
   }));
   await (await at.owner(OTHERS)).grade(NOW).catch(() => undefined);
   await its.grade(NOW);
-  expect(await saidOf()).toEqual([TAKEN]);
+  expect(await thievesWritten()).toEqual([TAKEN]);
   lost = true;
   expect((await its.grade(NOW)).caps).toBe(0);
-  expect(await saidOf()).toEqual([TAKEN]);
+  expect(await thievesWritten()).toEqual([TAKEN]);
 });
 
 test.each(["revoked", "revoked and given back, and loaded again"])(

@@ -44,12 +44,12 @@ const graded = async (): Promise<string[]> => {
 };
 const ALL = [0, 1, 2, 3];
 
-test("one that slept and was overtaken in a partition says the others' cards on its next turn, not on the next day", async () => {
+test("one that was paused and overtaken in a partition says the others' cards on its next turn, not on the next day", async () => {
   const publishing = at.publishing();
   const metrics = createMetrics();
   const other = await at.owner([0]);
   let slept = false;
-  const settled = async () => {
+  const allWritten = async () => {
     if (slept) return;
     slept = true;
     await log.append(dayOf(START, 1).slice(0, 20));
@@ -57,7 +57,7 @@ test("one that slept and was overtaken in a partition says the others' cards on 
     await other.grade(now());
     expect((await publishing.runs()).runs).toBe(1);
   };
-  const owner = await at.owner(ALL, { settled, metrics });
+  const owner = await at.owner(ALL, { allWritten, metrics });
   const moment = now();
   expect((await owner.grade(moment)).run).toBe(1);
   expect(await publishing.runs()).toMatchObject({ runs: 1, cards: 0 });
@@ -96,16 +96,16 @@ test("a run that cannot be read is said anew as well, and told about once", asyn
 
 test("what is refused again and again is graded anew more and more rarely, and others' refusals are others'", async () => {
   const refusals = new Refusals(at.privateStore);
-  const said = (run: number, reason = "behind") =>
+  const refuseRun = (run: number, reason = "behind") =>
     refuse(at.privateStore, { v: 1, log: log.id, run, reason, at: now().toISOString() });
-  await said(3);
+  await refuseRun(3);
   refusals.wrote(4);
   expect(await refusals.look(now())).toEqual([]);
   expect(refusals.anew(now())).toBe(false);
   const waited: number[] = [];
   for (let run = 4; run < 14; run++) {
     refusals.wrote(run);
-    await said(run);
+    await refuseRun(run);
     expect((await refusals.look(now())).map((one) => one.run)).toEqual([run]);
     let ms = 0;
     for (; !refusals.anew(now()); ms += 30_000) pass(30_000);

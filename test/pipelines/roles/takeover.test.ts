@@ -56,7 +56,7 @@ const prove = () => {
   return proveWhole({ ...at, log, trust: TRUST, acked, lakes, audited: false });
 };
 /** What the tree says of the corrected endpoint, in order: kinds, and of cards their moment, tier and rows. */
-const said = async (): Promise<string[]> =>
+const leavesNow = async (): Promise<string[]> =>
   (await at.leaves()).flatMap((leaf) => {
     if (leaf.kind === "correction") return ["correction"];
     if (leaf.kind !== "grade" || leaf.card.capability_id !== capOf(WRONGED!.name)) return [];
@@ -78,7 +78,7 @@ test.each([
   expect((await after.grade(moment)).run).toBe(1);
   await publishing.runs();
   // Cards of one endpoint are told apart by their moment, which rises: what the correction comes to is not said of a past one.
-  expect(await said()).toEqual([...ofAll(END), "correction"]);
+  expect(await leavesNow()).toEqual([...ofAll(END), "correction"]);
   expect(await refusalsAfter(at.privateStore, -1)).toMatchObject([
     { run: 1, reason: expect.stringMatching("its moment is not past that of published cards") },
   ]);
@@ -86,7 +86,7 @@ test.each([
   clock.set(next);
   await after.grade(next);
   await publishing.runs();
-  expect(await said()).toEqual([...ofAll(END), "correction", `${next.toISOString()} LIVENESS 0`]);
+  expect(await leavesNow()).toEqual([...ofAll(END), "correction", `${next.toISOString()} LIVENESS 0`]);
   await before.ingest();
   await prove();
 });
@@ -118,6 +118,6 @@ test("partitions revoked and given back right behind the look: no run goes past 
   clock.set(next);
   await owner.grade(next);
   await at.publishing().runs();
-  expect(await said()).toEqual(["correction", `${next.toISOString()} LIVENESS 0`]);
+  expect(await leavesNow()).toEqual(["correction", `${next.toISOString()} LIVENESS 0`]);
   await prove();
 });

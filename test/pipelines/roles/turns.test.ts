@@ -97,7 +97,7 @@ it("publishing: few lines are held against what is published, and few leaves sea
 
 it("a plan: few lines are read in a turn, and one that is none is refused", async () => {
   const store = memoryStore();
-  const calls = [{ block: 1, minute: 2, kind: "knock" as const, blind: false }];
+  const calls = [{ block: 1, minute: 2, kind: "probe" as const, blind: false }];
   const lines = LINES.map(({ cap }) => ({ cap, host: "a.example", calls, base_per_day: 4, covered: false }));
   const plan = { v: 1 as const, day: "2026-11-21", salt_hash: "s", covered_root: "r", lines };
   await store.create(planKey(plan.day), Buffer.from(JSON.stringify(plan)));

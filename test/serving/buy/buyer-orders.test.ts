@@ -31,13 +31,18 @@ afterAll(async () => {
   await world?.close();
 });
 
-interface Said {
+interface CredentialParts {
   address?: string;
   at?: string;
   of?: string;
   by?: OfficialBuyer;
 }
-async function credential({ address = buyer.address, at, of = SERVICE, by = buyer }: Said = {}): Promise<string> {
+async function credential({
+  address = buyer.address,
+  at,
+  of = SERVICE,
+  by = buyer,
+}: CredentialParts = {}): Promise<string> {
   const moment = at ?? rfc3339(systemClock.now());
   const signature = await by.sign(ordersText(of, address, moment));
   return Buffer.from(JSON.stringify({ address, at: moment, signature })).toString("base64url");

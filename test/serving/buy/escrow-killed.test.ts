@@ -12,20 +12,20 @@ import { isEnded, type Order } from "../../../pipelines/orders/order.ts";
 import { payBy } from "../../../serving/client/index.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
 import { dearSeller } from "../../helpers/dear-seller.ts";
-import { type Doom, MortalLog } from "../../helpers/mortal-log.ts";
+import { KillableLog, type KillPoint } from "../../helpers/killable-log.ts";
 import { capOf } from "../../helpers/public-record.ts";
 
 /** A replica dies at one step of an order whose money is in escrow; another brings it to its end, and the chain is asked. */
 let world: Awaited<ReturnType<typeof marketBeside>>;
 let seller: Awaited<ReturnType<typeof dearSeller>>;
-let log: MortalLog;
+let log: KillableLog;
 let service: Replica;
 let rail: Rail;
 
 const TOTAL = 50_600n;
 type Kind = "honest" | "thief" | "broken";
 
-interface Killed extends Doom {
+interface Killed extends KillPoint {
   kind: Kind;
   /** How its order ends, and whether its seller was paid. */
   ends: Order["state"];
@@ -44,7 +44,7 @@ const CASES: Killed[] = [
   { when: "before", state: "voided", kind: "thief", ends: "voided", paid: true },
 ];
 /** In the same way between the legs of an execution: the first seller breaks and leaves the money, the second delivers. */
-const BETWEEN: (Doom & { ends: "voided" | "settled"; second: boolean })[] = [
+const BETWEEN: (KillPoint & { ends: "voided" | "settled"; second: boolean })[] = [
   { when: "before", state: "checked", leg: 0, ends: "voided", second: false },
   { when: "after", state: "checked", leg: 0, ends: "voided", second: false },
   { when: "before", state: "leg_unpaid", leg: 0, ends: "voided", second: false },
@@ -58,8 +58,8 @@ const BETWEEN: (Doom & { ends: "voided" | "settled"; second: boolean })[] = [
 const LATE = ["unplaced", "uncaptured", "reclaimed", "unvoided"] as const;
 
 const specOf = (kind: Kind, name: string) => seller.spec(46_000, kind, name);
-const nameOf = ({ when, state }: Doom) => `${when}-${state}`;
-const between = (one: Doom) => `between-${nameOf(one)}`;
+const nameOf = ({ when, state }: KillPoint) => `${when}-${state}`;
+const between = (one: KillPoint) => `between-${nameOf(one)}`;
 const kindOf = (name: string): Kind => (name === "unvoided" ? "thief" : "honest");
 
 beforeAll(async () => {
@@ -72,7 +72,7 @@ beforeAll(async () => {
   ];
   service = await sellingOver(world, specs, {
     seen: (whole) => {
-      log = new MortalLog(whole);
+      log = new KillableLog(whole);
       return log;
     },
   });
@@ -93,11 +93,11 @@ interface Left {
 }
 
 /** An order whose replica died at one step: a call through via. */
-const dying = (kind: Kind, name: string, doom: Doom): Promise<Left> =>
-  dyingOf(`/v1/via/${capOf(specOf(kind, name))}?a=20&b=22`, {}, doom);
+const dying = (kind: Kind, name: string, point: KillPoint): Promise<Left> =>
+  dyingOf(`/v1/via/${capOf(specOf(kind, name))}?a=20&b=22`, {}, point);
 
 /** The same of whatever is bought. */
-async function dyingOf(path: string, init: RequestInit, doom: Doom): Promise<Left> {
+async function dyingOf(path: string, init: RequestInit, point: KillPoint): Promise<Left> {
   const buyer = await officialBuyer(world, payBy("escrow"));
   const before = await rail.balance(buyer.address);
   const url = service.url + path;
@@ -107,7 +107,7 @@ async function dyingOf(path: string, init: RequestInit, doom: Doom): Promise<Lef
   const send = (signal?: AbortSignal) =>
     fetch(url, { ...init, headers: { ...init.headers, "payment-signature": header }, signal: signal ?? null });
   const gone = new AbortController();
-  const died = log.dies(doom);
+  const died = log.dies(point);
   const lost = send(gone.signal).catch(() => {});
   await died;
   gone.abort();

@@ -12,7 +12,7 @@ import { createFacilitator, type Facilitator } from "../../../infra/rails/facili
 import { BuyUnknown, buyThrough, payBy, Service } from "../../../serving/client/index.ts";
 import { fundedKey, now } from "../../helpers/client.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
-import { type Mishap, ORDER, SELLER, ViaServer } from "../../helpers/via-server.ts";
+import { type AnswerFault, ORDER, SELLER, ViaServer } from "../../helpers/via-server.ts";
 
 /** Purchases through a service that is lost, slow or at odds, with the official client on a real chain. */
 let chain: LocalChain;
@@ -80,7 +80,7 @@ test("what did not pass is not charged", async () => {
   expect(await spent()).toBe(0n);
 });
 
-test.each<[string, Mishap[], number]>([
+test.each<[string, AnswerFault[], number]>([
   ["the answer was lost", ["lost"], 2],
   ["the answer broke off", ["cut"], 2],
   ["it was lost three times", ["lost", "lost", "cut"], 4],
@@ -88,19 +88,19 @@ test.each<[string, Mishap[], number]>([
   ["something in between failed", ["proxy"], 2],
   ["the outcome was open", ["open"], 2],
   ["everything went wrong", ["busy", "open", "proxy", "lost", "cut"], 6],
-])("where %s, the same payment is sent again, and charged once", async (_, mishaps, sends) => {
-  via.mishaps = mishaps;
+])("where %s, the same payment is sent again, and charged once", async (_, faults, sends) => {
+  via.faults = faults;
   const bought = await buy();
   expect([bought.outcome, await bought.response.json()]).toEqual(["delivered", { sum: 42 }]);
   const paid = via.calls.flatMap((call) => call.paid ?? []);
   expect([paid.length, new Set(paid).size, signed]).toEqual([sends, 1, 1]);
   expect(via.settlements).toHaveLength(1);
   expect(await spent()).toBe(22_000n);
-  if (mishaps.includes("open")) expect(via.polls).toBe(2);
+  if (faults.includes("open")) expect(via.polls).toBe(2);
 });
 
 test("where the outcome stays open, what is needed to ask again is handed out, and pays nothing twice", async () => {
-  via.mishaps = ["open"];
+  via.faults = ["open"];
   via.openFor = 1000;
   const error = await buy({ patience: { wait_ms: 5, within_ms: 300 } }).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(BuyUnknown);
@@ -114,7 +114,7 @@ test("where the outcome stays open, what is needed to ask again is handed out, a
 });
 
 test("a wallet that begins again by itself signs no second payment while the first is open", async () => {
-  via.mishaps = Array(50).fill("lost");
+  via.faults = Array(50).fill("lost");
   const stubborn = (below: typeof fetch): typeof fetch => {
     const paying = wrapFetchWithPayment(below, wallet());
     return (input, init) => paying(input, init).catch(() => paying(input, init));
@@ -124,7 +124,7 @@ test("a wallet that begins again by itself signs no second payment while the fir
 });
 
 test("a service that is lost for good is asked a bounded number of times", async () => {
-  via.mishaps = Array(50).fill("lost");
+  via.faults = Array(50).fill("lost");
   await expect(buy({ patience: { wait_ms: 1, sends: 5 } })).rejects.toThrow(BuyUnknown);
   expect(via.calls.filter(({ paid }) => paid !== null)).toHaveLength(5);
 });

@@ -13,7 +13,7 @@ import { VERSION } from "../../../serving/client/index.ts";
 import { type Serving, serve } from "../../../serving/main.ts";
 import { fundedKey, peer } from "../../helpers/client.ts";
 import { cardOf, listingDraft, PublicRecord, rowOf } from "../../helpers/public-record.ts";
-import { servingOver, TwoHands } from "../../helpers/serving.ts";
+import { ManualClock, servingOver } from "../../helpers/serving.ts";
 import { ViaServer } from "../../helpers/via-server.ts";
 
 /** Every snippet of docs/client.md is built into one file and run by Node, against a live service, seller and chain. */
@@ -25,7 +25,7 @@ let live: Serving;
 let seller: Awaited<ReturnType<typeof peer>>;
 let dir: string;
 let page: string;
-const clock = new TwoHands(new Date().toISOString());
+const clock = new ManualClock(new Date().toISOString());
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "client-page-"));
   page = await readFile(join(ROOT, "docs/client.md"), "utf8");

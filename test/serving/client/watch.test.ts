@@ -14,13 +14,13 @@ import {
 import { type Serving, serve } from "../../../serving/main.ts";
 import { peer } from "../../helpers/client.ts";
 import { cardOf } from "../../helpers/public-record.ts";
-import { deliver, SUM, WatcherBed } from "../../helpers/watchers.ts";
+import { deliver, SUM, WatcherTestbed } from "../../helpers/watchers.ts";
 
-let bed: WatcherBed;
+let bed: WatcherTestbed;
 let live: Serving;
 let service: Service;
 beforeAll(async () => {
-  bed = await WatcherBed.open();
+  bed = await WatcherTestbed.open();
   live = await serve({ app: (await bed.serving()).app, port: 0, host: "127.0.0.1", graceMs: 200 });
   service = new Service({ base: live.url, now: () => bed.clock.now().getTime() });
 });

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { VIEW } from "../../../pipelines/published/objects.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { LiveObjects, replicaStore } from "../../../serving/replica/live-objects.ts";
-import { TwoHands } from "../../helpers/serving.ts";
+import { ManualClock } from "../../helpers/serving.ts";
 
 function source() {
   const asked: string[] = [];
@@ -21,7 +21,7 @@ const bounds = { maxBytes: 100, heldBytes: 25, viewMs: 1_000 };
 
 test("the view is asked for once a second, however many look", async () => {
   const { asked, objects, of } = source();
-  const clock = new TwoHands();
+  const clock = new ManualClock();
   const live = new LiveObjects(of, clock, bounds);
   objects.set(VIEW, Buffer.from("one"));
   await Promise.all([live.get(VIEW), live.get(VIEW)]);
@@ -37,7 +37,7 @@ test("the view is asked for once a second, however many look", async () => {
 
 test("tables are read once and held as long as there is room; what is missing is asked for again", async () => {
   const { asked, objects, of } = source();
-  const live = new LiveObjects(of, new TwoHands(), bounds);
+  const live = new LiveObjects(of, new ManualClock(), bounds);
   for (const n of [1, 2, 3]) objects.set(`live/0.${n}.arrow`, Buffer.alloc(10, n));
   await live.get("live/0.1.arrow");
   await live.get("live/0.2.arrow");
@@ -68,7 +68,7 @@ test("live objects come from the source, everything else from what is proven, an
     head: async (key: string) => noted(`head ${key}`),
     getRange: async (key: string) => noted(`range ${key}`),
   };
-  const store = replicaStore(own, new LiveObjects(of, new TwoHands(), bounds));
+  const store = replicaStore(own, new LiveObjects(of, new ManualClock(), bounds));
   expect(String(await store.getRange("live/0.1.arrow", 2, 4))).toBe("23");
   expect(await store.head("live/0.1.arrow")).toMatchObject({ size: 10 });
   expect(await store.getRange("live/0.2.arrow", 0, 1)).toBeNull();

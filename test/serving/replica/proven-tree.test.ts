@@ -6,7 +6,7 @@ import { SourceDown } from "../../../pipelines/published/errors.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { ProvenTree } from "../../../serving/replica/proven-tree.ts";
 import { ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
-import { grow, keysOf, publishAll, sourceDir, WatchedSource } from "../../pipelines/mirror/bed.ts";
+import { grow, keysOf, publishAll, sourceDir, WatchedSource } from "../../pipelines/mirror/testbed.ts";
 
 let record: PublicRecord;
 let dir: string;

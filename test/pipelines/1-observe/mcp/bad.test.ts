@@ -11,7 +11,7 @@ import { makeToolRequest } from "../../../../pipelines/1-observe/probe/request.t
 import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { STEADY_LOOP } from "../../../helpers/steady-loop.ts";
-import { toolTerms } from "../tongues.ts";
+import { toolTerms } from "../other-protocols.ts";
 import { FakeRail } from "../world.ts";
 
 /** What a server gets and how it may answer: any bytes, over a real socket. */
@@ -91,7 +91,7 @@ afterAll(async () => {
 const request = (args: Record<string, unknown> = { a: 1, b: 2 }) =>
   makeToolRequest(url, "add", { kind: "example", example: { body: args }, known: null });
 
-async function knockWith(change: Record<string, Say>, asked = request()) {
+async function probeWith(change: Record<string, Say>, asked = request()) {
   says = { ...good, ...change };
   const tools = {
     egress,
@@ -110,7 +110,7 @@ const sse = (text: (got: Got) => string) => raw(200, "text/event-stream", text);
 const answered = (id: unknown, result: unknown): string => JSON.stringify({ jsonrpc: "2.0", id, result });
 
 test("a good one: welcome, list, and a demand for payment that our rail would pay", async () => {
-  const { body, methods, read } = await knockWith({});
+  const { body, methods, read } = await probeWith({});
   expect(methods).toEqual(["initialize", "notifications/initialized", "tools/list", "tools/call"]);
   expect(body).toMatchObject({ state: "asked", live: true, honest: true, fault: null, status: 402, price: "0.010000" });
   expect(body).toMatchObject({ tool: "add", tool_present: true, initialize_ms: expect.any(Number) });
@@ -122,12 +122,12 @@ test("a good one: welcome, list, and a demand for payment that our rail would pa
 
 describe("a session is kept to, and given back", () => {
   test("with the id the server gave", async () => {
-    const { methods } = await knockWith({ initialize: json(WELCOME, { "mcp-session-id": "s-1" }) });
+    const { methods } = await probeWith({ initialize: json(WELCOME, { "mcp-session-id": "s-1" }) });
     expect(methods).toEqual(["initialize", "notifications/initialized", "tools/list", "tools/call", "DELETE"]);
     expect(got.map((one) => one.headers["mcp-session-id"])).toEqual([undefined, "s-1", "s-1", "s-1", "s-1"]);
   });
   test("an id that no header can carry is no welcome", async () => {
-    const { body, methods } = await knockWith({ initialize: json(WELCOME, { "mcp-session-id": "a b" }) });
+    const { body, methods } = await probeWith({ initialize: json(WELCOME, { "mcp-session-id": "a b" }) });
     expect(body).toMatchObject({ state: "status", live: false, status: 502 });
     expect(methods).toEqual(["initialize"]);
   });
@@ -236,7 +236,7 @@ describe("bad ones: what was seen, and nobody waits for ever", () => {
     ],
   ])("%s", async (_name, change, wanted) => {
     const { says: words, ...rest } = wanted as { says?: string | RegExp };
-    const { body } = await knockWith(change);
+    const { body } = await probeWith(change);
     expect(body).toMatchObject(rest);
     if (words) expect(body.says).toMatch(words);
   });
@@ -277,7 +277,7 @@ describe("other forms of the same demand", () => {
       },
     ],
   ])("%s", async (_name, say) => {
-    const { body, read } = await knockWith({ "tools/call": say });
+    const { body, read } = await probeWith({ "tools/call": say });
     expect(body).toMatchObject({ state: "asked", live: true, price: "0.010000" });
     expect(read?.payable).not.toBeNull();
   });
@@ -304,7 +304,7 @@ describe("other forms of the same demand", () => {
       json({ isError: true, content: [], _meta: { "org.paymentauth/payment-required": { challenges } } }),
     ],
   ])("%s is kept as data and never paid", async (_name, say) => {
-    const { body, read } = await knockWith({ "tools/call": say });
+    const { body, read } = await probeWith({ "tools/call": say });
     expect(body).toMatchObject({ state: "asked", live: true, price: null, terms: { protocols: ["mpp"] } });
     expect(body.terms!.offers.map((one) => [one.scheme, one.amount_atomic, one.payable])).toEqual([
       ["evm/charge", "5", false],
@@ -317,7 +317,7 @@ describe("other forms of the same demand", () => {
     const header = Buffer.from(JSON.stringify(toolTerms())).toString("base64");
     const wall: Say = (_got, response) => response.writeHead(402, { "payment-required": header }).end("{}");
     for (const step of ["initialize", "tools/call"]) {
-      const { body, read } = await knockWith({ [step]: wall });
+      const { body, read } = await probeWith({ [step]: wall });
       expect(body).toMatchObject({ state: "asked", status: 402, terms: { protocols: ["x402"] } });
       expect(read?.payable).toBeNull();
     }
@@ -326,7 +326,7 @@ describe("other forms of the same demand", () => {
 
 test("a tool of which nothing is known is asked with what its own list says it takes", async () => {
   const blind = makeToolRequest(url, "add", { kind: "synthetic", example: { body: {} }, known: null });
-  const { read } = await knockWith({}, blind);
+  const { read } = await probeWith({}, blind);
   expect(got[3]!.params.arguments).toEqual({ a: 1 });
   expect(read?.declared).toMatchObject({ inputIn: "body", inputSchema: { required: ["a"] } });
 });

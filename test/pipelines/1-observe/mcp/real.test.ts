@@ -9,7 +9,7 @@ import { createEgress } from "../../../../infra/egress/create.ts";
 import type { Egress } from "../../../../infra/egress/egress.ts";
 import { headersOf } from "../../../../pipelines/1-observe/mcp/rpc.ts";
 import { callTool } from "../../../../pipelines/1-observe/mcp/session.ts";
-import { toolTerms } from "../tongues.ts";
+import { toolTerms } from "../other-protocols.ts";
 
 /** The protocol's own server, in each of the ways in which it can be set up. */
 const TOOL = "add_two";

@@ -32,14 +32,14 @@ const back = (world: FakeWorld, tx: string, amountAtomic: bigint, final = true) 
     final,
   });
 };
-const swept = async (observer: Observer) => (await observer.awaitSettlements()).refunded;
+const refundsFound = async (observer: Observer) => (await observer.awaitSettlements()).refunded;
 
 test("a refund after a restart is seen by the next process, once, and by no later one again", async () => {
   const world = await robbed();
-  expect(await swept(world.restart())).toBe(0);
+  expect(await refundsFound(world.restart())).toBe(0);
   back(world, "0xback", 10_000n);
   const next = world.restart();
-  expect([await swept(next), await swept(next), await swept(world.restart())]).toEqual([1, 0, 0]);
+  expect([await refundsFound(next), await refundsFound(next), await refundsFound(world.restart())]).toEqual([1, 0, 0]);
   expect(later(world)).toMatchObject([{ kind: "refund", refund: { tx: "0xback", amount_atomic: "10000" } }]);
 });
 
@@ -48,9 +48,9 @@ test("less than was paid, or a Transfer that is not final, pays nothing back; wh
   back(world, "0xless", 9_999n);
   back(world, "0xyoung", 10_000n, false);
   const next = world.restart();
-  expect(await swept(next)).toBe(0);
+  expect(await refundsFound(next)).toBe(0);
   world.rail.transfersBack.at(-1)!.final = true;
-  expect(await swept(next)).toBe(1);
+  expect(await refundsFound(next)).toBe(1);
   expect(later(world)).toMatchObject([{ refund: { tx: "0xyoung" } }]);
 });
 
@@ -58,7 +58,7 @@ test("a Transfer of before the payment is no refund of it", async () => {
   const world = await robbed();
   back(world, "0xolder", 10_000n);
   world.rail.transfersBack[0]!.blockNumber = payment(world).blockNumber - 1;
-  expect(await swept(world.restart())).toBe(0);
+  expect(await refundsFound(world.restart())).toBe(0);
 });
 
 test("a chain that is down loses nothing: the refund is booked when it is back", async () => {
@@ -68,7 +68,7 @@ test("a chain that is down loses nothing: the refund is booked when it is back",
   world.rail.down = true;
   expect(await next.awaitSettlements()).toMatchObject({ refunded: 0, down: expect.any(String) });
   world.rail.down = false;
-  expect(await swept(next)).toBe(1);
+  expect(await refundsFound(next)).toBe(1);
 });
 
 test("a log that refuses the refund loses nothing either", async () => {
@@ -78,7 +78,7 @@ test("a log that refuses the refund loses nothing either", async () => {
   world.log.refuse = () => ({ keep: 0 });
   await expect(next.awaitSettlements()).rejects.toThrow("did not take");
   world.log.refuse = null;
-  expect(await swept(next)).toBe(1);
+  expect(await refundsFound(next)).toBe(1);
 });
 
 test("one Transfer pays one debt back, the very amount before a larger one, whoever booked the first", async () => {
@@ -94,7 +94,7 @@ test("one Transfer pays one debt back, the very amount before a larger one, whoe
   };
   back(world, "0xlarge", 10_000n);
   back(world, "0xsmall", 4_000n);
-  expect(await swept(world.restart())).toBe(2);
+  expect(await refundsFound(world.restart())).toBe(2);
   const pairs = later(world).map((one) => [one.of, one.refund!.tx]);
   expect(new Map(pairs as [string, string][])).toEqual(
     new Map([
@@ -107,7 +107,7 @@ test("one Transfer pays one debt back, the very amount before a larger one, whoe
 test("a Transfer that an earlier process booked pays no second debt", async () => {
   const world = await robbed();
   back(world, "0xback", 10_000n);
-  expect(await swept(world.restart())).toBe(1);
+  expect(await refundsFound(world.restart())).toBe(1);
   const { memory } = world;
   const known = memory.debts.bind(memory);
   const [intent] = world.log.envelopes().filter((one) => one.type === "paid.intent");
@@ -120,16 +120,16 @@ test("a Transfer that an earlier process booked pays no second debt", async () =
     seen,
   };
   memory.debts = async () => ({ ...(await known()), owed: [other] });
-  expect(await swept(world.restart())).toBe(0);
+  expect(await refundsFound(world.restart())).toBe(0);
   // One transaction may hold two Transfers: then it pays two debts.
   back(world, "0xback", 10_000n);
-  expect(await swept(world.restart())).toBe(1);
+  expect(await refundsFound(world.restart())).toBe(1);
 });
 
 test("one transaction that pays two wallets back pays two debts", async () => {
   const world = await robbed();
   back(world, "0xboth", 10_000n);
-  expect(await swept(world.restart())).toBe(1);
+  expect(await refundsFound(world.restart())).toBe(1);
   const { memory } = world;
   const known = memory.debts.bind(memory);
   const [intent] = world.log.envelopes().filter((one) => one.type === "paid.intent");
@@ -143,7 +143,7 @@ test("one transaction that pays two wallets back pays two debts", async () => {
   };
   memory.debts = async () => ({ ...(await known()), owed: [other] });
   world.rail.transfersBack.push({ ...world.rail.transfersBack[0]!, to: seen.from });
-  expect(await swept(world.restart())).toBe(1);
+  expect(await refundsFound(world.restart())).toBe(1);
 });
 
 test("a debt is looked for ever less often, and never given up within the window", async () => {
@@ -160,7 +160,7 @@ test("a debt is looked for ever less often, and never given up within the window
   expect(asked).toBeLessThan(50);
   back(world, "0xback", 10_000n);
   let found = 0;
-  for (let n = 0; n < 10; n++) found += await swept(next);
+  for (let n = 0; n < 10; n++) found += await refundsFound(next);
   expect(found).toBe(1);
 });
 

@@ -75,7 +75,7 @@ describe("the plan of a day", () => {
     expect(fast.base_per_day).toBe(4);
     expect(fast.calls).toEqual(
       [0, 1, 2, 3].flatMap((b) => [
-        { block: first + b, minute, kind: "knock", blind: false },
+        { block: first + b, minute, kind: "probe", blind: false },
         { block: first + b, minute, kind: "paid", blind: bytes[2 + b]! < 64 },
       ]),
     );
@@ -84,7 +84,7 @@ describe("the plan of a day", () => {
     expect(slow.calls.filter((call) => call.kind === "paid")).toEqual([
       { block: first + (bytes[0]! % 4), minute, kind: "paid", blind: bytes[1]! < 64 },
     ]);
-    expect(slow.calls.filter((call) => call.kind === "knock")).toHaveLength(4);
+    expect(slow.calls.filter((call) => call.kind === "probe")).toHaveLength(4);
     expect(plan([{ ...one, paidBlocks: 29 }]).lines[0]!.base_per_day).toBe(4);
   });
 
@@ -140,7 +140,7 @@ describe("the plan of a day", () => {
     const line = plan([listed("https://a.example", change, itemChange)]).lines[0]!;
     expect(line.covered).toBe(covered);
     // It is probed in every block either way.
-    expect(line.calls.filter((call) => call.kind === "knock")).toHaveLength(4);
+    expect(line.calls.filter((call) => call.kind === "probe")).toHaveLength(4);
     expect(line.calls.some((call) => call.kind === "paid")).toBe(covered);
   });
 
@@ -253,7 +253,7 @@ describe("who is covered first", () => {
     expect(names(plan(caps, { caps: FOUR, ...change }))).toEqual([`${first}.example`]);
   });
 
-  test("at equal price the day's lot decides, and on another day another one", () => {
+  test("at equal price the day's random order decides, and on another day another one", () => {
     const caps = Array.from({ length: 6 }, (_, i) => at(`s${i}`, "0.010000"));
     const winners = new Set(
       Array.from({ length: 20 }, (_, i) => names(plan(caps, { caps: FOUR, salt: Buffer.alloc(32, i) }))[0]),
@@ -406,7 +406,7 @@ describe("steps of a host", () => {
       covered: true,
       base_per_day: 4,
       calls: [
-        { block: first, minute, kind: "knock" as const, blind: false },
+        { block: first, minute, kind: "probe" as const, blind: false },
         { block: first, minute, kind: "paid" as const, blind: false },
       ],
     });
@@ -417,11 +417,11 @@ describe("steps of a host", () => {
       stepsOf(lines, first, span, good, new Set(done)).map(
         ({ line: { cap }, call }) => `${call.minute} ${cap} ${call.kind}`,
       );
-    expect(show([])).toEqual(["7 cap_c knock", "7 cap_c paid", "100 cap_b knock", "100 cap_b paid"]);
+    expect(show([])).toEqual(["7 cap_c probe", "7 cap_c paid", "100 cap_b probe", "100 cap_b paid"]);
     const at = { block: first, minute: 7 };
-    expect(show([intentId("cap_c", at)])).toEqual(["7 cap_c knock", "100 cap_b knock", "100 cap_b paid"]);
+    expect(show([intentId("cap_c", at)])).toEqual(["7 cap_c probe", "100 cap_b probe", "100 cap_b paid"]);
     expect(show([handshakeId("cap_c", at, "paid"), handshakeId("cap_c", at, "free")])).toEqual([
-      "100 cap_b knock",
+      "100 cap_b probe",
       "100 cap_b paid",
     ]);
   });
@@ -577,7 +577,7 @@ describe("who is probed and not paid", () => {
     const { lines } = planDay({ day: DAY, salt, listed: [one], caps: CAPS, now, exclude });
     const [{ covered, why, calls }] = lines as [(typeof lines)[number]];
     // Free handshakes go on whatever is paid.
-    expect(calls.filter(({ kind }) => kind === "knock")).toHaveLength(4);
+    expect(calls.filter(({ kind }) => kind === "probe")).toHaveLength(4);
     expect(calls.some(({ kind }) => kind === "paid")).toBe(covered);
     return why;
   };

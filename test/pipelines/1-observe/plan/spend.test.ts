@@ -231,7 +231,7 @@ describe("the share of those never paid", () => {
 });
 
 describe("turns", () => {
-  test("whoever was paid longest ago comes first, by the day; the lot of the day decides among those of one day", () => {
+  test("whoever was paid longest ago comes first, by the day; the random order of the day decides among those of one day", () => {
     const at = (name: string, lastTried: string | null, micro = 10_000n) =>
       endpoint(`https://${name}.example/`, micro, address(1), { paidBlocks: 5, lastTried });
     const one = { ...CAPS, perDay: 40_000n, newShare: 0n };
@@ -241,7 +241,7 @@ describe("turns", () => {
       "old.example",
     ]);
     expect(covered([at("never", null), at("old", "2026-10-08T23:00:00.000Z")])).toEqual(["never.example"]);
-    // The hour of a day was drawn by lot: it says nothing.
+    // The hour of a day was drawn at random: it says nothing.
     const [early, late] = ["2026-10-08T00:10:00.000Z", "2026-10-08T23:50:00.000Z"];
     expect(covered([at("dear", early, 10_000n), at("cheap", late, 9_000n)])).toEqual(["cheap.example"]);
   });

@@ -44,7 +44,7 @@ interface Options {
   reader?: Reader;
 }
 
-async function knockAt(handler: Handler, options: Options = {}) {
+async function probeAt(handler: Handler, options: Options = {}) {
   const egress = new FakeEgress();
   egress.sellers.set(SELLER, handler);
   egress.sellers.set(CONTROL, options.control ?? (() => answer(200, {})));
@@ -106,25 +106,25 @@ describe("what an answer is", () => {
       { state: "unfetchable", live: false, fault: "ours" },
     ],
   ])("%s", async (_name, handler, want) => {
-    expect((await knockAt(handler)).body).toMatchObject(want);
+    expect((await probeAt(handler)).body).toMatchObject(want);
   });
 
   test("a failure while the control fails too is ours, and without a control address nothing is excused", async () => {
     const down: Handler = () => transport("network is unreachable");
-    expect((await knockAt(down, { control: down })).body).toMatchObject({ fault: "ours", control: { ok: false } });
-    expect((await knockAt(down)).body).toMatchObject({ fault: null, control: { ok: true } });
-    expect((await knockAt(() => terms402(), { control: down })).body.control).toBeUndefined();
+    expect((await probeAt(down, { control: down })).body).toMatchObject({ fault: "ours", control: { ok: false } });
+    expect((await probeAt(down)).body).toMatchObject({ fault: null, control: { ok: true } });
+    expect((await probeAt(() => terms402(), { control: down })).body.control).toBeUndefined();
     const egress = new FakeEgress();
     const none = new Control(egress, []);
     expect(await none.call(new FixedClock(0 as never))).toBeNull();
   });
 
   test("a transport error is retried once, and nothing else is", async () => {
-    const lost = await knockAt((_asked, n) => (n === 0 ? transport("reset") : terms402()));
+    const lost = await probeAt((_asked, n) => (n === 0 ? transport("reset") : terms402()));
     expect(lost).toMatchObject({ asked: 2, body: { state: "asked", live: true } });
-    expect((await knockAt(() => transport("reset"))).asked).toBe(2);
-    expect((await knockAt(() => timeout())).asked).toBe(1);
-    expect((await knockAt(() => answer(500, {}))).asked).toBe(1);
+    expect((await probeAt(() => transport("reset"))).asked).toBe(2);
+    expect((await probeAt(() => timeout())).asked).toBe(1);
+    expect((await probeAt(() => answer(500, {}))).asked).toBe(1);
   });
 
   const up: Handler = () => answer(200, {});
@@ -175,7 +175,7 @@ describe("an exchange in which our own event loop stood still", () => {
     ["an error is the seller's", () => answer(500, {}), atEnd, { state: "status", fault: null }],
     ["a wall stays a wall", () => answer(403, "no"), atEnd, { state: "wall", fault: "blocked" }],
   ])("%s", async (_name, handler, loop, want) => {
-    const { body } = await knockAt(handler, { loop });
+    const { body } = await probeAt(handler, { loop });
     expect(body).toMatchObject({ fault: null, ...want, latency_ms: null });
     expect(body.says).toMatch(/our own event loop stood still meanwhile: no time was taken$/);
   });
@@ -183,14 +183,14 @@ describe("an exchange in which our own event loop stood still", () => {
   test("of a tool: the loop that leads its session may have kept it waiting too", async () => {
     const tool = { name: "sum", arguments: {}, blind: false };
     const asked = { ...request, method: "POST" as const, tool };
-    const { body } = await knockAt(() => timeout(), { loop: atEnd, asked });
+    const { body } = await probeAt(() => timeout(), { loop: atEnd, asked });
     expect(body).toMatchObject({ state: "silent", fault: "ours", latency_ms: null });
-    expect((await knockAt(() => timeout(), { asked })).body).toMatchObject({ state: "silent", fault: null });
+    expect((await probeAt(() => timeout(), { asked })).body).toMatchObject({ state: "silent", fault: null });
   });
 
   test("a 402 that differs from the listing is not excused by it", async () => {
     const claims = claimsOf({ accepts: [entry({ amount: "1" })] });
-    const { body } = await knockAt(() => terms402(), { loop: atEnd, claims });
+    const { body } = await probeAt(() => terms402(), { loop: atEnd, claims });
     expect(body).toMatchObject({ honest: false, fault: null, latency_ms: null });
   });
 });
@@ -209,7 +209,7 @@ describe("a 402 that cannot be read", () => {
     ],
   ];
   test.each(readers)("%s is malformed, recorded, and counts", async (_name, ask, says) => {
-    const { body } = await knockAt(() => terms402(), { reader: { ask } });
+    const { body } = await probeAt(() => terms402(), { reader: { ask } });
     expect(body).toMatchObject({
       state: "malformed",
       live: false,
@@ -224,7 +224,7 @@ describe("a 402 that cannot be read", () => {
 
   test("where nobody can read at all it is our own fault, and nothing is said of the seller", async () => {
     const ask = () => Promise.reject(new Error("no thread can be begun"));
-    await expect(knockAt(() => terms402(), { reader: { ask } })).rejects.toThrow(/no thread can be begun/);
+    await expect(probeAt(() => terms402(), { reader: { ask } })).rejects.toThrow(/no thread can be begun/);
   });
 });
 
@@ -327,7 +327,7 @@ describe("honesty: the 402 against the seller's own listing", () => {
   });
 
   test("listed as paid and given away is a defect, and no dishonesty", async () => {
-    const { body } = await knockAt(() => answer(200, {}), { claims: claimsOf() });
+    const { body } = await probeAt(() => answer(200, {}), { claims: claimsOf() });
     expect(body).toMatchObject({ state: "free", honest: null, differs: [{ defect: "no_402" }] });
     expect(NETWORK).toBe("eip155:84532");
   });

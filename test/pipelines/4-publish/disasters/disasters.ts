@@ -129,7 +129,7 @@ const powerLost =
 
 const NAMES = new Set<Step["op"]>(["link", "rename", "unlink"]);
 
-/** What a reader is told of the written object instead of what is there. Listings only serve sweeps: they stay true. */
+/** What a reader is told of the written object instead of what is there. Lists of keys only serve garbage collection: they stay true. */
 type Telling = (row: Row, before: StoredObject | null) => <T>(call: StoreCall, truth: T) => T;
 
 const stale: Telling =

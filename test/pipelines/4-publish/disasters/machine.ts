@@ -12,7 +12,7 @@ import { ORIGIN, PARTITIONS, SIGNERS, TRUST } from "../world.ts";
 import { type Around, Calls } from "./calls.ts";
 import { proveGenerations } from "./prove-generations.ts";
 
-/** Moment of every record here; later than the disks' own time, so that a sweep finds everything old. */
+/** Moment of every record here; later than the disks' own time, so that garbage collection finds everything old. */
 const NOW = new Date(Date.now() + 60 * 86_400_000).toISOString();
 
 /** What a record is held against after a disaster. */

@@ -115,7 +115,7 @@ const evidenceAndKeys: Scene = {
       rows: 1,
     } as const;
     const draft = { ...freeze, positions: ROWS, below: null, ...file, unpacked_bytes: Buffer.byteLength(text) };
-    await publisher.publishDayCloses([{ day: DAY, freeze: 0, drafts: [draft] }]);
+    await publisher.publishDayCloses([{ day: DAY, close: 0, drafts: [draft] }]);
     await publisher.publishKeys(rotated("2026-11-21T04:00:00.000Z"));
   },
   putIn: [...tokens("known", 1), `evidence ${DAY} 0 1`],
@@ -123,8 +123,8 @@ const evidenceAndKeys: Scene = {
 
 const POSITIONS = { "observations.free": { "0": 5 } };
 
-/** What serving follows: tables, the view that names them, history; and the sweep of what had its time. */
-const liveAndSweep: Scene = {
+/** What serving follows: tables, the view that names them, history; and the collection of files that nobody names any more. */
+const liveAndGarbage: Scene = {
   async prepare(machine) {
     const { publisher } = machine.publisher("before");
     await publisher.publishKeys(JWKS);
@@ -146,5 +146,5 @@ export const SCENES: Readonly<Record<string, Scene>> = {
   edgeOfATile,
   runsAndIndex,
   evidenceAndKeys,
-  liveAndSweep,
+  liveAndGarbage,
 };

@@ -106,11 +106,11 @@ export class Mirror {
    * @param missing keys that may be missing, and must be: what does not hold is never there
    * @returns the size that is served, null for none
    */
-  async proven(record: PublicRecord, settled = false, missing: readonly string[] = []): Promise<number | null> {
+  async proven(record: PublicRecord, atRest = false, missing: readonly string[] = []): Promise<number | null> {
     const { trust } = record;
     for (const key of missing) if (await this.publicStore.head(key)) throw new Error(`${key} is missing and is there`);
     try {
-      return (await proveRecord(this.publicStore, { trust, settled })).checkpoint?.size ?? null;
+      return (await proveRecord(this.publicStore, { trust, atRest })).checkpoint?.size ?? null;
     } catch (error) {
       if (!(error instanceof RecordBroken) || missing.length === 0) throw error;
       const others = error.problems.filter(

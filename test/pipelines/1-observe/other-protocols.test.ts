@@ -14,7 +14,7 @@ import { marketObserver } from "./market-observer.ts";
 import { CAPS, DAY, FakeLog, LogMemory } from "./world.ts";
 
 /** The sellers that speak something else than plain x402, on the real market: a day of probes and paid calls. */
-const TONGUES = ["mpp", "both", "mcp-paid", "v2-in-body", "honest-v1"];
+const NAMES = ["mpp", "both", "mcp-paid", "v2-in-body", "honest-v1"];
 
 let dir: string;
 let world: World;
@@ -22,7 +22,7 @@ let egress: Egress;
 const log = new FakeLog();
 
 beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), "tongues-"));
+  dir = await mkdtemp(join(tmpdir(), "protocols-"));
   world = await startWorld({ dir, leaseSeconds: 300 });
   const { catalogue, newcomers, sellers } = world.info;
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
@@ -30,7 +30,7 @@ beforeAll(async () => {
   const observer = marketObserver(world.info, { log, egress, clock: new SimulatedClock(START), memory, seed: 5 });
   await observer.intakeCatalogue(catalogue);
   for (const { url } of newcomers) await observer.intakeCatalogue(url);
-  const origins = new Set(sellers.filter((one) => TONGUES.includes(one.name)).map((one) => one.origin));
+  const origins = new Set(sellers.filter((one) => NAMES.includes(one.name)).map((one) => one.origin));
   const listed = (await memory.listed()).filter((one) => origins.has(new URL(one.url).origin));
   await observer.observeSpan(planDay({ day: DAY, salt, listed, caps: CAPS, now: START }), START, END);
 });

@@ -1,14 +1,14 @@
 import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
 
 /** At which step a replica dies: with it in the log and nothing done on it, or having done what it would have told of. */
-export interface Doom {
+export interface KillPoint {
   state: string;
   when: "before" | "after";
   /** Of this leg of the order; absent: of any. */
   leg?: number;
 }
 
-const isOf = ({ state, leg }: Doom, { value }: NewRecord): boolean => {
+const isOf = ({ state, leg }: KillPoint, { value }: NewRecord): boolean => {
   const { body } = JSON.parse(Buffer.from(value).toString());
   return body.state === state && (leg === undefined || body.leg === leg);
 };
@@ -17,14 +17,14 @@ const isOf = ({ state, leg }: Doom, { value }: NewRecord): boolean => {
  * A log whose process dies at one step, as far as anybody can tell: the append with that step never comes back, so what
  * waits for it never does anything again.
  */
-export class MortalLog implements Log {
-  #doom: (Doom & { die: () => void }) | null = null;
+export class KillableLog implements Log {
+  #point: (KillPoint & { die: () => void }) | null = null;
   constructor(private readonly log: Log) {}
 
   /** Resolves once the process has died there. */
-  dies(doom: Doom): Promise<void> {
+  dies(point: KillPoint): Promise<void> {
     return new Promise((die) => {
-      this.#doom = { ...doom, die };
+      this.#point = { ...point, die };
     });
   }
 
@@ -36,11 +36,11 @@ export class MortalLog implements Log {
   }
 
   async append(records: readonly NewRecord[]): Promise<Appended[]> {
-    const doom = this.#doom;
-    if (!doom || !records.some((record) => isOf(doom, record))) return this.log.append(records);
-    this.#doom = null;
-    if (doom.when === "after") await this.log.append(records);
-    doom.die();
+    const point = this.#point;
+    if (!point || !records.some((record) => isOf(point, record))) return this.log.append(records);
+    this.#point = null;
+    if (point.when === "after") await this.log.append(records);
+    point.die();
     return new Promise(() => {});
   }
 

@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { PAST_DAYS } from "../../commands/simulated-past.ts";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
-import { lots } from "../helpers/drawn.ts";
+import { randomInts } from "../helpers/drawn.ts";
 import { BEST, DESERVED } from "./deserved.ts";
-import { fateOf } from "./lots.ts";
+import { fateOf } from "./drawn-letters.ts";
 import { MODELS } from "./models.ts";
 
 /** Minutes of the UTC day at which the past ends: newly begun, in the leeway of a quarter of an hour, and nearly over. */
 const ENDS = [1, 14, 16, 700, 1_433, 1_439];
-/** Drawings of each seller; `LOTS=2000 npx vitest run test/flow/lots.test.ts` looks for what happens once in a thousand. */
-const DRAWINGS = Number(process.env.LOTS ?? ENDS.length);
+/** Histories drawn of each seller; `DRAWS=2000 npx vitest run <this file>` looks for what happens once in a thousand. */
+const DRAWINGS = Number(process.env.DRAWS ?? ENDS.length);
 /** A card that stands may be this old, and its sentence with it. */
 const WEEK = 7;
 
@@ -18,12 +18,12 @@ test("every seller of the market has its model, and joins when it does", () => {
     expect(MODELS.find((one) => one.name === name)?.days, name).toBe(joins);
 });
 
-describe("whatever the lots and the hour, a seller gets what it deserves", () => {
+describe("whatever is drawn and whatever the hour, a seller gets what it deserves", () => {
   test.each(MODELS)("$name", (model) => {
     const { band, tier, why, flags = [], without = [] } = DESERVED[model.name]!;
     const letter = new RegExp(`^(?:${band})$`);
     for (let seed = 1; seed <= DRAWINGS; seed++) {
-      const draw = lots(seed);
+      const draw = randomInts(seed);
       const minute = seed <= ENDS.length ? ENDS[seed - 1]! : draw() % 1_440;
       const end = new Date(Date.UTC(2026, 10, 15 + (draw() % 14), 0, minute));
       const fate = fateOf(model, end, draw);

@@ -12,7 +12,7 @@ import { SCENES, type Scene } from "./scenes.ts";
 const token = (name: string) => tokenOf({ kind: "listing", ...listing(name) });
 
 /** Falls asleep before or after its call number `at`, until it is woken. */
-function sleeper(at: number, after: boolean) {
+function pausedAt(at: number, after: boolean) {
   let wake = () => {};
   let slept = () => {};
   const gate = new Promise<void>((resolve) => {
@@ -54,8 +54,8 @@ describe.each(scenes)("two publishers at once, $name", ({ scene, base, made }) =
 
   it.each(steps)("one sleeps $where (call $at): nothing is lost, doubled or taken back", async ({ at, after }) => {
     const machine = await base.copy();
-    const { around, asleep, wake } = sleeper(at, after);
-    const working = scene.work(machine.publisher("sleeper", around).publisher);
+    const { around, asleep, wake } = pausedAt(at, after);
+    const working = scene.work(machine.publisher("paused", around).publisher);
     await asleep;
     // Meanwhile another one does the same, and more before and after it.
     const { publisher: rival } = machine.publisher("rival");
@@ -102,7 +102,7 @@ describe("any number of publishers that wait", () => {
   });
 });
 
-describe("a grader that slept", () => {
+describe("a grader that was paused", () => {
   const OLD = "2026-11-21T01:00:00.000Z";
   const NEW = "2026-11-21T03:00:00.000Z";
   const writes = [0, 1, 2].flatMap((at) => [
@@ -117,7 +117,7 @@ describe("a grader that slept", () => {
       const { publisher } = machine.publisher("publisher");
       await publisher.publishKeys(JWKS);
       await publishListings(publisher, [listing("a"), listing("b")]);
-      const { around, asleep, wake } = sleeper(step.at, step.after);
+      const { around, asleep, wake } = pausedAt(step.at, step.after);
       const store = new Calls(around).wrap(machine.privateStore, "private");
       const written = writeRun(store, header(OLD, 5), [line("a", OLD, ["A"], "old rows"), line("b", OLD, ["B"])]);
       await Promise.race([asleep, written]);

@@ -9,8 +9,8 @@ import type { Log } from "../../infra/log/log.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
-import { lots } from "../helpers/drawn.ts";
-import { type Bed, stubborn } from "../helpers/role-process.ts";
+import { randomInts } from "../helpers/drawn.ts";
+import { stubborn, type Testbed } from "../helpers/role-process.ts";
 import { oneOf } from "../helpers/schedule.ts";
 import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { type S3Server, startS3Server } from "./versitygw.ts";
@@ -62,14 +62,18 @@ export const S3_FAULTS: readonly Fault[] = [
   "slow",
 ];
 
-export interface RealBed extends Bed {
+export interface EngineTestbed extends Testbed {
   /** In front of both buckets. */
   proxy: FaultProxy;
   close(): Promise<void>;
 }
 
 /** Two buckets and a log of one schedule, behind a proxy of its own; the broker's is of whoever uses that entrance. */
-export async function realBed(engines: Engines, name: string, entrance = engines.entrances[0]): Promise<RealBed> {
+export async function engineTestbed(
+  engines: Engines,
+  name: string,
+  entrance = engines.entrances[0],
+): Promise<EngineTestbed> {
   const { brokers, tcp } = entrance;
   const dir = await mkdtemp(join(tmpdir(), "schedule-real-"));
   const proxy = await startFaultProxy(engines.s3.url);
@@ -133,7 +137,7 @@ export async function realBed(engines: Engines, name: string, entrance = engines
       publicStore: await open(places.publicStore),
     }),
     weather(seed) {
-      const draw = lots(seed);
+      const draw = randomInts(seed);
       oneOf(draw, weathers)(draw);
     },
     clear,

@@ -20,7 +20,7 @@ import type { Model } from "./models.ts";
 /** The simulated past leaves the last quarter of an hour alone (commands/simulated-past.ts). */
 const LEEWAY_MS = 900_000;
 
-/** What a seller of the market ends with under one drawing of lots. */
+/** What a seller of the market ends with under one sequence of random numbers. */
 export interface Fate {
   band: Band;
   tier: string;
@@ -54,7 +54,7 @@ function* observed(
       for (const call of callsInBlock(line, block, state)) {
         const t = momentOf(call.block, call.minute);
         if (t >= until) continue;
-        const made = call.kind === "knock" ? behaviour.knock() : behaviour.pay(call.blind);
+        const made = call.kind === "probe" ? behaviour.probe() : behaviour.pay(call.blind);
         rows.push({ ...made, w: call.w, t, obs_id: `rec_${String(++serial).padStart(6, "0")}` });
         if (made.kind !== 1) continue;
         paidBlocks++;

@@ -2,7 +2,7 @@ import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { type Store, StoreFull } from "../../../infra/store/store.ts";
 
 /** What goes wrong once, with a key of the store that matches. */
-export type Mishap =
+export type FaultKind =
   /** The disk is full: nothing is written. */
   | "full"
   /** It is stored, and the answer is an error. */
@@ -14,22 +14,22 @@ export type Mishap =
   /** One bit of what is read is another one. */
   | "flipped";
 
-export interface StoreMishap {
+export interface StoreFault {
   match: RegExp;
-  how: Mishap;
+  how: FaultKind;
 }
 
-export class Mishappened extends Error {}
+export class FaultInjected extends Error {}
 
 /** A store in which one thing goes wrong, once. `happened` says whether it did. */
-export function mishapIn(store: Store, { match, how }: StoreMishap): { store: Store; happened: () => boolean } {
+export function faultIn(store: Store, { match, how }: StoreFault): { store: Store; happened: () => boolean } {
   let left = 1;
-  const now = (key: string, ...hows: Mishap[]) => hows.includes(how) && match.test(key) && left > 0 && left-- > 0;
+  const now = (key: string, ...hows: FaultKind[]) => hows.includes(how) && match.test(key) && left > 0 && left-- > 0;
   const write = async <T>(key: string, bytes: Uint8Array, place: (bytes: Uint8Array) => Promise<T>): Promise<T> => {
     if (!now(key, "full", "answer lost", "torn")) return place(bytes);
     if (how === "full") throw new StoreFull(key, new Error("ENOSPC"));
     await place(how === "torn" ? bytes.subarray(0, bytes.length >> 1) : bytes);
-    throw new Mishappened(`${how}: ${key}`);
+    throw new FaultInjected(`${how}: ${key}`);
   };
   const wrapped: Store = {
     async get(key, options) {
@@ -52,17 +52,17 @@ export function mishapIn(store: Store, { match, how }: StoreMishap): { store: St
 }
 
 /** A lake whose next transaction, once armed, is rolled back at its end, or committed and its answer lost. */
-export function mishapInLake(lake: Lake, how: "rolled back" | "answer lost"): { lake: Lake; arm: () => void } {
+export function faultInLake(lake: Lake, how: "rolled back" | "answer lost"): { lake: Lake; arm: () => void } {
   let armed = false;
   const transaction: Lake["transaction"] = async (work) => {
     const mine = armed;
     armed = false;
     const result = await lake.transaction(async (tx) => {
       const done = await work(tx);
-      if (mine && how === "rolled back") throw new Mishappened(how);
+      if (mine && how === "rolled back") throw new FaultInjected(how);
       return done;
     });
-    if (mine) throw new Mishappened(how);
+    if (mine) throw new FaultInjected(how);
     return result;
   };
   const wrapped = new Proxy(lake, {

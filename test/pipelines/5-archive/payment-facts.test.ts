@@ -91,7 +91,7 @@ test("cards and evidence are the same byte for byte with it and without", async 
   const told = async (beside: boolean, ...records: NewRecord[]) => {
     const world = await openedWith(callsOf(beside), ...records);
     await world.grade(GRADED);
-    await world.freeze(CLOSED);
+    await world.closeDays(CLOSED);
     await world.prove();
     const leaves = await world.leaves();
     const cards = leaves.filter((leaf): leaf is GradeLeaf => leaf.kind === "grade").map(({ card }) => card);
