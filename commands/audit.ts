@@ -50,7 +50,7 @@ export class AuditFailed extends Error {
 }
 
 /** Two signed histories that no one log can have. */
-export class AuditForked extends Error {
+class AuditForked extends Error {
   constructor(forks: readonly ForkSeen[], files: readonly string[]) {
     super(
       `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,

@@ -31,7 +31,7 @@ export interface BudgetOptions {
 const MOST = 40;
 
 /** A running service owns the lake, and what it keeps does not say what was asked for. */
-export class BudgetBusy extends Error {
+class BudgetBusy extends Error {
   constructor(says: string) {
     super(says);
     this.name = "LakeBusy";

@@ -15,7 +15,7 @@ export interface RecomputeCommandOptions {
 }
 
 /** A card did not come out as it was published. */
-export class CardDiffers extends Error {
+class CardDiffers extends Error {
   constructor(cards: number) {
     super(`${cards} published card${cards === 1 ? " does" : "s do"} not follow from the published evidence`);
     this.name = "CardDiffers";
@@ -23,7 +23,7 @@ export class CardDiffers extends Error {
 }
 
 /** There is nothing to recompute: no card, or no evidence for any of them yet. */
-export class NothingToRecompute extends Error {
+class NothingToRecompute extends Error {
   override readonly name: string = "NothingToRecompute";
 }
 

@@ -79,14 +79,14 @@ const TYPEHASH = keccak256(
 );
 
 /** The escrow's name for a payment (its `getHash`), worked out here. */
-export function hashOf(chainId: number, info: PaymentInfo): Hex {
+function hashOf(chainId: number, info: PaymentInfo): Hex {
   const said = keccak256(encodeAbiParameters([{ type: "bytes32" }, PAYMENT_INFO], [TYPEHASH, info]));
   const types = [{ type: "uint256" }, { type: "address" }, { type: "bytes32" }] as const;
   return keccak256(encodeAbiParameters(types, [BigInt(chainId), ESCROW, said]));
 }
 
 /** The nonce that the payer signs: the same with the payer left out, who is not known when terms are made. */
-export const nonceOf = (chainId: number, info: PaymentInfo): Hex => hashOf(chainId, { ...info, payer: zeroAddress });
+const nonceOf = (chainId: number, info: PaymentInfo): Hex => hashOf(chainId, { ...info, payer: zeroAddress });
 
 /** Where and for whom money is held. */
 export interface EscrowPlace {

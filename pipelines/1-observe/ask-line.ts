@@ -12,7 +12,7 @@ import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type Said, saidOf } from "./probe/unplanned.ts";
 
 /** Asked urls of one registrable domain that are begun within an hour (egress.md, Limits). */
-export const PER_DOMAIN_HOUR = 5;
+const PER_DOMAIN_HOUR = 5;
 /** Asks begun and not ended; each host has one of them at a time and the observer few together, so most wait there. */
 const AT_ONCE = 64;
 /** Asks that are looked at in one turn; those under way and paused stand among them. */

@@ -35,7 +35,7 @@ const LEFT_MS = 20_000;
 /** Payments that are cancelled at once: each takes half a minute where the chain is slow. */
 const CANCELS_AT_ONCE = 4;
 /** Chain seconds after an authorization's end in which a Transfer in an older block may still become visible to us. */
-export const MARGIN_S = 60;
+const MARGIN_S = 60;
 
 /** Seconds in which a refund may be taken in by the chain before it is signed anew. */
 const REFUND_VALID_S = 600;

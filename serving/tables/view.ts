@@ -131,7 +131,7 @@ export class View {
  * Every manifest of the archive, in the order of the log, which is the order in which the files were made. It only grows,
  * and says nothing that the tree does not say for good, so views share it; each looks at the leaves below its own size.
  */
-export class ArchiveFiles {
+class ArchiveFiles {
   readonly #leaves: ArchiveLeaf[] = [];
   readonly #byId = new Map<string, ArchiveLeaf>();
   readonly #sha256 = new Map<string, string>();
@@ -175,7 +175,7 @@ export interface EvidenceFile {
  * The newest evidence files of each bucket, for the pages that name them. It only grows, and says nothing that the tree
  * does not say for good, so views share it.
  */
-export class EvidenceFiles {
+class EvidenceFiles {
   readonly #newest = new Map<number, EvidenceFile[]>();
 
   add({ bucket, key, day, rows, holds }: EvidenceLeaf): void {

@@ -45,7 +45,7 @@ const late = (): EgressResult => ({ outcome: "timeout", says: "no time was left 
  * spoken to in the revision of 2026), made for one call and left afterwards. Every message is an exchange of its own
  * through egress: checked address, bounded bytes, bounded time. Never throws for what the server does.
  */
-export class Session {
+class Session {
   readonly #began = performance.now();
   /** The first question is 0, as the protocol's own client counts. */
   #id = 0;
