@@ -93,7 +93,7 @@ async function liveFrom(
 export async function start(given: Config, options: StartOptions): Promise<void> {
   if (!options.market) return live(given, options);
   requireMarket(options.worldScript);
-  const began = performance.now();
+  const began = systemClock.monotonic();
   const progress = new Progress(!options.json);
   const days = Math.max(1, options.days ?? PAST_DAYS);
   const { now: present, goOn } = presentOf(options);
@@ -134,7 +134,11 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
     const simulated = await livePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
     const found = await liveFrom(again ? systemClock : goOn(), clock, { roles, serving, world });
-    const result: MarketLetters = { simulated, took_s: Math.round((performance.now() - began) / 100) / 10, ...found };
+    const result: MarketLetters = {
+      simulated,
+      took_s: Math.round((systemClock.monotonic() - began) / 100) / 10,
+      ...found,
+    };
     progress.end();
     process.stdout.write(options.json ? `${JSON.stringify(result, null, 2)}\n` : letterTable(result, serving.url));
     if (options.once) return;
