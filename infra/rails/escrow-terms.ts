@@ -9,7 +9,7 @@ import {
   toBytes,
   zeroAddress,
 } from "viem";
-import { authorizationOf } from "./authorization.ts";
+import { authorizationOf, TOKEN_ERRORS } from "./authorization.ts";
 import { type SigningDomain, signingDomain } from "./charge.ts";
 
 /**
@@ -48,11 +48,8 @@ export const ESCROW_ABI = parseAbi([
   "error ZeroAuthorization(bytes32 paymentInfoHash)",
   "error BeforeAuthorizationExpiry(uint48 timestamp, uint48 expiry)",
   "error RefundExceedsCapture(uint256 refund, uint256 captured)",
-  // Of the token, through the escrow: OpenZeppelin's names. USDC says the same in sentences.
-  "error ERC3009InvalidSignature()",
-  "error ERC3009InvalidAuthorizationTime(uint256 validAfter, uint256 validBefore)",
-  "error ERC3009UsedAuthorization(address authorizer, bytes32 nonce)",
-  "error ERC20InsufficientBalance(address sender, uint256 balance, uint256 needed)",
+  // Of the token, through the escrow.
+  ...TOKEN_ERRORS,
 ]);
 
 /** Every term of one payment, as the escrow takes it. The buyer's signature covers all of it. */

@@ -57,16 +57,21 @@ export const PRICE: Price = {
   since: "2026-11-23",
 };
 
-const via = {
-  path: "/v1/via/:capability_id",
-  params: ViaPath,
+/** What every purchase of a call has in common. */
+export const PURCHASE = {
   answer: z.unknown().meta({ description: "The seller's answer, as it came, once it passed and you were charged" }),
   type: JSON_TYPE,
   tag: "buy",
   price: PRICE,
   ofRecord: true,
-  errors: ["bad_payment", "not_sold", "payment_used", "seller_failed", "unknown_capability", "unavailable"],
   limiter: (service) => service.buyLimiter,
+} satisfies Partial<Operation>;
+
+const via = {
+  ...PURCHASE,
+  path: "/v1/via/:capability_id",
+  params: ViaPath,
+  errors: ["bad_payment", "not_sold", "payment_used", "seller_failed", "unknown_capability", "unavailable"],
 } satisfies Partial<Operation>;
 
 const viaGet: Operation = {
