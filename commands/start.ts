@@ -3,7 +3,6 @@ import { type Clock, FixedClock, PacedClock, SimulatedClock, SwitchedClock, syst
 import { type Config, ConfigError } from "../infra/config.ts";
 import { networksIn } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
-import { openWorld, requireMarket, type World } from "../infra/world.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
@@ -17,6 +16,7 @@ import { localMoney, openSales } from "./selling.ts";
 import { live } from "./serve.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
 import { daysOfPast, isPastOver, livePast, PAST_DAYS, Progress } from "./simulated-past.ts";
+import { openWorld, requireMarket, type World } from "./world.ts";
 
 export interface StartOptions {
   market?: boolean;
