@@ -106,9 +106,6 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   // A world that was running may be another start's: it is ours to stop once the lake is, which has one owner.
   let ours = !world.reused;
   const closing: (() => Promise<void>)[] = [async () => (ours ? world.stop() : world.release())];
-  const closeAll = async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  };
   const stopped = new AbortController();
   world.lost.addEventListener("abort", () => stopped.abort(world.lost.reason), { once: true });
   onStopSignal(() => stopped.abort(new Error("stopped")));
@@ -144,13 +141,8 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     if (options.once) return;
     process.stdout.write(`\nServing at ${serving.url} (Ctrl-C stops the market and everything else).\n`);
     sayStatus(serving.status, false);
-    const schedule = startMachine({
-      ...roles,
-      clock,
-      catalogues: config.catalogues,
-      logger: parts.logger,
-      metrics: parts.metrics,
-    });
+    const { logger, metrics } = parts;
+    const schedule = startMachine({ ...roles, ...{ clock, logger, metrics }, catalogues: config.catalogues });
     closing.push(() => schedule.stop());
     await new Promise<void>((resolve) => {
       if (stopped.signal.aborted) resolve();
@@ -163,6 +155,6 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     if (!stopped.signal.aborted) throw error;
   } finally {
     progress.end();
-    await closeAll();
+    for (const close of closing.reverse()) await close();
   }
 }
