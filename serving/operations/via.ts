@@ -50,7 +50,7 @@ async function viaCall(method: "GET" | "POST", { service, request, params, query
 const ViaPath = z.object({ capability_id: CapId });
 
 /** Terms as they are described: the least that a call through us costs. */
-export const PRICE: Price = {
+const PRICE: Price = {
   mode: "dynamic",
   amount: "0.002000",
   accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, 2_000n)] : []),
