@@ -8,7 +8,7 @@ import { archivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
 import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
-import { openIngest } from "../pipelines/roles/ingesting.ts";
+import { type Ingesting, openIngest } from "../pipelines/roles/ingesting.ts";
 import { Owner } from "../pipelines/roles/owner.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { Publishing } from "../pipelines/roles/publishing.ts";
@@ -23,49 +23,42 @@ interface OpenArchive {
   parts: SupersedeParts;
   /** Files what is due. */
   archive(now: Date): Promise<ArchiveReport>;
-  close(): Promise<void>;
 }
 
 /**
  * Log, lake and publisher for the archive alone: no money, no market. The lake has everything that the log holds.
- * @throws LakeBusy while a service owns the lake, and what ingest and publisher throw
+ * @throws what ingest and publisher throw
  */
-async function openArchive(parts: Parts, clock: Clock): Promise<OpenArchive> {
+async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesting): Promise<OpenArchive> {
   const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
-  const { lake, ingest } = await openIngest(parts, clock);
-  try {
-    await ingest.pass();
-    const origin = originOf(config.base_url);
-    const { partitions } = log;
-    const stores = { privateStore, publicStore };
-    const publisher = createPublisher({ ...stores, signers: keys, clock, origin, partitions, logger, metrics });
-    await publisher.start();
-    await publisher.publishKeys(keysDocument(keys.ring));
-    const place = { ...archivePlace(publicStore, keys, origin, config.base_url), now: () => clock.now() };
-    const ownership = fixedPartitions(Array.from({ length: partitions }, (_, partition) => partition));
-    const common = { ...stores, log, clock, logger, metrics };
-    const owner = new Owner({ ...common, lake, ingest, ownership, followed: publisher });
-    const publishing = new Publishing({ ...common, publisher });
-    const filing = { ...place, scratch: printerOf(lake) };
-    return {
-      parts: { ...place, lake, privateStore, publisher, logId: log.id },
-      archive: (now) => archiveDays({ owner, publishing, filing }, now),
-      close: () => lake.close(),
-    };
-  } catch (error) {
-    await lake.close();
-    throw error;
-  }
+  await ingest.pass();
+  const origin = originOf(config.base_url);
+  const { partitions } = log;
+  const stores = { privateStore, publicStore };
+  const publisher = createPublisher({ ...stores, signers: keys, clock, origin, partitions, logger, metrics });
+  await publisher.start();
+  await publisher.publishKeys(keysDocument(keys.ring));
+  const place = { ...archivePlace(publicStore, keys, origin, config.base_url), now: () => clock.now() };
+  const ownership = fixedPartitions(Array.from({ length: partitions }, (_, partition) => partition));
+  const common = { ...stores, log, clock, logger, metrics };
+  const owner = new Owner({ ...common, lake, ingest, ownership, followed: publisher });
+  const publishing = new Publishing({ ...common, publisher });
+  const filing = { ...place, scratch: printerOf(lake) };
+  return {
+    parts: { ...place, lake, privateStore, publisher, logId: log.id },
+    archive: (now) => archiveDays({ owner, publishing, filing }, now),
+  };
 }
 
-/** Open everything for one command and close it again, whatever happens. The lake has one owner at a time. */
+/**
+ * Open everything for one command and close it again, whatever happens. The lake has one owner at a time.
+ * @throws LakeBusy while a service owns the lake
+ */
 async function withArchive(config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> {
   makeKeys(config.data_dir, systemClock.now());
-  return withOpen(openParts(config, systemClock), async (parts) => {
-    return withOpen(openArchive(parts, systemClock), async (opened) => {
-      await work(opened);
-    });
-  });
+  return withOpen(openParts(config, systemClock), (parts) =>
+    withOpen(openIngest(parts, systemClock), async (opened) => work(await openArchive(parts, systemClock, opened))),
+  );
 }
 
 const listAt = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;

@@ -50,7 +50,7 @@ export class AuditFailed extends Error {
 }
 
 /** Two signed histories that no one log can have. */
-export class AuditForked extends Error {
+class AuditForked extends Error {
   constructor(forks: readonly ForkSeen[], files: readonly string[]) {
     super(
       `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
@@ -122,7 +122,7 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
   const { endpoint, logKey, witnessKey, json, also } = options;
   if (options.open !== undefined || options.salt !== undefined) return openCommand(from, options);
   if (endpoint) return recomputeCommand(endpoint, { from, logKey, witnessKey, json });
-  const began = performance.now();
+  const began = systemClock.monotonic();
   const say = (text: string) => process.stderr.write(`${text}\n`);
   const opened: Copy[] = [];
   try {
@@ -146,7 +146,7 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
         if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
       },
     });
-    const tookS = Math.round((performance.now() - began) / 10) / 100;
+    const tookS = Math.round((systemClock.monotonic() - began) / 10) / 100;
     const { findings, forks, ...summary } = report;
     const files: string[] = [];
     for (const fork of forks) files.push(await writeFork(fork, options.forksIn));

@@ -31,7 +31,7 @@ export interface BudgetOptions {
 const MOST = 40;
 
 /** A running service owns the lake, and what it keeps does not say what was asked for. */
-export class BudgetBusy extends Error {
+class BudgetBusy extends Error {
   constructor(says: string) {
     super(says);
     this.name = "LakeBusy";
@@ -43,19 +43,15 @@ function publishedOf({ config, keys, publicStore }: Parts): Promise<PublishedFol
   return new Followed(publicStore, () => trust).current();
 }
 
-async function computed(parts: Parts, day: string, most: number): Promise<BudgetReport> {
-  const { lake, ingest } = await openIngest(parts, systemClock);
-  try {
+const computed = (parts: Parts, day: string, most: number): Promise<BudgetReport> =>
+  withOpen(openIngest(parts, systemClock), async ({ lake, ingest }) => {
     await ingest.pass();
     const published = await publishedOf(parts);
     const { privateStore, config } = parts;
     const now = systemClock.now();
     const caps = capsOf(config.spend);
-    return await budgetReport({ lake, memory: createMemory(lake), privateStore, caps, published, now }, day, most);
-  } finally {
-    await lake.close();
-  }
-}
+    return budgetReport({ lake, memory: createMemory(lake), privateStore, caps, published, now }, day, most);
+  });
 
 async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: boolean): Promise<BudgetReport> {
   const report = await keptReport(parts.privateStore);
@@ -115,16 +111,13 @@ async function budgetOverCluster(config: Config, options: BudgetOptions): Promis
       throw error;
     });
     if (!opened) return await kept(parts, day, options.day !== undefined);
-    const { lake, ingest } = opened;
-    try {
+    return withOpen(opened, async ({ lake, ingest }) => {
       await ingest.pass();
       const published = await followed.current();
       const caps = capsOf(config.spend);
       const over = { lake, memory: createMemory(lake), privateStore, caps, published, now: clock.now() };
-      return await budgetReport(over, day, mostOf(options));
-    } finally {
-      await lake.close();
-    }
+      return budgetReport(over, day, mostOf(options));
+    });
   });
 }
 

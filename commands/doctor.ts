@@ -18,7 +18,7 @@ export interface DoctorOptions {
 }
 
 /** Something is broken: the role would not do its work. What it is was printed. */
-export class Unfit extends Error {
+class Unfit extends Error {
   override readonly name = "Unfit";
 }
 

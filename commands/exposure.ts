@@ -15,15 +15,15 @@ export interface ExposureOptions {
 }
 
 /** The file, or what the service says of it, cannot be taken. */
-export class ExposureUnreadable extends Error {
+class ExposureUnreadable extends Error {
   override name = "ExposureUnreadable";
 }
 /** The service does not answer, or not now. */
-export class ServiceUnreachable extends Error {
+class ServiceUnreachable extends Error {
   override name = "ServiceUnreachable";
 }
 /** A report whose signature does not hold, or that is not of what was asked. */
-export class ReportUnproven extends Error {
+class ReportUnproven extends Error {
   override name = "ReportUnproven";
 }
 
@@ -142,7 +142,7 @@ const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string =>
   pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_")) ? " (!)" : "";
 
 /** The report for people: a line a dependency, a line a payee, and the sums. */
-export function tableOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string {
+function tableOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string {
   const spend = (line: ExposureLine): string =>
     line.monthly_spend === null ? "-" : `${line.monthly_spend}${line.unit === "USD" ? "" : ` ${line.asset}`}`;
   const dependencies = columns([

@@ -10,14 +10,9 @@ import { type RoleOptions, repeat, report } from "./report.ts";
 /** Open the log, the chain of commits and the lake for one command: no money, no market. */
 async function withIngest(config: Config, work: (ingest: Ingest) => Promise<void>): Promise<void> {
   makeKeys(config.data_dir, systemClock.now());
-  await withOpen(openParts(config, systemClock), async (parts) => {
-    const { lake, ingest } = await openIngest(parts, systemClock);
-    try {
-      await work(ingest);
-    } finally {
-      await lake.close();
-    }
-  });
+  await withOpen(openParts(config, systemClock), (parts) =>
+    withOpen(openIngest(parts, systemClock), ({ ingest }) => work(ingest)),
+  );
 }
 
 /** `touchstone ingest`: log to segments to lake. */

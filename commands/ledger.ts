@@ -19,7 +19,7 @@ export interface LedgerOptions {
 }
 
 /** Our books have a movement that the chain has not, or not so: an operator has to look. */
-export class LedgerDiffers extends Error {
+class LedgerDiffers extends Error {
   override readonly name = "LedgerDiffers";
 }
 

@@ -79,9 +79,9 @@ export async function mirror(sourceName: string, dir: string, options: MirrorCom
 }
 
 async function once(how: MirrorOptions, print: (done: MirrorSummary, tookS: number) => void): Promise<void> {
-  const began = performance.now();
+  const began = systemClock.monotonic();
   const done = await mirrorOnce(how);
-  print(done, Math.round((performance.now() - began) / 10) / 100);
+  print(done, Math.round((systemClock.monotonic() - began) / 10) / 100);
   if (done.missing.length > 0) throw new MissingObjects(done.missing);
 }
 
@@ -125,10 +125,10 @@ function textOf(done: MirrorSummary, folder: string, tookS?: number): string {
 /** One line on stderr: rewritten on a terminal, else printed now and then. */
 function progressLine(): { show: NonNullable<MirrorOptions["onProgress"]>; end: () => void } {
   let open = false;
-  let last = performance.now();
+  let last = systemClock.monotonic();
   return {
     show: ({ done, of, what }) => {
-      const now = performance.now();
+      const now = systemClock.monotonic();
       const text = `mirror: ${done} of ${of} ${what}`;
       if (process.stderr.isTTY && (now - last > 50 || done === of)) {
         process.stderr.write(`\r\x1b[K${text}`);

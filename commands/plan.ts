@@ -54,7 +54,7 @@ export function checkPlan(plan: DayPlan, committed: Committed): string[] {
 }
 
 /** There is no plan of that day here, or none was published. */
-export class NoPlan extends Error {
+class NoPlan extends Error {
   constructor(says: string) {
     super(says);
     this.name = "NotInRecord";
@@ -62,7 +62,7 @@ export class NoPlan extends Error {
 }
 
 /** The plan is not the one that was published. */
-export class PlanDiffers extends Error {
+class PlanDiffers extends Error {
   constructor(readonly wrong: readonly string[]) {
     super(wrong.join("; "));
     this.name = "Tampered";

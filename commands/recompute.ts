@@ -15,7 +15,7 @@ export interface RecomputeCommandOptions {
 }
 
 /** A card did not come out as it was published. */
-export class CardDiffers extends Error {
+class CardDiffers extends Error {
   constructor(cards: number) {
     super(`${cards} published card${cards === 1 ? " does" : "s do"} not follow from the published evidence`);
     this.name = "CardDiffers";
@@ -23,7 +23,7 @@ export class CardDiffers extends Error {
 }
 
 /** There is nothing to recompute: no card, or no evidence for any of them yet. */
-export class NothingToRecompute extends Error {
+class NothingToRecompute extends Error {
   override readonly name: string = "NothingToRecompute";
 }
 
@@ -47,7 +47,7 @@ function textOf({ verdict, leaf, computed_at, tier, band, says, difference }: Ca
  * @throws CardDiffers, NothingToRecompute and what `recompute` throws; `commands/exit.ts` gives each its code
  */
 export async function recomputeCommand(endpoint: string, options: RecomputeCommandOptions): Promise<void> {
-  const began = performance.now();
+  const began = systemClock.monotonic();
   const wanted = wantedOf(endpoint);
   const write = (line: unknown) => process.stdout.write(`${options.json ? JSON.stringify(line) : line}\n`);
   await withOpen(openSource(options.from, systemClock), async (source) => {
@@ -65,7 +65,7 @@ export async function recomputeCommand(endpoint: string, options: RecomputeComma
       shown = card.capability_id;
       write(textOf(card));
     });
-    const took_s = Math.round((performance.now() - began) / 10) / 100;
+    const took_s = Math.round((systemClock.monotonic() - began) / 10) / 100;
     if (options.json) write({ origin: head.origin, ...done, took_s });
     else {
       write(

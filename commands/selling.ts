@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { type Address, formatEther, formatGwei, formatUnits } from "viem";
 import { type Clock, systemClock } from "../infra/clock.ts";
+import { repeating } from "../infra/concurrency.ts";
 import type { Config } from "../infra/config.ts";
 import { type Egress, saying } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
@@ -209,7 +210,6 @@ interface Watched {
  * known.
  */
 function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched) {
-  const stopped = new AbortController();
   let closed: string | null = "Whether a call could be charged is not known yet: nothing is sold until it is.";
   const { symbol, decimals } = network.assets[0]!;
   const labels = { network: network.id, asset: symbol };
@@ -229,18 +229,5 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
   }
   const tried = () =>
     look().catch((error: unknown) => logger.warn({ err: error }, "the money of sales could not be looked at"));
-  const first = tried();
-  const running = (async () => {
-    for (await first; !stopped.signal.aborted; await tried()) {
-      await systemClock.sleep(WATCH_MS, stopped.signal).catch(() => {});
-    }
-  })();
-  return {
-    first,
-    closed: () => closed,
-    async stop() {
-      stopped.abort(new Error("stopped"));
-      await running;
-    },
-  };
+  return { ...repeating(tried, WATCH_MS, systemClock), closed: () => closed };
 }

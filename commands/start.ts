@@ -3,7 +3,6 @@ import { type Clock, FixedClock, PacedClock, SimulatedClock, SwitchedClock, syst
 import { type Config, ConfigError } from "../infra/config.ts";
 import { networksIn } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
-import { openWorld, requireMarket, type World } from "../infra/world.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
@@ -17,6 +16,7 @@ import { localMoney, openSales } from "./selling.ts";
 import { live } from "./serve.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
 import { daysOfPast, isPastOver, livePast, PAST_DAYS, Progress } from "./simulated-past.ts";
+import { openWorld, requireMarket, type World } from "./world.ts";
 
 export interface StartOptions {
   market?: boolean;
@@ -93,7 +93,7 @@ async function liveFrom(
 export async function start(given: Config, options: StartOptions): Promise<void> {
   if (!options.market) return live(given, options);
   requireMarket(options.worldScript);
-  const began = performance.now();
+  const began = systemClock.monotonic();
   const progress = new Progress(!options.json);
   const days = Math.max(1, options.days ?? PAST_DAYS);
   const { now: present, goOn } = presentOf(options);
@@ -106,9 +106,6 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   // A world that was running may be another start's: it is ours to stop once the lake is, which has one owner.
   let ours = !world.reused;
   const closing: (() => Promise<void>)[] = [async () => (ours ? world.stop() : world.release())];
-  const closeAll = async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  };
   const stopped = new AbortController();
   world.lost.addEventListener("abort", () => stopped.abort(world.lost.reason), { once: true });
   onStopSignal(() => stopped.abort(new Error("stopped")));
@@ -134,19 +131,18 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
     const simulated = await livePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
     const found = await liveFrom(again ? systemClock : goOn(), clock, { roles, serving, world });
-    const result: MarketLetters = { simulated, took_s: Math.round((performance.now() - began) / 100) / 10, ...found };
+    const result: MarketLetters = {
+      simulated,
+      took_s: Math.round((systemClock.monotonic() - began) / 100) / 10,
+      ...found,
+    };
     progress.end();
     process.stdout.write(options.json ? `${JSON.stringify(result, null, 2)}\n` : letterTable(result, serving.url));
     if (options.once) return;
     process.stdout.write(`\nServing at ${serving.url} (Ctrl-C stops the market and everything else).\n`);
     sayStatus(serving.status, false);
-    const schedule = startMachine({
-      ...roles,
-      clock,
-      catalogues: config.catalogues,
-      logger: parts.logger,
-      metrics: parts.metrics,
-    });
+    const { logger, metrics } = parts;
+    const schedule = startMachine({ ...roles, ...{ clock, logger, metrics }, catalogues: config.catalogues });
     closing.push(() => schedule.stop());
     await new Promise<void>((resolve) => {
       if (stopped.signal.aborted) resolve();
@@ -159,6 +155,6 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     if (!stopped.signal.aborted) throw error;
   } finally {
     progress.end();
-    await closeAll();
+    for (const close of closing.reverse()) await close();
   }
 }

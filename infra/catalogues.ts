@@ -1,7 +1,7 @@
 import { z } from "zod";
 
 /** How a catalogue is read: page by page, as one document, or as the documents of one seller at its own origin. */
-export const CATALOGUE_KINDS = ["bazaar", "document", "seller"] as const;
+const CATALOGUE_KINDS = ["bazaar", "document", "seller"] as const;
 
 /** A catalogue as it is read. */
 export interface Catalogue {

@@ -1,4 +1,5 @@
 import { setImmediate } from "node:timers/promises";
+import type { Clock } from "./clock.ts";
 
 /**
  * Work with a bound on what is under way at once. What differs is what a failure does: {@link eachAtOnce} stops at the
@@ -181,6 +182,23 @@ export function* sorting<T>(
 function appended<T>(to: T[], items: readonly T[]): T[] {
   for (const item of items) to.push(item);
   return to;
+}
+
+/** Work, which never rejects, again and again with a pause in between. @returns its first turn, and how it is stopped */
+export function repeating(work: () => Promise<void>, everyMs: number, clock: Pick<Clock, "sleep">) {
+  const stopped = new AbortController();
+  const first = work();
+  const running = (async () => {
+    for (await first; !stopped.signal.aborted; ) {
+      await clock.sleep(everyMs, stopped.signal).catch(() => {});
+      if (!stopped.signal.aborted) await work();
+    }
+  })();
+  const stop = (): Promise<void> => {
+    stopped.abort(new Error("stopped"));
+    return running;
+  };
+  return { first, stop };
 }
 
 /** Who waits for a turn, first come first served. `width` holders at once: 1 is a mutex. */

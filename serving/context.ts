@@ -137,88 +137,59 @@ const PROJECT_DOCS = fileURLToPath(new URL("../docs", import.meta.url));
 
 export function serviceOf(deps: ServingDeps): Service {
   const limits = { ...SERVING_LIMITS, ...deps.limits };
-  const steady = () => deps.clock.monotonic();
+  const { follower, log, store, validateUrl, clock, logger, metrics, demand, sales, answers: signer } = deps;
+  const view = () => follower.view;
+  const steady = () => clock.monotonic();
+  const limiter = (name: string, quota: number, windowS = 60) => new Limiter({ name, quota, windowS }, steady);
   const proxies = parseProxies(limits.trusted_proxies);
-  const streams = new Streams(limits, steady, deps.metrics);
+  const streams = new Streams(limits, steady, metrics);
   const baseUrl = deps.baseUrl.replace(/\/+$/, "");
+  const service = new URL(deps.baseUrl).origin;
   const docs = readDocs(deps.docsDir ?? PROJECT_DOCS);
   const asks = new Asks({
-    log: deps.log,
-    clock: deps.clock,
-    logger: deps.logger,
-    producer: "serving",
-    baseUrl,
-    limits,
-    seen: (cap) => deps.follower.view.row(cap)?.last_seen ?? null,
+    ...{ log, clock, logger, baseUrl, limits, producer: "serving" },
+    seen: (cap) => view().row(cap)?.last_seen ?? null,
     ...(deps.askLine ? { line: deps.askLine } : {}),
   });
   const checks = new Checks({
-    view: () => deps.follower.view,
-    asks,
-    demand: deps.demand,
-    validateUrl: deps.validateUrl,
-    buy: deps.sales && ((view, cap) => buyOf(view, cap, baseUrl, deps.sales!)),
-    signer: deps.answers,
-    clock: deps.clock,
+    ...{ view, asks, demand, validateUrl, signer, clock },
+    buy: sales && ((at, cap) => buyOf(at, cap, baseUrl, sales)),
     ...(deps.cache ? { bounds: deps.cache } : {}),
   });
+  const dependencies = limiter("dependencies", limits.dependencies_per_minute);
   return {
     ...deps,
     baseUrl,
     checks,
-    exposures: new Exposures({
-      view: () => deps.follower.view,
-      checks,
-      demand: deps.demand,
-      limiter: new Limiter({ name: "dependencies", quota: limits.dependencies_per_minute, windowS: 60 }, steady),
-      signer: deps.answers,
-      clock: deps.clock,
-    }),
-    evaluations: new Evaluations({ view: () => deps.follower.view, reader: openReader() }),
-    evaluateLimiter: new Limiter({ name: "evaluations", quota: limits.evaluations_per_minute, windowS: 60 }, steady),
-    objects: new PublicObjects(deps.store, streams),
+    exposures: new Exposures({ view, checks, demand, limiter: dependencies, signer, clock }),
+    evaluations: new Evaluations({ view, reader: openReader() }),
+    evaluateLimiter: limiter("evaluations", limits.evaluations_per_minute),
+    objects: new PublicObjects(store, streams),
     streams,
-    history: new HistoryTables(deps.store, deps.logger),
+    history: new HistoryTables(store, logger),
     docs,
-    checkLimiter: new Limiter({ name: "check", quota: limits.checks_per_minute, windowS: 60 }, steady),
-    exposureLimiter: new Limiter({ name: "exposure", quota: limits.exposures_per_minute, windowS: 60 }, steady),
-    readLimiter: new Limiter({ name: "read", quota: limits.reads_per_minute, windowS: 60 }, steady),
-    disputes: new Disputes({
-      log: deps.log,
-      view: () => deps.follower.view,
-      clock: deps.clock,
-      logger: deps.logger,
-      service: new URL(deps.baseUrl).origin,
-    }),
-    disputeLimiter: new Limiter({ name: "disputes", quota: limits.disputes_per_hour, windowS: 3600 }, steady),
-    retests: new Retests({
-      view: () => deps.follower.view,
-      asks,
-      validateUrl: deps.validateUrl,
-      clock: deps.clock,
-      service: new URL(deps.baseUrl).origin,
-    }),
-    statusFigures: new StatusFigures(deps.clock),
+    checkLimiter: limiter("check", limits.checks_per_minute),
+    exposureLimiter: limiter("exposure", limits.exposures_per_minute),
+    readLimiter: limiter("read", limits.reads_per_minute),
+    disputes: new Disputes({ log, view, clock, logger, service }),
+    disputeLimiter: limiter("disputes", limits.disputes_per_hour, 3600),
+    retests: new Retests({ view, asks, validateUrl, clock, service }),
+    statusFigures: new StatusFigures(clock),
     looks: new ListingChecks({
-      tools: deps.looks ?? null,
+      ...{ view, validateUrl, clock, metrics, limits, tools: deps.looks ?? null },
       own: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
-      view: () => deps.follower.view,
-      validateUrl: deps.validateUrl,
-      clock: deps.clock,
-      metrics: deps.metrics,
-      limits,
     }),
-    lookLimiter: new Limiter({ name: "looks", quota: limits.looks_per_hour, windowS: 3600 }, steady),
+    lookLimiter: limiter("looks", limits.looks_per_hour, 3600),
     watchers: watchersOf(deps, limits),
-    payOnDelivery: deps.sales
-      ? new PayOnDelivery(deps.sales, {
-          ...{ view: () => deps.follower.view, clock: deps.clock, baseUrl },
+    payOnDelivery: sales
+      ? new PayOnDelivery(sales, {
+          ...{ view, clock, baseUrl },
           quotesPerDomainMinute: limits.quotes_per_domain_minute,
           fallbacksPerHour: limits.fallbacks_per_hour,
         })
       : null,
     work: workOf(deps, docs, baseUrl),
-    buyLimiter: new Limiter({ name: "buys", quota: limits.buys_per_minute, windowS: 60 }, steady),
+    buyLimiter: limiter("buys", limits.buys_per_minute),
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }

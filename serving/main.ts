@@ -2,6 +2,7 @@ import { createServer, type Server } from "node:http";
 import { type AddressInfo, connect, type ListenOptions, type Socket } from "node:net";
 import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
+import { systemClock } from "../infra/clock.ts";
 import { LIMITS, type Limits } from "../infra/config.ts";
 import type { Metrics } from "../infra/telemetry.ts";
 import { type Cidr, socketKey } from "./http/limits.ts";
@@ -79,7 +80,7 @@ function acceptWait(server: Server): () => number {
   const timer = setInterval(() => {
     if (check) return;
     const socket = connect({ port, host }).unref();
-    const mine = { socket, at: performance.now() };
+    const mine = { socket, at: systemClock.monotonic() };
     check = mine;
     socket.on("error", () => {});
     // It was refused, or dropped because all sockets are taken: that says nothing of the queue.
@@ -89,7 +90,7 @@ function acceptWait(server: Server): () => number {
   }, SELF_CHECK_MS).unref();
   server.on("connection", ({ remotePort }: Socket) => {
     if (!check || remotePort !== check.socket.localPort) return;
-    waitedMs = performance.now() - check.at;
+    waitedMs = systemClock.monotonic() - check.at;
     check.socket.destroy();
     check = null;
   });
@@ -97,7 +98,7 @@ function acceptWait(server: Server): () => number {
     clearInterval(timer);
     check?.socket.destroy();
   });
-  return () => Math.max(waitedMs, check ? performance.now() - check.at : 0);
+  return () => Math.max(waitedMs, check ? systemClock.monotonic() - check.at : 0);
 }
 
 /** Listen with the app, within bounds for its sockets. @throws CannotListen */

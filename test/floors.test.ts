@@ -87,6 +87,17 @@ describe("import floors", () => {
     expect(readers).toEqual(["infra/config.ts"]);
   });
 
+  test("only infra/clock.ts says what time it is; above infra no counter runs beside it", () => {
+    const reading = (file: string): RegExp =>
+      file.startsWith("infra/") ? /\bDate\.now\(|\bnew Date\(\)/ : /\bDate\.now\(|\bnew Date\(\)|\bperformance\.now\(/;
+    const readers = FLOORS.flatMap(filesBelow)
+      .map((file) => relative(ROOT, file))
+      .filter((file) => reading(file).test(readFileSync(join(ROOT, file), "utf8")))
+      .sort();
+    // The client runs where there is no clock of ours.
+    expect(readers).toEqual(["infra/clock.ts", "serving/client/carrier.ts"]);
+  });
+
   // Each of these costs a start more than such a command takes.
   const HEAVY = ["viem", "@duckdb/node-api", "h3", "kafkajs", "@aws-sdk/client-s3", "@modelcontextprotocol/server"];
   test.each(["keys", "mirror", "audit", "recompute", "exposure", "export", "plan"])(

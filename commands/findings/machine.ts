@@ -7,7 +7,7 @@ import { hasKeys, loadKeys, loadSecret, loadSigner, readRing } from "../../infra
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 
 /** What runs on the machine that is looked at; `start` is all of them. */
-export const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
+const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
 export type Role = (typeof ROLES)[number];
 
 const GIB = 2 ** 30;

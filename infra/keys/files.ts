@@ -24,7 +24,7 @@ export class KeyFileError extends Error {
 
 const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, "0");
 
-export const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
+const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
 
 /** Make `dir` (and its parents) if it is not there, with mode 0700; one that is there keeps its mode. */
 export function privateFolder(dir: string): void {

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { createReadStream, promises as disk } from "node:fs";
 import { dirname } from "node:path";
+import { systemClock } from "../clock.ts";
 import { nodeFs } from "../store/fs.ts";
 import type { Logger } from "../telemetry.ts";
 import { type Log, OffsetGone } from "./log.ts";
@@ -174,7 +175,7 @@ export class FoldFile {
       const draft = `${dirname(this.path)}/${name}`;
       // Another process may be about to rename it.
       const stat = await disk.stat(draft).catch(() => null);
-      if (stat && Date.now() - stat.mtimeMs > DRAFT_IS_LEFT_MS) await disk.rm(draft, { force: true });
+      if (stat && systemClock.now().getTime() - stat.mtimeMs > DRAFT_IS_LEFT_MS) await disk.rm(draft, { force: true });
     }
   }
 }

@@ -9,13 +9,17 @@ import { ChainDown, reading } from "./rpc.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
 import { findSettlement, logsSince, type Money, newestFinal } from "./settlement.ts";
 
-const TOKEN = parseAbi([
-  "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
-  "function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
+/** OpenZeppelin's names. USDC says the same in sentences. */
+export const TOKEN_ERRORS = [
   "error ERC3009InvalidSignature()",
   "error ERC3009InvalidAuthorizationTime(uint256 validAfter, uint256 validBefore)",
   "error ERC3009UsedAuthorization(address authorizer, bytes32 nonce)",
   "error ERC20InsufficientBalance(address sender, uint256 balance, uint256 needed)",
+] as const;
+const TOKEN = parseAbi([
+  "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
+  "function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
+  ...TOKEN_ERRORS,
 ]);
 const CANCELED = parseAbiItem("event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)");
 

@@ -9,7 +9,7 @@ import {
   toBytes,
   zeroAddress,
 } from "viem";
-import { authorizationOf } from "./authorization.ts";
+import { authorizationOf, TOKEN_ERRORS } from "./authorization.ts";
 import { type SigningDomain, signingDomain } from "./charge.ts";
 
 /**
@@ -48,11 +48,8 @@ export const ESCROW_ABI = parseAbi([
   "error ZeroAuthorization(bytes32 paymentInfoHash)",
   "error BeforeAuthorizationExpiry(uint48 timestamp, uint48 expiry)",
   "error RefundExceedsCapture(uint256 refund, uint256 captured)",
-  // Of the token, through the escrow: OpenZeppelin's names. USDC says the same in sentences.
-  "error ERC3009InvalidSignature()",
-  "error ERC3009InvalidAuthorizationTime(uint256 validAfter, uint256 validBefore)",
-  "error ERC3009UsedAuthorization(address authorizer, bytes32 nonce)",
-  "error ERC20InsufficientBalance(address sender, uint256 balance, uint256 needed)",
+  // Of the token, through the escrow.
+  ...TOKEN_ERRORS,
 ]);
 
 /** Every term of one payment, as the escrow takes it. The buyer's signature covers all of it. */
@@ -79,14 +76,14 @@ const TYPEHASH = keccak256(
 );
 
 /** The escrow's name for a payment (its `getHash`), worked out here. */
-export function hashOf(chainId: number, info: PaymentInfo): Hex {
+function hashOf(chainId: number, info: PaymentInfo): Hex {
   const said = keccak256(encodeAbiParameters([{ type: "bytes32" }, PAYMENT_INFO], [TYPEHASH, info]));
   const types = [{ type: "uint256" }, { type: "address" }, { type: "bytes32" }] as const;
   return keccak256(encodeAbiParameters(types, [BigInt(chainId), ESCROW, said]));
 }
 
 /** The nonce that the payer signs: the same with the payer left out, who is not known when terms are made. */
-export const nonceOf = (chainId: number, info: PaymentInfo): Hex => hashOf(chainId, { ...info, payer: zeroAddress });
+const nonceOf = (chainId: number, info: PaymentInfo): Hex => hashOf(chainId, { ...info, payer: zeroAddress });
 
 /** Where and for whom money is held. */
 export interface EscrowPlace {

@@ -33,22 +33,19 @@ interface Promised {
 
 const placeOf = ({ network, asset }: Pick<Need, "network" | "asset">): string => `${network} ${asset.toLowerCase()}`;
 
-/**
- * Wallets that an operator funds from outside; nothing is minted, and no wallet of ours is ever filled from another one.
- *
- * A blind wallet is drawn from those that were never used, belongs to one endpoint on one UTC day, and never pays on
- * another day: the evidence of its day names it. Only when no fresh one has the money, one that another endpoint uses on
- * the same day is shared, and counted. When none has it, nothing is paid.
- *
- * What was signed and may still be taken is set aside, so that no payment is signed that the wallet could not honour:
- * a seller that is shown a worthless signature looks like one that refuses to deliver.
- */
-export function createFundedWallets(options: FundedWalletsOptions): Wallets {
-  const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
-  if (secret.length < 16) throw new RangeError("the secret of the draw has at least 16 bytes");
+const inDrawnOrder = (secret: Uint8Array, lot: string, wallets: readonly Wallet[]): Wallet[] =>
+  wallets
+    .map((wallet) => ({
+      wallet,
+      rank: createHmac("sha256", secret).update(`draw|${lot}|${wallet.address}`).digest("hex"),
+    }))
+    .sort((a, b) => (a.rank < b.rank ? -1 : 1))
+    .map(({ wallet }) => wallet);
+
+/** What wallets have beside what was promised of it. */
+function purses(rail: Pick<Rail, "balance">, now: () => number) {
   const promised: Promised[] = [];
   const poor = new Map<string, number>();
-  const now = (): number => clock.now().getTime();
 
   /** Atomic units that a wallet holds and did not promise. */
   async function free(address: string, need: Need): Promise<bigint> {
@@ -66,9 +63,6 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
     promised.push({ address: wallet.address, place: placeOf(need), amountAtomic, until: now() + OPEN_MS });
     return wallet;
   }
-
-  const inWords = (atomic: bigint, need: Need): string =>
-    `${formatUnits(atomic, rail.decimalsOf?.(need) ?? 6)} on ${need.network}`;
 
   /** The first of these, in their order, that has the money; those found wanting a moment ago are passed over. */
   async function firstRich(wallets: readonly Wallet[], need: Need): Promise<Wallet | null> {
@@ -88,8 +82,25 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
     return null;
   }
 
-  const rank = (day: string, cap: string, { address }: Wallet): string =>
-    createHmac("sha256", secret).update(`draw|${day}|${cap}|${address}`).digest("hex");
+  return { free, promise, firstRich };
+}
+
+/**
+ * Wallets that an operator funds from outside; nothing is minted, and no wallet of ours is ever filled from another one.
+ *
+ * A blind wallet is drawn from those that were never used, belongs to one endpoint on one UTC day, and never pays on
+ * another day: the evidence of its day names it. Only when no fresh one has the money, one that another endpoint uses on
+ * the same day is shared, and counted. When none has it, nothing is paid.
+ *
+ * What was signed and may still be taken is set aside, so that no payment is signed that the wallet could not honour:
+ * a seller that is shown a worthless signature looks like one that refuses to deliver.
+ */
+export function createFundedWallets(options: FundedWalletsOptions): Wallets {
+  const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
+  if (secret.length < 16) throw new RangeError("the secret of the draw has at least 16 bytes");
+  const { free, promise, firstRich } = purses(rail, () => clock.now().getTime());
+  const inWords = (atomic: bigint, need: Need): string =>
+    `${formatUnits(atomic, rail.decimalsOf?.(need) ?? 6)} on ${need.network}`;
 
   async function draw(cap: string, day: string, need: Need): Promise<Wallet> {
     const { blind, uses } = folder.read();
@@ -102,11 +113,7 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
       need,
     );
     if (own) return own;
-    const drawn = (wallets: Wallet[]): Wallet[] =>
-      wallets
-        .map((wallet) => ({ wallet, rank: rank(day, cap, wallet) }))
-        .sort((a, b) => (a.rank < b.rank ? -1 : 1))
-        .map(({ wallet }) => wallet);
+    const drawn = (wallets: Wallet[]) => inDrawnOrder(secret, `${day}|${cap}`, wallets);
     const unused = blind.filter((one) => usedBy(one).length === 0);
     const fresh = await firstRich(drawn(unused), need);
     const shared = fresh

@@ -7,7 +7,7 @@ import { inWords } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
 
 /** The settings say one thing of a chain and the chain another: nothing may be signed. */
-export class NetworkMismatch extends Error {
+class NetworkMismatch extends Error {
   override readonly name = "NetworkMismatch";
 }
 

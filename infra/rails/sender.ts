@@ -65,29 +65,15 @@ function upTo(base: bigint, wei: bigint): bigint {
 }
 
 /**
- * Sends transactions of one key in one line, so that nonces never skip and never clash: the next one is signed when
- * the node has taken the one before. Another process with the same key is met by asking for the nonce anew.
- * @param ceiling wei that a unit of gas may cost, tip and all; null: whatever the node names
+ * What this chain takes now: on one a thousandth of what another wants. Only the base fee of the block and the tip are
+ * paid. In steps: of two transactions under one nonce a node keeps the one that offers more, so a second process with
+ * this key that had asked a moment later would take the place of ours, instead of being refused and going on behind it.
+ *
+ * A tip is paid in full, whoever made it up: past the ceiling nothing is sent, and what is sent offers no more.
  */
-export function createSender(
-  reader: Reader,
-  chainId: number,
-  key: Hex | LocalAccount,
-  ceiling: bigint | null = null,
-): Sender {
-  const account = typeof key === "string" ? privateKeyToAccount(key) : key;
-  let nonce: number | null = null;
+function feesOf(reader: Reader, ceiling: bigint | null) {
   let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
-  let line: Promise<unknown> = Promise.resolve();
-
-  /**
-   * What this chain takes now: on one a thousandth of what another wants. Only the base fee of the block and the tip are
-   * paid. In steps: of two transactions under one nonce a node keeps the one that offers more, so a second process with
-   * this key that had asked a moment later would take the place of ours, instead of being refused and going on behind it.
-   *
-   * A tip is paid in full, whoever made it up: past the ceiling nothing is sent, and what is sent offers no more.
-   */
-  async function feesNow() {
+  async function now() {
     if (fees && performance.now() - fees.at < FEES_MS) return fees;
     const { maxFeePerGas, maxPriorityFeePerGas } = await reader.estimateFeesPerGas();
     if (ceiling !== null && maxFeePerGas > ceiling)
@@ -98,38 +84,19 @@ export function createSender(
     fees = { maxFeePerGas: most, maxPriorityFeePerGas: tip, at: performance.now() };
     return fees;
   }
+  const forget = () => {
+    fees = null;
+  };
+  return { now, forget };
+}
 
-  async function sendNext(to: Address, data: Hex, gas = GAS): Promise<Hex> {
-    for (let attempt = 1; ; attempt++) {
-      let hash: Hex | null = null;
-      try {
-        nonce ??= await reader.getTransactionCount({ address: account.address, blockTag: "pending" });
-        const { maxFeePerGas, maxPriorityFeePerGas } = await feesNow();
-        const offered = { maxFeePerGas, maxPriorityFeePerGas };
-        const transaction = { type: "eip1559", chainId, nonce, to, data, gas, ...offered } as const;
-        const signed = await account.signTransaction(transaction);
-        hash = keccak256(signed);
-        await reader.request({ method: "eth_sendRawTransaction", params: [signed] });
-        nonce += 1;
-        return hash;
-      } catch (error) {
-        // Whatever went wrong, what we believe of the nonce is worth nothing now; of fees, where they were the matter.
-        nonce = null;
-        if (!/nonce|already|replacement/i.test(String(error))) fees = null;
-        // The node took it and the answer was lost: sent again under another nonce, it would be two transactions.
-        if (hash && (await reader.getTransaction({ hash }).catch(() => null))) return hash;
-        if (attempt === ATTEMPTS || !/nonce|underpriced|already/i.test(String(error))) throw error;
-        // Two processes that step at the same pace would clash for ever.
-        await new Promise((resolve) => setTimeout(resolve, Math.random() * 4 * attempt));
-      }
-    }
-  }
-
+/** What the transactions of this key cost. */
+function costsOf(reader: Reader, address: Address) {
   const costs = new BoundedMap<string, bigint>(COSTS_KEPT);
   /** Null also where a node left out what it is made of, or wrote it otherwise: the transaction is mined all the same. */
   function costOf(receipt: Awaited<ReturnType<Sender["receipt"]>>): bigint | null {
     try {
-      if (receipt.from.toLowerCase() !== account.address.toLowerCase()) return null;
+      if (receipt.from.toLowerCase() !== address.toLowerCase()) return null;
       // Of rollups: what their own chain charges for the bytes. A member that viem passes on as it came.
       const { l1Fee = 0n } = receipt as { l1Fee?: Hex | bigint | null };
       // Of a member that is missing viem makes a null, whatever its type says; multiplied, that throws.
@@ -149,10 +116,56 @@ export function createSender(
     enough.abort();
     return cost;
   }
+  const spent = async (tx: string) => costs.get(tx.toLowerCase()) ?? costNow(tx);
+  return { costOf, spent };
+}
+
+/**
+ * Sends transactions of one key in one line, so that nonces never skip and never clash: the next one is signed when
+ * the node has taken the one before. Another process with the same key is met by asking for the nonce anew.
+ * @param ceiling wei that a unit of gas may cost, tip and all; null: whatever the node names
+ */
+export function createSender(
+  reader: Reader,
+  chainId: number,
+  key: Hex | LocalAccount,
+  ceiling: bigint | null = null,
+): Sender {
+  const account = typeof key === "string" ? privateKeyToAccount(key) : key;
+  const fees = feesOf(reader, ceiling);
+  const { costOf, spent } = costsOf(reader, account.address);
+  let nonce: number | null = null;
+  let line: Promise<unknown> = Promise.resolve();
+
+  async function sendNext(to: Address, data: Hex, gas = GAS): Promise<Hex> {
+    for (let attempt = 1; ; attempt++) {
+      let hash: Hex | null = null;
+      try {
+        nonce ??= await reader.getTransactionCount({ address: account.address, blockTag: "pending" });
+        const { maxFeePerGas, maxPriorityFeePerGas } = await fees.now();
+        const offered = { maxFeePerGas, maxPriorityFeePerGas };
+        const transaction = { type: "eip1559", chainId, nonce, to, data, gas, ...offered } as const;
+        const signed = await account.signTransaction(transaction);
+        hash = keccak256(signed);
+        await reader.request({ method: "eth_sendRawTransaction", params: [signed] });
+        nonce += 1;
+        return hash;
+      } catch (error) {
+        // Whatever went wrong, what we believe of the nonce is worth nothing now; of fees, where they were the matter.
+        nonce = null;
+        if (!/nonce|already|replacement/i.test(String(error))) fees.forget();
+        // The node took it and the answer was lost: sent again under another nonce, it would be two transactions.
+        if (hash && (await reader.getTransaction({ hash }).catch(() => null))) return hash;
+        if (attempt === ATTEMPTS || !/nonce|underpriced|already/i.test(String(error))) throw error;
+        // Two processes that step at the same pace would clash for ever.
+        await new Promise((resolve) => setTimeout(resolve, Math.random() * 4 * attempt));
+      }
+    }
+  }
 
   return {
     address: account.address,
-    spent: async (tx) => costs.get(tx.toLowerCase()) ?? costNow(tx),
+    spent,
     write(call) {
       const data = encodeFunctionData({ abi: call.abi, functionName: call.functionName, args: call.args });
       const sent = line.then(() => sendNext(call.address, data, call.gas));

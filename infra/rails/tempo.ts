@@ -49,7 +49,7 @@ const FEE_UNIT = 10n ** 12n;
  * Why this mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null when it can.
  * Pure; never throws. Method `tempo`, intent `charge`, mode `pull`, one transfer whose memo is ours to set.
  */
-export function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {
+function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {
   const why = whyNotAsked(entry, { method: "tempo", network, asset, bits: 128 });
   if (why !== null) return why;
   const { supportedModes, memo } = methodDetails(entry.challenge!);

@@ -1,6 +1,6 @@
 import { formatUnits, parseUnits } from "viem";
 import type { Clock } from "../clock.ts";
-import { eachAtOnce } from "../concurrency.ts";
+import { eachAtOnce, repeating } from "../concurrency.ts";
 import { type Finding, ok, warn } from "../finding.ts";
 import type { Logger, Metrics } from "../telemetry.ts";
 import type { Network, Token } from "./networks.ts";
@@ -161,20 +161,10 @@ async function look(options: WalletWatchOptions, before: Map<string, string>): P
 
 /** Looks at the wallets now and every ten minutes until stopped; what goes wrong is a line in the log. */
 export function watchWallets(options: WalletWatchOptions): { stop(): Promise<void> } {
-  const stopped = new AbortController();
   const before = new Map<string, string>();
-  const running = (async () => {
-    while (!stopped.signal.aborted) {
-      await look(options, before).catch((error: unknown) =>
-        options.logger.warn({ err: error }, "the wallets could not be looked at"),
-      );
-      await options.clock.sleep(options.every_ms ?? EVERY_MS, stopped.signal).catch(() => {});
-    }
-  })();
-  return {
-    async stop() {
-      stopped.abort();
-      await running;
-    },
-  };
+  const tried = () =>
+    look(options, before).catch((error: unknown) =>
+      options.logger.warn({ err: error }, "the wallets could not be looked at"),
+    );
+  return repeating(tried, options.every_ms ?? EVERY_MS, options.clock);
 }

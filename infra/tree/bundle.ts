@@ -3,7 +3,7 @@ import { gunzip, gzip } from "node:zlib";
 import { TILE_WIDTH } from "./path.ts";
 
 /** Longest entry that a uint16 length can announce. */
-export const MAX_ENTRY_BYTES = 65_535;
+const MAX_ENTRY_BYTES = 65_535;
 /** Longest full bundle, unpacked: what a reader is ready to unpack, whatever a stranger's gzip claims. */
 export const MAX_BUNDLE_BYTES = TILE_WIDTH * (MAX_ENTRY_BYTES + 2);
 
@@ -45,7 +45,7 @@ export function decodeEntries(bytes: Uint8Array): Buffer[] {
  * A partial bundle is replaced within minutes on a busy log, so it is packed fast. A full one stays for good; 3 and not
  * 6 costs a sixth more bytes and takes half of the time, which every mirror spends again.
  */
-export const bundleLevel = (entries: number): number => (entries < TILE_WIDTH ? 1 : 3);
+const bundleLevel = (entries: number): number => (entries < TILE_WIDTH ? 1 : 3);
 
 const gzipAsync = promisify(gzip);
 const gunzipAsync = promisify(gunzip);

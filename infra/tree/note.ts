@@ -41,7 +41,7 @@ const NAME = /^[^\s\p{Z}+]+$/u;
 const CONTROL = /[\x00-\x09\x0b-\x1f]/;
 
 /** Key id of a name and key as hex: the first four bytes of sha256(name, newline, type, key). */
-export const keyId = ({ name, publicKey }: NoteKey, type: SignatureType): string =>
+const keyId = ({ name, publicKey }: NoteKey, type: SignatureType): string =>
   createHash("sha256").update(`${name}\n`).update(Buffer.of(type)).update(publicKey).digest("hex").slice(0, 8);
 
 /** The verifier key as text: `name+id+base64(type, key)`. */

@@ -4,7 +4,7 @@ export const TILE_WIDTH = 256;
 export const SEGMENT_LEAVES = TILE_WIDTH * TILE_WIDTH;
 
 /** 1234067 -> `x001/x234/067`. */
-export function indexPath(n: number): string {
+function indexPath(n: number): string {
   if (!Number.isSafeInteger(n) || n < 0) throw new RangeError(`not a tile index: ${n}`);
   const groups = [n % 1000];
   for (let rest = Math.floor(n / 1000); rest > 0; rest = Math.floor(rest / 1000)) groups.unshift(rest % 1000);

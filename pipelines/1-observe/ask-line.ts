@@ -1,5 +1,6 @@
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import { systemClock } from "../../infra/clock.ts";
+import { LIMITS } from "../../infra/config.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -11,8 +12,6 @@ import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
 
-/** Asked urls of one registrable domain that are begun within an hour (egress.md, Limits). */
-export const PER_DOMAIN_HOUR = 5;
 /** Most asks begun and not ended. Each host has one at a time and the observer few together, so most wait in a queue. */
 const AT_ONCE = 64;
 /** Asks that are looked at in one turn; those under way and paused stand among them. */
@@ -33,7 +32,11 @@ export interface OpenAsk {
 }
 
 /** The head of the line, in fair turns of the domains: asks whose domain may be begun now (sql/queries/asks, open). */
-export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOMAIN_HOUR): Promise<OpenAsk[]> =>
+export const openAsks = (
+  lake: Pick<Lake, "all">,
+  now: Date,
+  perDomain = LIMITS.asks_per_domain_hour,
+): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), { now: now.getTime(), per_domain: perDomain, most: HEAD });
 
 /** A listing of this long before the day may have come after the day's plan was drawn (jobs.ts: ten minutes before it), ms. */
@@ -70,7 +73,7 @@ export interface AskLineParts {
   metrics: Metrics;
   /** Hosts that are ours to look at (default: all). */
   hosts?: Hosts;
-  /** Default {@link PER_DOMAIN_HOUR}. */
+  /** Default: the settings'. */
   perDomainHour?: number;
 }
 
@@ -89,7 +92,7 @@ export class AskLine {
 
   /** Begins looks as far as there is room: what was asked for, then what came too late for the day's plan. @returns how many */
   async turn(): Promise<number> {
-    const { lake, now, perDomainHour = PER_DOMAIN_HOUR } = this.parts;
+    const { lake, now, perDomainHour = LIMITS.asks_per_domain_hour } = this.parts;
     const room = () => AT_ONCE - this.#underway.size;
     if (room() <= 0) return 0;
     const at = now();

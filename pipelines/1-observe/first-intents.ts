@@ -12,7 +12,7 @@ const MAX_REMEMBERED = 2_000_000;
 const MAX_WAIT_MS = 30_000;
 
 /** The log was not seen to hold an intent of ours: whether it does is not known, and nothing may leave. */
-export class IntentNotSeen extends Error {
+class IntentNotSeen extends Error {
   constructor(eventId: string) {
     super(`the intent ${eventId} was appended and could not be read back`);
     this.name = "IntentNotSeen";

@@ -33,7 +33,7 @@ export const text = (value: unknown, max: number): string | undefined =>
 /** Nesting of a stranger's JSON that is read: what walks it may recurse. Twice what the record can hold. */
 export const MAX_NESTED = 2 * MAX_DEPTH;
 /** Values of one text that are read: terms and documents of real sellers have some thousands. */
-export const MAX_VALUES = 200_000;
+const MAX_VALUES = 200_000;
 /** Values where many are honest: a paid answer may be a megabyte of numbers, a catalogue may send all its rows at once. */
 export const MOST_VALUES = 1_000_000;
 

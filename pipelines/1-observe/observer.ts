@@ -159,13 +159,7 @@ export function createObserver(parts: ObserverParts): Observer {
   const recorder = new Recorder({ log, producer: config.producer, metrics, onAck });
   const intake = new Intake({ egress, rail, recorder, metrics, memory, reader, logger });
   const tools: Tools = {
-    egress,
-    reader,
-    loop,
-    rail,
-    wallets,
-    recorder,
-    intake,
+    ...{ egress, reader, loop, rail, wallets, recorder, intake, logger, metrics },
     asking: new Asking({
       ...{ recorder, metrics, logger, maps: classes?.maps ?? NO_MAPS, sources: classes?.sources ?? {} },
     }),
@@ -179,8 +173,6 @@ export function createObserver(parts: ObserverParts): Observer {
     retries: new Retries(memory),
     inFlight: new Set(),
     passed: new BoundedMap(MAX_PASSED),
-    logger,
-    metrics,
     signal: stop.signal,
   };
   const slots = new HostQueue(config.hostsAtOnce, MAX_QUEUED, {

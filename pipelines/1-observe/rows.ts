@@ -16,8 +16,7 @@ type McpSeen = ToolExchange["seen"];
 const slotOf = (body: unknown): string => hashOf(body) ?? "";
 
 /** Slot of everything that belongs to one planned call. */
-export const slotOfIntent = (intent: BodyOf<"paid.intent">): string =>
-  plannedSlot(intent.slot.block, intent.slot.minute);
+const slotOfIntent = (intent: BodyOf<"paid.intent">): string => plannedSlot(intent.slot.block, intent.slot.minute);
 
 /** A fact about a call is never older than the call, also where one host's simulated clock is ahead of ours. */
 export const factTime = (of: Pick<OpenIntent, "intent">, clock: Clock): Date =>

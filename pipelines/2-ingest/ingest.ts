@@ -6,8 +6,9 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import type { Positions } from "../record/volatile.ts";
 import { type Batch, takeBatch } from "./batch.ts";
-import { evictPartitions, INGESTED, type Loadable, Loading, lakePositions, type Positions } from "./load.ts";
+import { evictPartitions, INGESTED, type Loadable, Loading, lakePositions } from "./load.ts";
 import { Partition, type PartitionParts } from "./partition.ts";
 import { type Compacted, collectGarbage, compactPartition, type Redriven, redrivePartition } from "./tidy.ts";
 

@@ -7,6 +7,7 @@ import { parseUrl } from "../../infra/url.ts";
 import { capId } from "../record/ids.ts";
 import { registrableDomain } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
+import type { Positions } from "../record/volatile.ts";
 import { openDaySegments } from "./day-segments.ts";
 
 /** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
@@ -230,7 +231,18 @@ export async function evictPartitions(lake: Lake, held: readonly number[], parti
   });
 }
 
-export type Positions = Record<string, Record<string, number>>;
+/** {topic: next offset} of one partition. */
+export const positionsOf = (
+  positions: Positions,
+  partition: number,
+  topics: readonly string[] = Object.keys(positions),
+): Record<string, number> =>
+  Object.fromEntries(
+    topics.flatMap((topic): [string, number][] => {
+      const next = positions[topic]?.[String(partition)];
+      return next === undefined ? [] : [[topic, next]];
+    }),
+  );
 
 /** How far the lake has loaded: {topic: {partition: next offset}}. */
 export async function lakePositions(lake: Pick<Statements, "all">): Promise<Positions> {

@@ -225,9 +225,6 @@ export function isValid(value: unknown): value is Envelope<RecordType> {
   );
 }
 
-/** Is there a compiled schema for bodies of this type? */
-export const isCompiled = (type: string): boolean => validatorOf(type) !== null;
-
 /** What a scan of a JSON object's text finds; the text must be one that JSON.parse accepted. */
 interface Scanned {
   /** Exact text of the last top-level member with the name, as JSON.parse would take it, or undefined. */

@@ -13,9 +13,10 @@ import {
   HANDSHAKE_REQUEST_MAX,
   type HandshakeRequest,
   MAX_PAY_TOS,
+  type Positions,
   type VolatileRow,
+  wentBack,
 } from "../record/volatile.ts";
-import type { Positions } from "./load.ts";
 
 /** An offer of the newest 402, as the lake keeps it. */
 interface Offered {
@@ -191,12 +192,6 @@ export function repeatable(listing: CurrentListing): string | null {
 interface DayRow extends HistoryDay {
   bucket: number;
 }
-
-/** Did a position go back? Then the lake is another one, and what was written before says nothing of it. */
-const wentBack = (before: Positions, now: Positions): boolean =>
-  Object.entries(before).some(([topic, parts]) =>
-    Object.entries(parts).some(([part, next]) => (now[topic]?.[part] ?? 0) < next),
-  );
 
 /**
  * Buckets with observations or corrections that the history in force does not know.

@@ -150,7 +150,7 @@ const emptyCard = (sums: Sums, related: RelatedFlags, now: Date): RunCard => ({
  * The earliest moment ahead at which a card changes by time alone (method, section 6). What is too old only after a
  * moment is still ahead in it: a run on the very stroke must come back.
  */
-export function dueAt(sums: Sums, now: Date): Date {
+function dueAt(sums: Sums, now: Date): Date {
   const { liveLast, paidLast, seenLast, pendingFirst, theft } = sums;
   const after = (moment: number | null, ms: number) => (moment === null ? Number.NEGATIVE_INFINITY : moment + ms);
   const changesAfter = [

@@ -33,7 +33,7 @@ const FREE = 0;
 const number = (letter: string): number => BANDS.indexOf(letter as Letter);
 
 /** The best letter whose gate x reaches. */
-export function reached(gates: Gates, x: number): number {
+function reached(gates: Gates, x: number): number {
   const letter = BANDS.findIndex((band) => gates[band] !== undefined && x >= gates[band]);
   return letter < 0 ? BANDS.length - 1 : letter;
 }
@@ -64,7 +64,7 @@ function byState(sums: Sums, now: number): Pick<Caps, "by_stale" | "by_mismatch"
 }
 
 /** All caps of a card of this tier (method, section 4). A part without a sample fails its gate, save those that say so. */
-export function capsOf(tier: Tier, composite: number, sums: Sums, figures: Figures, now: number): Caps {
+function capsOf(tier: Tier, composite: number, sums: Sums, figures: Figures, now: number): Caps {
   const { bands } = params;
   const { outcome, delivery, paid_honesty: paid, price_stability: price } = figures;
   const check = correctnessOf(tier);

@@ -55,7 +55,7 @@ const blocked = (row: Sample): boolean => row.fault === "blocked";
 export const counts = (row: Sample): boolean =>
   row.fault === null || (row.kind < 2 && (blocked(row) || (row.fault === "bad_input" && row.settled === true)));
 
-export const blockNumber = (row: Sample): number => Math.floor(row.t.getTime() / BLOCK_MS);
+const blockNumber = (row: Sample): number => Math.floor(row.t.getTime() / BLOCK_MS);
 
 /** What one counted row says of each part; null where it says nothing. */
 export interface Reading {

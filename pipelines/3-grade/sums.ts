@@ -1,4 +1,4 @@
-import { deffOf, round6 } from "./bounds.ts";
+import { round6 } from "./bounds.ts";
 import { BAD_BELOW } from "./params.ts";
 import type { Stratum } from "./scores.ts";
 
@@ -77,12 +77,6 @@ function badRuns(xs: readonly number[]): { bad: number; starts: number } {
   const isBad = (x: number | undefined): boolean => x !== undefined && x < BAD_BELOW;
   const bad = xs.filter(isBad).length;
   return { bad, starts: bad === 0 ? 0 : xs.filter((x, i) => isBad(x) && !isBad(xs[i - 1])).length };
-}
-
-/** Design effect of streaks. @param xs block means in time order */
-export function streakDeff(xs: readonly number[]): number {
-  const { bad, starts } = badRuns(xs);
-  return deffOf(bad, starts, xs.length);
 }
 
 /** Sums of the parts that have a sample. @param samples of every part, blocks in time order */

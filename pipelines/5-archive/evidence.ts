@@ -4,7 +4,7 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { ZstdPacking } from "../../infra/zstd.ts";
-import { lakePositions, type Positions } from "../2-ingest/load.ts";
+import { lakePositions } from "../2-ingest/load.ts";
 import { RelatedParties, type Thief } from "../3-grade/related.ts";
 import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
 import { BadPrivate } from "../4-publish/generation.ts";
@@ -14,6 +14,7 @@ import { NO_RELATED_PARTIES, type PublishedFold } from "../published/fold.ts";
 import { evidenceKey } from "../published/objects.ts";
 import type { KinLine } from "../record/evidence.ts";
 import { addDays, dayOf } from "../record/time.ts";
+import type { Positions } from "../record/volatile.ts";
 import { linesOf } from "./lines.ts";
 import { daysWithNews, mattersOf, positionsOfBucket } from "./records.ts";
 

@@ -2,9 +2,10 @@ import { turnByTurn } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { type DaySegmentsParts, openDaySegments } from "../2-ingest/day-segments.ts";
-import type { Positions } from "../2-ingest/load.ts";
+import { positionsOf } from "../2-ingest/load.ts";
 import type { EvidenceFold } from "../published/fold.ts";
 import { partitionOfBucket } from "../record/ids.ts";
+import type { Positions } from "../record/volatile.ts";
 import type { Fact } from "./lines.ts";
 
 /** Topics whose records are evidence. */
@@ -41,15 +42,7 @@ const endsText = (ends: Positions): string =>
 
 /** {topic: next offset} of one bucket's partition. */
 export const positionsOfBucket = (ends: Positions, bucket: number, partitions: number): Record<string, number> =>
-  positionsOf(ends, partitionOfBucket(bucket, partitions));
-
-const positionsOf = (ends: Positions, partition: number): Record<string, number> =>
-  Object.fromEntries(
-    EVIDENCE_TOPICS.flatMap((topic): [string, number][] => {
-      const next = ends[topic]?.[String(partition)];
-      return next === undefined ? [] : [[topic, next]];
-    }),
-  );
+  positionsOf(ends, partitionOfBucket(bucket, partitions), EVIDENCE_TOPICS);
 
 /** How far the closes of days have read each partition. */
 function readOf(fold: EvidenceFold, partitions: number): Positions {
@@ -98,7 +91,7 @@ export async function* mattersOf(
 ): AsyncGenerator<Matter> {
   const held = new Set(EVIDENCE_TOPICS.flatMap((topic) => Object.keys(ends[topic] ?? {}).map(Number)));
   for (const partition of [...held].sort((a, b) => a - b)) {
-    const below = positionsOf(ends, partition);
+    const below = positionsOf(ends, partition, EVIDENCE_TOPICS);
     const segments = await openDaySegments(parts, { partition, day, below });
     try {
       // A day without a segment is one without a record.

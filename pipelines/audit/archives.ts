@@ -253,7 +253,7 @@ const MODULUS = 1n << 256n;
  * Counts things and adds up their hashes: two with the same count and sum hold the same things, in whatever order they
  * came. Takes no room for them; to make two others come out alike is as hard as finding hashes that add up to a given sum.
  */
-export class Multiset {
+class Multiset {
   n = 0;
   #sum = 0n;
 

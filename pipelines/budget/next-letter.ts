@@ -9,7 +9,7 @@ import { BLOCK_MS, blockOf, blockStart, dayOf, dayStart } from "../record/time.t
 import { BANDS, type Band } from "../record/vocabulary.ts";
 
 /** Days that are looked ahead: what a theft costs is over after its window. */
-export const AHEAD_DAYS = 130;
+const AHEAD_DAYS = 130;
 /** Time of an answer where none was ever measured, ms: the table of the method says the same. */
 const LATENCY_MS = 800;
 

@@ -23,7 +23,7 @@ const LONE_SURROGATE = /\p{Surrogate}/u;
 const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
 /** Words for the public record. @throws BadCorrection */
-export function checkSays(says: string): string {
+function checkSays(says: string): string {
   const text = says.trim();
   if (text.length === 0) throw new BadCorrection("--says: say what was got wrong");
   if (text.length > MAX_SAYS)

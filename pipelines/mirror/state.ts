@@ -12,7 +12,7 @@ import { firstUse, fromPins, type GivenKeys, Pins } from "../published/trust.ts"
 
 /** The newest leaves that name keys and an index, in the form of the hints. */
 const NewestKeys = z.strictObject({ n: z.int(), key: z.string(), sha256: z.string(), leaf: z.int() });
-export const NewestIndex = z.strictObject({ tree_size: z.int(), key: z.string(), leaf: z.int() });
+const NewestIndex = z.strictObject({ tree_size: z.int(), key: z.string(), leaf: z.int() });
 export interface Newest {
   keys: z.infer<typeof NewestKeys> | null;
   index: z.infer<typeof NewestIndex> | null;

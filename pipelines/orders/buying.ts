@@ -385,8 +385,8 @@ export class Buying {
   /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */
   async outcome(order: Order, waitMs: number): Promise<Order> {
     const told = () => isEnded(order) || UNKNOWN.has(order.state) || order.state.startsWith("refund");
-    const deadline = performance.now() + waitMs;
-    while (!told() && performance.now() < deadline) {
+    const deadline = systemClock.monotonic() + waitMs;
+    while (!told() && systemClock.monotonic() < deadline) {
       await systemClock.sleep(LOOK_MS);
       // Another replica's steps come only when somebody reads them.
       if (!told()) await this.deps.orders.catchUp(order.key);

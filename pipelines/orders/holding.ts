@@ -27,7 +27,7 @@ export interface HoldingDeps {
 }
 
 /** Chain seconds before the end of a hold from which nothing is captured any more: a transaction waits for its block. */
-export const CAPTURE_MARGIN_S = 60;
+const CAPTURE_MARGIN_S = 60;
 /** Chain seconds after a deadline in which an event in an older block may still become visible to us. */
 const SEEN_AFTER_S = 60;
 const POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 8_000] as const;
@@ -85,7 +85,7 @@ const tooLate = (seen: Extract<HoldState, { state: "none" }>, hold: Hold): boole
  * Next step of an order whose money was to be held; null while that is open. Nothing but a hold that no longer vanishes
  * may be relied on: a seller is paid because of it.
  */
-export function placedAs(seen: HoldState, hold: Hold): NewStep | null {
+function placedAs(seen: HoldState, hold: Hold): NewStep | null {
   switch (seen.state) {
     case "held":
       return seen.final ? { state: "held", tx: seen.tx, capture_deadline: hold.captureDeadline } : null;
@@ -99,7 +99,7 @@ export function placedAs(seen: HoldState, hold: Hold): NewStep | null {
 }
 
 /** Next step of an order whose hold was to be captured; null while that is open. @param over its deadline is well past */
-export function capturedAs(seen: HoldState, hold: Hold, over: boolean): NewStep | null {
+function capturedAs(seen: HoldState, hold: Hold, over: boolean): NewStep | null {
   switch (seen.state) {
     case "captured":
       return settledAs({ tx: seen.tx, amount: moneyOf(seen.amountAtomic), final: seen.final });
@@ -115,7 +115,7 @@ export function capturedAs(seen: HoldState, hold: Hold, over: boolean): NewStep 
 }
 
 /** Next step of an order whose hold was to be given back; null while that is open. */
-export function voidedAs(seen: HoldState, hold: Hold, over: boolean, why: string): NewStep | null {
+function voidedAs(seen: HoldState, hold: Hold, over: boolean, why: string): NewStep | null {
   switch (seen.state) {
     case "voided":
       return { state: "voided", tx: seen.tx, says: why, ...(seen.final ? {} : { final: false }) };

@@ -69,7 +69,7 @@ function ofLeg(order: Order, leg: Leg): Movement[] {
 }
 
 /** Every confirmed movement of an order's money. */
-export function movementsOf(order: Order): Movement[] {
+function movementsOf(order: Order): Movement[] {
   const { id, payer, payTo, nonce, sinceBlock, charged, refund, refunded } = order;
   const moved = order.legs.flatMap((leg) => ofLeg(order, leg));
   if (charged) {

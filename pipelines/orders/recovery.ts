@@ -1,5 +1,5 @@
 import { systemClock } from "../../infra/clock.ts";
-import { allAtOnce } from "../../infra/concurrency.ts";
+import { allAtOnce, repeating } from "../../infra/concurrency.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
 import type { Rail, Settlement, Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -35,7 +35,7 @@ const LEFT_MS = 20_000;
 /** Payments that are cancelled at once: each takes half a minute where the chain is slow. */
 const CANCELS_AT_ONCE = 4;
 /** Chain seconds after an authorization's end in which a Transfer in an older block may still become visible to us. */
-export const MARGIN_S = 60;
+const MARGIN_S = 60;
 
 /** Seconds in which a refund may be taken in by the chain before it is signed anew. */
 const REFUND_VALID_S = 600;
@@ -304,7 +304,6 @@ const LOSSES_EVERY = 60;
 
 /** Looks again and again, in real time, until stopped. A look that fails is made again. */
 export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, everyMs = LOOK_MS): Recovering {
-  const stop = new AbortController();
   let turn: Promise<void> = Promise.resolve();
   const look = (): Promise<void> => {
     turn = turn
@@ -312,19 +311,16 @@ export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, 
       .catch((error: unknown) => logger.warn({ err: error }, "orders could not be looked at; it is tried again"));
     return turn;
   };
-  const run = async () => {
-    for (let n = 0; !stop.signal.aborted; n++) {
-      await look();
-      if (n % LOSSES_EVERY === 0) await recovery.recoverLosses().catch(() => {});
-      await systemClock.sleep(everyMs, stop.signal).catch(() => {});
-    }
+  let looks = 0;
+  const lookOver = async () => {
+    await look();
+    if (looks++ % LOSSES_EVERY === 0) await recovery.recoverLosses().catch(() => {});
   };
-  const running = run();
+  const running = repeating(lookOver, everyMs, systemClock);
   return {
     look,
     async stop() {
-      stop.abort(new Error("stopped"));
-      await Promise.all([running, recovery.stop()]);
+      await Promise.all([running.stop(), recovery.stop()]);
     },
   };
 }

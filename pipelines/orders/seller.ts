@@ -63,9 +63,9 @@ const MAX_HEADER = 32_768;
  * Longest validity of our payment to a seller, chain seconds. Until it is over a seller that gave nothing can still take
  * the money, and the order's loss is not known.
  */
-export const SELLER_VALIDITY_S = 90;
+const SELLER_VALIDITY_S = 90;
 
-export const sentAs = ({ body, ...request }: BoughtRequest): Request => ({
+const sentAs = ({ body, ...request }: BoughtRequest): Request => ({
   ...request,
   ...(body === null ? {} : { body: Buffer.from(body, "base64") }),
 });

@@ -11,7 +11,7 @@ import {
   type Leaf,
   type ListingLeaf,
 } from "../record/leaf.ts";
-import { addDays, dayOf } from "../record/time.ts";
+import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { headlineOf, lastCounted, listingFacts, type PublishedCap, type RawLetter } from "./caps.ts";
 import type { RecordReader } from "./reader.ts";
@@ -184,9 +184,6 @@ function recent(raw: readonly RawLetter[], day: string): RawLetter[] {
   const from = raw.findIndex((letter) => letter.day >= first);
   return raw.slice(Math.max(0, from - 1));
 }
-
-/** UTC day of the newest leaf of a fold, or "" for an empty one. */
-export const newestDay = (fold: PublishedFold): string => (fold.newest ? dayOf(new Date(fold.newest)) : "");
 
 /** What a published headline stood on: the moment of its run (RFC 3339), and {topic: next offset} of what that had read. */
 export interface Standing {

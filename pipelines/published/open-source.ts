@@ -95,7 +95,7 @@ export class HttpSource implements Source {
 
   async into(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
     const { clock, tries = 5, pauseMs = 250 } = this.options;
-    const began = performance.now();
+    const began = clock.monotonic();
     for (let attempt = 1; ; attempt++) {
       const before = sink.at;
       try {
@@ -104,7 +104,7 @@ export class HttpSource implements Source {
         if (!(error instanceof Again)) throw error;
         if (sink.at - before >= FURTHER_BYTES) attempt = 0;
         if (attempt >= tries) throw new SourceDown(this.name, key, `${error.message} (${attempt} tries)`);
-        if (performance.now() - began > OBJECT_MS) throw new SourceDown(this.name, key, `${error.message} (too slow)`);
+        if (clock.monotonic() - began > OBJECT_MS) throw new SourceDown(this.name, key, `${error.message} (too slow)`);
         const pause = pauseMs * 2 ** Math.max(0, attempt - 1) * (1 - Math.random() / 2);
         await clock.sleep(Math.min(MAX_PAUSE_MS, Math.max(pause, error.afterMs)));
       }

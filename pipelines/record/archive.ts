@@ -37,7 +37,7 @@ export const KEPT_FOR: Record<ArchiveSubject, string> = {
 export const NEVER_MOVED = ["paid_calls", "settlements", "corrections", "disputes", "listings", "orders"] as const;
 
 /** What one line of a subject's file is. */
-export const LINE_OF: Record<ArchiveSubject, string> = {
+const LINE_OF: Record<ArchiveSubject, string> = {
   liveness_probes: "NDJSON, one liveness probe a line",
   mcp_probes: "NDJSON, one probe of an MCP tool a line",
   grades: "NDJSON, one grade leaf a line",

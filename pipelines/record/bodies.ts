@@ -15,12 +15,12 @@ const Time = z.string().regex(RFC3339);
 const Id = z.string().max(64);
 const Says = z.string().max(2000);
 
-export const Slot = z.looseObject({ block: z.int(), minute: z.int().min(0).max(359) });
+const Slot = z.looseObject({ block: z.int(), minute: z.int().min(0).max(359) });
 
 /** A control call to an endpoint that we know to be up, in the same minute: tells our own fault from the seller's. */
-export const Control = z.looseObject({ url: z.string(), ok: z.boolean(), at: Time });
+const Control = z.looseObject({ url: z.string(), ok: z.boolean(), at: Time });
 
-export const DefectSeen = z.looseObject({ defect: z.string().max(60), says: Says });
+const DefectSeen = z.looseObject({ defect: z.string().max(60), says: Says });
 
 /** One offer of a 402, as read: known parts normalised, the seller's own words in `network_raw`. */
 export const Offer = z.looseObject({

@@ -14,7 +14,7 @@ const Num = z.number().nullable();
 const Text = z.string().nullable();
 
 /** What later records may change of a paid row; the same names in `before` and in amendments. */
-export const Changing = z.looseObject({
+const Changing = z.looseObject({
   fault: Text,
   live: Bool,
   honest: Bool,

@@ -47,7 +47,7 @@ export const ListingLeaf = z.looseObject({
 });
 export type ListingLeaf = z.infer<typeof ListingLeaf>;
 
-export const DelistingLeaf = z.looseObject({ kind: z.literal("delisting"), ...base, capability_id: z.string() });
+const DelistingLeaf = z.looseObject({ kind: z.literal("delisting"), ...base, capability_id: z.string() });
 
 export const CorrectionLeaf = z.looseObject({
   kind: z.enum(["correction", "dispute", "reinstated"]),
@@ -60,7 +60,7 @@ export const CorrectionLeaf = z.looseObject({
 export type CorrectionLeaf = z.infer<typeof CorrectionLeaf>;
 
 /** Commitment to a day's plan, before it; the salt comes in the first leaf after the day. */
-export const ScheduleLeaf = z.looseObject({
+const ScheduleLeaf = z.looseObject({
   kind: z.literal("schedule"),
   ...base,
   day: z.string(),
@@ -72,7 +72,6 @@ export const ScheduleLeaf = z.looseObject({
   /** The salt of the day before, opened. Absent on the very first one. */
   opens: z.looseObject({ day: z.string(), salt: z.string() }).optional(),
 });
-export type ScheduleLeaf = z.infer<typeof ScheduleLeaf>;
 
 /**
  * Salted commitment to bytes of a bought call that its buyer did not publish (commitment.ts). Strict: a member more could

@@ -4,7 +4,7 @@ import { z } from "zod";
  * Why an endpoint is not paid today: the operator or its seller says so, it has shown no 402 for weeks, there is nothing
  * that we can pay, or which cap its whole day does not fit into.
  */
-export const UNCOVERED = [
+const UNCOVERED = [
   "excluded",
   "opted_out",
   "silent",

@@ -2,7 +2,7 @@ import { getDomain } from "tldts";
 import { parseUrl } from "../../infra/url.ts";
 
 /** Longest url the record takes (interface, Limits). */
-export const MAX_URL = 2048;
+const MAX_URL = 2048;
 
 export class BadUrl extends Error {
   constructor(

@@ -1,4 +1,14 @@
-import { type DataType, Field, Float64, List, Table, tableToIPC, Utf8, vectorFromArray } from "apache-arrow";
+import {
+  type DataType,
+  Field,
+  Float64,
+  List,
+  Table,
+  tableToIPC,
+  Utf8,
+  type Vector,
+  vectorFromArray,
+} from "apache-arrow";
 import { inTurns } from "../../infra/concurrency.ts";
 import { columnsIn } from "./arrow-file.ts";
 import type { VolatileRow } from "./volatile.ts";
@@ -46,25 +56,14 @@ const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
 /** One empty list for all rows: most lists of most rows are empty, and a replica holds millions of rows. */
 const NONE: string[] = Object.freeze([]) as unknown as string[];
 
-/** A column of some rows. */
-const columnOf = (rows: readonly VolatileRow[], name: keyof VolatileRow) =>
-  vectorFromArray(
-    rows.map((row) => row[name]),
-    COLUMNS[name],
-  );
-
-type Columns = Map<string, ReturnType<typeof columnOf>>;
-const fileOf = (columns: Columns): Uint8Array => tableToIPC(new Table(Object.fromEntries(columns)), "file");
-
-/** Rows as one Arrow IPC file. */
-export const encodeVolatile = (rows: readonly VolatileRow[]): Uint8Array =>
-  fileOf(new Map(NAMES.map((name) => [name, columnOf(rows, name)])));
-
-/** The same file, made column by column with others' turns between them: a full one takes hundreds of milliseconds. */
+/** Rows as one Arrow IPC file, made column by column with others' turns between them: a full one takes hundreds of milliseconds. */
 export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8Array> {
-  const columns: Columns = new Map();
-  await inTurns(NAMES, 1, (name) => columns.set(name, columnOf(rows, name)));
-  return fileOf(columns);
+  const columns: Record<string, Vector> = {};
+  await inTurns(NAMES, 1, (name) => {
+    const values = rows.map((row) => row[name]);
+    columns[name] = vectorFromArray(values, COLUMNS[name]);
+  });
+  return tableToIPC(new Table(columns), "file");
 }
 
 /** The rows of such a file, each made when it is asked for. @throws BadTable before the first */

@@ -131,6 +131,15 @@ export interface CorrectionRecord {
   body: Record<string, unknown>;
 }
 
+/** {topic: {partition: next offset}}. */
+export type Positions = Record<string, Record<string, number>>;
+
+/** Did any position go back? Then the log is another one. A partition that is not named any more counts as going back. */
+export const wentBack = (before: Positions, after: Positions): boolean =>
+  Object.entries(before).some(([topic, parts]) =>
+    Object.entries(parts).some(([part, next]) => (after[topic]?.[part] ?? -1) < next),
+  );
+
 /** `live/view.json`: what serving follows. One swap moves index, delta, volatile tables and positions together. */
 export interface View {
   v: 1;
@@ -141,7 +150,7 @@ export interface View {
   /** Files of the volatile tables; of the rows of one endpoint the one in the last file that has any counts. */
   live: string[];
   /** {topic: {partition: next offset}} behind the volatile tables. */
-  positions: Record<string, Record<string, number>>;
+  positions: Positions;
   /** The charts' files; views from before there were any have none. */
   history?: HistoryNames;
 }

@@ -49,7 +49,7 @@ export interface ImportOptions {
 }
 
 /** Another import into the same data folder goes on. */
-export class RegisterBusy extends Error {
+class RegisterBusy extends Error {
   override readonly name = "RegisterBusy";
   constructor() {
     super("another import of the register goes on");

@@ -9,7 +9,7 @@ import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import { AskLine } from "../1-observe/ask-line.ts";
 import { shareHosts } from "../1-observe/hosts.ts";
-import { createObserver, type Observer } from "../1-observe/observer.ts";
+import { createObserver, type Observer, type ObserverParts } from "../1-observe/observer.ts";
 import { capsOf } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
 import { createMemory } from "../2-ingest/memory.ts";
@@ -50,6 +50,21 @@ export interface Assembled {
 /** Longest wait for looks at asked urls before their hosts are another observer's, real ms. */
 const RELEASE_MS = 60_000;
 
+/** What the observer is told of settings, money and what was spent before. */
+async function observing({ config, secret }: Parts, lake: Lake, money: Money): Promise<ObserverParts["config"]> {
+  const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
+  return {
+    producer: "touchstone/1",
+    controlUrls: money.controlUrls,
+    caps: capsOf(config.spend),
+    spentBefore: spent?.micro ?? 0n,
+    hostsAtOnce: config.observe.hosts_at_once,
+    payeesPerLook: config.observe.payees_per_hour,
+    secret,
+    ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
+  };
+}
+
 /**
  * All roles of the pipeline over one set of parts, recovered and caught up: the lake has everything the log holds, and
  * payments that an earlier process left open have become our own fault.
@@ -62,58 +77,28 @@ export async function assemble(
   onAck?: (eventIds: readonly string[]) => void,
   ownership?: Ownership,
 ): Promise<Assembled> {
-  const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
+  const { config, log, privateStore, publicStore, keys, egress, logger, metrics } = parts;
   const { lake, ingest } = await openIngest(parts, clock);
   let askLine: AskLine | null = null;
-  const shared =
-    ownership &&
-    (await shareHosts({
-      ...{ log, ownership, logger },
-      catchUp: () => ingest.pass(),
-      release: async () => askLine?.idle(RELEASE_MS),
-    }));
+  const catchUp = () => ingest.pass();
+  const release = async () => askLine?.idle(RELEASE_MS);
+  const shared = ownership && (await shareHosts({ log, ownership, logger, catchUp, release }));
   const networks = paidNetworks(config);
   const rail = railOn(networks, confirmedNetworks(networks));
   const memory = createMemory(lake);
-  const ownOrigins = [new URL(config.base_url).origin];
   await ingest.pass();
-  const caps = capsOf(config.spend);
-  const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
   const classes = classesOf(parts, clock, { ...money, network: networks[0]! });
   const observer = createObserver({
-    log,
-    egress: parts.egress,
-    rail,
-    wallets: money.wallets,
-    clock,
-    memory,
-    config: {
-      producer: "touchstone/1",
-      controlUrls: money.controlUrls,
-      caps,
-      spentBefore: spent?.micro ?? 0n,
-      hostsAtOnce: config.observe.hosts_at_once,
-      payeesPerLook: config.observe.payees_per_hour,
-      secret: parts.secret,
-      ...(money.settlePollMs ? { settlePollMs: money.settlePollMs } : {}),
-    },
-    classes: classes.of,
-    logger,
-    metrics,
+    ...{ log, egress, rail, wallets: money.wallets, clock, memory, logger, metrics, classes: classes.of },
+    config: await observing(parts, lake, money),
     ...(onAck ? { onAck } : {}),
     ...(shared ? { shared } : {}),
   });
   await observer.recover();
   await ingest.pass();
+  const origin = originOf(config.base_url);
   const publisher = createPublisher({
-    privateStore,
-    publicStore,
-    signers: keys,
-    clock,
-    origin: originOf(config.base_url),
-    partitions: log.partitions,
-    logger,
-    metrics,
+    ...{ privateStore, publicStore, signers: keys, clock, origin, partitions: log.partitions, logger, metrics },
     chainTime: chainTimeOf(rail, logger),
     // Checkpoints say it for good from the first one on: a later start in real time leaves it standing.
     simulatedTime: clock.simulated,
@@ -130,27 +115,16 @@ export async function assemble(
     ...(shared ? { hosts: shared.hosts } : {}),
   });
   const pipeline = new Pipeline({
-    clock,
-    log,
-    privateStore,
-    publicStore,
-    lake,
-    memory,
-    ingest,
-    observer,
-    publisher,
-    askLine,
-    caps,
+    ...{ clock, log, privateStore, publicStore, lake, memory, ingest, observer, publisher, askLine, logger, metrics },
+    caps: capsOf(config.spend),
     priority: config.observe.priority,
     exclude: config.observe.exclude,
-    logger,
-    metrics,
-    ownOrigins,
-    archive: archivePlace(publicStore, keys, originOf(config.base_url), config.base_url),
+    ownOrigins: [new URL(config.base_url).origin],
+    archive: archivePlace(publicStore, keys, origin, config.base_url),
   });
   const notifier = new Notifier({
-    ...{ log, egress: parts.egress, signers: keys, clock, logger, metrics },
-    tree: new PublishedTree(publicStore, trustOf(originOf(config.base_url), keys)),
+    ...{ log, egress, signers: keys, clock, logger, metrics },
+    tree: new PublishedTree(publicStore, trustOf(origin, keys)),
     perDomainMinute: config.limits.notices_per_minute,
     folds: foldsOf(config, log, logger),
   });

@@ -1,9 +1,8 @@
 import { z } from "zod";
-import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
+import { positionsOf } from "../2-ingest/load.ts";
 import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
-import type { PublishedRecord } from "../4-publish/followed.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import { putPacked } from "../4-publish/writes.ts";
 import {
@@ -18,8 +17,7 @@ import {
 } from "../5-archive/evidence.ts";
 import { partitionOfBucket } from "../record/ids.ts";
 import { addDays } from "../record/time.ts";
-import { PartitionObjects } from "./partition-objects.ts";
-import { positionsOf } from "./payees.ts";
+import { type OwnParts, PartitionObjects } from "./partition-objects.ts";
 
 /**
  * What one partition has for the evidence (`owners/evidence/<partition>`): files that lie in the public store already and
@@ -40,19 +38,10 @@ type Part = z.infer<typeof Part>;
 export const evidenceParts = (store: Store, log: { id: string; partitions: number }): PartitionObjects<Part> =>
   new PartitionObjects(store, "evidence", Part, log);
 
-export interface OwnEvidence {
-  lake: Lake;
+export interface OwnEvidence extends OwnParts<Part> {
   publicStore: Store;
   privateStore: Store;
-  followed: PublishedRecord;
-  objects: PartitionObjects<Part>;
-  log: { id: string; partitions: number };
   logger: Logger;
-  /**
-   * @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they
-   * were read
-   */
-  refuseRevoked: () => void;
 }
 
 const setOf = ({ until, days }: Pick<Part, "until" | "days">): string =>

@@ -13,6 +13,7 @@ import type { Parts } from "./parts.ts";
 export interface Ingesting {
   lake: Lake;
   ingest: Ingest;
+  close(): Promise<void>;
 }
 
 /** Of every partition, for whoever holds the keys: what ingest, redrive, rebuild and gap need. Nothing is read yet. */
@@ -42,5 +43,6 @@ export async function openIngestOf(
   const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES });
   const ownHosts = [new URL(config.base_url).host];
   const given = { ownHosts, moved: movedOut(archived), ...(partitions && { partitions }) };
-  return { lake, ingest: createIngest({ log, privateStore, lake, clock, logger, metrics, ...given }) };
+  const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics, ...given });
+  return { lake, ingest, close: () => lake.close() };
 }

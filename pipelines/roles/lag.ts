@@ -1,6 +1,7 @@
 import type { Log } from "../../infra/log/log.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
-import { INGESTED, type Positions } from "../2-ingest/load.ts";
+import { INGESTED } from "../2-ingest/load.ts";
+import type { Positions } from "../record/volatile.ts";
 
 const GAUGE = "touchstone_ingest_lag_records";
 

@@ -1,7 +1,6 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { lakePositions, type Positions } from "../2-ingest/load.ts";
-import type { PublishedRecord } from "../4-publish/followed.ts";
+import { lakePositions, positionsOf } from "../2-ingest/load.ts";
 import { followArchive } from "../5-archive/follow.ts";
 import { archivedUntil } from "../5-archive/place.ts";
 import { spansOf } from "../5-archive/probe-files.ts";
@@ -9,20 +8,11 @@ import { type ProbeSubject, subjectOf } from "../5-archive/read-back.ts";
 import { daysWithNews } from "../5-archive/records.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { addDays } from "../record/time.ts";
+import type { Positions } from "../record/volatile.ts";
 import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
-import type { PartitionObjects } from "./partition-objects.ts";
-import { positionsOf } from "./payees.ts";
+import type { OwnParts } from "./partition-objects.ts";
 
-export interface OwnArchive {
-  lake: Lake;
-  followed: PublishedRecord;
-  objects: PartitionObjects<ArchivePart>;
-  log: { id: string; partitions: number };
-  /**
-   * @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they
-   * were read
-   */
-  refuseRevoked: () => void;
+export interface OwnArchive extends OwnParts<ArchivePart> {
   /** A test lets it fail at each. */
   onStep?: (step: OwnArchiveStep) => void | Promise<void>;
 }

@@ -1,5 +1,7 @@
 import type { z } from "zod";
+import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
+import type { PublishedRecord } from "../4-publish/followed.ts";
 import { BadPrivate } from "../4-publish/generation.ts";
 
 /** Another process has this partition and is further with it: what we would write of it is old. */
@@ -14,6 +16,19 @@ interface Part {
   log: string;
   /** {topic: next offset} of the partition behind it. */
   positions: Record<string, number>;
+}
+
+/** What an owner makes its part of. */
+export interface OwnParts<T extends Part> {
+  lake: Lake;
+  followed: PublishedRecord;
+  objects: PartitionObjects<T>;
+  log: { id: string; partitions: number };
+  /**
+   * @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they
+   * were read
+   */
+  refuseRevoked: () => void;
 }
 
 /** Races for one object before giving up; each lost one means that another owner wrote it. */

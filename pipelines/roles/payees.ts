@@ -1,9 +1,10 @@
 import { z } from "zod";
 import { openChain } from "../../infra/chain/commits.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { INGESTED, type Positions } from "../2-ingest/load.ts";
+import { INGESTED, positionsOf } from "../2-ingest/load.ts";
 import type { Thief } from "../3-grade/related.ts";
 import { partitionOf } from "../record/ids.ts";
+import type { Positions } from "../record/volatile.ts";
 import { Outrun, PartitionObjects } from "./partition-objects.ts";
 
 /** What one partition adds to the table of payees and domains (`owners/payees/<partition>`). */
@@ -111,12 +112,3 @@ export class Payees {
 /** Was a part made from at least these positions? */
 const covers = (part: Part, positions: Record<string, number>): boolean =>
   Object.entries(positions).every(([topic, next]) => (part.positions[topic] ?? 0) >= next);
-
-/** {topic: next offset} of one partition. */
-export const positionsOf = (positions: Positions, partition: number): Record<string, number> =>
-  Object.fromEntries(
-    Object.entries(positions).flatMap(([topic, parts]): [string, number][] => {
-      const next = parts[String(partition)];
-      return next === undefined ? [] : [[topic, next]];
-    }),
-  );

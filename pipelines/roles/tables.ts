@@ -3,7 +3,7 @@ import type { Clock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
-import type { Positions } from "../2-ingest/load.ts";
+import { positionsOf } from "../2-ingest/load.ts";
 import { changedBuckets, historyOf } from "../2-ingest/volatile.ts";
 import type { PublishedRecord } from "../4-publish/followed.ts";
 import { mergePositions } from "../4-publish/generation.ts";
@@ -12,9 +12,9 @@ import { writeHistory, writeLive } from "../4-publish/view.ts";
 import type { HistoryNames } from "../record/history.ts";
 import { encodeHistory } from "../record/history-arrow.ts";
 import { partitionOf, partitionOfBucket } from "../record/ids.ts";
+import type { Positions } from "../record/volatile.ts";
 import { LiveTables } from "./live-tables.ts";
 import { PartitionObjects } from "./partition-objects.ts";
-import { positionsOf } from "./payees.ts";
 
 /** The unproven files of one partition that are in force (`owners/volatile/..`, `owners/history/..`). */
 const LivePart = z.object({

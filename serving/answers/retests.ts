@@ -45,8 +45,9 @@ export class Retests {
   async put(request: RetestRequest, client: string): Promise<RetestAnswer> {
     const { clock, asks, service } = this.deps;
     const now = clock.now();
-    refuse("/at", wrongMoment(request.at, now, OLDEST));
-    refuse("/service", (request.service ?? service) === service ? null : `must be ${service}`);
+    const wrong = wrongMoment(request.at, now, OLDEST);
+    if (wrong !== null) throw badField("/at", wrong);
+    if ((request.service ?? service) !== service) throw badField("/service", `must be ${service}`);
     const view = this.deps.view();
     const cap = this.#endpoint(view, request);
     const statement = retestStatement(request, service);
@@ -77,13 +78,9 @@ export class Retests {
       );
     }
     const verdict = this.deps.validateUrl(normalised);
-    refuse("/url", verdict.ok ? null : `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
+    if (!verdict.ok) throw badField("/url", `is never fetched: ${verdict.says.replace(/\.$/, "")}`);
     return match.cap;
   }
-}
-
-function refuse(pointer: string, detail: string | null): void {
-  if (detail !== null) throw badField(pointer, detail);
 }
 
 /** The newest 402 and the seller's own listing say who may ask; of earlier payees the endpoint may be another's now. */

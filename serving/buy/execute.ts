@@ -41,11 +41,11 @@ class Candidates implements Fallback {
     caps: readonly string[],
   ) {
     this.#waiting = caps.slice(0, MAX_CANDIDATES);
-    this.#until = performance.now() + execution.asked.deadline_s * 1000;
+    this.#until = systemClock.monotonic() + execution.asked.deadline_s * 1000;
   }
 
   left(): boolean {
-    if (this.#waiting.length === 0 || performance.now() >= this.#until) return false;
+    if (this.#waiting.length === 0 || systemClock.monotonic() >= this.#until) return false;
     return this.#most === null || this.mayCancel();
   }
 

@@ -47,7 +47,7 @@ export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1
  * Seconds that a buyer's authorization is to hold: it must outlast our call of the seller and the settlement after it
  * (payments.md).
  */
-export const VALID_S = 240;
+const VALID_S = 240;
 
 /** The offer in the words of x402 version 2. */
 export const requirementsOf = (

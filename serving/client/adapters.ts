@@ -46,7 +46,7 @@ export function guardedFetch(
 const globalFetch: Fetch = (input, init) => globalThis.fetch(input, init);
 
 /** The 403 that stands in the place of a 402 that is not paid. `refused_by` tells it from a seller's own 403. */
-export function refusedResponse({ outcome, reason, says, concerns, answer, fault }: Decision, url: string): Response {
+function refusedResponse({ outcome, reason, says, concerns, answer, fault }: Decision, url: string): Response {
   const problem = {
     type: "about:blank",
     title: outcome === "not_asked" ? "Payment not checked" : "Payment refused",

@@ -63,7 +63,7 @@ function readBase(text: string): string {
  * The url as it is asked: without user and password, which nobody but the seller may see, and, where it is longer than the
  * service takes, without its query, since origin and path alone are answered too (`matched: path`).
  */
-export function urlToAsk(text: string): string {
+function urlToAsk(text: string): string {
   const url = parseUrl(text);
   if (url === null) return text;
   url.username = "";

@@ -24,7 +24,7 @@ export interface Demand {
 const MAX_HEADER = 64 * 1024;
 const MAX_BODY_BYTES = 1024 * 1024;
 /** Offers of one 402 that are looked at. */
-export const MAX_OFFERS = 64;
+const MAX_OFFERS = 64;
 
 type Json = Record<string, unknown>;
 
@@ -39,7 +39,7 @@ const atomic = (value: unknown): bigint | null => {
 };
 
 /** `base` and `eip155:8453` are one network. */
-export function networkId(name: string | null): string | null {
+function networkId(name: string | null): string | null {
   const key = name?.trim().toLowerCase() ?? "";
   return Object.hasOwn(NETWORK_NAMES, key) ? NETWORK_NAMES[key]! : name;
 }

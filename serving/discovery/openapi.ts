@@ -28,7 +28,7 @@ import { ABOUT } from "./about.ts";
  * Schemas that descriptions of the API call by a name of their own; wherever one of them stands in another it is referred
  * to. What an operation takes or answers and is not named here is called after the operation.
  */
-export const NAMED: Readonly<Record<string, z.ZodType>> = {
+const NAMED: Readonly<Record<string, z.ZodType>> = {
   Advertised,
   ArchiveList,
   ArchiveManifest,

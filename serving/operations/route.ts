@@ -1,4 +1,3 @@
-import { z } from "zod";
 import { EXECUTE_PATH, execute } from "../buy/execute.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { planOf } from "../buy/plan.ts";
@@ -9,7 +8,7 @@ import { bytesOf, jsonBody, jsonOf } from "../http/request.ts";
 import { EvaluateAnswer, EvaluateRequest } from "../schemas/evaluate.ts";
 import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
 import type { Operation } from "./operation.ts";
-import { PRICE, sellingOf, wantsPublish } from "./via.ts";
+import { PURCHASE, sellingOf, wantsPublish } from "./via.ts";
 
 const MAX_PLAN_BODY = 16_384;
 /** A body for the seller of as much as via takes, and what stands around it. */
@@ -47,19 +46,14 @@ const plan: Operation = {
 };
 
 const executes: Operation = {
+  ...PURCHASE,
   id: "routeExecute",
   method: "POST",
   path: EXECUTE_PATH,
   summary:
     "Buy a call of whoever can do it, with fallbacks: charged once, only if an answer passed. Without a payment: the price, as a 402",
   body: ExecuteRequest,
-  answer: z.unknown().meta({ description: "The seller's answer, as it came, once it passed and you were charged" }),
-  type: JSON_TYPE,
-  tag: "buy",
-  price: PRICE,
-  ofRecord: true,
   errors: ["bad_payment", "payment_used", "seller_failed", "unavailable", "log_unavailable"],
-  limiter: (service) => service.buyLimiter,
   async run({ service, request }) {
     const selling = sellingOf(service);
     const { headers } = request;

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { systemClock } from "../../infra/clock.ts";
+import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
 import { answerOf } from "../../pipelines/orders/buying.ts";
 import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import { PUBLISH_HEADER } from "../buy/eligible.ts";
@@ -7,7 +8,6 @@ import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { orderShown } from "../buy/shown.ts";
 import { requirementsOf } from "../buy/terms.ts";
-import { provesWallet } from "../buy/wallet-auth.ts";
 import type { Service } from "../context.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { freshJson, JSON_TYPE } from "../http/reply.ts";
@@ -50,23 +50,28 @@ async function viaCall(method: "GET" | "POST", { service, request, params, query
 const ViaPath = z.object({ capability_id: CapId });
 
 /** Terms as they are described: the least that a call through us costs. */
-export const PRICE: Price = {
+const PRICE: Price = {
   mode: "dynamic",
   amount: "0.002000",
   accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, 2_000n)] : []),
   since: "2026-11-23",
 };
 
-const via = {
-  path: "/v1/via/:capability_id",
-  params: ViaPath,
+/** What every purchase of a call has in common. */
+export const PURCHASE = {
   answer: z.unknown().meta({ description: "The seller's answer, as it came, once it passed and you were charged" }),
   type: JSON_TYPE,
   tag: "buy",
   price: PRICE,
   ofRecord: true,
-  errors: ["bad_payment", "not_sold", "payment_used", "seller_failed", "unknown_capability", "unavailable"],
   limiter: (service) => service.buyLimiter,
+} satisfies Partial<Operation>;
+
+const via = {
+  ...PURCHASE,
+  path: "/v1/via/:capability_id",
+  params: ViaPath,
+  errors: ["bad_payment", "not_sold", "payment_used", "seller_failed", "unknown_capability", "unavailable"],
 } satisfies Partial<Operation>;
 
 const viaGet: Operation = {
@@ -115,6 +120,56 @@ const order: Operation = {
 };
 
 export const BUYING: readonly Operation[] = [viaGet, viaPost, order];
+
+const Credential = z.strictObject({
+  address: z.string().regex(/^0x[0-9a-fA-F]{40}$/),
+  at: z.string().max(40),
+  signature: z.string().regex(/^0x[0-9a-fA-F]{130}$/),
+});
+
+/** Longest credential: some 300 characters are used. */
+const MAX_CREDENTIAL = 1_000;
+const VALID = { ms: 300_000, words: "5 minutes" };
+
+/**
+ * What a wallet signs (EIP-191, personal_sign) to read its orders. It names the service, so that it opens nothing anywhere
+ * else, and a moment, so that it does not for ever.
+ * @param address lower case @param at RFC 3339 with milliseconds, UTC
+ */
+export const ordersText = (service: string, address: string, at: string): string =>
+  `I want to read the orders of my wallet.\nService: ${service}\nAddress: ${address}\nAt: ${at}`;
+
+const refuse = (detail: string): never => {
+  throw new Problem("not_the_wallet", detail, { headers: { "www-authenticate": "Wallet" } });
+};
+
+function credentialOf(headers: Headers): z.infer<typeof Credential> {
+  const header = headers.get("authorization") ?? refuse("send Authorization: Wallet and a credential that it signed");
+  const text = /^wallet +([A-Za-z0-9_-]+)={0,2}$/i.exec(header.trim().slice(0, MAX_CREDENTIAL))?.[1];
+  if (text === undefined) return refuse("Authorization must be Wallet and base64url of JSON {address, at, signature}");
+  try {
+    return Credential.parse(JSON.parse(Buffer.from(text, "base64url").toString("utf8")));
+  } catch {
+    return refuse("the credential is no base64url of JSON {address, at, signature}");
+  }
+}
+
+/**
+ * Holds when the request carries `Authorization: Wallet <credential>` that this address signed for this service within five
+ * minutes of now. Keys of wallets only: a contract's signature (ERC-1271) would need a chain.
+ * @throws Problem not_the_wallet, in words
+ */
+async function provesWallet(headers: Headers, address: string, service: string, now: Date): Promise<void> {
+  const credential = credentialOf(headers);
+  const asked = address.toLowerCase();
+  if (credential.address.toLowerCase() !== asked) refuse("the credential is another wallet's");
+  const wrong = wrongMoment(credential.at, now, VALID);
+  if (wrong !== null) refuse(`at ${wrong}`);
+  const { at, signature } = credential;
+  if (!(await isSignedBy(asked, ordersText(service, asked, at), signature))) {
+    refuse(`the signature is not ${asked}'s over the text for ${service}`);
+  }
+}
 
 /** GET /v1/buyers/{address}/orders (docs/pay-on-delivery.md): orders are a buyer's own business, so its wallet signs. */
 export const buyerOrders: Operation = {

@@ -52,7 +52,7 @@ export function ageWords(ms: number): string {
 }
 
 /** The parts that this server can see, in the order in which an observation passes them. */
-export function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): Part[] {
+function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): Part[] {
   const since = (at: number | null) => ({ at, ageMs: at === null ? null : now.getTime() - at });
   const day = view.evidence.newestDay;
   // A day's file is due once the day is closed and its corrections are in.

@@ -3,9 +3,9 @@ import { html, raw } from "hono/html";
 import { DAY_MS } from "../../pipelines/record/time.ts";
 
 /** Drawn at the width of a phone, so that its words keep their size there; wider screens enlarge it. */
-export const WIDTH = 360;
+const WIDTH = 360;
 const HEIGHT = 150;
-export const LEFT = 52;
+const LEFT = 52;
 const RIGHT = 6;
 const TOP = 8;
 const BOTTOM = 20;

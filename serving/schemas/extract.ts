@@ -17,7 +17,7 @@ export const FetchedUrl = z
   // It comes back in what is signed, and half of a pair has no canonical bytes (RFC 8785 section 3.2.2.2).
   .refine((text) => !/\p{Surrogate}/u.test(text), "must be well-formed Unicode");
 
-export const PARTS = ["whole", "main"] as const;
+const PARTS = ["whole", "main"] as const;
 
 /** Body of POST /v1/docs/extract: a document by its address, or the document itself. */
 export const ExtractRequest = z

@@ -1,14 +1,11 @@
 import { type ArchiveManifest, archiveFileKey, dayOfManifest } from "../../pipelines/record/archive.ts";
 import type { ArchiveLeaf, EvidenceLeaf } from "../../pipelines/record/leaf.ts";
 import type { ArchiveSubject } from "../../pipelines/record/vocabulary.ts";
-import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { Positions, VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Entry } from "./entry.ts";
 import { Layered } from "./layered.ts";
 import { Names } from "./names.ts";
 import { PayeeTable } from "./payees.ts";
-
-/** {topic: {partition: next offset}} behind the volatile rows. */
-export type Positions = Record<string, Record<string, number>>;
 
 /** A row, and the live file that it came with. */
 export interface FoldedRow extends VolatileRow {
@@ -23,6 +20,7 @@ export interface Volatile {
   madeAt: number | null;
   /** Size of the tree that their counts refer to. */
   treeSize: number;
+  /** Those behind the rows. */
   positions: Positions;
   /**
    * Live files that are folded in, in the view's order, and of how many rows each one is the newest. One that is named again
@@ -131,7 +129,7 @@ export class View {
  * Every manifest of the archive, in the order of the log, which is the order in which the files were made. It only grows,
  * and says nothing that the tree does not say for good, so views share it; each looks at the leaves below its own size.
  */
-export class ArchiveFiles {
+class ArchiveFiles {
   readonly #leaves: ArchiveLeaf[] = [];
   readonly #byId = new Map<string, ArchiveLeaf>();
   readonly #sha256 = new Map<string, string>();
@@ -175,7 +173,7 @@ export interface EvidenceFile {
  * The newest evidence files of each bucket, for the pages that name them. It only grows, and says nothing that the tree
  * does not say for good, so views share it.
  */
-export class EvidenceFiles {
+class EvidenceFiles {
   readonly #newest = new Map<number, EvidenceFile[]>();
 
   add({ bucket, key, day, rows, holds }: EvidenceLeaf): void {

@@ -2,9 +2,9 @@ import { z } from "zod";
 import { inTurns } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { VIEW } from "../../pipelines/published/objects.ts";
-import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import { type VolatileRow, wentBack } from "../../pipelines/record/volatile.ts";
 import { rowsIn } from "../../pipelines/record/volatile-arrow.ts";
-import { type FoldedRow, NO_VOLATILE, type Positions, type Volatile } from "./view.ts";
+import { type FoldedRow, NO_VOLATILE, type Volatile } from "./view.ts";
 
 const ViewFile = z.looseObject({
   v: z.literal(1),
@@ -99,14 +99,4 @@ async function readTable(store: Pick<Store, "get">, key: string): Promise<Iterab
   const table = await store.get(key);
   if (!table) throw new Error(`${VIEW} names ${key}, which is not there`);
   return rowsIn(table.bytes);
-}
-
-/** Did any position go back? A partition that is not named any more counts as going back. */
-export function wentBack(before: Positions, after: Positions): boolean {
-  for (const [topic, partitions] of Object.entries(before)) {
-    for (const [partition, offset] of Object.entries(partitions)) {
-      if ((after[topic]?.[partition] ?? -1) < offset) return true;
-    }
-  }
-  return false;
 }

@@ -11,12 +11,12 @@ import { type Answered, answeredBy, readBy, sha256Soon } from "./fetching.ts";
 import type { Work } from "./work.ts";
 
 /** Body of POST /v1/web/evidence. */
-export const EvidenceRequest = z.strictObject({
+const EvidenceRequest = z.strictObject({
   url: FetchedUrl,
   /** sha256 of a body that was seen before. */
   compare_to: z.string({ error: "must be a sha256" }).regex(SHA256_HEX, "must be 64 lower-case hex digits").optional(),
 });
-export type EvidenceRequest = z.infer<typeof EvidenceRequest>;
+type EvidenceRequest = z.infer<typeof EvidenceRequest>;
 
 /** What an address answered at one moment: a receipt, signed as a check answer is. */
 export const EvidenceReceipt = z.strictObject({

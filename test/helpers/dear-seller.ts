@@ -7,9 +7,9 @@ import {
   encodePaymentResponseHeader,
 } from "@x402/core/http";
 import type { PaymentRequirements } from "@x402/core/types";
+import type { WorldInfo } from "../../commands/world.ts";
 import { createFacilitator } from "../../infra/rails/facilitator.ts";
 import { giveLocalGas } from "../../infra/rails/wallets.ts";
-import type { WorldInfo } from "../../infra/world.ts";
 
 /**
  * A seller of the market's chain whose price, honesty and purse stand in its path,

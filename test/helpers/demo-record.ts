@@ -1,12 +1,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import type { WorldInfo } from "../../commands/world.ts";
 import { loadKeys } from "../../infra/keys/keys.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
-import type { WorldInfo } from "../../infra/world.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { checkpointKeys } from "../../pipelines/4-publish/tree-head.ts";
 import type { CardVerdict } from "../../pipelines/audit/recompute.ts";

@@ -1,5 +1,5 @@
 import { createInterface } from "node:readline";
-import type { WorldInfo } from "../../infra/world.ts";
+import type { WorldInfo } from "../../commands/world.ts";
 import { type SoldSpec, sellingOver } from "./buying.ts";
 import { ORDER_CAPS } from "./caps.ts";
 

@@ -16,7 +16,7 @@ import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { repeatable } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { HANDSHAKE_REQUEST_MAX, type VolatileRow } from "../../pipelines/record/volatile.ts";
-import { encodeVolatile, rowsIn } from "../../pipelines/record/volatile-arrow.ts";
+import { encodeInTurns, rowsIn } from "../../pipelines/record/volatile-arrow.ts";
 import { reproduceOf } from "../../serving/answers/reproduce.ts";
 import { listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
@@ -105,9 +105,9 @@ function listingOf(method: string, path: string, claims: Claimed = {}, own = tru
 }
 
 /** The command as an answer gives it: by way of the volatile table's bytes. */
-function commandOf(one: CurrentListing): string {
+async function commandOf(one: CurrentListing): Promise<string> {
   const row = { ...rowOf({ url: one.url }), request: repeatable(one) };
-  const [read] = [...rowsIn(encodeVolatile([row]))] as [VolatileRow];
+  const [read] = [...rowsIn(await encodeInTurns([row]))] as [VolatileRow];
   return reproduceOf(one.method, one.url, read.request)!;
 }
 
@@ -117,7 +117,7 @@ async function both(one: CurrentListing): Promise<{ ours: Came[]; theirs: Came[]
   await exchange({ egress, reader: ownReader, loop: STEADY_LOOP }, request, { profile: "handshake" });
   const ours = came;
   came = [];
-  const printed = await shell(commandOf(one));
+  const printed = await shell(await commandOf(one));
   return { ours, theirs: came, printed };
 }
 

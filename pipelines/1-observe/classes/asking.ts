@@ -30,7 +30,7 @@ export interface Asked {
  * Control inputs that may all fail. Then the mapping is taken for wrong: the endpoint is asked with its own example
  * again, as if nobody had mapped it, until somebody maps it in another way.
  */
-export const MAX_CONTROLS = 3;
+const MAX_CONTROLS = 3;
 /** Mapped endpoints whose trials are remembered beside what the record says of them. */
 const MAX_TRIALS = 100_000;
 

@@ -12,7 +12,7 @@ import type { Hosts } from "../hosts.ts";
 import type { Recorder } from "../recorder.ts";
 
 /** Payees of a class that have to fail, all of them, before the class is taken for what is wrong. */
-export const LEAST_PAYEES = 3;
+const LEAST_PAYEES = 3;
 /** Closed days that are looked at: a machine that stood still makes up for it. */
 const DAYS_BACK = 7;
 /** Corrections in one append, and calls that are remembered as withdrawn until the lake has read it. */

@@ -5,7 +5,7 @@ import { isOpenApi, openApiItems } from "./openapi.ts";
 import { csvRows, lineRows, looksLikeCsv, looksLikeLines, MAX_ROWS, ndjsonRows, type Rows } from "./tables.ts";
 import { baseOf, cardItems, isAgentCard, itemsOf, MAX_ITEMS } from "./wellknown.ts";
 
-export const FORMS = ["openapi", "agent-card", "list", "ndjson", "csv", "lines", "none"] as const;
+const FORMS = ["openapi", "agent-card", "list", "ndjson", "csv", "lines", "none"] as const;
 export type Form = (typeof FORMS)[number];
 
 /** A document of listings, whatever form it came in. */

@@ -8,7 +8,7 @@ import type { Listed } from "./documents.ts";
 const SELLER_PATHS = ["/.well-known/x402", "/openapi.json", "/.well-known/agent-card.json"] as const;
 
 /** Is this the address of a seller's own document? Anything else on an origin may be its users' upload. */
-export const isSellerPath = (url: string): boolean =>
+const isSellerPath = (url: string): boolean =>
   /^\/(?:\.well-known\/(?:x402(?:\.json)?|agent(?:-card)?\.json)|openapi\.json)$/.test(new URL(url).pathname);
 
 /** One document of a seller, read. */

@@ -1,3 +1,4 @@
+import { systemClock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
 import type { ToolCall } from "../probe/request.ts";
 import { STOCK_CLIENT } from "../probe/stock.ts";
@@ -45,8 +46,8 @@ const late = (): EgressResult => ({ outcome: "timeout", says: "no time was left 
  * spoken to in the revision of 2026), made for one call and left afterwards. Every message is an exchange of its own
  * through egress: checked address, bounded bytes, bounded time. Never throws for what the server does.
  */
-export class Session {
-  readonly #began = performance.now();
+class Session {
+  readonly #began = systemClock.monotonic();
   /** The first question is 0, as the protocol's own client counts. */
   #id = 0;
   #session: string | null = null;
@@ -62,7 +63,7 @@ export class Session {
   ) {}
 
   #left(): number {
-    return Math.floor(this.limits.totalMs - (performance.now() - this.#began - this.#reading));
+    return Math.floor(this.limits.totalMs - (systemClock.monotonic() - this.#began - this.#reading));
   }
 
   #send(
@@ -109,9 +110,9 @@ export class Session {
 
   /** Reads an answer; the time that this takes is not counted as the server's. */
   async #read<T>(read: Promise<T>): Promise<T> {
-    const began = performance.now();
+    const began = systemClock.monotonic();
     const said = await read;
-    this.#reading += performance.now() - began;
+    this.#reading += systemClock.monotonic() - began;
     return said;
   }
 
@@ -140,9 +141,9 @@ export class Session {
     let left = LIST_MS;
     let cursor: string | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
-      const began = performance.now();
+      const began = systemClock.monotonic();
       const replied = await this.#ask("tools/list", cursor === undefined ? undefined : { cursor }, left);
-      left -= performance.now() - began;
+      left -= systemClock.monotonic() - began;
       const read = replied.http.body ? await this.#read(this.reader.ask("list", { ...replied, tool: name })) : null;
       if (!read?.ok || read.value === null) break;
       const { tool, next } = read.value;

@@ -117,6 +117,8 @@ export async function sign(
     tools.ledger.giveBack(day, payment);
     return { ok: false, says: "not paid: the 402 wants more echoed than a header holds" };
   }
+  const { w, retest, blind } = call;
+  const { honest, latency_ms, differs } = prepared.probe.body;
   const says = sellerSays(one, read.declared);
   const deadlineMs = deadlineOf(entry.maxTimeoutSeconds);
   const observedAt = clock.now();
@@ -124,9 +126,7 @@ export async function sign(
     slot: { block: call.block, minute: call.minute },
     attempt: 0,
     planned_at: rfc3339(call.plannedAt),
-    w: call.w,
-    retest: call.retest,
-    blind: call.blind,
+    ...{ w, retest, blind },
     wallet: signed.from,
     input: prepared.input.kind,
     ...knownAnswer(prepared.asked),
@@ -145,12 +145,7 @@ export async function sign(
       x402_version: entry.x402Version,
       protocol: entry.challenge ? "mpp" : "x402",
     },
-    first_leg: {
-      honest: prepared.probe.body.honest,
-      latency_ms: prepared.probe.body.latency_ms,
-      terms: read.terms,
-      differs: prepared.probe.body.differs,
-    },
+    first_leg: { honest, latency_ms, terms: read.terms, differs },
     header_name: prepared.request.tool ? PAYMENT_KEY : signed.headerName,
     signed_bytes: signed.headerValue,
     nonce: signed.nonce,

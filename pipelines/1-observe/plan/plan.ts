@@ -193,31 +193,23 @@ function* cover(
   return decided;
 }
 
-/**
- * The plan of a UTC day (verification-method.md section 5): a pure function of the salt and of what was known when the
- * day began. A covered endpoint's whole day, re-tests included, is set aside before the next one is looked at; what
- * does not fit is not covered, and its line says why.
- */
-export function planDay(input: PlanInput): DayPlan {
-  const drawing = drawn(input);
-  for (;;) {
-    const { value, done } = drawing.next();
-    if (done) return value;
-  }
-}
-
 /** Endpoints that are looked at between two turns of others: a few milliseconds. */
 const DRAWN_A_TURN = 64;
 /** Endpoints that find their place within one of those: comparing two is little beside drawing a day. */
 const SORTED_A_STEP = 16;
 
-/** The same plan, drawn in turns: a process that plans a large market answers and measures meanwhile. */
+/** A day's plan, drawn in turns: a process that plans a large market answers and measures meanwhile. */
 export function planInTurns(input: PlanInput): Promise<DayPlan> {
   return stepsInTurns(drawn(input), DRAWN_A_TURN);
 }
 
-/** Stops after each endpoint that was looked at, and often enough while they are put in order. */
-function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
+/**
+ * The plan of a UTC day (verification-method.md section 5): a pure function of the salt and of what was known when the
+ * day began. A covered endpoint's whole day, re-tests included, is set aside before the next one is looked at; what
+ * does not fit is not covered, and its line says why. Stops after each endpoint that was looked at, and often enough while
+ * they are put in order.
+ */
+export function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
   const { day, salt, caps, now } = input;
   const own = new Set(input.ownOrigins ?? []);
   const byCap = new Map<string, Candidate>();

@@ -6,7 +6,7 @@ import { type Call, intentId, isDone } from "../call.ts";
 /** Blocks of a UTC day, and so paid calls of one endpoint a day at most. */
 export const BLOCKS_PER_DAY = DAY_MS / BLOCK_MS;
 /** Passes in a row that end a spell of re-tests. */
-export const PASSES = 3;
+const PASSES = 3;
 
 /** Where an endpoint stands between failures and passes, from its paid rows in time order. */
 export interface RetestState {

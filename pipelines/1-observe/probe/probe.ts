@@ -24,7 +24,7 @@ import type { Request } from "./request.ts";
 type Handshake = Named<BodyOf<"handshake">>;
 
 /** A handshake that takes longer is not live (verification-method.md section 1). */
-export const LIVE_MS = 10_000;
+const LIVE_MS = 10_000;
 
 /** What a probe saw. `read` is kept for the payment that may follow; the rest is the record's. */
 export interface Probe {

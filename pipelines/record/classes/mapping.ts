@@ -8,12 +8,12 @@ const Texts = z.record(z.string().max(200), z.string().max(10_000));
 /**
  * Where the fields of a question go: `{name}` alone is the value itself, `{name:text}` or one inside of a text is text.
  */
-export const Template = z.looseObject({
+const Template = z.looseObject({
   query: Texts.optional(),
   body: z.unknown().optional(),
   path: Texts.optional(),
 });
-export type Template = z.infer<typeof Template>;
+type Template = z.infer<typeof Template>;
 
 /** Which class an endpoint was given by us, how it is asked, and where its answer lies. */
 export const Mapping = z.looseObject({

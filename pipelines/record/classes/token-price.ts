@@ -14,7 +14,7 @@ const RATES: typeof PAIRS = [
 ];
 
 /** How far a right answer may be from our reference: prices of two places differ, and each is of another second. */
-export const PRICE_WITHIN = 0.02;
+const PRICE_WITHIN = 0.02;
 /** Between that and this an answer is neither right nor quite wrong: half. */
 const HALF_WITHIN = 0.05;
 

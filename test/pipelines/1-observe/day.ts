@@ -1,7 +1,7 @@
 import type { SpanReport } from "../../../pipelines/1-observe/observer.ts";
-import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { dayStart } from "../../../pipelines/record/time.ts";
+import { planDay } from "../../helpers/plan-day.ts";
 import { answer, CAPS, DAY, type FakeWorld, type Handler, item, SELLER, wellKnown } from "./world.ts";
 
 export const START = dayStart(DAY);

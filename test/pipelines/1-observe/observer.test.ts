@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { type Clock, FixedClock, SimulatedClock, systemClock } from "../../../infra/clock.ts";
-import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import { afterRow } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
 import { addDays, blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
+import { planDay } from "../../helpers/plan-day.ts";
 import { TurnsSeen } from "../../helpers/turns.ts";
 import { END, firstProbeOnly, listAndPlan, listing, START, salt } from "./day.ts";
 import {

@@ -5,7 +5,7 @@ import { BadTable } from "../../../pipelines/record/arrow-file.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
-import { encodeVolatile, rowsIn } from "../../../pipelines/record/volatile-arrow.ts";
+import { encodeInTurns, rowsIn } from "../../../pipelines/record/volatile-arrow.ts";
 import { fc } from "../../helpers/histories.ts";
 import { rowOf as publicRow } from "../../helpers/public-record.ts";
 import {
@@ -230,17 +230,17 @@ describe("Arrow", () => {
     ...{ retried: fc.option(text), retried_at: fc.option(count), payments: fc.option(text) },
   });
 
-  test("what goes in comes out", () => {
-    fc.assert(
-      fc.property(fc.array(row, { maxLength: 20 }), (rows) => {
-        expect([...rowsIn(encodeVolatile(rows))]).toEqual(rows);
+  test("what goes in comes out", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(row, { maxLength: 20 }), async (rows) => {
+        expect([...rowsIn(await encodeInTurns(rows))]).toEqual(rows);
       }),
       { numRuns: 50 },
     );
   });
 
-  test("a table without one of the columns is refused", () => {
-    const table = tableFromIPC(encodeVolatile([publicRow({ url: "https://a.example/x" })]));
+  test("a table without one of the columns is refused", async () => {
+    const table = tableFromIPC(await encodeInTurns([publicRow({ url: "https://a.example/x" })]));
     const torn = tableToIPC(table.select(table.schema.names.filter((name) => name !== "corrected")), "file");
     expect(() => [...rowsIn(torn)]).toThrow(BadTable);
   });
@@ -248,8 +248,9 @@ describe("Arrow", () => {
   test.each([
     ["no Arrow", Buffer.from("{}")],
     ["nothing", new Uint8Array()],
-    ["a torn file", encodeVolatile([]).subarray(0, 200)],
-  ])("%s is refused", (_what, bytes) => {
+    ["a torn file", encodeInTurns([]).then((whole) => whole.subarray(0, 200))],
+  ])("%s is refused", async (_what, given) => {
+    const bytes = await given;
     expect(() => [...rowsIn(bytes)]).toThrow(BadTable);
   });
 });

@@ -1,10 +1,19 @@
 import { describe, expect, it } from "vitest";
-import { lower, needHigh, needLow, round6, upper, withBuyers, worstOf } from "../../../pipelines/3-grade/bounds.ts";
+import {
+  deffOf,
+  lower,
+  needHigh,
+  needLow,
+  round6,
+  upper,
+  withBuyers,
+  worstOf,
+} from "../../../pipelines/3-grade/bounds.ts";
 import { type DayLetter, publishedBand } from "../../../pipelines/3-grade/hold.ts";
 import { compositeOf, cusum, cusumCap } from "../../../pipelines/3-grade/letter.ts";
 import { nextMonday, windowStart } from "../../../pipelines/3-grade/params.ts";
 import { latScore, p95, priceStability } from "../../../pipelines/3-grade/scores.ts";
-import { streakDeff } from "../../../pipelines/3-grade/sums.ts";
+import { type BlockSample, PARTS, type PartName, partsOf } from "../../../pipelines/3-grade/sums.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { vectorFunctions, vectorsOf } from "./vectors.ts";
@@ -32,7 +41,12 @@ const CODE: Record<string, (...input: never[]) => unknown[]> = {
   wilson95,
   lat_score: (ms: number) => [latScore(ms)],
   kish: (ws: number[]) => [ws.reduce((a, w) => a + w, 0) ** 2 / ws.reduce((a, w) => a + w * w, 0)],
-  streak_deff: (xs: number[]) => [streakDeff(xs)],
+  streak_deff: (xs: number[]) => {
+    const blocks = xs.map((x) => ({ w: 1, x }));
+    const samples = Object.fromEntries(PARTS.map((name) => [name, blocks])) as Record<PartName, BlockSample[]>;
+    const { bad, starts, m } = partsOf(samples).delivery!;
+    return [deffOf(bad, starts, m)];
+  },
   cusum: (xs: number[]) => cusum(xs).flatMap(({ c, latched }) => [c, Number(latched)]),
   p95: (rows: [number, number][]) => {
     const stratum = p95(rows)!;

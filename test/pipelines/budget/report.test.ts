@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { budgetText } from "../../../commands/budget.ts";
-import { planDay } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { type BudgetReport, budgetReport, keepReport, keptReport, turnedTo } from "../../../pipelines/budget/report.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { dayStart } from "../../../pipelines/record/time.ts";
+import { planDay } from "../../helpers/plan-day.ts";
 import {
   at,
   capOf,

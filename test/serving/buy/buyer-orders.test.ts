@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { rfc3339 } from "../../../pipelines/record/time.ts";
-import { ordersText } from "../../../serving/buy/wallet-auth.ts";
+import { ordersText } from "../../../serving/operations/via.ts";
 import { BuyerOrders } from "../../../serving/schemas/orders.ts";
 import { marketBeside, type OfficialBuyer, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
 import { capOf } from "../../helpers/public-record.ts";

@@ -4,11 +4,11 @@ import { FixedClock } from "../../../../infra/clock.ts";
 import { createLogger, createMetrics } from "../../../../infra/telemetry.ts";
 import { Asking } from "../../../../pipelines/1-observe/classes/asking.ts";
 import { mapsOf, NO_MAPS } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
-import { pageSource } from "../../../../pipelines/1-observe/classes/sources.ts";
 import type { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import type { BodyOf } from "../../../../pipelines/record/bodies.ts";
 import { plantedHtml, plantedPage } from "../../../../pipelines/record/classes/planted.ts";
 import { variantOf } from "../../../../pipelines/record/classes.ts";
+import { pageSource } from "../../../../pipelines/roles/classes.ts";
 import { END, listAndPlan, START } from "../day.ts";
 import { answer, DAY, type FakeWorld, fakeWorld, type Handler, item, SELLER, terms402, wellKnown } from "../world.ts";
 

@@ -1,7 +1,7 @@
 import { createHash, createHmac } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { handshakeId, intentId } from "../../../../pipelines/1-observe/call.ts";
-import { callsOf, coveredRoot, planDay, planInTurns } from "../../../../pipelines/1-observe/plan/plan.ts";
+import { callsOf, coveredRoot, planInTurns } from "../../../../pipelines/1-observe/plan/plan.ts";
 import { type Caps, Ledger, type Payment, Reservation, toWhom } from "../../../../pipelines/1-observe/plan/spend.ts";
 import {
   afterRow,
@@ -16,6 +16,7 @@ import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
 import { DayPlan } from "../../../../pipelines/record/plan.ts";
 import { blockOf, blockStart, dayStart } from "../../../../pipelines/record/time.ts";
 import { fc } from "../../../helpers/histories.ts";
+import { planDay } from "../../../helpers/plan-day.ts";
 import { TurnsSeen } from "../../../helpers/turns.ts";
 import { claimOf } from "../readings.ts";
 import { CAPS, DAY, entry, FakeRail, item } from "../world.ts";

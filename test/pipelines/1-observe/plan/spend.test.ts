@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { planDay, reservedBy, reservedFor } from "../../../../pipelines/1-observe/plan/plan.ts";
+import { reservedBy, reservedFor } from "../../../../pipelines/1-observe/plan/plan.ts";
 import { type Caps, domainOf, Ledger, type Payment, toWhom } from "../../../../pipelines/1-observe/plan/spend.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
@@ -7,6 +7,7 @@ import { formatMoney } from "../../../../pipelines/record/money.ts";
 import type { DayPlan, PlanLine } from "../../../../pipelines/record/plan.ts";
 import { addDays, dayStart } from "../../../../pipelines/record/time.ts";
 import { fc } from "../../../helpers/histories.ts";
+import { planDay } from "../../../helpers/plan-day.ts";
 import { CAPS, DAY } from "../world.ts";
 
 const CALLS = 4n;

@@ -31,7 +31,7 @@ export interface World extends WorldInfo {
 }
 
 /** The market's process is gone: no chain to pay on, no seller to call. */
-export class WorldLost extends Error {
+class WorldLost extends Error {
   constructor(dir: string) {
     super(`the market died; a new start goes on where this one was cut off (see ${join(dir, "world.log")})`);
     this.name = "WorldLost";
@@ -39,7 +39,7 @@ export class WorldLost extends Error {
 }
 
 /** The demo is not installed: its chain and its sellers are development packages, and no part of an image. */
-export class NoMarket extends Error {
+class NoMarket extends Error {
   constructor(script: string) {
     super(
       `the demo's market is not here (${script} and its development packages): a checkout with \`npm ci\` has it, an image ` +
