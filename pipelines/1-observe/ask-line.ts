@@ -13,6 +13,10 @@ import { type Said, saidOf } from "./probe/unplanned.ts";
 
 /** Asked urls of one registrable domain that are begun within an hour (egress.md, Limits). */
 export const PER_DOMAIN_HOUR = 5;
+/** What was looked at is not looked at again for so long, ms. */
+export const REST_MS = 24 * 3_600_000;
+/** After so long an ask has had its time, ms. */
+export const KEPT_MS = 30 * 24 * 3_600_000;
 /** Asks begun and not ended; each host has one of them at a time and the observer few together, so most wait there. */
 const AT_ONCE = 64;
 /** Asks that are looked at in one turn; those under way and paused stand among them. */
@@ -34,7 +38,10 @@ export interface OpenAsk {
 
 /** The head of the line, the fairest first: asks whose domain may be begun now (sql/queries/asks, open). */
 export const openAsks = (lake: Pick<Lake, "all">, now: Date, perDomain = PER_DOMAIN_HOUR): Promise<OpenAsk[]> =>
-  lake.all<OpenAsk>(sql("queries/asks:open"), { now: now.getTime(), per_domain: perDomain, most: HEAD });
+  lake.all<OpenAsk>(sql("queries/asks:open"), {
+    ...{ now: now.getTime(), per_domain: perDomain, most: HEAD },
+    ...{ rest_ms: REST_MS, kept_ms: KEPT_MS },
+  });
 
 /** A listing of this long before the day may have come after the day's plan was drawn (jobs.ts: ten minutes before it), ms. */
 const BEFORE_DAY_MS = 3_600_000;

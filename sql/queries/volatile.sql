@@ -1,13 +1,14 @@
--- What changes faster than a card, of the endpoints that are asked for. `wanted` is a JSON array of {cap, at, read}: the moment
--- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
+-- What changes faster than a card, of the endpoints that are asked for. `wanted` is a JSON array of {cap, at, since,
+-- read}: the moment of its published headline card and the start of its window, unix ms, and {topic: next offset} of what
+-- its run had read; all three null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
 -- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, buyers, offer_signed, withdrawal, correction, reinstated,
 --   correction_in_force, correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
-  SELECT w.cap, epoch_ms(w.at) AS at_, date_trunc('week', epoch_ms(w.at) - INTERVAL 84 DAY) AS window_start, w.read
-  FROM (SELECT unnest(from_json($wanted, '[{"cap": "VARCHAR", "at": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS w)),
+  SELECT w.cap, epoch_ms(w.at) AS at_, epoch_ms(w.since) AS window_start, w.read
+  FROM (SELECT unnest(from_json($wanted, '[{"cap": "VARCHAR", "at": "BIGINT", "since": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS w)),
  card AS MATERIALIZED (FROM wanted WHERE at_ IS NOT NULL),
  later AS (
   SELECT cap, count(*) AS n FROM every_sample JOIN card USING (cap)

@@ -2,7 +2,7 @@
 -- The same records give the same row in whatever order they came: every choice below is made by content, never by offset.
 -- A record counts for an intent of its own capability and from a day before it on (clocks of two machines differ).
 -- grain: one intent
--- reads: temp touched_intent, paid_intent, paid_result, settlement, paid_followup
+-- reads: temp touched_intent, paid_intent, paid_result, settlement, paid_followup; $shown_again_ms (of the method)
 -- writes: samples, temp refold, temp sampled
 CREATE OR REPLACE TEMP TABLE refold AS
 SELECT i.*, since_call(i.t) AS since FROM paid_intent i SEMI JOIN touched_intent k ON k.intent = i.event_id;
@@ -22,8 +22,8 @@ WITH result AS (   -- the end that somebody watched goes before a restart's gues
   GROUP BY s.intent),
  late AS (
   SELECT intent, bool_or(kind = 'finality') AS final, bool_or(kind = 'refund') AS refunded FROM follow GROUP BY intent),
- again AS (         -- the same proof, shown within ten minutes after the first try ended; the best that came then
-  SELECT f.* FROM follow f JOIN result r ON r.intent = f.intent AND f.t <= r.t + INTERVAL 10 MINUTE
+ again AS (         -- the same proof, shown soon enough after the first try ended; the best that came then
+  SELECT f.* FROM follow f JOIN result r ON r.intent = f.intent AND f.t <= r.t + to_milliseconds($shown_again_ms)
   WHERE f.kind = 'shown_again' AND f.watched
   QUALIFY row_number() OVER (PARTITION BY f.intent ORDER BY f.delivered DESC, f.outcome DESC NULLS LAST,
     f.delivery DESC NULLS LAST, f.schema_ok DESC NULLS LAST, f.t, f.event_id) = 1),
