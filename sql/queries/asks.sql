@@ -17,14 +17,11 @@ WITH last_look AS (SELECT cap, max(t) AS t FROM looked GROUP BY cap),
   SELECT a.cap, min({t: a.t, id: a.id, body: a.body}) AS first FROM turn a LEFT JOIN seen s USING (cap) LEFT JOIN last_look l USING (cap)
   WHERE a.t <= epoch_ms($now) AND coalesce(greatest(s.last_seen, l.t) < a.t - a.rest, TRUE)
   GROUP BY a.cap),
- begun AS (
-  SELECT e.domain, count(*) AS n FROM looked l JOIN endpoint e USING (cap)
-  WHERE l.t > epoch_ms($now) - INTERVAL 1 HOUR GROUP BY e.domain),
  queued AS (
   SELECT o.cap, o.first, e.domain, row_number() OVER (PARTITION BY e.domain ORDER BY o.first.t, o.first.id) AS turn
   FROM open o JOIN endpoint e USING (cap))
 SELECT p.cap, epoch_ms(p.first.t)::DOUBLE AS t, p.first.body AS body
-FROM queued p LEFT JOIN begun b USING (domain)
+FROM queued p LEFT JOIN begun_before($now) b USING (domain)
 WHERE p.turn + coalesce(b.n, 0) <= $per_domain
 ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
 
@@ -36,16 +33,13 @@ ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
 -- writes: nothing
 WITH came AS (
   SELECT cap, min(t) AS t FROM listing WHERE NOT gone GROUP BY cap HAVING min(t) >= epoch_ms($since)),
- begun AS (
-  SELECT e.domain, count(*) AS n FROM looked l JOIN endpoint e USING (cap)
-  WHERE l.t > epoch_ms($now) - INTERVAL 1 HOUR GROUP BY e.domain),
  queued AS (
   SELECT c.cap, c.t, e.url, e.method, e.domain, row_number() OVER (PARTITION BY e.domain ORDER BY c.t DESC, c.cap) AS turn
   FROM came c JOIN endpoint e USING (cap) ANTI JOIN (FROM seen WHERE last_seen IS NOT NULL) s USING (cap)
     ANTI JOIN (FROM looked WHERE t > epoch_ms($now) - INTERVAL 1 DAY) l USING (cap)
   WHERE NOT e.ours)
 SELECT q.cap, epoch_ms(q.t)::DOUBLE AS t, q.url, q.method
-FROM queued q LEFT JOIN begun b USING (domain)
+FROM queued q LEFT JOIN begun_before($now) b USING (domain)
 WHERE q.turn + coalesce(b.n, 0) <= $per_domain
 ORDER BY q.turn, q.t DESC, q.cap LIMIT $most;
 

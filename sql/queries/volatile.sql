@@ -40,7 +40,7 @@ WITH wanted AS MATERIALIZED (
  sources AS (SELECT DISTINCT source, source_id FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402'),
  standing AS (
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)
-  QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+  QUALIFY is_newest(row(source, source_id), t, log_offset, event_id)),
  said AS (
   SELECT cap, max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) AS listing
   FROM standing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
@@ -51,7 +51,7 @@ WITH wanted AS MATERIALIZED (
   FROM (SELECT cap, t, log_offset, event_id, gone, seller_controlled,
       list_filter(json_extract_string(claims, '$.offers[*].pay_to'), lambda a: a IS NOT NULL) AS addresses
     FROM listing SEMI JOIN wanted USING (cap)
-    QUALIFY row_number() OVER (PARTITION BY cap, source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1)
+    QUALIFY is_newest(row(cap, source, source_id), t, log_offset, event_id))
   WHERE NOT gone AND seller_controlled AND len(addresses) > 0 GROUP BY cap),
  unserved AS (
   SELECT cap, count(*) AS n, min(t) AS first FROM samples SEMI JOIN wanted USING (cap)

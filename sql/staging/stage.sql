@@ -46,7 +46,7 @@ CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT
 CREATE OR REPLACE TEMP TABLE probe AS
 SELECT p.* EXCLUDE (body, says), coalesce(p.log_offset < f.next, FALSE) AS filed, says.slot.block, fault_of(says.fault, says.wall) AS fault, says.live, says.honest,
   says.latency_ms, micro_of(says.price) AS price_micro, says.pay_to, says.state, says.planned, says.url, says.method,
-  says.terms, says.differs, says.signed_offers, micro_of(first_readable(says.terms.offers).price) AS asked_micro
+  says.terms, says.differs, says.signed_offers, asked_micro_of(says.terms.offers) AS asked_micro
 FROM (SELECT *, from_json(body, '{"state": "VARCHAR", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
     "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR", "planned": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR",
     "slot": {"block": "INTEGER"}, "terms": {"protocols": ["VARCHAR"],
