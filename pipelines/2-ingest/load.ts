@@ -1,13 +1,14 @@
 import { rm } from "node:fs/promises";
-import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
+import type { Lake, Params, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { parseUrl } from "../../infra/url.ts";
+import { SHOWN_AGAIN_MS } from "../3-grade/params.ts";
 import { capId } from "../record/ids.ts";
 import { registrableDomain } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
-import type { Positions } from "../record/volatile.ts";
+import { MAX_PAY_TOS, type Positions } from "../record/volatile.ts";
 import { openDaySegments } from "./day-segments.ts";
 
 /** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
@@ -29,6 +30,11 @@ const STEPS: readonly { topics: readonly string[]; files: readonly string[] }[] 
   { topics: ["asks"], files: ["staging/asks"] },
   { topics: ["corrections"], files: ["staging/corrections"] },
 ];
+/** Numbers that these steps ask for. */
+const NUMBERS: Readonly<Record<string, Params>> = {
+  "samples/paid": { shown_again_ms: SHOWN_AGAIN_MS },
+  "samples/seen": { kept: MAX_PAY_TOS },
+};
 /** Topics that become segments and rows; the others have no types yet. */
 export const INGESTED: readonly string[] = STEPS.flatMap(({ topics }) => topics);
 
@@ -132,7 +138,8 @@ async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: Rea
   const paths = JSON.stringify(segments.map(({ path }) => path));
   const has = (topics: readonly string[]) => segments.some(({ topic }) => topics.includes(topic));
   await tx.run(sql("staging/stage"), { segments: paths });
-  for (const { topics, files } of STEPS) if (has(topics)) for (const file of files) await tx.run(sql(file));
+  for (const { topics, files } of STEPS)
+    if (has(topics)) for (const file of files) await tx.run(sql(file), NUMBERS[file]);
   await tx.run(sql("samples/withdrawn"));
   await addEndpoints(tx, ownHosts);
   await tx.run(sql("samples/site"));

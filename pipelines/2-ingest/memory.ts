@@ -1,6 +1,8 @@
 import { inTurns } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
+import { MAX_UNDELIVERED } from "../1-observe/paid/refunds.ts";
+import { params } from "../3-grade/params.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
 import type {
   AwaitedIntent,
@@ -15,7 +17,7 @@ import type {
   Verdict,
 } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
-import { BLOCK_MS, rfc3339 } from "../record/time.ts";
+import { addDays, BLOCK_MS, blockOf, dayStart, rfc3339 } from "../record/time.ts";
 
 /** Passes in a row after which re-tests of a failure end. */
 const PASSES = 3;
@@ -35,8 +37,9 @@ export function createMemory(lake: Lake): Memory {
     },
     listingsOf: (source, day) => lake.all<StandingListing>(sql("queries/listings:of_source"), { source, day }),
     async doneOn(day) {
+      const slots = { day, first: blockOf(dayStart(day)), end: blockOf(dayStart(addDays(day, 1))) };
       const done = new Set<string>();
-      for await (const rows of lake.stream<{ event_id: string }>(sql("queries/planned:done_on"), { day })) {
+      for await (const rows of lake.stream<{ event_id: string }>(sql("queries/planned:done_on"), slots)) {
         for (const { event_id } of rows) done.add(event_id);
       }
       return done;
@@ -51,7 +54,10 @@ export function createMemory(lake: Lake): Memory {
     awaitingSettlement: async () => (await lake.all<AwaitedRow>(sql("queries/payments:awaiting"))).map(awaitedOf),
     async debts() {
       const undelivered = (
-        await lake.all<AwaitedRow & { settlement: string }>(sql("queries/payments:undelivered"))
+        await lake.all<AwaitedRow & { settlement: string }>(sql("queries/payments:undelivered"), {
+          days: params.window.days_max,
+          most: MAX_UNDELIVERED,
+        })
       ).map((row) => ({
         ...intentOf(row),
         seen: JSON.parse(row.settlement) as BodyOf<"settlement">,
@@ -61,7 +67,8 @@ export function createMemory(lake: Lake): Memory {
         refunds: await lake.all<DebtsKnown["refunds"][number]>(sql("queries/payments:refunds")),
       };
     },
-    verdicts: () => lake.all<Verdict>(sql("queries/published:verdicts")),
+    verdicts: () =>
+      lake.all<Verdict>(sql("queries/published:verdicts"), { passes: params.buyers.not_reproduced_after_passes }),
     async retriedSince(cap, since) {
       return (await lake.all(sql("queries/payments:retried"), { cap, since })).length > 0;
     },

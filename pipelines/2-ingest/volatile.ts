@@ -4,6 +4,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import { requestOf } from "../1-observe/probe/request.ts";
 import { type CurrentListing, type CurrentRow, listedAs, listingFrom } from "../1-observe/probe/unplanned.ts";
 import { sameAsset } from "../1-observe/terms/networks.ts";
+import { windowStart } from "../3-grade/params.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
 import { addressKey } from "../record/networks.ts";
 import { addDays, dayOf, dayStart, rfc3339 } from "../record/time.ts";
@@ -62,7 +63,9 @@ export async function volatileRows(
 ): Promise<VolatileRow[]> {
   const wanted = (caps ?? (await knownCaps(lake))).map((cap) => {
     const card = published.get(cap);
-    return { cap, at: card ? Date.parse(card.at) : null, read: card?.read ?? null };
+    if (!card) return { cap, at: null, since: null, read: null };
+    const at = new Date(card.at);
+    return { cap, at: at.getTime(), since: windowStart(at).getTime(), read: card.read };
   });
   const rows: VolatileRow[] = [];
   if (wanted.length === 0) return rows;

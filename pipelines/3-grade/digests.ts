@@ -19,7 +19,7 @@ interface Line {
   end: number;
 }
 
-/** sha256 of the lines, ascending by id; null where SQL could not print them. @param printed as sql/grade/digest says */
+/** sha256 of the lines, ascending by id; null where SQL could not print them. @param printed as sql/grade/digest (lines) says */
 function digestOf(printed: Buffer): string | null {
   if (printed.includes(UNPRINTED)) return null;
   const lines: Line[] = [];
@@ -37,6 +37,12 @@ function digestOf(printed: Buffer): string | null {
   return sha256hex(sorted.subarray(0, length));
 }
 
+/** Parameters of the statements that read the rows of a run, unix ms. */
+export interface Window {
+  window_start: number;
+  now: number;
+}
+
 /** The rows of one endpoint as the engine printed them. */
 export interface Printed {
   ep: number;
@@ -47,16 +53,20 @@ export interface Printed {
  * Rows of some endpoints of the chunk, by their number in it: about 350 bytes for each, so not of many at once. An endpoint
  * without a row is not in the answer. All of it is handed out before it resolves: another statement may follow at once.
  */
-export async function print(db: Statements, eps: readonly number[]): Promise<Printed[]> {
+export async function print(db: Statements, eps: readonly number[], window: Window): Promise<Printed[]> {
   if (eps.length === 0) return [];
-  return db.all<Printed>(sql("grade/digest"), { eps: JSON.stringify(eps) });
+  return db.all<Printed>(sql("grade/digest:lines"), { eps: JSON.stringify(eps), ...window });
 }
 
 /** Endpoints that are digested between two turns of others: a few milliseconds. */
 const DIGESTED_A_TURN = 64;
 
 /** `inputs_digest` of the endpoints that were printed. */
-export async function digestsOf(db: Statements, printed: readonly Printed[]): Promise<ReadonlyMap<number, string>> {
+export async function digestsOf(
+  db: Statements,
+  printed: readonly Printed[],
+  window: Window,
+): Promise<ReadonlyMap<number, string>> {
   const digests = new Map<number, string>();
   const unprinted: number[] = [];
   const digest = ({ ep, lines }: Printed): void => {
@@ -65,15 +75,14 @@ export async function digestsOf(db: Statements, printed: readonly Printed[]): Pr
     else digests.set(ep, made);
   };
   await inTurns(printed, DIGESTED_A_TURN, digest);
-  for (const ep of unprinted) digests.set(ep, await slowDigest(db, ep));
+  for (const ep of unprinted) digests.set(ep, await slowDigest(db, ep, window));
   return digests;
 }
 
 /** Where SQL would print a value unlike RFC 8785, the digest is made here, from the rows. */
-async function slowDigest(db: Statements, ep: number): Promise<string> {
-  return inputsDigest(
-    await db.all<Sample>("SELECT * EXCLUDE (ep, cap, b, counted) FROM grade_rows WHERE ep = $ep", { ep }),
-  );
+async function slowDigest(db: Statements, ep: number, window: Window): Promise<string> {
+  const rows = "SELECT * EXCLUDE (ep, cap, counted) FROM grade_rows($window_start, $now) WHERE ep = $ep";
+  return inputsDigest(await db.all<Sample>(rows, { ep, ...window }));
 }
 
 /** The digest of one endpoint. @param rows how many it has @throws Error where it has rows and they were not printed */

@@ -4,7 +4,7 @@ import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
 import { type Undigested, undigestedOf } from "./cards.ts";
-import { digestIn, digestsOf, type Printed, print } from "./digests.ts";
+import { digestIn, digestsOf, type Printed, print, type Window } from "./digests.ts";
 import { Fold, type Folded } from "./fold.ts";
 import { NONE, PACKED, PACKED_SCALE, PackedRows, type RowCounts } from "./packed.ts";
 import { AFTER, BLOCK_MS, EVIDENCE_ROWS, params, windowStart } from "./params.ts";
@@ -21,36 +21,10 @@ const SLICE_CAPS = 256;
 /** Of them, how many are graded between two turns of others: a few milliseconds. */
 const LINES_A_TURN = 32;
 
-/** The numbers that sql/grade reads with `param(name)`: SQL writes none of them a second time. */
-const NUMBERS: readonly [string, number][] = [
-  ["block_ms", BLOCK_MS],
-  ["worst_blocks", params.buyers.worst_blocks_per_payer],
-  ["evidence_rows", EVIDENCE_ROWS],
-  ["none", NONE],
-  ["packed_scale", PACKED_SCALE],
-  ...Object.entries(PACKED).map(([name, bit]): [string, number] => [`packed_${name}`, bit]),
-];
+/** The run's window as sql/grade asks for it: rows from its start on and before the run's moment, unix ms. */
+const windowOf = (now: Date): Window => ({ window_start: windowStart(now).getTime(), now: now.getTime() });
 
-/** Naive UTC, as the lake keeps time. */
-const timestamp = (ms: number): string => `TIMESTAMP '${new Date(ms).toISOString().slice(0, -1).replace("T", " ")}'`;
-const double = (value: number): string => (Number.isInteger(value) ? String(value) : `'${value}'::DOUBLE`);
-
-/** Statements that give a connection the numbers and moments of one run. */
-export function variablesOf(now: Date, chunkRows = CHUNK_ROWS): string {
-  const moments: [string, number][] = [
-    ["now", now.getTime()],
-    ["window_start", windowStart(now).getTime()],
-    ["theft_before", now.getTime() - AFTER.pendingTheft],
-  ];
-  return [
-    ...[...NUMBERS, ["chunk_rows", chunkRows] as const].map(
-      ([name, value]) => `SET VARIABLE ${name} = ${double(value)};`,
-    ),
-    ...moments.map(([name, ms]) => `SET VARIABLE ${name} = ${timestamp(ms)};`),
-  ].join("\n");
-}
-
-/** A row of `grade_endpoints` (sql/grade/chunk) as JSON, which the engine hands out several times faster than objects. */
+/** A row of `grade_endpoints` (sql/grade/chunk). */
 interface EndpointRow {
   /** Number of the endpoint in its chunk. */
   ep: number;
@@ -91,14 +65,23 @@ interface BatchOptions {
 }
 
 /** The rows of one chunk, by endpoint. */
-async function gather(db: Statements, chunk: number): Promise<{ counts: RowCounts[]; rows: PackedRows }> {
-  await db.run(`SET VARIABLE chunk = ${chunk}`);
-  await db.run(sql("grade/chunk"));
+async function gather(
+  db: Statements,
+  chunk: number,
+  window: Window,
+): Promise<{ counts: RowCounts[]; rows: PackedRows }> {
+  const numbers = {
+    block_ms: BLOCK_MS,
+    worst_blocks: params.buyers.worst_blocks_per_payer,
+    evidence_rows: EVIDENCE_ROWS,
+  };
+  await db.run(sql("grade/chunk:gather"), { chunk, ...window, ...numbers });
   const counts: RowCounts[] = [];
-  for await (const batch of db.batches("SELECT n, paid FROM grade_due WHERE chunk = param('chunk') ORDER BY ep"))
+  for await (const batch of db.batches("SELECT n, paid FROM grade_chunk ORDER BY ep"))
     for (const [n, paid] of batch.getRows()) counts.push({ n: Number(n), paid: Number(paid) });
   const rows = new PackedRows(counts);
-  for await (const batch of db.batches(sql("grade/packed"))) rows.take(batch);
+  const packed = { ...window, ...PACKED, scale: PACKED_SCALE, none: NONE };
+  for await (const batch of db.batches(sql("grade/chunk:packed"), packed)) rows.take(batch);
   return { counts, rows };
 }
 
@@ -123,13 +106,16 @@ interface Batch {
 }
 
 const readEndpoints = (db: Statements, first: number, end: number): Promise<{ row: string }[]> =>
-  db.all("SELECT to_json(e)::VARCHAR AS row FROM grade_endpoints e WHERE ep >= $first AND ep < $end ORDER BY ep", {
-    first,
-    end,
-  });
+  db.all(sql("grade/chunk:endpoints"), { first, end });
 
 /** Sums of some endpoints; where two rows of one moment differ the engine looks at their ids. */
-async function sumsOf(db: Statements, rows: readonly EndpointRow[], fold: Fold, packed: PackedRows): Promise<Sums[]> {
+async function sumsOf(
+  db: Statements,
+  rows: readonly EndpointRow[],
+  fold: Fold,
+  packed: PackedRows,
+  window: Window,
+): Promise<Sums[]> {
   const tied = new Map<number, Sums>();
   const all = rows.map((row) => {
     const { folded, tied: isTied } = fold.of(packed, row.ep);
@@ -139,7 +125,8 @@ async function sumsOf(db: Statements, rows: readonly EndpointRow[], fold: Fold, 
   });
   if (tied.size === 0) return all;
   type Newest = { ep: number; honest_now: boolean | null; price_now: number | null };
-  for (const { ep, honest_now, price_now } of await db.all<Newest>(sql("grade/newest"), {
+  for (const { ep, honest_now, price_now } of await db.all<Newest>(sql("grade/chunk:newest"), {
+    ...window,
     tied: JSON.stringify([...tied.keys()]),
   }))
     Object.assign(tied.get(ep)!, { honestNow: honest_now, priceNow: price_now });
@@ -154,7 +141,8 @@ async function* batchesOf(
   options: BatchOptions,
 ): AsyncGenerator<Batch> {
   const { now, leaveOut = () => false, batchRows = BATCH_ROWS } = options;
-  const { counts, rows } = await gather(db, chunk);
+  const window = windowOf(now);
+  const { counts, rows } = await gather(db, chunk, window);
   const fold = new Fold(now);
   const ends = [...endsOf(counts, batchRows)];
   let found = await readEndpoints(db, 0, ends[0]!);
@@ -162,7 +150,7 @@ async function* batchesOf(
     const batch: Batch = { caps: found.length, rows: 0, lines: [] };
     for (let first = 0; first < found.length; first += SLICE_CAPS) {
       const endpoints = found.slice(first, first + SLICE_CAPS).map(({ row }) => JSON.parse(row) as EndpointRow);
-      const all = await sumsOf(db, endpoints, fold, rows);
+      const all = await sumsOf(db, endpoints, fold, rows, window);
       const grade = ([at, sums]: [number, Sums]): void => {
         const { ep } = endpoints[at]!;
         const line = undigestedOf(sums, related.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
@@ -197,39 +185,26 @@ export interface GradeSummary {
   relatedDue: string[];
 }
 
-const TABLES = ["withdrawn", "due", "related_due", "buyers", "evidence", "payees", "endpoints"];
-/** What a run leaves behind; the lake's file stays small without it. */
-const CLEAR = ["DROP VIEW IF EXISTS grade_rows;", ...TABLES.map((name) => `DROP TABLE IF EXISTS grade_${name};`)].join(
-  "\n",
-);
-
-async function fillDue(db: Statements, caps: GradeOptions["caps"]): Promise<void> {
-  await db.run("CREATE OR REPLACE TEMP TABLE due_caps (cap VARCHAR)");
-  if (caps === "all") await db.run("INSERT INTO due_caps SELECT cap FROM every_sample UNION SELECT cap FROM site");
-  else
-    await db.run(`INSERT INTO due_caps SELECT unnest(from_json($caps, '["VARCHAR"]'))`, { caps: JSON.stringify(caps) });
-}
-
 type Digested = Omit<Batch, "lines"> & { lines: RunLine[] };
 
 /** Begin to print the rows of a batch. */
-function printing(db: Statements, batch: Batch): Promise<Printed[]> {
+function printing(db: Statements, batch: Batch, window: Window): Promise<Printed[]> {
   const eps = batch.lines.map(({ ep }) => ep);
-  const coming = print(db, eps);
+  const coming = print(db, eps, window);
   // It is awaited later; until then a failure must not count as unhandled.
   coming.catch(() => {});
   return coming;
 }
 
 /** Batches with their digests. While the engine prints one batch, the cards of the next and the hashes of the last are made. */
-async function* digested(db: Statements, batches: AsyncGenerator<Batch>): AsyncGenerator<Digested> {
+async function* digested(db: Statements, batches: AsyncGenerator<Batch>, window: Window): AsyncGenerator<Digested> {
   let batch: Batch | undefined = (await batches.next()).value;
-  let coming = batch && printing(db, batch);
+  let coming = batch && printing(db, batch, window);
   while (batch && coming) {
     const following: Batch | undefined = (await batches.next()).value;
     const printed = await coming;
-    coming = following && printing(db, following);
-    const digests = await digestsOf(db, printed);
+    coming = following && printing(db, following, window);
+    const digests = await digestsOf(db, printed, window);
     const lines = batch.lines.map(({ ep, rows, line }) => ({ ...line, inputs_digest: digestIn(digests, ep, rows) }));
     yield { ...batch, lines };
     batch = following;
@@ -247,19 +222,22 @@ export async function* gradeChunks(
   conn: DuckDBConnection | Statements,
   options: GradeOptions,
 ): AsyncGenerator<RunLine[], GradeSummary> {
-  const { now, caps, chunkRows } = options;
+  const { now, caps, chunkRows = CHUNK_ROWS } = options;
   const db = "all" in conn ? conn : statementsOn(conn);
-  await db.run(variablesOf(now, chunkRows));
-  await db.run(sql("grade/macros"));
-  await fillDue(db, caps);
-  await db.run(sql("grade/due"));
+  const window = windowOf(now);
+  const theftBefore = now.getTime() - AFTER.pendingTheft;
+  if (caps === "all") await db.run(sql("grade/due:every"));
+  else await db.run(sql("grade/due:given"), { caps: JSON.stringify(caps) });
+  const numbers = { theft_before: theftBefore, chunk_rows: chunkRows, block_ms: BLOCK_MS };
+  await db.run(sql("grade/due:chunks"), { ...window, ...numbers });
+  await db.run(sql("grade/digest:printing"));
   const own = await db.all<Thief>(sql("grade/related:thieves"));
   const related = new RelatedParties(options.related ? await options.related(own) : own);
   const relatedDue = await db.all<{ cap: string }>("SELECT cap FROM grade_related_due ORDER BY cap");
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
   const read = { caps: 0, rows: 0, leftOut: 0 };
   for (const { chunk } of chunks) {
-    for await (const batch of digested(db, batchesOf(db, chunk, related, options))) {
+    for await (const batch of digested(db, batchesOf(db, chunk, related, options), window)) {
       const { lines } = batch;
       read.caps += batch.caps;
       read.rows += batch.rows;
@@ -267,7 +245,7 @@ export async function* gradeChunks(
       yield lines;
     }
   }
-  await db.run(CLEAR);
+  await db.run(sql("grade/due:clear"));
   return { relatedSha256: related.sha256, read, relatedDue: relatedDue.map(({ cap }) => cap) };
 }
 

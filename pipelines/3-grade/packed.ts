@@ -1,7 +1,7 @@
 import type { DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
 import { counts, readingOf } from "./sample.ts";
 
-/** Where sql/grade/packed puts the facts of a row in one number, below its time. */
+/** Where sql/grade/chunk (packed) puts the facts of a row in one number, below its time. */
 export const PACKED = {
   kind: 1,
   live: 1 << 2,
@@ -127,7 +127,7 @@ export class PackedRows {
     this.unconfirmed = new Uint8Array(counts.length);
   }
 
-  /** Take a batch of rows as sql/grade/packed gives them. */
+  /** Take a batch of rows as sql/grade/chunk (packed) gives them. */
   take(batch: DuckDBDataChunk): void {
     const column = (index: number) => batch.getColumnVector(index) as DuckDBVector<number>;
     const [eps, facts, times, prices] = [column(0), column(1), column(2), column(3)];

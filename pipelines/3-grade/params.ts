@@ -42,6 +42,8 @@ export const AFTER = {
   freshTheft: inRule(freshTheft, /^took_the_money \+ (\d+) d$/) * DAY_MS,
 } as const;
 
+/** What came of a proof that was shown again counts this long after the first try ended, ms. */
+export const SHOWN_AGAIN_MS = params.samples.proof_shown_again_within_s * SECOND_MS;
 /** One block in so many may be excused for a wall. */
 export const WALL_ONE_IN = inRule(params.samples.wall_excused_blocks, /^floor\(m\/(\d+)\)$/);
 /** Weight from which on the OUTCOME card is the headline. */

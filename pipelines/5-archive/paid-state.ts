@@ -1,4 +1,6 @@
+import { SHOWN_AGAIN_MS } from "../3-grade/params.ts";
 import type { BodyOf } from "../record/bodies.ts";
+import { DAY_MS } from "../record/time.ts";
 
 /** One record of a paid call, as the lake keeps it. */
 export interface PaidFact {
@@ -45,10 +47,6 @@ interface Seen<T> {
 type Result = BodyOf<"paid.result">;
 type Again = Seen<NonNullable<BodyOf<"paid.followup">["shown_again"]>>;
 
-const DAY_MS = 86_400_000;
-/** The same proof counts when it is shown again this soon after the first try ended (verification-method.md, section 1). */
-const AGAIN_MS = 600_000;
-
 const earlier = (a: Seen<unknown>, b: Seen<unknown>): number =>
   a.t - b.t || (a.event_id < b.event_id ? -1 : a.event_id > b.event_id ? 1 : 0);
 const orLow = (x: number | boolean | null): number => (x === null ? -1 : Number(x));
@@ -65,7 +63,7 @@ const resultOf = (facts: readonly PaidFact[]): Seen<Result> | undefined =>
 /** The best that came when the same proof was shown again in time. */
 function againOf(followups: readonly Seen<BodyOf<"paid.followup">>[], result: Seen<Result>): Again | undefined {
   const shown = followups.flatMap(({ body, ...seen }): Again[] => {
-    const inTime = body.kind === "shown_again" && seen.t <= result.t + AGAIN_MS;
+    const inTime = body.kind === "shown_again" && seen.t <= result.t + SHOWN_AGAIN_MS;
     return inTime && body.shown_again?.watched ? [{ ...seen, body: body.shown_again }] : [];
   });
   const rank = ({ body }: Again) => [body.delivered, body.outcome, body.delivery, body.schema_ok].map(orLow);

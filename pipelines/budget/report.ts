@@ -262,7 +262,7 @@ const told = (sum: Sum): Spent => ({
   refunded: formatMoney(sum.refunded),
 });
 
-/** Days of `by_day`, as the query (sql/queries/spending.sql, month) sums them up. */
+/** Days of `by_day`. */
 const SPENDING_DAYS = 30;
 
 interface Spending {
@@ -281,7 +281,7 @@ const byMoney = ([a, x]: [string, Sum], [b, y]: [string, Sum]): number =>
 
 /** What was spent on the thirty UTC days that end with `day`. */
 async function spendingOn(lake: Pick<Lake, "all">, day: string): Promise<Spending> {
-  const rows = await lake.all<Row>(sql("queries/spending:month"), { day });
+  const rows = await lake.all<Row>(sql("queries/spending:month"), { day, days: SPENDING_DAYS });
   const hosts = new Map<string, Sum>();
   const domains = new Map<string, Sum>();
   const payees = new Map<string, Sum>();

@@ -2,14 +2,12 @@ import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger } from "../../infra/telemetry.ts";
+import { KEPT_MS, REST_MS } from "../../pipelines/1-observe/ask-line.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 
 const HOUR_MS = 3_600_000;
-/** As the pipeline folds it (sql/queries/asks, open). */
-const NEGATIVE_MS = 24 * HOUR_MS;
-const EXPIRES_MS = 30 * 24 * HOUR_MS;
 /** An ask that would wait longer than this would not be looked at before it has had its time, hours. */
 export const LONGEST_HOURS = 28 * 24;
 /** What a look saw is in the tables of serving by then. */
@@ -93,11 +91,11 @@ export class AskLine {
 
   /** From when on an ask of now can be begun: what was looked at rests for a day. */
   earliest(cap: string, now: number): number {
-    return Math.max(now, this.#lookOf(cap) + NEGATIVE_MS + 1);
+    return Math.max(now, this.#lookOf(cap) + REST_MS + 1);
   }
 
   /** An ask came, not to be begun before `from`; one that says nothing new, or is past the bound, changes nothing. */
-  ask(cap: string, normalised: string, t: number, from = t, rest = NEGATIVE_MS): void {
+  ask(cap: string, normalised: string, t: number, from = t, rest = REST_MS): void {
     if (this.#lookOf(cap) >= from - rest) return;
     const held = this.#open.get(cap);
     if (held && held.from <= from && held.rest <= rest) return;
@@ -189,7 +187,7 @@ export class AskLine {
   /** A Map keeps its order, so the oldest stand first. Domains with nothing in line and no look that matters go with them. */
   #expire(now: number): void {
     for (const [cap, { t }] of this.#open) {
-      if (t >= now - EXPIRES_MS) break;
+      if (t >= now - KEPT_MS) break;
       this.#leave(cap);
     }
     if (this.#domains.size <= this.limits.max * 2) return;

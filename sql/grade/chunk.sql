@@ -1,41 +1,78 @@
--- The observations of one chunk of endpoints in the window, corrections taken out, and what is not arithmetic over them.
--- That is where an endpoint lives, its newest answers, and what buyers say of it.
--- grain: grade_rows one observation; grade_buyers one (endpoint, part), the values as a list; grade_endpoints one endpoint
--- reads: every_sample, grade_withdrawn, grade_due, site; now, window_start, block_ms, chunk, worst_blocks, evidence_rows
--- writes: grade_rows (a view, since writing the rows down would cost more than reading them again), grade_buyers,
---   grade_evidence, grade_payees, grade_endpoints
-CREATE OR REPLACE TEMP VIEW grade_rows AS
-SELECT c.ep, s.*, (epoch_ms(s.t) // param('block_ms'))::INTEGER AS b,
-  is_counted(s.kind, s.fault, s.settled) AS counted
-FROM every_sample s JOIN (SELECT cap, ep FROM grade_due WHERE chunk = param('chunk')) c USING (cap)
-  ANTI JOIN grade_withdrawn w ON w.row = s.row
-WHERE s.t >= param('window_start') AND s.t < param('now');
+-- name: gather
+-- The observations of one chunk of endpoints in the window, corrections taken out, and what is not arithmetic over them:
+-- where an endpoint lives, its newest answers, and what buyers say of it.
+-- grain: grade_rows one observation; grade_buyers one (endpoint, part), the values as a list; grade_chunk, grade_evidence,
+--   grade_payees, grade_endpoints one endpoint
+-- reads: in_window (grade/due), grade_withdrawn, grade_due, site; $chunk, $window_start, $now (unix ms), $block_ms, $worst_blocks,
+--   $evidence_rows
+-- writes: temp macro grade_rows (a query, since writing the rows down would cost more than reading them again), grade_chunk,
+--   grade_buyers, grade_evidence, grade_payees, grade_endpoints
+CREATE OR REPLACE TEMP TABLE grade_chunk AS SELECT cap, ep, n, paid FROM grade_due WHERE chunk = $chunk;
+
+CREATE OR REPLACE TEMP MACRO grade_rows(since, until) AS TABLE
+SELECT c.ep, s.*, is_counted(s.kind, s.fault, s.settled) AS counted
+FROM in_window(since, until) s JOIN (SELECT cap, ep FROM grade_chunk) c USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row;
 
 -- Calls that buyers published and one of ours reproduced: the worst blocks of each payer.
 CREATE OR REPLACE TEMP TABLE grade_buyers AS
 WITH calls AS (
-  SELECT ep, payer, b, min(coalesce(live, FALSE)::INTEGER)::DOUBLE AS liveness,
+  SELECT ep, payer, epoch_ms(t) // $block_ms AS b, min(coalesce(live, FALSE)::INTEGER)::DOUBLE AS liveness,
     min(CASE WHEN live THEN honest::INTEGER END)::DOUBLE AS honesty,
     min(CASE WHEN settled THEN CASE WHEN delivered THEN coalesce(delivery, 0.0) ELSE 0.0 END END) AS delivery,
     min(CASE WHEN settled AND outcome IS NOT NULL THEN CASE WHEN delivered THEN outcome ELSE 0.0 END END) AS outcome,
     min(CASE WHEN settled AND delivered THEN schema_ok::INTEGER END)::DOUBLE AS schema_conformance
-  FROM grade_rows WHERE counted AND kind = 2 GROUP BY ep, payer, b),
+  FROM grade_rows($window_start, $now) WHERE counted AND kind = 2 GROUP BY ep, payer, b),
 worst AS (
   SELECT ep, part, x FROM (UNPIVOT calls ON liveness, honesty, delivery, outcome, schema_conformance INTO NAME part VALUE x)
-  QUALIFY row_number() OVER (PARTITION BY ep, part, payer ORDER BY x) <= param('worst_blocks'))
+  QUALIFY row_number() OVER (PARTITION BY ep, part, payer ORDER BY x) <= $worst_blocks)
 SELECT ep, part, list(x) AS xs FROM worst GROUP BY ep, part;
 
 CREATE OR REPLACE TEMP TABLE grade_evidence AS
-SELECT ep, arg_max(response_sha256, {t: t, id: obs_id}, param('evidence_rows')) AS evidence
-FROM grade_rows WHERE counted AND kind = 1 AND delivered AND response_sha256 IS NOT NULL GROUP BY ep;
+SELECT ep, arg_max(response_sha256, {t: t, id: obs_id}, $evidence_rows) AS evidence
+FROM grade_rows($window_start, $now) WHERE counted AND kind = 1 AND delivered AND response_sha256 IS NOT NULL GROUP BY ep;
 
 CREATE OR REPLACE TEMP TABLE grade_payees AS
-SELECT ep, min(pay_to) <> max(pay_to) AS changed FROM grade_rows WHERE counted AND kind < 2 GROUP BY ep;
+SELECT ep, min(pay_to) <> max(pay_to) AS changed FROM grade_rows($window_start, $now) WHERE counted AND kind < 2 GROUP BY ep;
 
 CREATE OR REPLACE TEMP TABLE grade_endpoints AS
 WITH buyers AS (SELECT ep, list({part: part, xs: xs}) AS buyers FROM grade_buyers GROUP BY ep)
 SELECT d.ep, d.cap, site.pay_to, site.domain, coalesce(site.disputed, FALSE) AS disputed,
   d.cap IN (SELECT cap FROM grade_withdrawn) AS withdrew, coalesce(changed, FALSE) AS pay_to_changed, evidence, buyers
-FROM grade_due d LEFT JOIN site USING (cap) LEFT JOIN grade_payees USING (ep) LEFT JOIN grade_evidence USING (ep)
-  LEFT JOIN buyers USING (ep)
-WHERE d.chunk = param('chunk');
+FROM grade_chunk d LEFT JOIN site USING (cap) LEFT JOIN grade_payees USING (ep) LEFT JOIN grade_evidence USING (ep)
+  LEFT JOIN buyers USING (ep);
+
+-- name: packed
+-- The rows of the chunk as plain numbers, for the arithmetic of pipelines/3-grade/fold.ts. `facts` holds the time since the start
+-- of the window in ms, times $scale, and what the row says, at the bits of packed.ts; honest and schema_ok are 2 where they
+-- are unknown; a number that is missing is $none.
+-- grain: one observation
+-- reads: grade_rows; $window_start, $now (unix ms), $scale, $none, a bit for each fact
+-- writes: nothing
+SELECT ep,
+  ((epoch_ms(t) - $window_start) * $scale + kind * $kind + coalesce(live, FALSE)::INTEGER * $live
+    + coalesce(settled, FALSE)::INTEGER * $settled + coalesce(delivered, FALSE)::INTEGER * $delivered
+    + coalesce(refunded, FALSE)::INTEGER * $refunded + coalesce(honest::INTEGER, 2) * $honest + coalesce(schema_ok::INTEGER, 2) * $schema
+    + coalesce(input IN ('example', 'known_answer'), FALSE)::INTEGER * $example
+    + CASE WHEN fault IS NULL THEN 0 WHEN fault = 'blocked' THEN $blocked WHEN fault = 'bad_input' THEN $bad_input
+      WHEN fault = 'unconfirmed' THEN $unconfirmed ELSE $fault END)::DOUBLE AS facts,
+  coalesce(latency_ms, $none) AS latency_ms, coalesce(price, $none) AS price,
+  coalesce(w, 1.0) AS w, coalesce(delivery, 0.0) AS delivery, coalesce(outcome, $none) AS outcome
+FROM grade_rows($window_start, $now);
+
+-- name: endpoints
+-- Some endpoints of the chunk, as JSON, which the engine hands out several times faster than objects.
+-- grain: one endpoint, ascending by ep
+-- reads: grade_endpoints; $first, $end (of ep)
+-- writes: nothing
+SELECT to_json(e)::VARCHAR AS row FROM grade_endpoints e WHERE ep >= $first AND ep < $end ORDER BY ep;
+
+-- name: newest
+-- The newest answer and the newest quote where two rows of one moment differ: the greatest id is the newest.
+-- grain: one endpoint of those asked for
+-- reads: grade_rows; $window_start, $now (unix ms), $tied (JSON array)
+-- writes: nothing
+SELECT ep,
+  arg_max(honest, {t: t, id: obs_id}) FILTER (live AND fault IS DISTINCT FROM 'blocked' AND honest IS NOT NULL) AS honest_now,
+  arg_max(price, {t: t, id: obs_id}) FILTER (price > 0) AS price_now
+FROM grade_rows($window_start, $now) SEMI JOIN (SELECT unnest(from_json($tied, '["UINTEGER"]')) AS ep) USING (ep)
+WHERE counted AND kind < 2 GROUP BY ep;

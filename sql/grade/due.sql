@@ -1,30 +1,45 @@
+-- name: every
+-- Every endpoint with a sample or an address is to be graded.
+-- grain: one capability
+-- reads: every_sample, site
+-- writes: temp due_caps
+CREATE OR REPLACE TEMP TABLE due_caps AS SELECT cap FROM every_sample UNION SELECT cap FROM site;
+
+-- name: given
+-- The endpoints of a list are to be graded.
+-- grain: one capability of $caps (JSON array)
+-- reads: $caps
+-- writes: temp due_caps
+CREATE OR REPLACE TEMP TABLE due_caps AS SELECT text AS cap FROM texts_of($caps);
+
+-- name: chunks
 -- Which endpoints are due, in chunks of so many rows, how many rows of the window each has, and which of them took money.
 -- That an endpoint took money is the only fact that crosses endpoints.
 -- grain: grade_withdrawn one row that a correction withdrew; grade_due one endpoint, ep counts it within its chunk from 0;
---   thefts one endpoint that took money and whose theft lies in the window
--- reads: due_caps(cap), every_sample, withdrawn, site; now, window_start, chunk_rows, theft_before, block_ms
--- writes: grade_withdrawn, grade_due, thefts, grade_related_due
+--   thefts one endpoint that took money and whose theft lies in the window; grade_related_due one endpoint outside this run
+-- reads: due_caps(cap), every_sample, withdrawn, site; $window_start, $now, $theft_before (unix ms), $chunk_rows, $block_ms
+-- writes: temp macro in_window, grade_withdrawn, grade_due, thefts, grade_related_due
+CREATE OR REPLACE TEMP MACRO in_window(since, until) AS TABLE
+  SELECT * FROM every_sample WHERE t >= epoch_ms(since) AND t < epoch_ms(until);
+
 CREATE OR REPLACE TEMP TABLE grade_withdrawn AS
-SELECT s.row, cap FROM every_sample s SEMI JOIN withdrawn USING (obs_id) SEMI JOIN due_caps USING (cap)
-WHERE s.t >= param('window_start') AND s.t < param('now');
+SELECT s.row, cap FROM in_window($window_start, $now) s SEMI JOIN withdrawn USING (obs_id) SEMI JOIN due_caps USING (cap);
 
 CREATE OR REPLACE TEMP TABLE grade_due AS
 WITH rows AS (
-  SELECT cap, count(*) AS n, count_if(kind = 1) AS paid FROM every_sample SEMI JOIN due_caps USING (cap)
-  WHERE t >= param('window_start') AND t < param('now') GROUP BY cap),
+  SELECT cap, count(*) AS n, count_if(kind = 1) AS paid FROM in_window($window_start, $now) SEMI JOIN due_caps USING (cap) GROUP BY cap),
 due AS (
   SELECT cap, coalesce(n, 0) AS n, coalesce(paid, 0) AS paid FROM (SELECT DISTINCT cap FROM due_caps)
   ANTI JOIN (SELECT cap FROM site WHERE ours) USING (cap) LEFT JOIN rows USING (cap)),
-chunked AS (SELECT *, ((sum(n) OVER (ORDER BY cap) - n) // param('chunk_rows'))::INTEGER AS chunk FROM due)
+chunked AS (SELECT *, ((sum(n) OVER (ORDER BY cap) - n) // $chunk_rows)::INTEGER AS chunk FROM due)
 SELECT cap, n::INTEGER AS n, paid::INTEGER AS paid, chunk,
   (row_number() OVER (PARTITION BY chunk ORDER BY cap) - 1)::UINTEGER AS ep FROM chunked;
 
--- Settled, watched, nothing came, no refund, 24 h ago or more. Only our own calls: a rival could publish thefts.
+-- Settled, watched, nothing came, no refund, long enough ago. Only our own calls: a rival could publish thefts.
 CREATE OR REPLACE TEMP TABLE grade_thefts AS
-SELECT cap, count(DISTINCT epoch_ms(t) // param('block_ms'))::INTEGER AS blocks, max(t) AS last
-FROM every_sample s SEMI JOIN grade_due USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row
-WHERE kind = 1 AND is_unserved(settled, delivered, refunded) AND is_counted(kind, fault, settled)
-  AND t >= param('window_start') AND t < param('now') AND t <= param('theft_before')
+SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms)::INTEGER AS blocks, max(t) AS last
+FROM in_window($window_start, $now) s SEMI JOIN grade_due USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row
+WHERE kind = 1 AND is_unserved(settled, delivered, refunded) AND is_counted(kind, fault, settled) AND t <= epoch_ms($theft_before)
 GROUP BY cap;
 
 -- Endpoints outside this run whose flags of related parties change by it: they are due as well.
@@ -35,7 +50,21 @@ WITH before AS (SELECT cap FROM thefts SEMI JOIN grade_due USING (cap)),
 SELECT cap FROM site ANTI JOIN grade_due USING (cap)
 WHERE NOT ours AND (pay_to IN (SELECT pay_to FROM related) OR domain IN (SELECT domain FROM related));
 
-DELETE FROM thefts WHERE last < param('window_start') OR cap IN (SELECT cap FROM grade_due);
+DELETE FROM thefts WHERE last < epoch_ms($window_start) OR cap IN (SELECT cap FROM grade_due);
 INSERT INTO thefts SELECT cap, any_value(pay_to), any_value(domain), any_value(blocks), any_value(last)
 FROM grade_thefts LEFT JOIN site USING (cap) GROUP BY cap;
 DROP TABLE grade_thefts;
+
+-- name: clear
+-- What a run leaves behind in its session: memory that nobody needs.
+-- grain: none
+-- reads: nothing
+-- writes: drops the temporary tables of grade/due and grade/chunk
+DROP TABLE IF EXISTS grade_withdrawn;
+DROP TABLE IF EXISTS grade_due;
+DROP TABLE IF EXISTS grade_related_due;
+DROP TABLE IF EXISTS grade_chunk;
+DROP TABLE IF EXISTS grade_buyers;
+DROP TABLE IF EXISTS grade_evidence;
+DROP TABLE IF EXISTS grade_payees;
+DROP TABLE IF EXISTS grade_endpoints;

@@ -1,9 +1,9 @@
 -- name: open
 -- The queue of asks: urls that somebody asked about and that were not probed since, fairly by registrable domain.
 -- An ask has its turn when it came, or from its `not_before` on. It is open when no handshake of its capability, and no look
--- for it, is younger than the day before its turn: what was found wanting is not looked at again for 24 hours. A
+-- for it, is younger than $rest_ms before its turn: what was found wanting is not looked at again for so long. A
 -- re-test that the seller asked for is open until it is looked at after its turn. Each domain's
--- oldest ask comes first, then each one's second; no more than $per_domain of a domain are begun within an hour. After 30 days
+-- oldest ask comes first, then each one's second; no more than $per_domain of a domain are begun within an hour. After $kept_ms
 -- an ask has had its time. $now is unix ms.
 -- grain: one asked capability
 -- reads: asked, looked, seen, endpoint
@@ -11,20 +11,17 @@
 WITH last_look AS (SELECT cap, max(t) AS t FROM looked GROUP BY cap),
  turn AS (
   SELECT cap, id, body, greatest(t, TRY_CAST(json_extract_string(body, '$.not_before') AS TIMESTAMP)) AS t,
-   CASE WHEN json_extract(body, '$.retest') IS NULL THEN INTERVAL 24 HOUR ELSE INTERVAL 0 HOUR END AS rest FROM asked
-  WHERE t >= epoch_ms($now) - INTERVAL 30 DAY),
+   CASE WHEN json_extract(body, '$.retest') IS NULL THEN to_milliseconds($rest_ms) ELSE INTERVAL 0 HOUR END AS rest FROM asked
+  WHERE t >= epoch_ms($now) - to_milliseconds($kept_ms)),
  open AS (
   SELECT a.cap, min({t: a.t, id: a.id, body: a.body}) AS first FROM turn a LEFT JOIN seen s USING (cap) LEFT JOIN last_look l USING (cap)
   WHERE a.t <= epoch_ms($now) AND coalesce(greatest(s.last_seen, l.t) < a.t - a.rest, TRUE)
   GROUP BY a.cap),
- begun AS (
-  SELECT e.domain, count(*) AS n FROM looked l JOIN endpoint e USING (cap)
-  WHERE l.t > epoch_ms($now) - INTERVAL 1 HOUR GROUP BY e.domain),
  queued AS (
   SELECT o.cap, o.first, e.domain, row_number() OVER (PARTITION BY e.domain ORDER BY o.first.t, o.first.id) AS turn
   FROM open o JOIN endpoint e USING (cap))
 SELECT p.cap, epoch_ms(p.first.t)::DOUBLE AS t, p.first.body AS body
-FROM queued p LEFT JOIN begun b USING (domain)
+FROM queued p LEFT JOIN begun_before($now) b USING (domain)
 WHERE p.turn + coalesce(b.n, 0) <= $per_domain
 ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
 
@@ -36,16 +33,13 @@ ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
 -- writes: nothing
 WITH came AS (
   SELECT cap, min(t) AS t FROM listing WHERE NOT gone GROUP BY cap HAVING min(t) >= epoch_ms($since)),
- begun AS (
-  SELECT e.domain, count(*) AS n FROM looked l JOIN endpoint e USING (cap)
-  WHERE l.t > epoch_ms($now) - INTERVAL 1 HOUR GROUP BY e.domain),
  queued AS (
   SELECT c.cap, c.t, e.url, e.method, e.domain, row_number() OVER (PARTITION BY e.domain ORDER BY c.t DESC, c.cap) AS turn
   FROM came c JOIN endpoint e USING (cap) ANTI JOIN (FROM seen WHERE last_seen IS NOT NULL) s USING (cap)
     ANTI JOIN (FROM looked WHERE t > epoch_ms($now) - INTERVAL 1 DAY) l USING (cap)
   WHERE NOT e.ours)
 SELECT q.cap, epoch_ms(q.t)::DOUBLE AS t, q.url, q.method
-FROM queued q LEFT JOIN begun b USING (domain)
+FROM queued q LEFT JOIN begun_before($now) b USING (domain)
 WHERE q.turn + coalesce(b.n, 0) <= $per_domain
 ORDER BY q.turn, q.t DESC, q.cap LIMIT $most;
 

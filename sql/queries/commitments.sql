@@ -10,4 +10,4 @@ SELECT cap, sha256, t FROM commitment_open WHERE t < $before::TIMESTAMP ORDER BY
 -- grain: one commitment
 -- reads: $known, a JSON array of hashes
 -- writes: commitment_open
-DELETE FROM commitment_open WHERE sha256 IN (SELECT unnest(from_json($known, '["VARCHAR"]')));
+DELETE FROM commitment_open WHERE sha256 IN (FROM texts_of($known));

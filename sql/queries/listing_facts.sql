@@ -10,7 +10,7 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
   FROM news UNION SELECT cap FROM listing SEMI JOIN sources USING (source, source_id)),
  newest AS (
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)
-  QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+  QUALIFY is_newest(row(source, source_id), t, log_offset, event_id)),
  live AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
     -- what a 402 declares is no row that somebody lists; its defects are its own
@@ -19,7 +19,7 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
  -- the class that we gave it goes before the one that it names
  mapped AS (
   SELECT cap, class FROM class_mapped SEMI JOIN wanted USING (cap)
-  QUALIFY row_number() OVER (PARTITION BY cap ORDER BY t DESC, log_offset DESC, event_id DESC) = 1)
+  QUALIFY is_newest(cap, t, log_offset, event_id))
 SELECT e.cap, e.url, e.method, e.tool, live.cap IS NOT NULL AND is_in_market(live.best.own, s.terms_t) AS listed,
   coalesce(live.best.own, FALSE) AS own,
   coalesce(m.class, json_extract_string(live.best.claims, '$.class')) AS class, json_extract_string(live.best.claims, '$.description') AS description,

@@ -6,7 +6,7 @@
 -- writes: nothing
 WITH newest AS (
   SELECT * FROM listing
-  QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+  QUALIFY is_newest(row(source, source_id), t, log_offset, event_id)),
  live AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
     to_json(list(event_id ORDER BY event_id))::VARCHAR AS standing FROM newest
@@ -19,7 +19,7 @@ WITH newest AS (
   SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms::BIGINT) AS paid_blocks, max({t: t, id: obs_id}) FILTER (NOT pass) AS failed
   FROM paid GROUP BY cap),
  mapped AS (
-  SELECT * FROM class_mapped QUALIFY row_number() OVER (PARTITION BY cap ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+  SELECT * FROM class_mapped QUALIFY is_newest(cap, t, log_offset, event_id)),
  trials AS (          -- control inputs of the mapping that stands, and whether anything ever passed under it
   SELECT m.cap, count(*) FILTER (a.control) AS controls, bool_or(is_passed(r.delivered, r.delivery, r.outcome)) AS passed
   FROM mapped m JOIN class_asked a ON a.cap = m.cap AND a.mapping = m.id JOIN paid_result r ON r.intent = a.intent AND r.cap = a.cap
@@ -46,7 +46,7 @@ ORDER BY l.cap;
 WITH wanted AS (SELECT text AS cap FROM texts_of($caps)),
  newest AS (
   SELECT * FROM listing SEMI JOIN (SELECT DISTINCT source, source_id FROM listing SEMI JOIN wanted USING (cap)) w USING (source, source_id)
-  QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+  QUALIFY is_newest(row(source, source_id), t, log_offset, event_id)),
  live AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best FROM newest SEMI JOIN wanted USING (cap)
   WHERE NOT gone GROUP BY cap)
@@ -59,6 +59,6 @@ ORDER BY l.cap;
 -- reads: listing; the parameters `source` and `day`
 -- writes: nothing
 SELECT source_id, cap, event_id, gone,
-  row_number() OVER (PARTITION BY source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1 AS newest
+  is_newest(source_id, t, log_offset, event_id) AS newest
 FROM listing WHERE source = $source
 QUALIFY newest OR t::DATE = $day::DATE;

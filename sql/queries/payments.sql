@@ -35,16 +35,17 @@ QUALIFY row_number() OVER (PARTITION BY e.event_id, e.cap ORDER BY m.observed_at
 ORDER BY e.observed_at, e.event_id;
 
 -- name: undelivered
--- Payments that settled, brought nothing and were not paid back (undelivered payments): the newest ten thousand of the last 90 days of the record.
+-- Payments that settled, brought nothing and were not paid back (undelivered payments): the newest $most of the last $days days
+-- of the record.
 -- Calls that are our own fault accuse nobody, so nothing is undelivered there.
 -- grain: one intent, with its Transfer (what is final goes before what was only seen)
--- reads: samples, paid_intent, settlement, event
+-- reads: samples, paid_intent, settlement, event; $days, $most
 -- writes: nothing
 WITH undelivered AS (
   SELECT obs_id, cap, t FROM samples
   WHERE kind = 1 AND is_unserved(settled, delivered, refunded) AND fault IS DISTINCT FROM 'ours'
-    AND t >= (SELECT max(t) FROM paid_intent) - INTERVAL 90 DAY
-  ORDER BY t DESC, obs_id LIMIT 10000),
+    AND t >= (SELECT max(t) FROM paid_intent) - to_days($days)
+  ORDER BY t DESC, obs_id LIMIT $most),
  seen AS (
   SELECT o.obs_id, o.cap, o.t, min({later: NOT s.final, t: s.t, id: s.event_id}).id AS id
   FROM undelivered o JOIN settlement s ON s.intent = o.obs_id AND s.cap = o.cap GROUP BY o.obs_id, o.cap, o.t)

@@ -1,13 +1,13 @@
 -- name: done_on
--- Which planned calls of a UTC day were made: handshakes, probes of tools and intents whose slot lies on it (four
--- blocks a day). A call runs in its slot, or late after a pause; nobody catches up for longer than a week.
+-- Which planned calls of a UTC day were made: handshakes, probes of tools and intents whose slot lies on it, in a
+-- block from $first on and before $end. A call runs in its slot, or late after a pause; nobody catches up for longer than a week.
 -- grain: one event id
--- reads: event, paid_intent
+-- reads: event, paid_intent; $day, $first, $end
 -- writes: nothing
 SELECT event_id FROM (
   SELECT event_id, observed_at AS t, block FROM event WHERE is_probe(type)
   UNION ALL SELECT event_id, t, slot_block FROM paid_intent)
-WHERE block // 4 = date_diff('day', DATE '1970-01-01', $day::DATE) AND t BETWEEN $day::DATE - INTERVAL 1 DAY AND $day::DATE + INTERVAL 8 DAY;
+WHERE block >= $first AND block < $end AND t BETWEEN $day::DATE - INTERVAL 1 DAY AND $day::DATE + INTERVAL 8 DAY;
 
 -- name: passed_inputs
 -- Inputs that we made up and that passed: when the very same one fails later, the input is not to blame (section 1 of the

@@ -1,10 +1,10 @@
 -- name: verdicts
 -- What our own blind calls say of failures that buyers published and nobody has said anything of yet (method, section
--- 3): reproduced as soon as one of ours failed in the same way; not_reproduced once at least four, in at least two
--- blocks, went by and none did. Only the blind calls after the failure are looked at, and no more than it takes: what
+-- 3): reproduced as soon as one of ours failed in the same way; not_reproduced once at least $passes, not all in one
+-- block, went by and none did. Only the blind calls after the failure are looked at, and no more than it takes: what
 -- fails weeks later reproduces nothing.
 -- grain: one published call with a verdict
--- reads: samples, withdrawn, paid_intent, event
+-- reads: samples, withdrawn, paid_intent, event; $passes (of the method)
 -- writes: nothing
 WITH waiting AS (SELECT obs_id, cap, t, delivered FROM samples ANTI JOIN withdrawn USING (obs_id) WHERE kind = 2 AND fault = 'unconfirmed'),
  blind AS (
@@ -19,7 +19,7 @@ WITH waiting AS (SELECT obs_id, cap, t, delivered FROM samples ANTI JOIN withdra
     row_number() OVER course AS n, min(b.block) OVER (PARTITION BY w.obs_id, w.cap) AS first_block
   FROM waiting w JOIN blind b ON b.cap = w.cap AND b.t > w.t
   WINDOW course AS (PARTITION BY w.obs_id, w.cap ORDER BY b.t, b.obs_id)),
- enough AS (SELECT obs_id, cap, min(n) AS n FROM tried WHERE n >= 4 AND block <> first_block GROUP BY ALL)
+ enough AS (SELECT obs_id, cap, min(n) AS n FROM tried WHERE n >= $passes AND block <> first_block GROUP BY ALL)
 SELECT t.obs_id AS "of", t.cap, CASE WHEN bool_or(t.alike) THEN 'reproduced' ELSE 'not_reproduced' END AS kind
 FROM tried t LEFT JOIN enough e ON e.obs_id = t.obs_id AND e.cap = t.cap
 WHERE e.n IS NULL OR t.n <= e.n

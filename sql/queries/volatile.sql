@@ -1,13 +1,14 @@
--- What changes faster than a card, of the endpoints that are asked for. `wanted` is a JSON array of {cap, at, read}: the moment
--- of its published headline card, unix ms, and {topic: next offset} of what its run had read; both null without a card.
+-- What changes faster than a card, of the endpoints that are asked for. `wanted` is a JSON array of {cap, at, since,
+-- read}: the moment of its published headline card and the start of its window, unix ms, and {topic: next offset} of what
+-- its run had read; all three null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
 -- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, buyers, offer_signed, withdrawal, correction, reinstated,
 --   correction_in_force, correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
-  SELECT w.cap, epoch_ms(w.at) AS at_, date_trunc('week', epoch_ms(w.at) - INTERVAL 84 DAY) AS window_start, w.read
-  FROM (SELECT unnest(from_json($wanted, '[{"cap": "VARCHAR", "at": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS w)),
+  SELECT w.cap, epoch_ms(w.at) AS at_, epoch_ms(w.since) AS window_start, w.read
+  FROM (SELECT unnest(from_json($wanted, '[{"cap": "VARCHAR", "at": "BIGINT", "since": "BIGINT", "read": "MAP(VARCHAR, BIGINT)"}]')) AS w)),
  card AS MATERIALIZED (FROM wanted WHERE at_ IS NOT NULL),
  later AS (
   SELECT cap, count(*) AS n FROM every_sample JOIN card USING (cap)
@@ -39,7 +40,7 @@ WITH wanted AS MATERIALIZED (
  sources AS (SELECT DISTINCT source, source_id FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402'),
  standing AS (
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)
-  QUALIFY row_number() OVER (PARTITION BY source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1),
+  QUALIFY is_newest(row(source, source_id), t, log_offset, event_id)),
  listed AS (
   SELECT cap, max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) AS listing
   FROM standing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
@@ -50,7 +51,7 @@ WITH wanted AS MATERIALIZED (
   FROM (SELECT cap, t, log_offset, event_id, gone, seller_controlled,
       list_filter(json_extract_string(claims, '$.offers[*].pay_to'), lambda a: a IS NOT NULL) AS addresses
     FROM listing SEMI JOIN wanted USING (cap)
-    QUALIFY row_number() OVER (PARTITION BY cap, source, source_id ORDER BY t DESC, log_offset DESC, event_id DESC) = 1)
+    QUALIFY is_newest(row(cap, source, source_id), t, log_offset, event_id))
   WHERE NOT gone AND seller_controlled AND len(addresses) > 0 GROUP BY cap),
  unserved AS (
   SELECT cap, count(*) AS n, min(t) AS first FROM samples SEMI JOIN wanted USING (cap)

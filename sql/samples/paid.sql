@@ -2,33 +2,28 @@
 -- The same records give the same row in whatever order they came: every choice below is made by content, never by offset.
 -- A record counts for an intent of its own capability and from a day before it on (clocks of two machines differ).
 -- grain: one intent
--- reads: temp touched_intent, paid_intent, paid_result, settlement, paid_followup
+-- reads: temp touched_intent, paid_intent, paid_result, settlement, paid_followup; $shown_again_ms (of the method)
 -- writes: samples, temp refold, temp sampled
 CREATE OR REPLACE TEMP TABLE refold AS
 SELECT i.*, since_call(i.t) AS since FROM paid_intent i SEMI JOIN touched_intent k ON k.intent = i.event_id;
-SET VARIABLE refold_first = (SELECT min(t) FROM refold);
-SET VARIABLE refold_last = (SELECT max(t) FROM refold);
-SET VARIABLE refold_since = (SELECT min(since) FROM refold);
 
-DELETE FROM samples WHERE kind = 1 AND t BETWEEN getvariable('refold_first') AND getvariable('refold_last')
+DELETE FROM samples WHERE kind = 1 AND t BETWEEN (SELECT min(t) FROM refold) AND (SELECT max(t) FROM refold)
   AND obs_id IN (SELECT event_id FROM refold);
 
 INSERT INTO samples BY NAME
 WITH result AS (   -- the end that somebody watched goes before a restart's guess
   SELECT r.* FROM paid_result r JOIN refold i ON r.intent = i.event_id AND r.cap = i.cap AND r.t >= i.since
-  WHERE r.t >= getvariable('refold_since')
   QUALIFY row_number() OVER (PARTITION BY r.intent ORDER BY r.watched DESC, r.t, r.event_id) = 1),
  follow AS (
-  SELECT f.* FROM paid_followup f JOIN refold i ON f.intent = i.event_id AND f.cap = i.cap AND f.t >= i.since
-  WHERE f.t >= getvariable('refold_since')),
+  SELECT f.* FROM paid_followup f JOIN refold i ON f.intent = i.event_id AND f.cap = i.cap AND f.t >= i.since),
  money AS (         -- what is final on the chain goes before what was only seen
   SELECT s.intent, bool_or(s.final) AS final, arg_min(s.as_quoted, {seen: NOT s.final, t: s.t, id: s.event_id}) AS as_quoted
   FROM settlement s JOIN refold i ON s.intent = i.event_id AND s.cap = i.cap AND s.t >= i.since
-  WHERE s.t >= getvariable('refold_since') GROUP BY s.intent),
+  GROUP BY s.intent),
  late AS (
   SELECT intent, bool_or(kind = 'finality') AS final, bool_or(kind = 'refund') AS refunded FROM follow GROUP BY intent),
- again AS (         -- the same proof, shown within ten minutes after the first try ended; the best that came then
-  SELECT f.* FROM follow f JOIN result r ON r.intent = f.intent AND f.t <= r.t + INTERVAL 10 MINUTE
+ again AS (         -- the same proof, shown soon enough after the first try ended; the best that came then
+  SELECT f.* FROM follow f JOIN result r ON r.intent = f.intent AND f.t <= r.t + to_milliseconds($shown_again_ms)
   WHERE f.kind = 'shown_again' AND f.watched
   QUALIFY row_number() OVER (PARTITION BY f.intent ORDER BY f.delivered DESC, f.outcome DESC NULLS LAST,
     f.delivery DESC NULLS LAST, f.schema_ok DESC NULLS LAST, f.t, f.event_id) = 1),

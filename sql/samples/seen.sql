@@ -1,6 +1,6 @@
 -- Totals of handshakes and paid calls, the newest 402 of each endpoint, and whom its 402s ever named.
 -- grain: seen = one capability; quoted = one price of one capability; payee = one address of one capability
--- reads: temp seen_new, temp quoted_new, temp payee_new
+-- reads: temp seen_new, temp quoted_new, temp payee_new; $kept (addresses of one capability)
 -- writes: seen, quoted, payee
 -- Newer by time, then by id: whichever came first, the same 402 stays.
 MERGE INTO seen USING seen_new AS n ON seen.cap = n.cap
@@ -26,6 +26,6 @@ WHEN NOT MATCHED THEN INSERT BY NAME;
 -- only grow newer, so the order of arrival does not matter.
 DELETE FROM payee USING (
   SELECT cap, pay_to FROM payee
-  SEMI JOIN (SELECT cap FROM payee SEMI JOIN payee_new USING (cap) GROUP BY cap HAVING count(*) > 64) USING (cap)
-  QUALIFY row_number() OVER (PARTITION BY cap ORDER BY t DESC, pay_to) > 64) AS old
+  SEMI JOIN (SELECT cap FROM payee SEMI JOIN payee_new USING (cap) GROUP BY cap HAVING count(*) > $kept) USING (cap)
+  QUALIFY row_number() OVER (PARTITION BY cap ORDER BY t DESC, pay_to) > $kept) AS old
 WHERE payee.cap = old.cap AND payee.pay_to = old.pay_to;

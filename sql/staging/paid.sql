@@ -7,7 +7,7 @@
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
   micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg,
-  micro_of(first_readable(b.first_leg.terms.offers).price) AS asked_micro
+  asked_micro_of(b.first_leg.terms.offers) AS asked_micro
 FROM (SELECT *, from_json(body, '{"slot": {"block": "INTEGER"}, "w": "DOUBLE", "input": "VARCHAR", "url": "VARCHAR",
   "quote": {"price": "VARCHAR", "pay_to": "VARCHAR"}, "valid_before": "BIGINT",
   "first_leg": {"honest": "BOOLEAN", "differs": "JSON", "terms": {"protocols": ["VARCHAR"],

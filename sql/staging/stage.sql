@@ -17,16 +17,13 @@ DELETE FROM stage USING filed f, positions p
 WHERE stage.type = f.type AND stage.part = f.part AND stage.observed_at::DATE = f.day AND stage.log_offset < f.next
   AND p.topic = stage.topic AND p.part = stage.part AND stage.log_offset < p.next;
 
--- Only the days around a partition's new records are looked at, whatever the lake has grown to: copies have one key. Variables
--- beside the join: the engine skips what it holds of other days only where it knows the bounds.
+-- Only the days around a partition's new records are looked at, whatever the lake has grown to: copies have one key. The
+-- engine takes the bounds of a join and skips what it holds of other days.
 CREATE OR REPLACE TEMP TABLE staged AS
 SELECT topic, part, min(observed_at) - INTERVAL 1 DAY AS since, max(observed_at) + INTERVAL 1 DAY AS until FROM stage GROUP BY ALL;
-SET VARIABLE stage_since = (SELECT min(since) FROM staged);
-SET VARIABLE stage_until = (SELECT max(until) FROM staged);
 CREATE OR REPLACE TEMP VIEW around AS
 SELECT e.topic, e.part, event_id, key, cap, scope_of(type, observed_at) AS scope
 FROM event e JOIN staged s ON e.topic = s.topic AND e.part = s.part AND e.observed_at BETWEEN s.since AND s.until
-WHERE e.observed_at BETWEEN getvariable('stage_since') AND getvariable('stage_until')
 UNION ALL
 -- A copy of what left is a copy.
 SELECT s.topic, l.part, event_id, NULL AS key, cap, DATE '1970-01-01' AS scope FROM left_id l JOIN staged s ON l.part = s.part;
@@ -49,7 +46,7 @@ CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT
 CREATE OR REPLACE TEMP TABLE probe AS
 SELECT p.* EXCLUDE (body, says), coalesce(p.log_offset < f.next, FALSE) AS filed, says.slot.block, fault_of(says.fault, says.wall) AS fault, says.live, says.honest,
   says.latency_ms, micro_of(says.price) AS price_micro, says.pay_to, says.state, says.planned, says.url, says.method,
-  says.terms, says.differs, says.signed_offers, micro_of(first_readable(says.terms.offers).price) AS asked_micro
+  says.terms, says.differs, says.signed_offers, asked_micro_of(says.terms.offers) AS asked_micro
 FROM (SELECT *, from_json(body, '{"state": "VARCHAR", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
     "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR", "planned": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR",
     "slot": {"block": "INTEGER"}, "terms": {"protocols": ["VARCHAR"],

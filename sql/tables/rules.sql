@@ -16,8 +16,9 @@ CREATE OR REPLACE MACRO is_retried(type, body) AS
 CREATE OR REPLACE MACRO fault_of(fault, wall) AS coalesce(fault, CASE WHEN wall THEN 'blocked' END);
 -- Money has six decimals, always: without the dot it is micro-units.
 CREATE OR REPLACE MACRO micro_of(money) AS replace(money, '.', '')::BIGINT;
--- What a 402 asks, whoever could pay it: its first offer with an asset and an amount that is money.
-CREATE OR REPLACE MACRO first_readable(offers) AS list_filter(offers, lambda o: o.asset IS NOT NULL AND o.price IS NOT NULL)[1];
+-- What a 402 asks, whoever could pay it: its first offer with an asset and an amount that is money, micro-units.
+CREATE OR REPLACE MACRO asked_micro_of(offers) AS
+  micro_of(list_filter(offers, lambda o: o.asset IS NOT NULL AND o.price IS NOT NULL)[1].price);
 -- Hex addresses differ by case only in their checksum; base58 is told apart by case.
 CREATE OR REPLACE MACRO address_of(pay_to) AS CASE WHEN starts_with(lower(pay_to), '0x') THEN lower(pay_to) ELSE pay_to END;
 CREATE OR REPLACE MACRO asset_of(offers) AS coalesce(list_filter(offers, lambda o: o.payable)[1].asset, offers[1].asset);
@@ -35,6 +36,9 @@ CREATE OR REPLACE MACRO is_unserved(settled, delivered, refunded) AS
 CREATE OR REPLACE MACRO is_withdrawn_by(record_id, issued_at, obs_id, t) AS
   record_id = obs_id OR (record_id IS NULL AND t < issued_at);
 
+-- The newest record of those that speak of one thing, for a QUALIFY: by time, then place in the log, then id.
+CREATE OR REPLACE MACRO is_newest(about, t, log_offset, id) AS
+  row_number() OVER (PARTITION BY about ORDER BY t DESC, log_offset DESC, id DESC) = 1;
 -- Of several listings of one capability the newest of the seller's own speaks, else the newest of a catalogue.
 CREATE OR REPLACE MACRO speaking_listing(own, t, log_offset, id, claims) AS
   max({own: own, t: t, o: log_offset, id: id, claims: claims});

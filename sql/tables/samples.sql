@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS seen (
   terms_t TIMESTAMP, terms_id VARCHAR, price_micro BIGINT, pay_to VARCHAR,
   offers STRUCT(network VARCHAR, asset VARCHAR, payable BOOLEAN, pay_to VARCHAR, price VARCHAR)[], protocols VARCHAR[], terms_defects VARCHAR, differs VARCHAR, last_tried TIMESTAMP);
 CREATE TABLE IF NOT EXISTS quoted (cap VARCHAR, asked_micro BIGINT);
--- t = the newest 402 that named it, in any offer. At most 64 of an endpoint, those seen last.
+-- t = the newest 402 that named it, in any offer. So many of an endpoint, those seen last (samples/seen).
 CREATE TABLE IF NOT EXISTS payee (cap VARCHAR, pay_to VARCHAR, t TIMESTAMP);
 
 -- A correction counts until a reinstatement names it. Several corrections may withdraw one record.

@@ -1,6 +1,7 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import type { Rail, Settlement, SignedPayment } from "../../../infra/rails/rails.ts";
+import { SHOWN_AGAIN_MS } from "../../3-grade/params.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { Call } from "../call.ts";
 import { type Exchanged, endedByUs, exchange, type Means } from "../probe/exchange.ts";
@@ -83,8 +84,6 @@ export type Shown = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
 
 /** Waits before each showing, ms of the record's time. */
 const WAITS_MS = [5_000, 60_000, 240_000];
-/** A showing must begin within this long of the first end (verification-method.md section 1), ms of the record's time. */
-const SHOW_WITHIN_MS = 600_000;
 
 /**
  * The money went and nothing came: the same signed bytes are shown again, a few times within ten minutes. It is the
@@ -96,7 +95,7 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
   let last: Shown = { delivered: false, delivery: null, outcome: payment.want.known ? 0 : null };
   for (let n = 0; n < WAITS_MS.length; n++) {
     await clock.sleep(WAITS_MS[n]!, tools.signal);
-    if (clock.now().getTime() - began >= SHOW_WITHIN_MS) break;
+    if (clock.now().getTime() - began >= SHOWN_AGAIN_MS) break;
     const { came, wall, control, watched } = await showOnce(tools, payment, clock);
     const body: BodyOf<"paid.followup"> = {
       of: payment.eventId,

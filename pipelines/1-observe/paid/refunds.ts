@@ -2,6 +2,7 @@ import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
 import type { Rail, Settlement } from "../../../infra/rails/rails.ts";
+import { params } from "../../3-grade/params.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
 import { factTime, followupRow } from "../rows.ts";
@@ -57,7 +58,8 @@ export class Heads {
 
 const pairOf = (payee: string, wallet: string): string => `${payee} ${wallet}`.toLowerCase();
 
-const MAX_UNDELIVERED = 10_000;
+/** Undelivered payments in hand, those paid last. */
+export const MAX_UNDELIVERED = 10_000;
 /** Pairs of payee and wallet that are looked at each time, and at once; the others come first in the next. */
 const PAIRS_PER_LOOK = 200;
 const AT_ONCE = 8;
@@ -66,7 +68,7 @@ const LOOKS_A_STEP = 8;
 /** Blocks looked at again: what was not final then may be now, or stand in another block. */
 const OVERLAP_BLOCKS = 300;
 /** A refund later than the longest window counts for no card any more (chain seconds). */
-const REFUND_WITHIN_S = 90 * 86_400;
+const REFUND_WITHIN_S = params.window.days_max * 86_400;
 
 /**
  * Undelivered payments, and Transfers back (verification-method.md section 1: "not refunded"). Which they are is a fold

@@ -3,7 +3,6 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
-import { variablesOf } from "../../../pipelines/3-grade/grade.ts";
 import { AFTER, CUSUM_H, PARAMS_SHA256, params, readParams } from "../../../pipelines/3-grade/params.ts";
 import { SHARED_DESIGN } from "./vectors.ts";
 
@@ -56,33 +55,9 @@ describe("sql/grade", () => {
   const files = readdirSync(SQL).sort();
   const code = files.map((name) => readFileSync(join(SQL, name), "utf8").replace(/--.*$/gm, "")).join("\n");
 
-  it("asks for no number that a run does not set, and a run sets none that is not asked for", () => {
-    const set = [...variablesOf(new Date("2026-11-15T12:00:00Z")).matchAll(/SET VARIABLE (\w+)/g)].map(
-      ([, name]) => name!,
-    );
-    const perChunk = ["chunk"];
-    const asked = new Set([...code.matchAll(/param\('(\w+)'\)/g)].map(([, name]) => name!));
-    expect([...asked].sort()).toEqual([...set, ...perChunk].sort());
-  });
-
   it("writes no number of the method itself", () => {
     const literals = new Set(code.replace(/'[^']*'/g, "''").match(/(?<![\w.])\d+(\.\d+)?(e-?\d+)?(?![\w.])/g));
     // 0 and 1 are truth and count, 2 doubles; the rest is the printing of numbers: DECIMAL(18, 6), 1e-4, 1e15.
     expect([...literals].sort()).toEqual(["0", "0.0", "1", "1.0", "18", "1e-4", "1e15", "2", "6"].sort());
-  });
-
-  it("says of every file its sentence, grain, reads and writes", () => {
-    expect(files).toHaveLength(7);
-    for (const name of files) {
-      const head = readFileSync(join(SQL, name), "utf8")
-        .split("\n")
-        .filter((line) => line.startsWith("--") && !line.startsWith("-- name:"));
-      expect(head[0], name).toMatch(/^-- [A-Z].+\.$/);
-      for (const word of ["-- grain:", "-- reads:", "-- writes:"])
-        expect(
-          head.some((line) => line.startsWith(word)),
-          name,
-        ).toBe(true);
-    }
   });
 });

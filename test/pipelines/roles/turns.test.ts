@@ -59,7 +59,7 @@ it("grading: few endpoints are graded in a turn", async () => {
 it("grading: few endpoints' rows are digested in a turn", async () => {
   const turns = new TurnsSeen();
   const printed = Array.from({ length: MANY }, (_, ep) => ({ ep, lines: Buffer.from(`${ep}"{"a":1}\n`) }));
-  await digestsOf({} as Statements, turns.watched(printed));
+  await digestsOf({} as Statements, turns.watched(printed), { window_start: 0, now: 0 });
   const seen = turns.end();
   expect(seen.all).toBe(MANY);
   expect(seen.most).toBeLessThanOrEqual(64);
