@@ -71,7 +71,7 @@ export async function openDaySegments(
   { lake, privateStore, logId }: DaySegmentsParts,
   { partition, day, below }: DayRecords,
 ): Promise<DaySegments> {
-  const others = await lake.all<{ topic: string; file: string }>(sql("queries/loaded:other_days"), {
+  const others = await lake.all<{ topic: string; file: string }>(sql("staging/loaded:other_days"), {
     part: partition,
     day,
   });

@@ -24,11 +24,11 @@ export const INGEST_TABLES: readonly string[] = [
 
 /** What follows the staging of segments, in this order: a step is taken where one of its topics is among theirs. */
 const STEPS: readonly { topics: readonly string[]; files: readonly string[] }[] = [
-  { topics: ["listings"], files: ["staging/listings"] },
+  { topics: ["listings"], files: ["staging/records:listings"] },
   { topics: ["observations.free", "observations.mcp"], files: ["staging/probes", "samples/seen"] },
   { topics: ["observations.paid"], files: ["staging/paid", "samples/paid", "samples/published", "samples/seen"] },
-  { topics: ["asks"], files: ["staging/asks"] },
-  { topics: ["corrections"], files: ["staging/corrections"] },
+  { topics: ["asks"], files: ["staging/records:asks"] },
+  { topics: ["corrections"], files: ["staging/records:corrections"] },
 ];
 /** Numbers that these steps ask for. */
 const NUMBERS: Readonly<Record<string, Params>> = {
@@ -140,9 +140,9 @@ async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: Rea
   await tx.run(sql("staging/stage"), { segments: paths });
   for (const { topics, files } of STEPS)
     if (has(topics)) for (const file of files) await tx.run(sql(file), NUMBERS[file]);
-  await tx.run(sql("samples/withdrawn"));
+  await tx.run(sql("samples/touched:withdrawn"));
   await addEndpoints(tx, ownHosts);
-  await tx.run(sql("samples/site"));
+  await tx.run(sql("samples/touched:site"));
   const rows = segments.map(({ partition: part, topic, file, rows, path }) => ({ topic, part, file, rows, path }));
   await tx.run(sql("staging/loaded:files"), { paths, segments: JSON.stringify(rows) });
   const [staged] = await tx.all<{ fresh: bigint }>("SELECT count(*) AS fresh FROM stage");
@@ -233,7 +233,7 @@ export async function evictPartitions(lake: Lake, held: readonly number[], parti
   await lake.transaction(async (tx) => {
     await tx.run(sql("staging/evict:rows"), { evicted: JSON.stringify(evicted), shift });
     await tx.run(sql("staging/evict:asks"));
-    await tx.run(sql("staging/asks"));
+    await tx.run(sql("staging/records:asks"));
     await tx.run(sql("staging/evict:endpoints"), { held: JSON.stringify(held), shift });
   });
 }
@@ -268,7 +268,7 @@ export async function lakeHas(
   topic: string,
   partition: number,
 ): Promise<{ files: Set<string>; next: number | null }> {
-  const has = sql("queries/loaded:has");
+  const has = sql("staging/loaded:has");
   const rows = await lake.all<{ file: string | null; next: bigint | null }>(has, { topic, part: partition });
   const next = rows[0]?.next ?? null;
   const files = rows.flatMap(({ file }) => (file === null ? [] : [file]));

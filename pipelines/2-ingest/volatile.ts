@@ -275,7 +275,7 @@ export async function listingFacts(
   tx: Statements,
   which: "changed" | "all",
 ): Promise<{ listed: ListingFact[]; unlisted: string[] }> {
-  const rows = await tx.all<FactRow>(sql("queries/listing_facts"), { every: which === "all" });
+  const rows = await tx.all<FactRow>(sql("queries/listings:facts"), { every: which === "all" });
   return {
     listed: rows.filter((row) => row.listed).map(factOf),
     unlisted: rows.filter((row) => !row.listed).map(({ cap }) => cap),

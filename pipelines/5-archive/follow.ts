@@ -46,8 +46,6 @@ async function notedIn(lake: Pick<Lake, "all">): Promise<Set<string>> {
 const unnotedOf = ({ leaves }: Group, parts: Iterable<number>, noted: ReadonlySet<string>): number[] =>
   [...parts].filter((part) => leaves.some(({ manifest }) => !noted.has(nameOf({ arc_id: manifest.id, part }))));
 
-const NOTE = `INSERT OR IGNORE INTO archived SELECT unnest(from_json($ids, '["VARCHAR"]')), $type, $day::DATE, $part, $next, $removed`;
-
 const noteOf = ({ type, day, next, leaves }: Group, part: number, removed: number | null) => ({
   ids: JSON.stringify(leaves.map(({ manifest }) => manifest.id)),
   ...{ type, day, part, next: next[String(part)] ?? 0, removed },
@@ -107,7 +105,7 @@ async function evict(
           leaves[0]!.manifest.id,
           `${before} rows of partition ${part}, ${taken!.Count} left, ${after} are there`,
         );
-      await tx.run(NOTE, noteOf(group, part, before));
+      await tx.run(sql("archive/evict:note"), noteOf(group, part, before));
       removed += before;
     }
     // Less where partitions are another's, or were loaded when their rows had been filed.
@@ -135,7 +133,8 @@ export const movedOut = (folded: () => Promise<ArchiveFold>) => ({
         const fresh = Object.keys(group.next)
           .map(Number)
           .filter((part) => !loaded.has(part));
-        for (const part of unnotedOf(group, fresh, noted)) await tx.run(NOTE, noteOf(group, part, null));
+        for (const part of unnotedOf(group, fresh, noted))
+          await tx.run(sql("archive/evict:note"), noteOf(group, part, null));
       }
     });
   },

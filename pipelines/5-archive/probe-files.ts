@@ -93,7 +93,7 @@ export async function spansOf(
 ): Promise<[number, number][]> {
   const spans: [number, number][] = [];
   const { topic } = PROBES[subject];
-  for (const { first, last } of await lake.all<{ first: number; last: number }>(sql("queries/loaded:day"), {
+  for (const { first, last } of await lake.all<{ first: number; last: number }>(sql("staging/loaded:day"), {
     topic,
     part,
     day,

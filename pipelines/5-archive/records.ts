@@ -70,7 +70,7 @@ export async function daysWithNews(
   until: string,
   partitions: number,
 ): Promise<string[]> {
-  const rows = await lake.all<{ day: string }>(sql("evidence/days"), {
+  const rows = await lake.all<{ day: string }>(sql("evidence/records:days"), {
     until,
     newest: fold.newest || "0001-01-01",
     read: endsText(readOf(fold, partitions)),
@@ -115,7 +115,7 @@ async function* mattersIn(
   const params = { day, files, ends, known: JSON.stringify(known) };
   const giveTurn = turnByTurn(FACTS_A_TURN);
   let held: (Matter & { about: string; cap: string }) | null = null;
-  for await (const rows of lake.stream<Row>(sql("evidence/records"), params)) {
+  for await (const rows of lake.stream<Row>(sql("evidence/records:of_day"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
       // The engine hands out thousands at once, and whoever takes them makes lines of each.
       await giveTurn();

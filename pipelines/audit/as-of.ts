@@ -60,7 +60,7 @@ function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
 
 const bodyOf = (line: AmendmentLine) => line.value as Record<string, unknown>;
 
-/** A time that has the form and is none is taken as the time of the record (sql/staging/corrections). */
+/** A time that has the form and is none is taken as the time of the record (sql/staging/records, corrections). */
 function issuedAt(line: AmendmentLine): number {
   const issued = Date.parse(String(bodyOf(line).issued_at));
   return Number.isNaN(issued) ? Date.parse(line.observed_at) : issued;
@@ -84,7 +84,7 @@ function withdrawnOf(rows: readonly Row[], records: readonly AmendmentLine[]): S
 
 /**
  * A dispute is open until a correction of the same record, or of all before it, follows and is not taken back
- * (sql/samples/site).
+ * (sql/samples/touched, site).
  */
 function isDisputed(records: readonly AmendmentLine[]): boolean {
   const corrections = inForce(records);

@@ -100,7 +100,6 @@ async function companies(
   }
   progress(`keeping ${thousands(read - sumOf(refused))} of ${thousands(read)} rows`);
   await lake.run(sql("register/rows:keep"));
-  await lake.run("DROP TABLE row_read; DROP TABLE refused");
   return { read, refused };
 }
 
@@ -132,7 +131,7 @@ async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, 
   await lake.run(sql("register/words:postings"));
   await lake.run(sql("register/words:grams"));
   await lake.run(sql("register/words:numbers"));
-  await lake.run("CREATE TABLE domain (host VARCHAR, number INTEGER)");
+  await lake.run(sql("register/domains:table"));
   const paired = pairs ? await domains(lake, options.domains!, pairs) : null;
   const source = basename(options.source);
   const facts = { form: REGISTER_FORM, source, imported_at: options.clock.now().toISOString(), rows_read: read };

@@ -81,7 +81,7 @@ function lookInto(lake: Lake, fold: PublishedFold, now: Date, partitions: number
     // What no evidence holds yet has to stay: its file would say what the evidence does not.
     const [unread = closed] = await daysWithNews(tx, evidence, ends, closed, partitions);
     const [until = ""] = [archivedUntil(now), closed, unread].sort();
-    const rows = await tx.all<Omit<Waiting, "subject"> & { type: string }>(sql("archive/waiting"), { until });
+    const rows = await tx.all<Omit<Waiting, "subject"> & { type: string }>(sql("archive/evict:waiting"), { until });
     const waiting = rows.flatMap(({ type, ...row }): Waiting[] => {
       const subject = subjectOf(type);
       return subject ? [{ subject, ...row }] : [];

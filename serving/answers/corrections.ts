@@ -45,7 +45,7 @@ function isPublished(entry: Entry, { kind, body }: CorrectionRecord): boolean {
   return (kind === "correction" ? entry.corrections : entry.disputes).some((one) => one.id === body.id);
 }
 
-/** Until a correction in force of the same record, or of all before it, follows (the same rule as in sql/samples/site). */
+/** Until a correction in force of the same record, or of all before it, follows (the same rule as in sql/samples/touched, site). */
 function isOpen({ corrections, takenBack }: Entry, { record_id, received_at }: Record<string, unknown>): boolean {
   const since = typeof received_at === "string" ? received_at : "";
   return !corrections.some(

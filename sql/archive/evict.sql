@@ -1,3 +1,13 @@
+-- name: waiting
+-- Probes of days before $until that are in the lake, and so in no file yet.
+-- grain: one (type, UTC day, partition)
+-- reads: event, positions; $until (day)
+-- writes: nothing
+SELECT e.type, strftime(e.observed_at, '%Y-%m-%d') AS day, e.part::INTEGER AS part, count(*)::DOUBLE AS rows
+FROM event e JOIN positions p USING (topic, part)
+WHERE e.observed_at < $until::DATE AND is_probe(e.type) AND e.log_offset < p.next
+GROUP BY ALL ORDER BY ALL;
+
 -- name: hanging
 -- What hangs on the rows of one partition that are filed leaves the lake. The totals of their endpoints stay: they hold these
 -- rows since they were loaded.
@@ -26,3 +36,10 @@ SELECT count(*) AS n FROM event WHERE part = $part::USMALLINT AND type = $type A
 -- reads: $type, $day, $part, $next
 -- writes: event
 DELETE FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;
+
+-- name: note
+-- What of one partition was followed.
+-- grain: one manifest
+-- reads: $ids (JSON array of manifests); $type, $day, $part, $next, $removed
+-- writes: archived
+INSERT OR IGNORE INTO archived SELECT text, $type, $day::DATE, $part, $next, $removed FROM texts_of($ids);

@@ -1,3 +1,19 @@
+-- name: days
+-- Days before $until with records that no close of a day has read, oldest first: days after $newest (the newest closed
+-- one), and closed days that records came late for.
+-- grain: one UTC day
+-- reads: event; $until, $newest (days), $read and $ends (JSON arrays of {topic, part, next}: how far closes have read, and how
+--   far the lake is loaded)
+-- writes: nothing
+WITH ends AS (FROM positions_of($ends)),
+ done AS (FROM positions_of($read))
+SELECT DISTINCT strftime(e.observed_at, '%Y-%m-%d') AS day
+FROM event e JOIN ends USING (topic, part) LEFT JOIN done USING (topic, part)
+WHERE e.type <> 'paid.commitment' AND e.observed_at < $until::DATE AND e.log_offset < ends.next
+  AND (e.observed_at >= $newest::DATE + INTERVAL 1 DAY OR e.log_offset >= coalesce(done.next, 0))
+ORDER BY day;
+
+-- name: of_day
 -- The records that the evidence of one UTC day is made of, bucket by bucket: observed on that day, below $ends and not below
 -- what an earlier close of that day had read ($known), and for each paid call that one of them speaks of, its other records.
 -- grain: one record of the log; those that speak of one thing (`about`) stand together, things ascending by id
@@ -39,4 +55,4 @@ SELECT bucket, about, event_id, type, cap, topic, log_offset::DOUBLE AS log_offs
 FROM member
 UNION ALL
 SELECT bucket, about, event_id, type, cap, topic, log_offset::DOUBLE, epoch_ms(observed_at)::DOUBLE, body, FALSE FROM other
-ORDER BY bucket, about, cap, topic, log_offset
+ORDER BY bucket, about, cap, topic, log_offset;

@@ -36,7 +36,7 @@ WITH wanted AS MATERIALIZED (
   SELECT cap, max({t: t, o: log_offset, id: event_id, networks: list_filter(json_extract_string(claims, '$.offers[*].network'), lambda n: n IS NOT NULL)})
       FILTER (json_extract_string(claims, '$.offers[0].network') IS NOT NULL) AS claimed
   FROM listing SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
- -- Defects as in queries/listing_facts: of what stands, the seller's own newest before any other's.
+ -- Defects as in queries/listings (facts): of what stands, the seller's own newest before any other's.
  sources AS (SELECT DISTINCT source, source_id FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402'),
  standing AS (
   SELECT * FROM listing SEMI JOIN sources USING (source, source_id)

@@ -1,3 +1,10 @@
+-- name: table
+-- Domains of companies.
+-- grain: one host of one company
+-- reads: nothing
+-- writes: domain
+CREATE TABLE domain (host VARCHAR, number INTEGER);
+
 -- name: read
 -- The operator's own file of domains: `lei,domain`, a pair a line.
 -- grain: one line

@@ -57,7 +57,7 @@ ORDER BY 1;
 -- is unpacked for it.
 -- grain: one company; number = its place in that order
 -- reads: row_read, refused
--- writes: company
+-- writes: company; drops row_read and refused
 PRAGMA force_compression = 'uncompressed';
 CREATE TABLE company AS
 SELECT row_number() OVER (ORDER BY lei)::INTEGER AS number, r.* REPLACE (
@@ -67,3 +67,5 @@ FROM row_read r ANTI JOIN refused f ON f.place = r.rowid ORDER BY lei;
 CREATE INDEX company_number ON company (number);
 CHECKPOINT;
 PRAGMA force_compression = 'auto';
+DROP TABLE row_read;
+DROP TABLE refused;

@@ -31,3 +31,28 @@ DELETE FROM loaded WHERE topic = $topic AND part = $part AND file IN (FROM texts
 -- A segment that was replaced lies below what is loaded already: a position never goes back.
 INSERT INTO positions SELECT topic, part, max(next) FROM positions_of($ends) GROUP BY ALL
 ON CONFLICT DO UPDATE SET next = greatest(positions.next, excluded.next);
+
+-- name: has
+-- What the lake has of one partition.
+-- grain: one loaded file; one row without a file where there is none
+-- reads: loaded, positions
+-- writes: nothing
+SELECT l.file, p.next FROM (SELECT (SELECT next FROM positions WHERE topic = $topic AND part = $part) AS next) p
+LEFT JOIN (SELECT file FROM loaded WHERE topic = $topic AND part = $part) l ON TRUE;
+
+-- name: other_days
+-- Loaded segments of a partition without a record of a UTC day, of all topics.
+-- grain: one live segment
+-- reads: loaded; $part, $day
+-- writes: nothing
+SELECT topic, file FROM loaded WHERE part = $part
+  AND NOT coalesce(since < $day::DATE + INTERVAL 1 DAY AND until >= $day::DATE, FALSE);
+
+-- name: day
+-- Loaded segments of a partition with records of a UTC day, or of the days beside it, where copies may lie.
+-- grain: one live segment, ascending; first, last = its offsets, as its name says
+-- reads: loaded; $topic, $part, $day
+-- writes: nothing
+SELECT regexp_extract(file, '/0*(\d+)-0*(\d+)-[0-9a-f]+\.parquet$', 1)::DOUBLE AS first,
+  regexp_extract(file, '/0*(\d+)-0*(\d+)-[0-9a-f]+\.parquet$', 2)::DOUBLE AS last
+FROM loaded WHERE topic = $topic AND part = $part AND since < $day::DATE + 2 AND until >= $day::DATE - 1 ORDER BY first;

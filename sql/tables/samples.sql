@@ -1,9 +1,8 @@
 -- Samples and what hangs on them: the tables that grading, memory and the volatile table read.
--- grain: every_sample = one exchange (kind 0 probe, 1 paid call of ours, 2 kept for buyers' published calls); samples =
--- the same   without probes; withdrawn = one sample that does not count; withdrawal = the same with the earliest
--- correction in force; site,   endpoint, seen = one capability; quoted = one price of one capability; payee = one
--- address of one capability; dirty, stale = one capability with news since the last   grade, or since its volatile row
--- was taken
+-- grain: every_sample = one exchange (kind 0 probe, 1 paid call of ours, 2 call that a buyer published); samples = the same
+--   without probes; withdrawn = one sample that does not count; withdrawal = the same with the earliest correction in force;
+--   site, endpoint, seen = one capability; quoted = one price of one capability; payee = one address of one capability;
+--   dirty, stale = one capability with news since the last grade, or since its volatile row was taken
 -- reads: event
 -- writes: samples, every_sample (a view), withdrawn, withdrawal, site, dirty, stale, endpoint, seen, quoted, payee,
 --   correction_in_force (a view)

@@ -1,3 +1,4 @@
+-- name: withdrawn
 -- Which samples corrections withdraw now: new samples against what is in force, and anew wherever a correction came or went.
 -- grain: one withdrawn sample
 -- reads: temp stage, temp sampled, every_sample, correction_in_force
@@ -16,3 +17,18 @@ DELETE FROM withdrawn WHERE obs_id IN (
 DELETE FROM withdrawal WHERE cap IN (SELECT cap FROM changed) OR obs_id IN (SELECT obs_id FROM withdrawal_new);
 INSERT INTO withdrawal SELECT * FROM withdrawal_new;
 INSERT INTO withdrawn SELECT obs_id FROM withdrawal_new;
+
+-- name: site
+-- Payee, domain and dispute of touched endpoints, and that they are to be graded and told anew.
+-- A dispute is open until a correction of the same record, or of all before it, follows and is not taken back.
+-- grain: site = one capability; dirty, stale = one capability
+-- reads: temp touched, seen, endpoint, dispute, correction_in_force
+-- writes: site, dirty, stale
+DELETE FROM site WHERE cap IN (SELECT cap FROM touched);
+INSERT INTO site
+SELECT k.cap, s.pay_to, e.domain, coalesce(e.ours, FALSE), k.cap IN (
+    SELECT d.cap FROM dispute d ANTI JOIN correction_in_force c ON c.cap = d.cap AND c.t >= d.t
+      AND (c.record_id IS NULL OR c.record_id IS NOT DISTINCT FROM d.record_id))
+FROM touched k LEFT JOIN seen s USING (cap) LEFT JOIN endpoint e USING (cap);
+INSERT INTO dirty SELECT cap FROM touched ANTI JOIN dirty USING (cap);
+INSERT INTO stale SELECT cap FROM touched ANTI JOIN stale USING (cap);
