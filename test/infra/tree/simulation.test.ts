@@ -9,7 +9,10 @@ describe.each([11])("a log of 200,000 leaves, grown step by step (seed %i)", (se
   const draw = drawn(seed);
   const tree = new Simulation();
 
-  it("gives each tile once, each of the right hashes, and has the right root after each step", () => {
+  // 200,000 leaves.
+  it("gives each tile once, each of the right hashes, and has the right root after each step", {
+    timeout: 120_000,
+  }, () => {
     for (const step of steps(LEAVES, draw)) tree.grow(step);
     expect(tree.state.size).toBe(LEAVES);
     for (const path of tree.wantedTiles()) expect(tree.tiles.has(path), path).toBe(true);

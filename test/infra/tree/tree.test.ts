@@ -35,7 +35,8 @@ describe("hashing", () => {
 });
 
 describe("a growing tree", () => {
-  it("has the naive root after any steps, and every tile is what C2SP says", () =>
+  // Draws trees.
+  it("has the naive root after any steps, and every tile is what C2SP says", { timeout: 120_000 }, () =>
     fc.assert(
       fc.property(sizes, (steps) => {
         const { state, tiles } = grow(steps);
@@ -43,7 +44,8 @@ describe("a growing tree", () => {
         for (const [path, bytes] of tiles) expect(bytes).toEqual(naiveTile(path));
       }),
       { numRuns: 25 },
-    ));
+    ),
+  );
 
   it("gives the tiles of the example in tlog-tiles: 70,000 leaves", () => {
     const { tiles } = grow([70_000]);

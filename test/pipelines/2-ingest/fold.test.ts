@@ -152,7 +152,8 @@ describe("one row a payment", () => {
     expect((await rowOf(example.eventId)).outcome).toBeNull();
   });
 
-  test("records of one payment give the same row in every order and every batching", async () => {
+  // Draws orders and batches.
+  test("records of one payment give the same row in every order and every batching", { timeout: 120_000 }, async () => {
     let n = 0;
     const parts = both(
       watched(),

@@ -87,7 +87,8 @@ const rowOf = async (world: ArchiveWorld) => {
   return (await volatileRows(world.ingest.lake, new Map())).find((row) => row.capability_id === CAP)!;
 };
 
-test("cards and evidence are the same byte for byte with it and without", async () => {
+// Makes the record twice.
+test("cards and evidence are the same byte for byte with it and without", { timeout: 120_000 }, async () => {
   const told = async (beside: boolean, ...records: NewRecord[]) => {
     const world = await openedWith(callsOf(beside), ...records);
     await world.grade(GRADED);
@@ -114,7 +115,7 @@ test("cards and evidence are the same byte for byte with it and without", async 
   // Of a day with nothing else there is no evidence.
   const with_ = await told(true, ...retries, buyers("a", block(20, 9_000)), buyers("a", block(41)));
   expect(with_).toEqual(without);
-}, 60_000);
+});
 
 test("the newest is told beside the card, of calls that no correction withdrew", async () => {
   const world = await opened();

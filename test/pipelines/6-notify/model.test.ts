@@ -137,7 +137,10 @@ class World {
   }
 }
 
-test("in any history of watchers, cards, receivers and processes every card comes in order, and none after a stop", async () => {
+// Draws histories.
+test("in any history of watchers, cards, receivers and processes every card comes in order, and none after a stop", {
+  timeout: 120_000,
+}, async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 40 }), async (history) => {
       const bed = await WatcherTestbed.open();

@@ -141,7 +141,8 @@ describe("order and number", () => {
     expect(receiver.notices.map(({ body }) => body.from?.band ?? null)).toEqual(["A", null, "B", "C", "C"]);
   });
 
-  test("more notices than are held in memory all come, each once", async () => {
+  // Delivers thousands of notices.
+  test("more notices than are held in memory all come, each once", { timeout: 120_000 }, async () => {
     await watch(serving, receiver.url, [SUM.url]);
     receiver.answer = 503;
     const notifier = bed.notifier({ perDomainMinute: 100_000 });

@@ -9,7 +9,8 @@ import * as fc from "../../helpers/fast-check.ts";
 import { FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
 import { history, holds, lived } from "./histories.ts";
 
-test("no history of faults, thieves and dead processes breaks an invariant", async () => {
+// Draws histories.
+test("no history of faults, thieves and dead processes breaks an invariant", { timeout: 120_000 }, async () => {
   await fc.assert(
     fc.asyncProperty(history, async (drawn) => holds(await lived(drawn))),
     { numRuns: 200 },

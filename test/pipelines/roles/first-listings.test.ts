@@ -54,7 +54,10 @@ test("a catalogue that hangs holds up neither the plan and its calls nor a grade
   expect(called.indexOf("plan")).toBeLessThan(called.indexOf("observe"));
 });
 
-test("where nothing is listed the plan waits for the catalogues, and nothing else does", async () => {
+// Waits for jobs by the wall clock.
+test("where nothing is listed the plan waits for the catalogues, and nothing else does", {
+  timeout: 120_000,
+}, async () => {
   const { called, done } = machine({ listed: false });
   await expect.poll(() => called, { timeout: 15_000 }).toEqual(expect.arrayContaining(["intake", "grade", "notify"]));
   expect(called).not.toContain("plan");
