@@ -48,11 +48,9 @@ WITH wanted AS MATERIALIZED (
  paid_to AS (SELECT cap, list(pay_to ORDER BY t DESC, pay_to) AS addresses FROM payee SEMI JOIN wanted USING (cap) GROUP BY cap),
  own AS (             -- the newest of the seller's own listings that names an address, and stands
   SELECT cap, arg_max(addresses, {t: t, o: log_offset, id: event_id}) AS addresses
-  FROM (SELECT cap, t, log_offset, event_id, gone, seller_controlled,
-      list_filter(json_extract_string(claims, '$.offers[*].pay_to'), lambda a: a IS NOT NULL) AS addresses
-    FROM listing SEMI JOIN wanted USING (cap)
-    QUALIFY is_newest(row(cap, source, source_id), t, log_offset, event_id))
-  WHERE NOT gone AND seller_controlled AND len(addresses) > 0 GROUP BY cap),
+  FROM (SELECT *, list_filter(json_extract_string(claims, '$.offers[*].pay_to'), lambda a: a IS NOT NULL) AS addresses
+    FROM standing SEMI JOIN wanted USING (cap) WHERE NOT gone AND seller_controlled)
+  WHERE len(addresses) > 0 GROUP BY cap),
  unserved AS (
   SELECT cap, count(*) AS n, min(t) AS first FROM samples SEMI JOIN wanted USING (cap)
   ANTI JOIN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) USING (obs_id)

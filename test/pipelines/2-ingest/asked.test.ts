@@ -158,10 +158,15 @@ describe("whom an endpoint ever named", () => {
       listing("own", at("02:00:00"), { ...own, claims: claims(payTo(2)) }),
       listing("own", at("03:00:00"), { claims: claims(payTo(3)) }),
       listing("theirs", at("03:00:00"), { claims: claims(payTo(3)) }),
+      listing("moved", at("01:00:00"), { ...own, source_id: "row 1", claims: claims(payTo(4)) }),
+      listing("there", at("02:00:00"), { ...own, source_id: "row 1", claims: claims(payTo(4)) }),
     );
     await world.ingest.pass();
     expect((await rowOf("own"))?.pay_tos_listed).toEqual([payTo(2)]);
     expect((await rowOf("theirs"))?.pay_tos_listed).toEqual([]);
+    // A row that names another endpoint now says nothing of the one it named before.
+    expect((await rowOf("moved"))?.pay_tos_listed).toEqual([]);
+    expect((await rowOf("there"))?.pay_tos_listed).toEqual([payTo(4)]);
   });
 });
 
