@@ -17,6 +17,6 @@ export default defineConfig({
     hookTimeout: 300_000,
     pool: "forks",
     // Every file has brokers and stores of its own, and most of its time goes by in waits for what was killed or cut.
-    maxWorkers: 2,
+    maxWorkers: 3,
   },
 });
