@@ -7,15 +7,11 @@ import type { Log } from "../../infra/log/log.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
-import { dayOf, dayStart, rfc3339 } from "../record/time.ts";
+import { ASK_KEPT_MS, ASK_REST_MS, dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
 
-/** What was looked at is not looked at again for so long, ms. */
-export const REST_MS = 24 * 3_600_000;
-/** After so long an ask has had its time, ms. */
-export const KEPT_MS = 30 * 24 * 3_600_000;
 /** Most asks begun and not ended. Each host has one at a time and the observer few together, so most wait in a queue. */
 const AT_ONCE = 64;
 /** Asks that are looked at in one turn; those under way and paused stand among them. */
@@ -43,7 +39,7 @@ export const openAsks = (
 ): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), {
     ...{ now: now.getTime(), per_domain: perDomain, most: HEAD },
-    ...{ rest_ms: REST_MS, kept_ms: KEPT_MS },
+    ...{ rest_ms: ASK_REST_MS, kept_ms: ASK_KEPT_MS },
   });
 
 /** A listing of this long before the day may have come after the day's plan was drawn (jobs.ts: ten minutes before it), ms. */

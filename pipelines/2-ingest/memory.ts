@@ -1,20 +1,20 @@
 import { inTurns } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { MAX_UNDELIVERED } from "../1-observe/paid/refunds.ts";
 import { params } from "../3-grade/params.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
-import type {
-  AwaitedIntent,
-  ClassCall,
-  DebtsKnown,
-  FailedClass,
-  ListedCap,
-  Memory,
-  OpenIntent,
-  PaidPayee,
-  StandingListing,
-  Verdict,
+import {
+  type AwaitedIntent,
+  type ClassCall,
+  type DebtsKnown,
+  type FailedClass,
+  type ListedCap,
+  MAX_UNDELIVERED,
+  type Memory,
+  type OpenIntent,
+  type PaidPayee,
+  type StandingListing,
+  type Verdict,
 } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import { addDays, BLOCK_MS, blockOf, dayStart, rfc3339 } from "../record/time.ts";

@@ -141,6 +141,9 @@ export interface AwaitedIntent extends OpenIntent {
   seen: BodyOf<"settlement"> | null;
 }
 
+/** Undelivered payments that are told and kept in hand, those paid last. */
+export const MAX_UNDELIVERED = 10_000;
+
 export interface DebtsKnown {
   owed: (AwaitedIntent & { seen: BodyOf<"settlement"> })[];
   /** Which Transfer from payee to wallet paid which intent back: it pays no other. */

@@ -1,6 +1,9 @@
 /** Length of a block, the unit of sampling: six hours UTC (grading-params.json, block_seconds). */
 export const BLOCK_MS = 21_600_000;
 export const DAY_MS = 86_400_000;
+/** An asked url that was looked at is not looked at again for so long, and after so long an ask has had its time, ms. */
+export const ASK_REST_MS = DAY_MS;
+export const ASK_KEPT_MS = 30 * DAY_MS;
 
 /** Block number: floor(unix / 21,600). */
 export const blockOf = (at: Date): number => Math.floor(at.getTime() / BLOCK_MS);

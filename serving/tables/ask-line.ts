@@ -2,9 +2,9 @@ import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger } from "../../infra/telemetry.ts";
-import { KEPT_MS, REST_MS } from "../../pipelines/1-observe/ask-line.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
+import { ASK_KEPT_MS, ASK_REST_MS } from "../../pipelines/record/time.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 
 const HOUR_MS = 3_600_000;
@@ -91,11 +91,11 @@ export class AskLine {
 
   /** From when on an ask of now can be begun: what was looked at rests for a day. */
   earliest(cap: string, now: number): number {
-    return Math.max(now, this.#lookOf(cap) + REST_MS + 1);
+    return Math.max(now, this.#lookOf(cap) + ASK_REST_MS + 1);
   }
 
   /** An ask came, not to be begun before `from`; one that says nothing new, or is past the bound, changes nothing. */
-  ask(cap: string, normalised: string, t: number, from = t, rest = REST_MS): void {
+  ask(cap: string, normalised: string, t: number, from = t, rest = ASK_REST_MS): void {
     if (this.#lookOf(cap) >= from - rest) return;
     const held = this.#open.get(cap);
     if (held && held.from <= from && held.rest <= rest) return;
@@ -187,7 +187,7 @@ export class AskLine {
   /** A Map keeps its order, so the oldest stand first. Domains with nothing in line and no look that matters go with them. */
   #expire(now: number): void {
     for (const [cap, { t }] of this.#open) {
-      if (t >= now - KEPT_MS) break;
+      if (t >= now - ASK_KEPT_MS) break;
       this.#leave(cap);
     }
     if (this.#domains.size <= this.limits.max * 2) return;

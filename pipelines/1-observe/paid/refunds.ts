@@ -3,7 +3,7 @@ import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
 import type { Rail, Settlement } from "../../../infra/rails/rails.ts";
 import { params } from "../../3-grade/params.ts";
-import type { Memory, OpenIntent } from "../../record/memory.ts";
+import { MAX_UNDELIVERED, type Memory, type OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
 import { factTime, followupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
@@ -58,8 +58,6 @@ export class Heads {
 
 const pairOf = (payee: string, wallet: string): string => `${payee} ${wallet}`.toLowerCase();
 
-/** Undelivered payments in hand, those paid last. */
-export const MAX_UNDELIVERED = 10_000;
 /** Pairs of payee and wallet that are looked at each time, and at once; the others come first in the next. */
 const PAIRS_PER_LOOK = 200;
 const AT_ONCE = 8;
