@@ -44,6 +44,25 @@ export interface Rail {
   balance(address: string, place?: Place): Promise<bigint>;
 }
 
+/** A block of a chain; time in unix seconds. */
+export interface Block {
+  number: number;
+  time: number;
+}
+
+/**
+ * What was read from a chain, and as of when. Every part of it is what one and the same node said, or as many as have to
+ * agree: a value of one node and the height of another say nothing together. That something did not happen is known up to
+ * `final` alone, and only by this type is it ever said.
+ */
+export interface AsOf<T> {
+  value: T;
+  /** Newest block that the answer covers. */
+  head: Block;
+  /** Newest block at or below `head` that is not expected to vanish. */
+  final: Block;
+}
+
 /** Which chain (CAIP-2) and asset of a rail that has several; a rail over one may be asked without. */
 export interface Place {
   network?: string;

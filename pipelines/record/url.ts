@@ -64,3 +64,13 @@ export function registrableDomain(url: string): string {
   const { hostname, host } = new URL(url);
   return getDomain(hostname, { allowPrivateDomains: true }) ?? host;
 }
+
+/**
+ * The domain that a cap counts under where it protects money or a shared resource: by the public suffix list without its
+ * private part. A name under a hosting platform (`name.vercel.app`) costs nothing, so all of them count as their platform,
+ * while a registrable domain has to be bought. Where there is none, as for {@link registrableDomain}.
+ */
+export function platformOf(url: string): string {
+  const { hostname, host } = new URL(url);
+  return getDomain(hostname, { allowPrivateDomains: false }) ?? host;
+}

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { BadUrl, normaliseUrl, pathKey, registrableDomain } from "../../../pipelines/record/url.ts";
+import { BadUrl, normaliseUrl, pathKey, platformOf, registrableDomain } from "../../../pipelines/record/url.ts";
 import { fc } from "../../helpers/histories.ts";
 
 describe("normalised url", () => {
@@ -68,4 +68,14 @@ test.each([
   ["http://localhost:1/", "localhost:1"],
 ])("registrable domain of %s is %s", (url, domain) => {
   expect(registrableDomain(url)).toBe(domain);
+});
+
+test.each([
+  ["https://name.vercel.app/a", "vercel.app"],
+  ["https://other.github.io/", "github.io"],
+  ["https://a.b.seller.co.uk/", "seller.co.uk"],
+  ["http://127.0.0.1:4021/x", "127.0.0.1:4021"],
+  ["http://localhost:4021/x", "localhost:4021"],
+])("%s counts under %s where a cap protects something", (url, platform) => {
+  expect(platformOf(url)).toBe(platform);
 });
