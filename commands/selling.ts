@@ -25,11 +25,12 @@ import { PRICES } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { capsOf, type OrderCaps } from "../pipelines/orders/caps.ts";
+import { clientNames } from "../pipelines/orders/claim.ts";
 import { gasBooked } from "../pipelines/orders/gas.ts";
 import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
-import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
+import { type Recovering, Recovery, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { SellerTools } from "../pipelines/orders/seller.ts";
 import { foldsOf, walletsAt } from "../pipelines/roles/data-folder.ts";
 import type { Sales } from "../serving/buy/counter.ts";
@@ -93,7 +94,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     control: new Control(saying(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
-  const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger));
+  const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger), { staleMs: money.staleMs });
   const { reader, sender } = money;
   const onChain = { reader, network, asset, confirmations, domain };
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
@@ -110,12 +111,12 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   });
   const publishing = new PublishingCalls({ orders, log, publicStore, nameOf: payerNames(secret), metrics });
   const recovery = new Recovery({
-    ...{ buying, holding, rail, publishing, logger, metrics, staleMs: money.staleMs ?? STALE_MS },
+    ...{ buying, holding, rail, publishing, logger, metrics },
     ...{ till: async () => money.till, authorizations },
   });
   const recovering = startRecovery(recovery, logger, money.lookMs);
   return {
-    ...{ buying, seller, till: money.charger, policy: SALE_POLICY, recovering },
+    ...{ buying, seller, till: money.charger, policy: SALE_POLICY, recovering, clientName: clientNames(secret) },
     cashier: {
       ...{ network, asset, domain, payTo: money.till.address.toLowerCase() },
       escrow: money.escrow === false ? null : escrow,

@@ -218,10 +218,19 @@ export const Settings = z.strictObject({
         .min(1)
         .max(8)
         .default(["own"]),
-      /** Most of our own money that may be out for one buyer's calls, and for all, before their charge is known. */
+      /** Smallest price of a seller that is paid. */
+      least_price: money.default("0.000100"),
+      /**
+       * Most of our own money that may be out before its charge is known: for one buyer's calls, for those of one client
+       * network, and for all buyers that pay after delivery and have no credit.
+       */
       open_per_buyer: money.default("2.00"),
+      open_per_network: money.default("5.00"),
       open: money.default("20.00"),
-      /** Most that may be lost in a UTC day: at one seller's address, domain or endpoint, and at all of them. */
+      /**
+       * Most that may be lost in a UTC day: by one seller's address, platform or endpoint; and through all buyers without
+       * credit, or all sellers without a letter.
+       */
       loss_per_seller_day: money.default("1.00"),
       loss_per_day: money.default("5.00"),
     })
@@ -351,7 +360,7 @@ function settingFrom(text: string): unknown {
 /** Settings whose value is text even when it looks like a number, as money and passwords do. */
 const isText = (path: string[]): boolean =>
   path[0] === "spend" ||
-  /^(?:low_water|open|open_per_buyer|loss_per_(?:seller_)?day|username|password|(?:private|public)_key(?:_id)?)$/.test(
+  /^(?:low_water|least_price|open|open_per_(?:buyer|network)|loss_per_(?:seller_)?day|username|password|(?:private|public)_key(?:_id)?)$/.test(
     path[1] ?? "",
   );
 

@@ -15,6 +15,8 @@ export interface Leg {
   readonly nonce: string;
   readonly validBefore: number;
   readonly sinceBlock: number;
+  /** Had its seller a letter when it was paid? */
+  readonly lettered: boolean;
   fate: LegFate;
   tx: string | null;
   /** Transaction in which the seller sent it back after all. */
@@ -63,6 +65,10 @@ export interface Order {
   readonly requestSha256: string;
   readonly quote: Quote;
   readonly publish: boolean;
+  /** Opaque name of the network that its request came from; null where it has none. */
+  readonly client: string | null;
+  /** It stands on what its payer has paid us in fees, and on no cap of the whole. */
+  readonly credit: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
   state: Exclude<StepState, "bytes" | "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted">;
@@ -87,6 +93,12 @@ export interface Order {
   refunded: { tx: string; amount: string } | null;
   /** What our own transactions cost, each once. */
   gas: Gas[];
+  /** Transactions that were sent to charge its buyer, each once. */
+  sent: string[];
+  /** What its payer held (money) when the charge was refused, or would have been; null: it was not refused. */
+  refusedAt: string | null;
+  /** What it takes of the log, and of answers kept beside it. */
+  bytes: number;
   /** False while the block may still vanish in which the buyer was charged, or its money given back. */
   final: boolean;
   /** The buyer's authorization cannot be used any more. */
@@ -168,13 +180,21 @@ export interface At {
   offset: number;
 }
 
-/** The same of a record that was read, and when it was appended: real time, whatever time the record itself is in. */
+/**
+ * The same of a record that was read, and when it was appended: the log's own time, whatever time the record itself is in
+ * and whatever its writer's clock said.
+ */
 export interface ReadAt extends At {
   appendedAt: Date;
+  /** Bytes of the record. */
+  bytes: number;
 }
 
+/** How long an order may go without a step until another replica may take it over, ms of the log's own time. */
+export const STALE_MS = 180_000;
+
 /** The order that a claim begins. */
-export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt }: ReadAt): Order {
+export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt, bytes }: ReadAt): Order {
   return {
     id: claim.order,
     key: claim.key,
@@ -194,6 +214,8 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     requestSha256: claim.request_sha256,
     quote: claim.quote,
     publish: claim.publish,
+    client: claim.client ?? null,
+    credit: claim.credit === true,
     createdAt: claim.at,
     state: "claimed",
     epoch: claim.epoch,
@@ -209,6 +231,9 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     refund: null,
     refunded: null,
     gas: [],
+    sent: [],
+    refusedAt: null,
+    bytes,
     final: true,
     expired: false,
     recorded: false,
@@ -226,6 +251,7 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   nonce: intent.nonce,
   validBefore: intent.valid_before,
   sinceBlock: intent.since_block,
+  lettered: intent.lettered === true,
   fate: "unknown",
   tx: null,
   recovered: null,
@@ -235,10 +261,14 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   bytesAt: [],
 });
 
-/** Steps beside the states: what became of a leg's money, its bytes, who acts. @returns whether it changed anything */
-function noted(order: Order, step: OrderStep, { offset }: At): boolean {
+/**
+ * Steps beside the states: what became of a leg's money, its bytes, who acts. Whether an order was left for long is told
+ * from the log's own stamps, so a replica whose clock is minutes ahead takes over nothing that is being served.
+ * @returns whether it changed anything
+ */
+function noted(order: Order, step: OrderStep, { offset, appendedAt }: ReadAt, staleMs: number): boolean {
   if (step.state === "adopted") {
-    if (step.epoch !== order.epoch + 1) return false;
+    if (step.epoch !== order.epoch + 1 || appendedAt.getTime() - order.movedAt < staleMs) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
     return true;
   }
@@ -285,6 +315,13 @@ const BESIDE: ReadonlySet<StepState> = new Set([
   "leg_recovered",
 ]);
 
+const SENT_KEPT = 16;
+
+/** Remembers a transaction that was sent to charge the buyer. */
+function sent(order: Order, tx: string | undefined): void {
+  if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < SENT_KEPT) order.sent.push(tx);
+}
+
 /** What a step brings besides its state. @returns false where it cannot be */
 function taken(order: Order, step: OrderStep, { offset }: At): boolean {
   const leg = order.legs.at(-1);
@@ -317,6 +354,12 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       if (step.final === false && (order.state === "settled" || order.state === "written_off")) return false;
       order.charged = { tx: step.tx, amount: step.amount };
       order.final = step.final !== false;
+      sent(order, step.tx);
+      return true;
+    case "settle_unknown":
+      order.refusedAt = step.payer_has ?? null;
+      sent(order, step.tx);
+      if (!order.final) Object.assign(order, { charged: null, final: true });
       return true;
     case "voided":
       if (order.state === "voided" && step.final === false) return false;
@@ -344,21 +387,23 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
 
 /**
  * One step of an order. Pure but for the order itself; a step that comes twice, of an epoch that is over, or from a state
- * that does not lead there changes nothing. @returns whether it changed anything
+ * that does not lead there changes nothing.
+ * @param staleMs after which an order counts as left @returns whether it changed anything
  */
-export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
-  if (!changes(order, step, at)) return false;
+export function advance(order: Order, step: OrderStep, at: ReadAt, staleMs = STALE_MS): boolean {
+  if (!changes(order, step, at, staleMs)) return false;
   const { gas } = step;
   if (gas && !order.gas.some(({ tx }) => tx === gas.tx)) order.gas.push(gas);
   order.steps += 1;
+  order.bytes += at.bytes;
   order.movedAt = at.appendedAt.getTime();
   return true;
 }
 
-function changes(order: Order, step: OrderStep, at: At): boolean {
+function changes(order: Order, step: OrderStep, at: ReadAt, staleMs: number): boolean {
   if (step.order !== order.id || step.state === "claimed") return false;
   if (step.state !== "adopted" && step.epoch !== order.epoch) return false;
-  if (BESIDE.has(step.state)) return noted(order, step, at);
+  if (BESIDE.has(step.state)) return noted(order, step, at, staleMs);
   const state = step.state as keyof typeof RULES;
   const { from, when } = RULES[state];
   if (order.final && (order.state === "settled" || order.state === "voided")) return false;
@@ -418,3 +463,14 @@ export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | n
 /** Seller's money that is out for this order, or may be, and that no buyer has paid for (micro-units come of `price`). */
 export const unpaidLegs = (order: Order): Leg[] =>
   order.state === "settled" ? [] : order.legs.filter(({ fate, recovered }) => fate !== "unpaid" && recovered === null);
+
+/**
+ * Has this transaction of ours come to nothing? Of an order that was not settled each has, but a hold may still be captured
+ * while the order is under way; of one that was, every charge but the one that stands. What was given back, cancelled or
+ * sent back did, however the order ended.
+ */
+export function isWasted(order: Order, { kind, tx }: Gas): boolean {
+  if (kind === "void" || kind === "cancel" || kind === "refund") return true;
+  if (order.state === "settled") return (kind === "charge" || kind === "capture") && tx !== order.charged?.tx;
+  return kind !== "hold" || isEnded(order);
+}

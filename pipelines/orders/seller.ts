@@ -32,6 +32,8 @@ export interface SellerQuote {
   entry: PayableEntry;
   context: SignContext;
   want: Pick<Expectation, "class" | "schema" | "mime">;
+  /** Has its seller a letter? Of those without, little is bought in a day. */
+  lettered: boolean;
 }
 
 /** Nothing of this seller can be bought with this request, in words for the buyer. */
@@ -89,7 +91,7 @@ const STATE_WORDS = {
 /** Asks the seller for its price of this request: one handshake, nothing is kept of it. Never throws for what it does. */
 export async function quoteOf(
   tools: ProbeTools,
-  cap: string,
+  { cap, lettered }: Pick<SellerQuote, "cap" | "lettered">,
   request: BoughtRequest,
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
@@ -103,7 +105,8 @@ export async function quoteOf(
   if (priceMicro === null) return { says: "The seller's price is past what can be bought here." };
   const { declared } = read;
   return {
-    ...{ cap, request, priceMicro, payTo: read.payable.payTo, entry: read.payable, context: read.context },
+    ...{ cap, lettered, request, priceMicro, payTo: read.payable.payTo },
+    ...{ entry: read.payable, context: read.context },
     want: {
       class: classOf({ named: declared.named }),
       schema: schemaKept(declared.outputSchema),
@@ -133,6 +136,7 @@ export async function intentOf(
     return {
       state: "seller_intent",
       ...{ leg, cap, request, wallet: signed.from, pay_to: entry.payTo, price: formatMoney(quote.priceMicro) },
+      ...(quote.lettered ? { lettered: true } : {}),
       ...{ network: entry.network, asset: entry.asset, header_name: signed.headerName },
       ...{ signed_bytes: signed.headerValue, nonce: signed.nonce, valid_before: signed.validBefore },
       since_block: head.number,

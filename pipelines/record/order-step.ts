@@ -81,6 +81,10 @@ const Claimed = step("claimed", {
   quote: Quote,
   /** Has the buyer asked for the call to be published? */
   publish: z.boolean(),
+  /** Opaque name of the client network that asked; absent where there is none. */
+  client: z.string().max(60).optional(),
+  /** It stands on what its payer has paid in fees: the caps of the whole were reached. */
+  credit: z.boolean().optional(),
   /**
    * Salts (hex) of the commitments to a call that is not published. They stand beside the bytes that they hide and go when
    * those go; absent in a published call's order, and in those from before there were any.
@@ -96,6 +100,8 @@ const SellerIntent = step("seller_intent", {
   wallet: z.string().max(120),
   pay_to: z.string().max(200),
   price: Money,
+  /** Had the seller a letter? Absent: no. */
+  lettered: z.boolean().optional(),
   network: z.string().max(120),
   asset: z.string().max(120),
   header_name: z.string().max(60),
@@ -165,7 +171,8 @@ export const OrderStep = z.discriminatedUnion("state", [
   step("settle_intent", {}),
   /** `final: false`: its block may still vanish, and the charge with it; absent where it was deep enough when it was seen. */
   step("settled", { tx: Tx, amount: Money, final: z.boolean().optional() }),
-  step("settle_unknown", { says: Says }),
+  /** `tx`: a transaction that was sent. `payer_has`: the payer's balance where the charge was refused. */
+  step("settle_unknown", { says: Says, tx: Tx.optional(), payer_has: Money.optional() }),
   step("written_off", { says: Says }),
   step("released", { says: Says }),
   step("void_intent", { says: Says }),

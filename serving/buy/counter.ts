@@ -31,6 +31,8 @@ export interface Sales {
   till: Till;
   cashier: Cashier;
   policy: SalePolicy;
+  /** Opaque name of a client network, as orders keep it. */
+  clientName: (client: string) => string;
 }
 
 /** How long a buyer is kept waiting for its order before it is told to ask again, real ms: below a socket's longest silence. */
@@ -53,6 +55,8 @@ export interface Asked {
   /** Seller's price, micro-units; 0 for work of our own. What the sale costs beside it is our fee. */
   priceMicro: bigint;
   publish: boolean;
+  /** Key of the client network that asked. */
+  client: string;
 }
 
 /** A verified payment of a buyer, and what it is for. */
@@ -64,6 +68,10 @@ const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
   fee: formatMoney(totalMicro - priceMicro),
   total: formatMoney(totalMicro),
 });
+
+/** A 402 that offers what would still be taken: nothing, or the escrow alone. */
+export const refusedAs = (error: string, { exactOnly }: { exactOnly: boolean }) =>
+  ({ error, sold: exactOnly ? "escrow" : false }) as const;
 
 const unwritten = (): Problem =>
   new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
@@ -145,7 +153,7 @@ export class Counter {
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
-    if (buying.cancelling.wastes(payment.from))
+    if (buying.wastes({ payer: payment.from, client: null }))
       return "nothing more is held for this wallet today: pay after delivery (exact)";
     const said = await escrow!.check(asSent(payment, answered(payment, offer)), offer, now).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
@@ -154,7 +162,7 @@ export class Counter {
 
   /** The claim of a payment that was verified. */
   claimOf(payment: Payment, sale: Sale, asked: Asked): Claimed {
-    const { cashier } = this.sales;
+    const { cashier, clientName } = this.sales;
     const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
     const requirements = answered(payment, held ?? requirementsOf(cashier, sale.totalMicro));
     const { operation, requestSha256: request_sha256, priceMicro, publish } = asked;
@@ -167,7 +175,7 @@ export class Counter {
           network: payment.network,
           asset: cashier.asset,
         },
-        ...{ payer: payment.from, nonce: payment.nonce },
+        ...{ payer: payment.from, nonce: payment.nonce, client: clientName(asked.client) },
         ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
         payment: { ...asSent(payment, requirements) },
         ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
@@ -193,7 +201,7 @@ export class Counter {
     try {
       return await this.told(this.same(await act(), payment, claim.request_sha256), payment, sale);
     } catch (error) {
-      if (error instanceof NotBought) return paymentRequired(cashier, sale, { error: error.message, sold: false });
+      if (error instanceof NotBought) return paymentRequired(cashier, sale, refusedAs(error.message, error));
       if (error instanceof StepNotSeen) throw unwritten();
       throw error;
     }

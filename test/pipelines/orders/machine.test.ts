@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { advance, begun, type Order } from "../../../pipelines/orders/order.ts";
+import { advance, begun, type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
 import { OrderStep, type StepOf, type StepState } from "../../../pipelines/record/order-step.ts";
 import * as fc from "../../helpers/fast-check.ts";
 
@@ -67,10 +67,10 @@ type Way = (StepState | "failed" | "held")[];
 const failed = { pass: false, fault: "seller" };
 
 function after(way: Way, claim: Partial<StepOf<"claimed">> = {}): Order {
-  const order = begun(claimed(claim), { partition: 0, offset: 0, appendedAt: new Date(0) });
+  const order = begun(claimed(claim), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
   for (const [i, word] of way.entries()) {
     const step = word === "failed" ? stepOf("checked", failed) : stepOf(word);
-    expect(advance(order, step, { partition: 0, offset: i + 1, appendedAt: new Date(i) }), `${way} at ${i}`).toBe(true);
+    expect(advance(order, step, { partition: 0, offset: i + 1, appendedAt: new Date(i * STALE_MS), bytes: 100 }), `${way} at ${i}`).toBe(true);
   }
   return order;
 }
@@ -151,7 +151,7 @@ const TABLE: [string, Way, Partial<StepOf<"claimed">>, StepState[]][] = [
     ["bytes", "leg_paid", "leg_unpaid"],
   ],
 ];
-const at = { partition: 0, offset: 99, appendedAt: new Date(99) };
+const at = { partition: 0, offset: 99, appendedAt: new Date(99 * STALE_MS), bytes: 100 };
 
 test.each(TABLE)("%s: each step changes it or nothing", (_, way, claim, changing) => {
   const changed = ALL.filter((state) => advance(after(way, claim), stepOf(state), at));
@@ -209,7 +209,7 @@ test("another seller is paid only once the one before can take nothing more", ()
 test("a charge whose block vanished, said again after it was written off, is no charge; one that is final is", () => {
   const unsure = stepOf("settled", { final: false });
   const order = after([...PASSED, "settle_intent"]);
-  const at = { partition: 0, offset: 9, appendedAt: new Date(9) };
+  const at = { partition: 0, offset: 9, appendedAt: new Date(9 * STALE_MS), bytes: 100 };
   expect(advance(order, unsure, at)).toBe(true);
   expect(advance(order, stepOf("written_off"), at)).toBe(true);
   const before = structuredClone(order);
@@ -224,7 +224,7 @@ test("a drawn log of steps folds to the same order with any of its steps repeate
   fc.assert(
     fc.property(drawn, (steps) => {
       const fold = (doubled: boolean) => {
-        const order = begun(claimed(), { partition: 0, offset: 0, appendedAt: new Date(0) });
+        const order = begun(claimed(), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
         for (const [i, [state, epoch, fails]] of steps.entries()) {
           const step = stepOf(state, { epoch, ...(fails && state === "checked" ? failed : {}) });
           advance(order, step, { ...at, offset: i + 1 });
