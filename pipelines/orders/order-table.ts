@@ -38,7 +38,7 @@ type Kept = { order: Order; open: boolean } | { closed: string } | { loss: Omit<
  * time.
  */
 export class OrderTable implements KeptFold {
-  readonly form = "orders.3";
+  readonly form = "orders.4";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
   readonly #byPayer = new Map<string, Set<Order>>();

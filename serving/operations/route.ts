@@ -53,7 +53,7 @@ const executes: Operation = {
   summary:
     "Buy a call of whoever can do it, with fallbacks: charged once, only if an answer passed. Without a payment: the price, as a 402",
   body: ExecuteRequest,
-  errors: ["bad_payment", "payment_used", "seller_failed", "unavailable", "log_unavailable"],
+  errors: ["bad_payment", "payment_used", "answer_expired", "seller_failed", "unavailable", "log_unavailable"],
   async run({ service, request }) {
     const selling = sellingOf(service);
     const { headers } = request;
