@@ -13,6 +13,7 @@ import type { GasOf } from "./gas.ts";
 import { type Charged, type Holding, letGo, outcomeInWords, settledAs } from "./holding.ts";
 import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
+import type { OrderObjects } from "./order-objects.ts";
 import { type Came, intentOf, type SellerQuote, sendLeg } from "./seller.ts";
 import { SUM } from "./stakes.ts";
 
@@ -22,6 +23,8 @@ export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
   till: Till;
   /** Acts on orders whose money waits in escrow. */
   holding: Holding;
+  /** Bodies of requests and answers. */
+  objects: OrderObjects;
   /** Why nothing is sold at this moment, in words for a buyer, or null: nobody could be charged for it. */
   closed?: () => string | null;
   metrics: Pick<Metrics, "count">;
@@ -74,23 +77,12 @@ const POLL_MS = [0, 50, 200, 500, 1_000] as const;
 const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that somebody waits for, real ms. */
 const LOOK_MS = 200;
-/** Bytes of an answer in one record: base64 of it, and the other members of a step, stay below the log's bound. */
-const PIECE_BYTES = 480_000;
-
-/** An answer's bytes as the steps that go before its result. */
-const piecesOf = (leg: number, bytes: Uint8Array): NewStep<"bytes">[] =>
-  Array.from({ length: Math.ceil(bytes.length / PIECE_BYTES) }, (_, n) => ({
-    state: "bytes",
-    ...{ leg, n },
-    base64: Buffer.from(bytes.subarray(n * PIECE_BYTES, (n + 1) * PIECE_BYTES)).toString("base64"),
-  }));
-
 function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
   const { evaluation, bytes, contentType, pass, says } = came;
   return {
     state: "seller_result",
     ...{ leg, status: evaluation.status, content_type: contentType, sha256: evaluation.response_sha256 },
-    ...{ size: bytes.length, pieces: Math.ceil(bytes.length / PIECE_BYTES), delivered: evaluation.delivered },
+    ...{ size: bytes.length, delivered: evaluation.delivered },
     ...{ delivery: evaluation.delivery, schema_ok: evaluation.schema_ok },
     ...{ latency_ms: evaluation.latency_ms, checks: evaluation.checks, pass },
     ...(says === null ? {} : { says }),
@@ -99,6 +91,7 @@ function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
 
 /** Pauses (real ms) between looks at a wallet that will cover its orders once charges under way are in the log. */
 const COVER_POLL_MS = [0, 100, 200, 400, 800, 1_500] as const;
+const NOT_KEPT = "The answer came and could not be kept; nobody is charged for it.";
 
 /** Longest wait for a claim of our own that is on its way to the log, ms. */
 const CLAIM_WAIT_MS = 5_000;
@@ -114,6 +107,8 @@ export class Buying {
   readonly #claiming = new Map<string, Promise<unknown>>();
   /** Orders that this process acts on. */
   readonly #acting = new Set<string>();
+  /** What the newest leg of such an order was made of, by the order's id. */
+  readonly #quotes = new Map<string, SellerQuote>();
   readonly cancelling: Cancelling;
 
   constructor(private readonly deps: BuyingDeps) {
@@ -124,6 +119,10 @@ export class Buying {
 
   get orders(): OrderLog {
     return this.deps.orders;
+  }
+
+  get objects(): OrderObjects {
+    return this.deps.objects;
   }
 
   isActing(order: Order): boolean {
@@ -213,6 +212,7 @@ export class Buying {
     } finally {
       for (const giveBack of counted) giveBack();
       this.#acting.delete(id);
+      this.#quotes.delete(id);
     }
   }
 
@@ -245,10 +245,12 @@ export class Buying {
         throw error;
       });
       const { bytes, contentType: content_type } = answer;
-      const pieces = piecesOf(0, bytes);
-      const worked = { content_type, sha256: sha256hex(bytes), size: bytes.length, pieces: pieces.length };
-      await this.#keep(order, pieces);
-      await orders.step(order, ...pieces.slice(-1), { state: "worked", ...worked }, { state: "settle_intent" });
+      if (!(await this.deps.objects.putAnswer(order, 0, bytes))) {
+        await orders.step(order, { state: "released", says: NOT_KEPT });
+        throw new StepNotSeen(`the answer of ${order.id} could not be kept`);
+      }
+      const worked = { content_type, sha256: sha256hex(bytes), size: bytes.length };
+      await orders.step(order, { state: "worked", ...worked }, { state: "settle_intent" });
       await this.settle(order);
       return order;
     } catch (error) {
@@ -259,11 +261,6 @@ export class Buying {
       giveBack();
       this.#acting.delete(id);
     }
-  }
-
-  /** All pieces of an answer but the last, each in an append of its own: brokers bound what comes in one. */
-  async #keep(order: Order, pieces: readonly NewStep<"bytes">[]): Promise<void> {
-    for (const piece of pieces.slice(0, -1)) await this.deps.orders.step(order, piece);
   }
 
   /** The block that a buyer's transfer is looked for from: it was verified before this, maybe by a node behind ours. */
@@ -326,15 +323,15 @@ export class Buying {
     const refused = await this.#refusedNow(order);
     if (!refused) return true;
     const { leg } = order.legs.at(-1)!;
-    await this.deps.orders.step(
-      order,
-      { state: "seller_unknown", leg, says: refused },
-      { state: "checked", leg, pass: false, last: true, fault: "ours" },
-      { state: "leg_unpaid", leg },
-      letGo(order, refused),
-    );
+    await this.#loses(order, leg, refused, { state: "leg_unpaid", leg });
     if (order.state === "void_intent") return false;
     throw new NotBought(refused);
+  }
+
+  /** The order came to nothing by our own doing: its buyer is not charged, and nothing is held against its seller. */
+  async #loses(order: Order, leg: number, says: string, ...more: NewStep[]): Promise<void> {
+    const checked = { state: "checked", leg, pass: false, last: true, fault: "ours" } as const;
+    await this.deps.orders.step(order, { state: "seller_unknown", leg, says }, checked, ...more, letGo(order, says));
   }
 
   /** Makes the intent of the order's next leg durable. @returns null, or in words why this seller is not paid */
@@ -347,8 +344,11 @@ export class Buying {
     try {
       const intent = await intentOf(seller, quote, order.legs.length);
       if (!("state" in intent)) return intent.says;
+      // Signed, and gone nowhere: where the body cannot be kept, nothing was bought.
+      await this.deps.objects.put(order, intent.leg, "request", quote.request.body ?? new Uint8Array());
       if (order.state === "claimed") await orders.step(order, { state: "verified" }, intent);
       else await orders.step(order, intent);
+      this.#quotes.set(order.id, quote);
       return null;
     } finally {
       giveBack();
@@ -389,14 +389,16 @@ export class Buying {
     if (!(await this.#withinCaps(order))) return false;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
-    const came = await sendLeg(seller, intent);
-    const pieces = piecesOf(leg, came.bytes);
-    await this.#keep(order, pieces);
+    const came = await sendLeg(seller, intent, this.#quotes.get(order.id)!);
+    // An answer is charged only if it can be given again; that it is lost is none of its seller's doing.
+    if (!(await this.deps.objects.putAnswer(order, leg, came.bytes))) {
+      await this.#loses(order, leg, NOT_KEPT);
+      return false;
+    }
     const last = came.pass || !authorizations || !fallback?.left();
     const next = came.pass ? ({ state: "settle_intent" } as const) : letGo(order, "The answer did not pass.");
     await orders.step(
       order,
-      ...pieces.slice(-1),
       resultOf(leg, came),
       { state: "checked", leg, pass: came.pass, last, fault: came.pass ? null : "seller" },
       ...(last ? [next] : []),
@@ -486,16 +488,3 @@ const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: big
 export const sellerOf = ({ payTo, request, cap, lettered, priceMicro: micro }: SellerQuote): SellerSide => ({
   ...{ payTo, url: request.url, cap, lettered, micro },
 });
-
-/** Bytes of a leg's answer, as they stand in the log. @throws StepNotSeen */
-export async function answerOf(orders: OrderLog, order: Order): Promise<Uint8Array> {
-  const of = order.own ?? order.legs.at(-1);
-  const pieces: Buffer[] = [];
-  for (const offset of of?.bytesAt ?? []) {
-    const { base64 } = await orders.read("bytes", { partition: order.partition, offset });
-    pieces.push(Buffer.from(base64, "base64"));
-  }
-  const bytes = Buffer.concat(pieces);
-  if (bytes.length !== (of?.result?.size ?? 0)) throw new StepNotSeen(`the answer of ${order.id} is not whole`);
-  return bytes;
-}

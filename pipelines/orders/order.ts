@@ -29,7 +29,6 @@ export interface Leg {
     | "content_type"
     | "sha256"
     | "size"
-    | "pieces"
     | "delivered"
     | "delivery"
     | "schema_ok"
@@ -39,11 +38,12 @@ export interface Leg {
     | "at"
   > | null;
   checked: Pick<StepOf<"checked">, "pass" | "fault"> | null;
-  /** Where its `bytes` records lie in the order's partition, by their number. */
-  bytesAt: number[];
 }
 
-/** An order as its steps tell it. The request and the payment stay in the log: `claimedAt` says where. */
+/**
+ * An order as its steps tell it. The payment stays in the log: `claimedAt` says where. Bodies and answers are objects
+ * (order-objects.ts).
+ */
 export interface Order {
   readonly id: string;
   readonly key: string;
@@ -71,7 +71,7 @@ export interface Order {
   readonly credit: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
-  state: Exclude<StepState, "bytes" | "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted">;
+  state: Exclude<StepState, "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted">;
   epoch: number;
   /** Replica that acts on it. */
   by: string;
@@ -81,8 +81,8 @@ export interface Order {
   /** How many steps changed it: tells repeated steps apart. */
   steps: number;
   legs: Leg[];
-  /** The answer of an operation of our own, and where its bytes lie; null before the work is done. */
-  own: { bytesAt: number[]; result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
+  /** An operation of our own, and its answer once the work is done; null for a call of another's endpoint. */
+  own: { result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
   says: string | null;
   /** Transaction that charged the buyer, and its amount. */
   charged: { tx: string; amount: string } | null;
@@ -97,7 +97,7 @@ export interface Order {
   sent: string[];
   /** What its payer held (money) when the charge was refused, or would have been; null: it was not refused. */
   refusedAt: string | null;
-  /** What it takes of the log, and of answers kept beside it. */
+  /** Bytes of its records. */
   bytes: number;
   /** False while the block may still vanish in which the buyer was charged, or its money given back. */
   final: boolean;
@@ -224,7 +224,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt,
     movedAt: appendedAt.getTime(),
     steps: 1,
     legs: [],
-    own: claim.operation === "own" ? { bytesAt: [], result: null } : null,
+    own: claim.operation === "own" ? { result: null } : null,
     says: null,
     charged: null,
     hold: null,
@@ -258,15 +258,14 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   recoveredAmount: null,
   result: null,
   checked: null,
-  bytesAt: [],
 });
 
 /**
- * Steps beside the states: what became of a leg's money, its bytes, who acts. Whether an order was left for long is told
+ * Steps beside the states: what became of a leg's money, who acts. Whether an order was left for long is told
  * from the log's own stamps, so a replica whose clock is minutes ahead takes over nothing that is being served.
  * @returns whether it changed anything
  */
-function noted(order: Order, step: OrderStep, { offset, appendedAt }: ReadAt, staleMs: number): boolean {
+function noted(order: Order, step: OrderStep, { appendedAt }: ReadAt, staleMs: number): boolean {
   if (step.state === "adopted") {
     if (step.epoch !== order.epoch + 1 || appendedAt.getTime() - order.movedAt < staleMs) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
@@ -282,11 +281,8 @@ function noted(order: Order, step: OrderStep, { offset, appendedAt }: ReadAt, st
     order.recorded = true;
     return true;
   }
-  // A piece after the whole would make an answer that was charged unreadable.
-  if (step.state === "bytes" && order.own) return !order.own.result && kept(order.own.bytesAt, step.n, offset);
   const leg = "leg" in step ? order.legs.find((one) => one.leg === step.leg) : undefined;
   if (!leg) return false;
-  if (step.state === "bytes") return !leg.result && kept(leg.bytesAt, step.n, offset);
   if (step.state === "leg_recovered") {
     if (leg.fate !== "paid" || leg.recovered !== null) return false;
     Object.assign(leg, { recovered: step.tx, recoveredAmount: step.amount });
@@ -298,18 +294,10 @@ function noted(order: Order, step: OrderStep, { offset, appendedAt }: ReadAt, st
   return true;
 }
 
-/** A piece of an answer, in its order. */
-function kept(bytesAt: number[], n: number, offset: number): boolean {
-  if (bytesAt.length !== n) return false;
-  bytesAt.push(offset);
-  return true;
-}
-
 const BESIDE: ReadonlySet<StepState> = new Set([
   "adopted",
   "expired",
   "recorded",
-  "bytes",
   "leg_paid",
   "leg_unpaid",
   "leg_recovered",
@@ -332,12 +320,10 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.intentAt = offset;
       return true;
     case "seller_result":
-      // A replica may have stopped amid the pieces of an answer: the result counts only when all of them are there.
-      if (leg?.leg !== step.leg || leg.bytesAt.length < step.pieces) return false;
+      if (leg?.leg !== step.leg) return false;
       leg.result = step;
       return true;
     case "worked":
-      if (order.own!.bytesAt.length < step.pieces) return false;
       order.own!.result = step;
       return true;
     case "seller_unknown":

@@ -111,11 +111,15 @@ function ended(order: Order, day: string): Stake[] {
   return [...own, ...unpaidLegs(order).flatMap((leg) => lost(order, leg, day))];
 }
 
+/** Bytes of its answers, which are kept beside the log. */
+const answersOf = ({ own, legs }: Order): number =>
+  (own?.result?.size ?? 0) + legs.reduce((sum, { result }) => sum + (result?.size ?? 0), 0);
+
 /** Everything that an order adds, as it stands. Pure. */
 export function stakesOf(order: Order): Stake[] {
   const day = order.createdAt.slice(0, 10);
   const count = BigInt(order.gas.filter((gas) => isWasted(order, gas)).length);
-  const kept = order.state === "settled" ? 0n : BigInt(order.bytes);
+  const kept = order.state === "settled" ? 0n : BigInt(order.bytes + answersOf(order));
   return [
     ...(isEnded(order) ? ended(order, day) : underWay(order)),
     ...buyersOf(order).flatMap((who): Stake[] => [

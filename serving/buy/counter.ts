@@ -1,10 +1,11 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
 import type { Till } from "../../infra/rails/till.ts";
-import { answerOf, type Buying, NotBought, type OwnAnswer, type Purchase } from "../../pipelines/orders/buying.ts";
+import { type Buying, NotBought, type OwnAnswer, type Purchase } from "../../pipelines/orders/buying.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
+import { answerNamed, answerOf } from "../../pipelines/orders/order-objects.ts";
 import { newSalts, saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
@@ -75,6 +76,14 @@ export const refusedAs = (error: string, { exactOnly }: { exactOnly: boolean }) 
 
 const unwritten = (): Problem =>
   new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
+
+/** It was bought, charged and given once; its bytes are kept for a while only, and never bought again with this payment. */
+function expired(order: Order): Problem {
+  const { sha256, size } = answerNamed(order)!;
+  const was = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
+  const headers = { "touchstone-order": order.id };
+  return new Problem("answer_expired", `the answer is not kept any more: ${was}`, { headers });
+}
 
 /** Takes payments for whatever is sold, and tells buyers what became of them. */
 export class Counter {
@@ -207,7 +216,10 @@ export class Counter {
     }
   }
 
-  /** What a buyer is told of its order, now or once it has ended. @throws Problem seller_failed, log_unavailable */
+  /**
+   * What a buyer is told of its order, now or once it has ended.
+   * @throws Problem seller_failed, answer_expired, log_unavailable
+   */
   async told(known: Order, payment: Payment, sale: Sale): Promise<Response> {
     const order = await this.sales.buying.outcome(known, WAIT_MS);
     const headers = { "touchstone-order": order.id };
@@ -219,17 +231,18 @@ export class Counter {
       throw new Problem("seller_failed", wordsOf(order), { headers });
     }
     const location = `/v1/orders/${order.id}`;
-    return freshJson(orderShown(order, null), 202, { ...headers, location, "retry-after": RETRY_S });
+    return freshJson(orderShown(order), 202, { ...headers, location, "retry-after": RETRY_S });
   }
 
   async #bought(order: Order, { version }: Payment): Promise<Response> {
-    const { orders } = this.sales.buying;
-    const [bytes, salts] = await Promise.all([answerOf(orders, order), saltsOf(orders, order)]).catch((error) => {
+    const { orders, objects } = this.sales.buying;
+    const [bytes, salts] = await Promise.all([answerOf(objects, order), saltsOf(orders, order)]).catch((error) => {
       throw error instanceof StepNotSeen ? unwritten() : error;
     });
+    if (bytes === null) throw expired(order);
     const result = order.own?.result ?? order.legs.at(-1)!.result!;
     const { network, payer } = order;
-    return new FastResponse(Buffer.from(bytes), {
+    return new FastResponse(new Uint8Array(bytes), {
       status: "status" in result ? (result.status ?? 200) : 200,
       headers: {
         "content-type": result.content_type ?? "application/octet-stream",

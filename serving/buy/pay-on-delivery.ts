@@ -1,8 +1,7 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { sellerOf } from "../../pipelines/orders/buying.ts";
-import { quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
-import type { BoughtRequest } from "../../pipelines/record/order-step.ts";
+import { type CallRequest, quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter, Slots } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
@@ -54,7 +53,7 @@ const passedOn = (name: string, value: string | null, otherwise: string): Record
 export function requestTo(
   { url, method }: Sold,
   { query, body, headers }: Pick<Wanted, "query" | "body" | "headers">,
-): BoughtRequest {
+): CallRequest {
   const target = new URL(url);
   for (const name of new Set(query.keys())) {
     target.searchParams.delete(name);
@@ -67,7 +66,7 @@ export function requestTo(
       ...passedOn("accept", headers.get("accept"), "application/json"),
       ...(sent === null ? {} : passedOn("content-type", headers.get("content-type"), "application/json")),
     },
-    body: sent === null ? null : Buffer.from(sent).toString("base64"),
+    body: sent,
     sha256: sha256hex(Buffer.concat([Buffer.from(`${method} ${target.href}\n`), sent ?? new Uint8Array()])),
   };
 }
@@ -113,7 +112,7 @@ export class PayOnDelivery {
   }
 
   /** Of a payment that no order has yet, or without one. */
-  async #fresh(wanted: Wanted, sold: Sold, request: BoughtRequest): Promise<Response> {
+  async #fresh(wanted: Wanted, sold: Sold, request: CallRequest): Promise<Response> {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request);
@@ -145,7 +144,7 @@ export class PayOnDelivery {
   }
 
   /** The seller's price of this request, now. @throws Problem too_many_requests, seller_failed */
-  async quote(sold: Sold, request: BoughtRequest): Promise<SellerQuote> {
+  async quote(sold: Sold, request: CallRequest): Promise<SellerQuote> {
     const domain = registrableDomain(request.url);
     const taken = this.#domains.take(domain);
     if (!taken.ok) {

@@ -46,7 +46,14 @@ const paid = (work: Work): Operation => ({
   run: (call) => sold(call, work),
 });
 
-const ERRORS = ["bad_payment", "payment_used", "seller_failed", "unavailable", "log_unavailable"] as const;
+const ERRORS = [
+  "bad_payment",
+  "payment_used",
+  "answer_expired",
+  "seller_failed",
+  "unavailable",
+  "log_unavailable",
+] as const;
 
 async function sold(call: Call, work: Work): Promise<Response> {
   const { service, request } = call;

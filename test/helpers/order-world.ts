@@ -12,6 +12,8 @@ import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Holding } from "../../pipelines/orders/holding.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
 import { OrderLog } from "../../pipelines/orders/order-log.ts";
+import { OrderObjects } from "../../pipelines/orders/order-objects.ts";
+import { ObjectSweep } from "../../pipelines/orders/order-objects-sweep.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
 import type { PublishingCalls } from "../../pipelines/orders/publishing-calls.ts";
 import { Recovery } from "../../pipelines/orders/recovery.ts";
@@ -19,6 +21,7 @@ import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { feeOf, formatMoney } from "../../pipelines/record/money.ts";
 import type { OrderStep } from "../../pipelines/record/order-step.ts";
+import { MemoryStore } from "../pipelines/mirror/memory-store.ts";
 import {
   ASSET,
   type FakeAuthorization,
@@ -52,7 +55,7 @@ const RICH: OrderCaps = {
   ...{ lossPerPayeeDay: 10n ** 12n, lossPerDomainDay: 10n ** 12n, lossPerCapDay: 10n ** 12n },
 };
 const quiet = { warn() {}, error() {} };
-const metrics = { count() {} };
+const metrics = { count() {}, gauge() {} };
 const schemas = new Schemas();
 const SHA = "0".repeat(64);
 
@@ -60,6 +63,7 @@ const SHA = "0".repeat(64);
 export class FakeReplica {
   readonly buying: Buying;
   readonly recovery: Recovery;
+  readonly sweep: ObjectSweep;
   /** Whether it takes over what others have. */
   staleMs = 10 ** 15;
   /** Effects until it stands still, and appends until one fails. */
@@ -97,7 +101,17 @@ export class FakeReplica {
     };
     // No order here is in escrow.
     const holding = {} as Holding;
-    this.buying = new Buying({ orders, seller, till, holding, caps, clock, logger: quiet, metrics, settlePollMs: [0] });
+    const { store } = world;
+    const create = store.create.bind(store);
+    const kept = Object.assign(Object.create(store), {
+      create: (...of: Parameters<typeof create>) => this.#at(() => create(...of)),
+    }) as MemoryStore;
+    const objects = new OrderObjects(kept, metrics);
+    this.sweep = new ObjectSweep({
+      ...{ orders, store, clock, logger: quiet, metrics, keepDays: 30, maxBytes: 2 ** 30, ...world.sweeping },
+    });
+    const deps = { orders, seller, till, holding, objects, caps, clock, logger: quiet, metrics };
+    this.buying = new Buying({ ...deps, settlePollMs: [0] });
     const replica = this;
     this.recovery = new Recovery({
       ...{
@@ -158,6 +172,10 @@ function stepsIn(record: LogRecord): readonly OrderStep[] {
 /** The chain, the log, the sellers and the facilitator, and what each effect must have found in the log. */
 export class OrderWorld<C extends TestChain = FakeChain> {
   readonly log = new FakeLog();
+  /** Bodies and answers, of all replicas. */
+  readonly store = new MemoryStore();
+  /** Other bounds for what is kept. */
+  sweeping: { keepDays?: number; maxBytes?: number; clock?: FixedClock } = {};
   /** Effects that no durable step had named, in words. */
   readonly unannounced: string[] = [];
   /** Payments that sellers hold and have not used. */

@@ -120,7 +120,7 @@ function bought(pass: boolean): NewStep[] {
     },
     {
       state: "seller_result",
-      ...{ leg: 0, status: 200, content_type: null, sha256: SHA, size: 0, pieces: 0, delivered: true, latency_ms: 1 },
+      ...{ leg: 0, status: 200, content_type: null, sha256: SHA, size: 0, delivered: true, latency_ms: 1 },
       ...{ checks: [], pass },
     },
     { state: "checked", leg: 0, pass, last: true, fault: pass ? null : "seller" },
