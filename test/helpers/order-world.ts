@@ -10,7 +10,7 @@ import { Buying } from "../../pipelines/orders/buying.ts";
 import type { OrderCaps } from "../../pipelines/orders/caps.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Holding } from "../../pipelines/orders/holding.ts";
-import type { Order } from "../../pipelines/orders/order.ts";
+import { type Order, STALE_MS } from "../../pipelines/orders/order.ts";
 import { OrderLog } from "../../pipelines/orders/order-log.ts";
 import { OrderObjects } from "../../pipelines/orders/order-objects.ts";
 import { ObjectSweep } from "../../pipelines/orders/order-objects-sweep.ts";
@@ -50,9 +50,11 @@ export interface FakePayment {
   priceMicro: bigint;
 }
 
+const MUCH = 10n ** 12n;
 const RICH: OrderCaps = {
-  ...{ wastedPerPayerDay: 10n ** 12n, perPayer: 10n ** 12n, open: 10n ** 12n, lossPerDay: 10n ** 12n },
-  ...{ lossPerPayeeDay: 10n ** 12n, lossPerDomainDay: 10n ** 12n, lossPerCapDay: 10n ** 12n },
+  ...{ leastPrice: 0n, wastedPerPayerDay: MUCH, bytesPerPayerDay: MUCH },
+  ...{ perPayer: MUCH, perNetwork: MUCH, open: MUCH, lossPerDay: MUCH },
+  ...{ lossPerPayeeDay: MUCH, lossPerPlatformDay: MUCH, lossPerCapDay: MUCH },
 };
 const quiet = { warn() {}, error() {} };
 const metrics = { count() {}, gauge() {} };
@@ -64,8 +66,8 @@ export class FakeReplica {
   readonly buying: Buying;
   readonly recovery: Recovery;
   readonly sweep: ObjectSweep;
-  /** Whether it takes over what others have. */
-  staleMs = 10 ** 15;
+  /** How far its machine's clock is ahead of the log's, ms. */
+  aheadMs = 0;
   /** Effects until it stands still, and appends until one fails. */
   haltIn: number | null = null;
   faultIn: { appends: number; fault: AppendFault } | null = null;
@@ -86,7 +88,9 @@ export class FakeReplica {
       return appended;
     };
     const clock = new FixedClock(new Date("2026-11-23T12:00:00.000Z"));
-    const orders = new OrderLog({ append, read: log.read, bounds: log.bounds, partitions: 2 }, clock, name);
+    const real = { now: () => new Date(log.now + this.aheadMs) };
+    const reading = { append, read: log.read, bounds: log.bounds, partitions: 2 };
+    const orders = new OrderLog(reading, clock, name, null, { real });
     const rail = chain.rail();
     const seller = {
       ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
@@ -112,7 +116,6 @@ export class FakeReplica {
     });
     const deps = { orders, seller, till, holding, objects, caps, clock, logger: quiet, metrics };
     this.buying = new Buying({ ...deps, settlePollMs: [0] });
-    const replica = this;
     this.recovery = new Recovery({
       ...{
         buying: this.buying,
@@ -121,9 +124,6 @@ export class FakeReplica {
         logger: quiet,
         metrics,
         till: async () => ({ address: TILL, privateKey: "0x" }),
-      },
-      get staleMs() {
-        return replica.staleMs;
       },
       publishing: { record: (order: Order) => orders.step(order, { state: "recorded" }) } as PublishingCalls,
       authorizations: {
@@ -296,7 +296,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   async end(): Promise<OrderTable> {
     this.log.arrive();
     const last = this.replica();
-    last.staleMs = 0;
+    this.log.now += STALE_MS;
     for (let look = 0; look < 40; look++) {
       await last.recovery.look();
       if (last.buying.orders.table.open().length === 0) break;
@@ -320,12 +320,13 @@ function purchaseOf({ auth }: FakePayment, key: string, seller: SellerKind, pric
         asset: ASSET,
         payer: auth.from,
         nonce: auth.nonce,
+        client: `net of ${auth.from}`,
       },
       ...{ valid_after: auth.validAfter, valid_before: auth.validBefore, payment: { payload: written(auth) } },
       ...{ payment_sha256: SHA, requirements: { payTo: TILL }, request_sha256: SHA, quote: money, publish: false },
     },
     quote: {
-      ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {} },
+      ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {}, lettered: true },
       request: { url, method: "GET" as const, headers: {}, body: null, sha256: SHA },
       entry: {
         ...{ x402Version: 2 as const, scheme: "exact", network: NETWORK, asset: ASSET, payTo },

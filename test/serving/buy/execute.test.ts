@@ -224,9 +224,9 @@ test("the same payment again is the same order, and for another request it is re
 
 /** A price of this seller, and a claim that nobody could settle: these orders never come to a charge. */
 async function quoted(name: string): Promise<SellerQuote> {
-  const sold = { cap: capNamed(name), url: sellerOf(name).urls[0]!, method: "GET" as const };
+  const sold = { cap: capNamed(name), url: sellerOf(name).urls[0]!, method: "GET" as const, lettered: true };
   const request = requestTo(sold, { query: new URLSearchParams(INPUT.query), body: null, headers: new Headers() });
-  const quote = await quoteOf(service.sales.seller, sold.cap, request, systemClock);
+  const quote = await quoteOf(service.sales.seller, sold, request, systemClock);
   if ("says" in quote) throw new Error(quote.says);
   return quote;
 }
