@@ -1,7 +1,7 @@
 import { systemClock } from "../../infra/clock.ts";
 import { allAtOnce, repeating } from "../../infra/concurrency.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
-import type { Rail, Settlement, Wallet } from "../../infra/rails/rails.ts";
+import { isOver, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
@@ -13,7 +13,7 @@ import type { PublishingCalls } from "./publishing-calls.ts";
 export interface RecoveryDeps {
   buying: Buying;
   holding: Holding;
-  rail: Pick<Rail, "head" | "finalHead" | "settlementOf" | "transfers">;
+  rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
   /** Transfers back to buyers, out of the wallet that they paid. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
   till(): Promise<Wallet>;
@@ -65,11 +65,11 @@ export class Recovery {
     this.#cancelling ??= this.#cancelLeft(open).finally(() => {
       this.#cancelling = null;
     });
-    const [head, final] = await Promise.all([rail.head(), rail.finalHead()]);
+    const { time } = await rail.head();
     for (const order of open) {
       if (buying.isActing(order)) continue;
       try {
-        await this.#bring(order, head.time, final.time);
+        await this.#bring(order, time);
       } catch (error) {
         if (error instanceof OrderLost) continue;
         logger.warn({ err: error, order: order.id }, "an order could not be brought on; it is looked at again");
@@ -95,11 +95,12 @@ export class Recovery {
     });
   }
 
-  async #bring(order: Order, chainTime: number, finalTime: number): Promise<void> {
+  /** @param chainTime of the newest block: when it is worth to ask, and never what came of it */
+  async #bring(order: Order, chainTime: number): Promise<void> {
     if (!(await this.#isOurs(order))) return;
-    await this.#fates(order, finalTime);
-    if (isHolding(order)) await this.deps.holding.bring(order, chainTime, finalTime);
-    else await this.#onward(order, finalTime);
+    await this.#fates(order, chainTime);
+    if (isHolding(order)) await this.deps.holding.bring(order);
+    else await this.#onward(order, chainTime);
     if (callToRecord(order)) await this.deps.publishing.record(order);
   }
 
@@ -112,10 +113,8 @@ export class Recovery {
     return buying.orders.adopt(order);
   }
 
-  /** @param finalTime of a block that no longer vanishes: what could not be used up to it never can be */
-  async #onward(order: Order, finalTime: number): Promise<void> {
+  async #onward(order: Order, chainTime: number): Promise<void> {
     const { orders } = this.deps.buying;
-    const gone = finalTime > order.validBefore + MARGIN_S;
     switch (order.state) {
       case "claimed":
         return orders.step(order, { state: "rejected", says: "We stopped before anything was bought." });
@@ -132,15 +131,15 @@ export class Recovery {
         return this.#checked(order);
       case "settle_intent":
       case "settle_unknown":
-        return this.#collect(order, gone);
+        return this.#collect(order);
       case "settled":
-        return order.final ? undefined : this.#confirmed(order, gone);
+        return order.final ? undefined : this.#confirmed(order);
       case "refund_due":
       case "refund_intent":
       case "refund_unknown":
-        return this.#refund(order, finalTime);
+        return this.#refund(order);
       default:
-        return this.#watched(order, gone);
+        return this.#watched(order, chainTime);
     }
   }
 
@@ -167,64 +166,71 @@ export class Recovery {
   }
 
   /** The chain first; then the same payment again; once it can be used no more, it is given up. */
-  async #collect(order: Order, gone: boolean): Promise<void> {
+  async #collect(order: Order): Promise<void> {
     const { orders } = this.deps.buying;
-    const seen = await this.deps.buying.charged(order);
+    const read = await this.deps.buying.charged(order);
+    const { value: seen } = read;
     if (seen?.amount === order.quote.total) return orders.step(order, await this.deps.buying.settledAs(order, seen));
-    if (gone) return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
+    if (isOver(read, order.validBefore, MARGIN_S))
+      return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
     await this.deps.buying.settle(order);
   }
 
   /** A charge whose block could vanish: it did not, or it is made again, or it can be made no more and is our loss. */
-  async #confirmed(order: Order, gone: boolean): Promise<void> {
+  async #confirmed(order: Order): Promise<void> {
     const { buying } = this.deps;
-    const seen = await buying.charged(order);
+    const read = await buying.charged(order);
+    const { value: seen } = read;
     if (seen?.amount === order.quote.total) {
       if (seen.final) await buying.orders.step(order, await buying.settledAs(order, seen));
       return;
     }
     const vanished = "The block that the payment was settled in vanished.";
-    if (gone) return buying.orders.step(order, { state: "written_off", says: vanished });
+    if (isOver(read, order.validBefore, MARGIN_S))
+      return buying.orders.step(order, { state: "written_off", says: vanished });
     this.deps.metrics.count("touchstone_orders_settlements_vanished_total");
     await buying.orders.step(order, { state: "settle_intent" });
     await buying.settle(order);
   }
 
   /** An order that ended: once its authorization can be used no more, has it moved money all the same? */
-  async #watched(order: Order, gone: boolean): Promise<void> {
+  async #watched(order: Order, chainTime: number): Promise<void> {
     // Money under an escrow's authorization moves by our own hand only.
-    if (order.scheme !== "exact" || !gone || order.expired || !AUTHORIZED.has(order.state)) return;
+    if (order.scheme !== "exact" || order.expired || !AUTHORIZED.has(order.state)) return;
+    if (chainTime <= order.validBefore + MARGIN_S) return;
     const { orders } = this.deps.buying;
-    const seen = await this.deps.buying.charged(order);
+    const read = await this.deps.buying.charged(order);
+    const { value: seen } = read;
     const owed = order.state === "written_off" && seen?.amount === order.quote.total;
     if (seen && !seen.final) return;
     if (seen && owed) return orders.step(order, await this.deps.buying.settledAs(order, seen));
     if (seen) return orders.step(order, { state: "refund_due", tx: seen.tx, amount: seen.amount });
-    await orders.step(order, { state: "expired" });
+    if (isOver(read, order.validBefore, MARGIN_S)) await orders.step(order, { state: "expired" });
   }
 
   /**
    * One transfer back, however often it is sent: the signed one is durable before it leaves, and another is signed only
    * once it can arrive no more.
    */
-  async #refund(order: Order, finalTime: number): Promise<void> {
+  async #refund(order: Order): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
     const { orders } = buying;
     const { refund: held } = order;
     if (held && order.state !== "refund_due") {
-      const arrived = await rail.settlementOf({ from: held.from, nonce: held.nonce, sinceBlock: held.sinceBlock });
+      const read = await rail.settlementOf({ from: held.from, nonce: held.nonce, sinceBlock: held.sinceBlock });
+      const { value: arrived } = read;
       if (arrived && !arrived.final) return;
       if (arrived) {
         const { tx } = arrived;
         const gas = await buying.gas(order, "refund", tx);
         return orders.step(order, { state: "refunded", tx, amount: moneyOf(arrived), ...gas });
       }
-    }
-    if (held && order.state === "refund_intent") {
-      if (finalTime > held.validBefore + MARGIN_S) {
+      if (order.state === "refund_intent" && isOver(read, held.validBefore, MARGIN_S)) {
         return orders.step(order, { state: "refund_unknown", says: "It did not arrive in time; it is signed anew." });
       }
+    }
+    if (held && order.state === "refund_intent") {
       const intent = await orders.read("refund_intent", { partition: order.partition, offset: held.at });
       await authorizations.submitTransfer(intent.transfer as unknown as SignedTransfer);
       return;
@@ -246,18 +252,19 @@ export class Recovery {
   }
 
   /** What became of the money that sellers were signed. */
-  async #fates(order: Order, finalTime: number): Promise<void> {
+  async #fates(order: Order, chainTime: number): Promise<void> {
     const { rail, buying } = this.deps;
     for (const leg of order.legs.filter(({ fate }) => fate === "unknown")) {
       // A call under way: its seller may take the money at any moment, and nothing follows from that yet.
-      if (order.state === "seller_intent" && finalTime <= leg.validBefore) continue;
-      const seen = await rail.settlementOf({ from: leg.wallet, nonce: leg.nonce, sinceBlock: leg.sinceBlock });
+      if (order.state === "seller_intent" && chainTime <= leg.validBefore) continue;
+      const read = await rail.settlementOf({ from: leg.wallet, nonce: leg.nonce, sinceBlock: leg.sinceBlock });
+      const { value: seen } = read;
       if (seen && !seen.final) continue;
       if (seen)
         await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
       else {
         const tx = isEnded(order) ? await buying.cancelling.cancelledIn(leg) : null;
-        if (tx === null && finalTime <= leg.validBefore + MARGIN_S) continue;
+        if (tx === null && !isOver(read, leg.validBefore, MARGIN_S)) continue;
         await buying.orders.step(order, {
           state: "leg_unpaid",
           leg: leg.leg,
@@ -278,7 +285,8 @@ export class Recovery {
       const order = table.get(loss.order);
       const leg = order?.legs[loss.leg];
       if (!order || leg?.fate !== "paid" || buying.isActing(order)) continue;
-      const back = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock: leg.sinceBlock });
+      const query = { from: leg.payTo, to: leg.wallet, sinceBlock: leg.sinceBlock };
+      const { value: back } = await rail.transfers(query);
       const taken = table.recoveries();
       const isFree = (one: Settlement) => one.final && !taken.has(one.tx);
       const found = back.find((one) => isFree(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= loss.micro);
