@@ -90,7 +90,7 @@ async function shownOf(books: Books, config: Config, given?: string | null): Pro
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
   const wallets: LedgerShown["assets"][number]["wallets"] = {};
   for (const [address, { cash, micro }] of walletsOf(books)) {
-    const holds = rail ? sumOf(await rail.balance(address)) : null;
+    const holds = rail ? sumOf((await rail.balance(address)).value) : null;
     wallets[address] = { cash, books: sumOf(micro), holds };
   }
   return {

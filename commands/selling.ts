@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { type Address, formatEther, formatGwei, formatUnits } from "viem";
+import { formatEther, formatGwei, formatUnits } from "viem";
 import { type Clock, systemClock } from "../infra/clock.ts";
 import { repeating } from "../infra/concurrency.ts";
 import type { Config } from "../infra/config.ts";
@@ -11,7 +11,7 @@ import { createEscrow } from "../infra/rails/escrow.ts";
 import { createFacilitator } from "../infra/rails/facilitator.ts";
 import { createFundedWallets } from "../infra/rails/funded-wallets.ts";
 import { confirmedNetworks, requireNetworks } from "../infra/rails/network-checks.ts";
-import { type Network, railOn, soldNetwork } from "../infra/rails/networks.ts";
+import { moneyOn, type Network, railOn, soldNetwork } from "../infra/rails/networks.ts";
 import type { Rail, Wallet } from "../infra/rails/rails.ts";
 import { createReader, type Reader } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
@@ -91,9 +91,8 @@ export interface OpenSales extends Sales {
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
   const { config, egress, log, publicStore, ordersStore, secret, logger, metrics } = parts;
   const { id: network, confirmations, assets } = money.network;
-  const { address, name, version } = assets[0]!;
-  const asset = address as Address;
-  const domain = { name, version };
+  const onChain = moneyOn(money.network, assets[0]!);
+  const { asset, domain } = onChain;
   const rail = money.rail ?? railOn([money.network]);
   const seller = {
     ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float },
@@ -105,8 +104,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const { answers_kept_days: keepDays, answers_kept_mb: mib } = config.sell;
   const swept = { orders, store: ordersStore, clock, keepDays, maxBytes: mib * 2 ** 20, logger, metrics };
   const sweep = new ObjectSweep(swept);
-  const { reader, sender } = money;
-  const onChain = { reader, network, asset, confirmations, domain };
+  const { sender } = money;
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
   const authorizations = createAuthorizations(onChain, sender);
   const pollMs = money.settlePollMs;
@@ -237,7 +235,8 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
   const labels = { network: network.id, asset: symbol };
   async function look(): Promise<void> {
     for (const role of ["till", "float"] as const) {
-      const units = Number(formatUnits(await rail.balance(wallets[role].address), decimals));
+      const { value } = await rail.balance(wallets[role].address);
+      const units = Number(formatUnits(value, decimals));
       metrics.gauge(`touchstone_sales_${role}_units`, units, labels);
     }
     const { coin, needs, price } = await gasOf(reader, wallets.gas.address);

@@ -4,7 +4,7 @@ import { type Config, ConfigError } from "../infra/config.ts";
 import { accountOf } from "../infra/rails/account.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { requireNetworks } from "../infra/rails/network-checks.ts";
-import { type Network, paidNetworks, railOn, type Token } from "../infra/rails/networks.ts";
+import { moneyOn, type Network, paidNetworks, railOn, type Token } from "../infra/rails/networks.ts";
 import { NoWallet, type Rail, type Wallet } from "../infra/rails/rails.ts";
 import { createReader, reading } from "../infra/rails/rpc.ts";
 import { createSender } from "../infra/rails/sender.ts";
@@ -163,20 +163,17 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
   const { rail, gas, options } = with_;
   const reader = createReader(network.rpcUrls);
   const place = { network: network.id, asset: token.address };
-  const domain = { name: token.name, version: token.version };
-  const money = { reader, ...place, asset: token.address as Address, confirmations: network.confirmations, domain };
   const chainId = Number(network.id.slice("eip155:".length));
   const sender = createSender(reader, chainId, accountOf(gas), network.gasCeiling);
-  const authorizations = createAuthorizations(money, sender);
+  const authorizations = createAuthorizations(moneyOn(network, token), sender);
   return async (wallet: Wallet): Promise<Swept | null> => {
-    const amountAtomic = await rail.balance(wallet.address, place);
+    const { value: amountAtomic, head } = await rail.balance(wallet.address, place);
     if (amountAtomic === 0n) return null;
     const amount = formatUnits(amountAtomic, token.decimals);
     const told = { network: network.id, symbol: token.symbol, from: wallet.address, amount };
     if (options.dryRun) return { ...told, tx: null, says: "would be swept" };
     const coin = await reading("gas", () => reader.getBalance({ address: gas.address as Address }));
     if (coin === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
-    const { number } = await rail.head(place);
     const signed = await authorizations.signTransfer(wallet, {
       to: options.to,
       amountAtomic,
@@ -186,7 +183,8 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
     if (outcome.outcome === "refused") return { ...told, tx: null, says: `refused: ${outcome.reason}` };
     const { nonce } = signed.authorization;
     for (let n = 0; n < LOOKS; n++) {
-      const seen = await rail.settlementOf({ from: wallet.address, nonce, sinceBlock: number, ...place });
+      const query = { from: wallet.address, nonce, sinceBlock: head.number, ...place };
+      const { value: seen } = await rail.settlementOf(query);
       if (seen) return { ...told, tx: seen.tx, says: seen.final ? "swept" : "swept, not final yet" };
       await systemClock.sleep(PAUSE_MS);
     }

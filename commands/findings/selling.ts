@@ -2,6 +2,7 @@ import { type Address, formatEther, formatGwei, formatUnits, parseUnits } from "
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, looked, off, ok, warn } from "../../infra/finding.ts";
 import { hasEscrow } from "../../infra/rails/escrow.ts";
+import { ESCROW } from "../../infra/rails/escrow-terms.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, railOn, soldNetwork } from "../../infra/rails/networks.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
@@ -28,9 +29,9 @@ const FINAL_WITHIN_S = 12;
  * Why money is not held on this network, in words, or null: the escrow's contracts are not there, or a hold would be
  * final only long after its buyer has gone. @throws ChainDown
  */
-export async function escrowMissing(network: Network, rail: Pick<Rail, "head" | "finalHead">): Promise<string | null> {
+export async function escrowMissing(network: Network, rail: Pick<Rail, "balance">): Promise<string | null> {
   if (!(await hasEscrow(createReader(network.rpcUrls)))) return "its contracts are not on this chain";
-  const [head, final] = await Promise.all([rail.head(), rail.finalHead()]);
+  const { head, final } = await rail.balance(ESCROW);
   const behind = head.time - final.time;
   return behind <= FINAL_WITHIN_S ? null : `a block is final after ${behind} s: set a number of confirmations instead`;
 }
@@ -60,13 +61,16 @@ async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "bal
   if (!till || !float || !gas)
     return [broken("sell wallets", "till, float or gas is missing", "touchstone wallets new")];
   const { symbol, decimals } = network.assets[0]!;
-  const [inTill, inFloat] = await Promise.all([till, float].map(({ address }) => rail.balance(address)));
+  const [{ value: inTill }, { value: inFloat }] = await Promise.all([
+    rail.balance(till.address),
+    rail.balance(float.address),
+  ]);
   const { coin, needs, price } = await gasOf(createReader(network.rpcUrls), gas.address);
   const low = parseUnits(config.wallets.low_water, decimals);
-  const units = `${formatUnits(inFloat!, decimals)} ${symbol}`;
+  const units = `${formatUnits(inFloat, decimals)} ${symbol}`;
   return [
-    ok("sell till", `${till.address} holds ${formatUnits(inTill!, decimals)} ${symbol}`),
-    inFloat! >= low
+    ok("sell till", `${till.address} holds ${formatUnits(inTill, decimals)} ${symbol}`),
+    inFloat >= low
       ? ok("sell float", `${float.address} holds ${units}`)
       : warn("sell float", `${float.address} holds ${units}`, `send ${symbol} to it: sellers are paid from it`),
     coin >= needs

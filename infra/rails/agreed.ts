@@ -1,12 +1,8 @@
-import type { Settlement } from "./rails.ts";
+import type { AsOf, Block } from "./rails.ts";
 import { ChainDown, Resting } from "./rpc.ts";
-import type { Money } from "./settlement.ts";
+import { blockAt, type ChainMoney, finalAt, type Money, type Moved } from "./settlement.ts";
 
 type Ask<T> = (node: Money) => Promise<T>;
-interface Head {
-  number: number;
-  time: number;
-}
 
 const resting = new Resting<Money>();
 
@@ -39,55 +35,120 @@ async function answersOf<T>(nodes: readonly Money[], least: number, wanted: numb
   throw new ChainDown(`${answers.length} of ${nodes.length} nodes answered, and ${least} have to agree: ${why}`);
 }
 
-const keyOf = ({ tx, from, to, amountAtomic, blockNumber }: Settlement): string =>
+/** How answers of several nodes are held against each other. */
+export interface Alike<T> {
+  /** The same for answers that are the same. */
+  textOf(value: T): string;
+  /** Of answers that are the same: the one that all of them give. Default: the first. */
+  merged?(alike: readonly T[]): T;
+}
+
+const movedText = ({ tx, from, to, amountAtomic, blockNumber }: Moved): string =>
   [tx, from, to, amountAtomic, blockNumber].join(" ");
 
-/** The transfers that at least `agree` lists have, as often as they have them; final where so many say so. */
-function inCommon(lists: readonly (readonly Settlement[])[], agree: number): Settlement[] {
-  const votes = new Map<string, { first: Settlement; seen: number; final: number; senders: (string | undefined)[] }>();
-  for (const list of lists) {
-    const times = new Map<string, number>();
-    for (const one of list) {
-      const nth = (times.get(keyOf(one)) ?? 0) + 1;
-      times.set(keyOf(one), nth);
-      const vote = votes.get(`${nth} ${keyOf(one)}`) ?? { first: one, seen: 0, final: 0, senders: [] };
-      votes.set(`${nth} ${keyOf(one)}`, {
-        ...{ first: vote.first, seen: vote.seen + 1 },
-        final: vote.final + (one.final ? 1 : 0),
-        senders: [...vote.senders, one.sender],
-      });
-    }
-  }
-  const believed = [...votes.values()].filter(({ seen }) => seen >= agree);
-  return believed
-    .map(({ first: { sender, ...first }, final, senders }) => ({
-      ...{ ...first, final: final >= agree },
-      ...(sender !== undefined && senders.every((one) => one === sender) ? { sender } : {}),
-    }))
-    .sort((a, b) => a.blockNumber - b.blockNumber);
+/** Settlements that are the same; who sent it is said where all who say it agree. */
+export const MOVED: Alike<Moved> = {
+  textOf: movedText,
+  merged(alike) {
+    const { sender, ...first } = alike[0]!;
+    const isSame = sender !== undefined && alike.every((one) => one.sender === sender);
+    return isSame ? { ...first, sender } : first;
+  },
+};
+
+export const MOVED_LIST: Alike<Moved[]> = { textOf: (list) => list.map(movedText).join("\n") };
+
+/** The same of what may not be there. */
+export const orNull = <T>({ textOf, merged = ([first]) => first! }: Alike<T>): Alike<T | null> => ({
+  textOf: (value) => (value === null ? "none" : textOf(value)),
+  merged: (alike) => (alike[0] === null ? null : merged(alike as readonly T[])),
+});
+
+/** The newest number that at least so many have reached. */
+const reachedBy = (agree: number, numbers: readonly number[]): number => [...numbers].sort((a, b) => b - a)[agree - 1]!;
+
+/** Number and time each as `agree` of them have it: one that lies makes neither of them later. */
+const blockOf = (agree: number, blocks: readonly Block[]): Block => ({
+  number: reachedBy(
+    agree,
+    blocks.map(({ number }) => number),
+  ),
+  time: reachedBy(
+    agree,
+    blocks.map(({ time }) => time),
+  ),
+});
+
+/** What a node says as of a block that it has. The height of its final block is asked of the same node. */
+async function readAt<T>(node: Money, head: Block, ask: (node: Money, head: Block) => Promise<T>): Promise<AsOf<T>> {
+  const [value, final] = await Promise.all([ask(node, head), finalAt(node, head)]);
+  return { value, head, final };
+}
+
+/** What `agree` of these answers say alike, and as of which blocks all of those do; null where no so many do. */
+function inCommon<T>(said: readonly AsOf<T>[], agree: number, { textOf, merged }: Alike<T>): AsOf<T> | null {
+  const groups = new Map<string, AsOf<T>[]>();
+  for (const one of said) groups.set(textOf(one.value), [...(groups.get(textOf(one.value)) ?? []), one]);
+  const found = [...groups.values()].filter((group) => group.length >= agree);
+  // Two answers that so many give at one block contradict each other.
+  if (found.length !== 1) return null;
+  const [group] = found as [AsOf<T>[]];
+  const values = group.map(({ value }) => value);
+  return {
+    value: merged ? merged(values) : values[0]!,
+    head: blockOf(
+      agree,
+      group.map(({ head }) => head),
+    ),
+    final: blockOf(
+      agree,
+      group.map(({ final }) => final),
+    ),
+  };
 }
 
 /**
  * One answer of several nodes of a chain. Where one node is enough, it is the first that answers; where `agree` have to
- * say the same, all are asked, and a settlement that fewer tell of is neither there nor missing: the chain is down, and
- * whoever asked asks again. A node that lies, or lags, accuses nobody and excuses nobody.
+ * say the same, all are asked, and what fewer say is neither so nor otherwise: the chain is down, and whoever asked asks
+ * again. A node that lies, or lags, accuses nobody and excuses nobody.
  */
 export const agreed = {
-  async settlement(nodes: readonly Money[], agree: number, ask: Ask<Settlement | null>): Promise<Settlement | null> {
-    if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
-    const said = await answersOf(nodes, agree, null, ask);
-    const [settled] = inCommon(
-      said.map((one) => (one ? [one] : [])),
-      agree,
-    );
-    if (settled) return settled;
-    const none = said.filter((one) => one === null).length;
-    if (none >= agree) return null;
-    throw new ChainDown(`the nodes do not agree whether a payment settled: ${none} of ${said.length} say it did not`);
-  },
-  async transfers(nodes: readonly Money[], agree: number, ask: Ask<Settlement[]>): Promise<Settlement[]> {
-    if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
-    return inCommon(await answersOf(nodes, agree, null, ask), agree);
+  /**
+   * A read with the blocks that it is as of. Nodes that have to agree are asked as of one block: the newest that so many
+   * have, and older ones where one of them lies of its height or of what is there.
+   * @param ask reads as of a block that the node has: state at that block, logs up to it
+   * @throws ChainDown
+   */
+  async read<T>(
+    { nodes, agree }: Pick<ChainMoney, "nodes" | "agree">,
+    ask: (node: Money, head: Block) => Promise<T>,
+    alike: Alike<T>,
+  ): Promise<AsOf<T>> {
+    if (agree === 1) {
+      const first = async (node: Money) => readAt(node, await blockAt(node, "latest"), ask);
+      return (await answersOf(nodes, 1, 1, first))[0]!;
+    }
+    const heads = new Map<Money, Block>();
+    await answersOf(nodes, agree, null, async (node) => heads.set(node, await blockAt(node, "latest")));
+    const heights = [...heads.values()].map(({ number }) => number).sort((a, b) => b - a);
+    let failed: unknown = null;
+    for (const height of new Set(heights.slice(agree - 1))) {
+      const having = [...heads].flatMap(([node, { number }]) => (number >= height ? [node] : []));
+      const at = async (node: Money): Promise<AsOf<T>> => {
+        const newest = heads.get(node)!;
+        return readAt(node, newest.number === height ? newest : await blockAt(node, height), ask);
+      };
+      try {
+        const said = await answersOf(having, agree, null, at);
+        const found = inCommon(said, agree, alike);
+        if (found) return found;
+        failed = new ChainDown(`no ${agree} of ${said.length} nodes that answered say the same of block ${height}`);
+      } catch (error) {
+        if (!isDown(error)) throw error;
+        failed = error;
+      }
+    }
+    throw failed;
   },
   /** What at least `agree` nodes say alike. @param textOf the same for answers that are the same */
   async same<T>(nodes: readonly Money[], agree: number, ask: Ask<T>, textOf: (answer: T) => string): Promise<T> {
@@ -98,9 +159,8 @@ export const agreed = {
     return found.answer;
   },
   /** The newest block that `agree` nodes have: later than none of them has it, so nothing is called over too soon. */
-  async head(nodes: readonly Money[], agree: number, ask: Ask<Head>): Promise<Head> {
-    if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
-    const heads = await answersOf(nodes, agree, null, ask);
-    return heads.sort((a, b) => b.number - a.number)[agree - 1]!;
+  async head({ nodes, agree }: Pick<ChainMoney, "nodes" | "agree">): Promise<Block> {
+    const heads = await answersOf(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, "latest"));
+    return blockOf(agree, heads);
   },
 };

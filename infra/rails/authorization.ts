@@ -1,13 +1,13 @@
 import { randomBytes } from "node:crypto";
-import { type Address, getAddress, type Hex, parseAbi, parseAbiItem, parseSignature } from "viem";
+import { getAddress, type Hex, parseAbi, parseSignature } from "viem";
 import { z } from "zod";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { isUsed, signingDomain } from "./charge.ts";
-import type { Settlement, Wallet } from "./rails.ts";
-import { ChainDown, reading } from "./rpc.ts";
+import { type Alike, agreed, MOVED } from "./agreed.ts";
+import { signingDomain } from "./charge.ts";
+import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet } from "./rails.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
-import { findSettlement, logsSince, type Money, newestFinal } from "./settlement.ts";
+import { type ChainMoney, fateOf, type NonceFate, settled } from "./settlement.ts";
 
 /** OpenZeppelin's names. USDC says the same in sentences. */
 export const TOKEN_ERRORS = [
@@ -21,7 +21,6 @@ const TOKEN = parseAbi([
   "function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
   ...TOKEN_ERRORS,
 ]);
-const CANCELED = parseAbiItem("event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)");
 
 /** EIP-712 types of EIP-3009. */
 const FIELDS = [
@@ -104,8 +103,8 @@ export interface SignedCancel {
 }
 
 export type AuthorizationState =
-  /** Nobody used it up to this block. At or after its `validBefore` nobody can any more. */
-  | { state: "unused"; block: { number: number; time: number } }
+  /** Nobody used it up to the head of the read. */
+  | { state: "unused" }
   | { state: "used"; settlement: Settlement }
   /** Can never be used. `final` as for a settlement. */
   | { state: "cancelled"; tx: string; final: boolean };
@@ -127,11 +126,11 @@ export interface Authorizations {
   /** Send it. Refused when the nonce was used or cancelled before: ask `stateOf`. */
   submitCancel(cancel: SignedCancel): Promise<Outcome>;
   /** What became of a nonce since a block, from the token's own state and logs. @throws ChainDown */
-  stateOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<AuthorizationState>;
+  stateOf(query: SettlementQuery): Promise<AsOf<AuthorizationState>>;
 }
 
 /** @param sender pays the gas; who it is plays no part in what is transferred */
-export function createAuthorizations(money: Money, sender: Sender): Authorizations {
+export function createAuthorizations(money: ChainMoney, sender: Sender): Authorizations {
   const { reader, network, asset } = money;
   const known = money.domain ?? signingDomain(network, asset);
   if (!known) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
@@ -179,24 +178,20 @@ function vrs(signature: string): [number, Hex, Hex] {
   return [Number(v ?? BigInt(27 + yParity)), r, s];
 }
 
+const FATE: Alike<NonceFate> = {
+  textOf(fate) {
+    if (fate.state === "used") return `used ${MOVED.textOf(fate.moved)}`;
+    return fate.state === "cancelled" ? `cancelled ${fate.tx} ${fate.blockNumber}` : "unused";
+  },
+};
+
 /** See `Authorizations.stateOf`. */
-async function stateOf(
-  money: Money,
-  query: { from: string; nonce: string; sinceBlock: number },
-): Promise<AuthorizationState> {
-  const { reader, asset } = money;
-  const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
-  const head = await reading("its head", () => reader.getBlock());
-  const used = await isUsed(reader, asset, args.authorizer, args.nonce, head.number);
-  if (!used) return { state: "unused", block: { number: Number(head.number), time: Number(head.timestamp) } };
-  const settlement = await findSettlement(money, query);
-  if (settlement) return { state: "used", settlement };
-  const canceled = await logsSince(money, query.sinceBlock, (fromBlock, toBlock) =>
-    reader.getLogs({ address: asset, event: CANCELED, args, fromBlock, toBlock }),
-  );
-  const event = canceled.logs[0];
-  // A node's logs may lag behind its state; and a caller may ask from a block that is too late.
-  if (!event) throw new ChainDown(`nonce ${query.nonce} was used, and no log since ${query.sinceBlock} says how`);
-  const final = event.blockNumber <= (await newestFinal(money, canceled.head));
-  return { state: "cancelled", tx: event.transactionHash, final };
+async function stateOf(money: ChainMoney, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
+  const read = await agreed.read(money, (node, head) => fateOf(node, query, head), FATE);
+  return mapAsOf(read, (fate, blocks) => {
+    if (fate.state === "unused") return fate;
+    if (fate.state === "used") return { state: "used", settlement: settled(fate.moved, blocks) };
+    const { tx, blockNumber } = fate;
+    return { state: "cancelled", tx, final: blockNumber <= blocks.final.number };
+  });
 }

@@ -1,19 +1,16 @@
 import { authorizationTypes, DEFAULT_ASSETS } from "@x402/evm";
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
-import { type Address, getAddress, type Hex, isAddress, keccak256, parseAbi, stringToBytes, zeroAddress } from "viem";
+import { type Address, getAddress, type Hex, isAddress, keccak256, stringToBytes, zeroAddress } from "viem";
 import { BoundedMap } from "../bounded-map.ts";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
-import { type Reader, reading } from "./rpc.ts";
-import type { Money } from "./settlement.ts";
+import { isUsed, type Money } from "./settlement.ts";
 
 /** A challenge that ends sooner could expire on the way: it is not signed at all. */
 const LEAST_VALIDITY_S = 10;
 /** Nonces remembered so that none is signed twice, newest kept. */
 const MAX_SIGNED = 10_000;
-
-const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 
 /** A token's EIP-712 name and version (EIP-3009 signatures are over them). */
 export interface SigningDomain {
@@ -53,15 +50,6 @@ export const v1NamesOf = (network: string): string[] =>
   Object.entries(EVM_NETWORK_CHAIN_ID_MAP)
     .filter(([, id]) => network === `eip155:${id}`)
     .map(([name]) => name);
-
-/** Was a nonce of a payer used, or cancelled, up to a block (the newest)? @throws ChainDown */
-export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex, blockNumber?: bigint) =>
-  reading("a nonce", () =>
-    reader.readContract({
-      ...{ address: asset, abi: NONCES, functionName: "authorizationState", args: [from, nonce] },
-      ...(blockNumber === undefined ? {} : { blockNumber }),
-    }),
-  );
 
 /**
  * Refuses a nonce that was signed here before, or that the chain says was paid.

@@ -1,7 +1,7 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { erc20Abi, type Hex, isAddress, recoverTypedDataAddress } from "viem";
+import { type Alike, agreed, orNull } from "./agreed.ts";
 import { RECEIVE_TYPES } from "./authorization.ts";
-import { isUsed } from "./charge.ts";
 import {
   COLLECTOR,
   ESCROW,
@@ -12,19 +12,17 @@ import {
   holdOf,
   whyNotInTime,
 } from "./escrow-terms.ts";
+import { type AsOf, type Block, mapAsOf } from "./rails.ts";
 import { ChainDown, type Reader, reading } from "./rpc.ts";
 import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
-import { logsSince, type Money, newestFinal } from "./settlement.ts";
+import { type ChainMoney, isUsed, logsSince, type Money } from "./settlement.ts";
 
 /** An authorization through collector and token, with room for a contract wallet's signature. */
 const GAS = 500_000n;
 
-/**
- * What the chain says of a hold. `final` as for a settlement. Of `none`, the block that was read: at or after the
- * hold's `validBefore` it can never be placed any more.
- */
+/** What the chain says of a hold. `final` as for a settlement. */
 export type HoldState =
-  | { state: "none"; block: { number: number; time: number } }
+  | { state: "none" }
   | { state: "held"; tx: string; final: boolean; amountAtomic: bigint }
   | { state: "captured" | "voided" | "reclaimed"; tx: string; final: boolean; amountAtomic: bigint };
 
@@ -54,11 +52,11 @@ export interface Escrow {
   /** Give all of it back. */
   void(hold: Hold, sinceBlock: number): Promise<Outcome>;
   /** @param sinceBlock before which nothing of this hold can have happened @throws ChainDown */
-  state(hold: Hold, sinceBlock: number): Promise<HoldState>;
+  state(hold: Hold, sinceBlock: number): Promise<AsOf<HoldState>>;
 }
 
 export interface EscrowOptions {
-  money: Money;
+  money: ChainMoney;
   /** Its key is the operator's, and pays the gas. */
   sender: Sender;
   /** Gets what is captured. */
@@ -97,16 +95,24 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
     args: readonly unknown[],
   ): Promise<Outcome> {
     const done = async (): Promise<Outcome | null> => {
-      const seen = await stateOf(money, hold, since);
-      return (REACHES[what] as readonly string[]).includes(seen.state) && "tx" in seen
-        ? { outcome: "sent", tx: what === "authorize" ? (await eventOf(money, hold, since, "held"))!.tx : seen.tx }
-        : null;
+      const { value: seen } = await stateOf(money, hold, since);
+      if (!(REACHES[what] as readonly string[]).includes(seen.state) || seen.state === "none") return null;
+      if (what !== "authorize" || seen.state === "held") return { outcome: "sent", tx: seen.tx };
+      const held = { hold, since, state: "held" } as const;
+      const { value: placed } = await agreed.read(money, (node, head) => eventOf(node, held, head), orNull(FOUND));
+      return placed && "tx" in placed ? { outcome: "sent", tx: placed.tx } : null;
     };
     try {
       const before = await done();
       if (before) return before;
       const outcome = await transact(reader, sender, call(what, args));
-      return outcome.outcome === "refused" ? ((await done()) ?? outcome) : outcome;
+      if (outcome.outcome !== "refused") return outcome;
+      const now = await done();
+      // The node that would refuse it has it already, and those that were asked lag behind: it is not refused for good.
+      const isThere = outcome.reason === COLLECTED && !("tx" in outcome);
+      return (
+        now ?? (isThere ? { outcome: "unknown", says: "one node has it already, and others do not yet" } : outcome)
+      );
     } catch (error) {
       return { outcome: "unknown", says: inWords(error) };
     }
@@ -166,12 +172,15 @@ async function whyNotSigned(
   return code && code !== "0x" ? null : "invalid_auth_capture_evm_signature";
 }
 
+/** What the escrow reverts with when money was collected under this very hold before. */
+const COLLECTED = "PaymentAlreadyCollected";
+
 /** The scheme's names for what the escrow reverts with. */
 const REASONS: Readonly<Record<string, string>> = {
   AfterPreApprovalExpiry: "authorization_expired",
   InvalidExpiries: "deadline_ordering",
   InvalidSender: "operator_mismatch",
-  PaymentAlreadyCollected: "payment_already_collected",
+  [COLLECTED]: "payment_already_collected",
   TokenCollectionFailed: "token_collection_failed",
 };
 
@@ -193,42 +202,54 @@ async function reasonOf({ reader, asset }: Money, hold: Hold, reverts: string): 
   return "invalid_auth_capture_evm_simulation_failed";
 }
 
-interface Seen {
-  tx: string;
-  final: boolean;
-  amountAtomic: bigint;
-}
+/** A hold as one node has it: the event that put it into this state, and in which block. */
+type Found = { state: "none" } | { state: keyof typeof EVENTS; tx: string; blockNumber: number; amountAtomic: bigint };
 
-/** The one event of its kind that a hold has, or null. */
-async function eventOf(money: Money, hold: Hold, since: number, state: keyof typeof EVENTS): Promise<Seen | null> {
+const FOUND: Alike<Found> = {
+  textOf: (one) =>
+    one.state === "none" ? one.state : [one.state, one.tx, one.blockNumber, one.amountAtomic].join(" "),
+};
+
+/** The one event of its kind that a hold has up to a block, or null. */
+async function eventOf(
+  { reader }: Money,
+  { hold, since, state }: { hold: Hold; since: number; state: keyof typeof EVENTS },
+  head: Block,
+): Promise<Found | null> {
   const event = ESCROW_ABI.find((item) => item.type === "event" && item.name === EVENTS[state])!;
-  const { logs, head } = await logsSince(money, since, (fromBlock, toBlock) =>
-    money.reader.getLogs({
+  const [log] = await logsSince(since, head, (range) =>
+    reader.getLogs({
       ...{ address: ESCROW, event: event as Extract<typeof event, { type: "event"; name: "PaymentVoided" }> },
-      ...{ args: { paymentInfoHash: hold.hash }, strict: true, fromBlock, toBlock },
+      ...{ args: { paymentInfoHash: hold.hash }, strict: true, ...range },
     }),
   );
-  const log = logs[0];
   if (!log) return null;
-  const final = log.blockNumber <= (await newestFinal(money, head));
-  return { tx: log.transactionHash, final, amountAtomic: log.args.amount };
+  return { state, tx: log.transactionHash, blockNumber: Number(log.blockNumber), amountAtomic: log.args.amount };
 }
 
-/** See `Escrow.state`: which state it is, the escrow's own storage says at one block; its logs add the transaction. */
-async function stateOf(money: Money, hold: Hold, since: number): Promise<HoldState> {
-  const { reader } = money;
-  const head = await reading("its head", () => reader.getBlock());
+/** Which state it is, the escrow's own storage says at this block; its logs add the transaction. @throws ChainDown */
+async function findHold(money: Money, hold: Hold, since: number, head: Block): Promise<Found> {
   const [collected, capturable, refundable] = await reading("a hold", () =>
-    reader.readContract({
+    money.reader.readContract({
       ...{ address: ESCROW, abi: ESCROW_ABI, functionName: "paymentState" },
-      ...{ args: [hold.hash], blockNumber: head.number },
+      ...{ args: [hold.hash], blockNumber: BigInt(head.number) },
     }),
   );
-  if (!collected) return { state: "none", block: { number: Number(head.number), time: Number(head.timestamp) } };
+  if (!collected) return { state: "none" };
   const over = refundable > 0n ? (["captured"] as const) : (["voided", "reclaimed", "captured"] as const);
   for (const state of capturable > 0n ? (["held"] as const) : over) {
-    const seen = await eventOf(money, hold, since, state);
-    if (seen) return { state, ...seen };
+    const seen = await eventOf(money, { hold, since, state }, head);
+    if (seen) return seen;
   }
   throw new ChainDown(`the escrow has hold ${hold.hash}, and no log since ${since} says how`);
+}
+
+/** See `Escrow.state`. */
+async function stateOf(money: ChainMoney, hold: Hold, since: number): Promise<AsOf<HoldState>> {
+  const read = await agreed.read(money, (node, head) => findHold(node, hold, since, head), FOUND);
+  return mapAsOf(read, (found, { final }) => {
+    if (found.state === "none") return found;
+    const { blockNumber, ...seen } = found;
+    return { ...seen, final: blockNumber <= final.number };
+  });
 }

@@ -4,18 +4,31 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { type Address, erc20Abi, isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
-import { agreed } from "./agreed.ts";
+import { type Alike, agreed, MOVED, MOVED_LIST, orNull } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
-import type { PayableEntry, Rail, Settlement, SettlementQuery, SignContext, SignedPayment, Wallet } from "./rails.ts";
-import { createReader, reading } from "./rpc.ts";
+import {
+  type AsOf,
+  type Block,
+  mapAsOf,
+  type PayableEntry,
+  type Rail,
+  type Settlement,
+  type SettlementQuery,
+  type SignContext,
+  type SignedPayment,
+  type Wallet,
+} from "./rails.ts";
+import { reading } from "./rpc.ts";
 import {
   type Confirmations,
+  chainMoney,
   findSettlement,
   findTransfers,
   findTransfersIn,
   type Money,
-  newestFinal,
+  type Moved,
+  settled,
 } from "./settlement.ts";
 
 export interface EvmRailOptions {
@@ -49,24 +62,32 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
   };
 }
 
-/** Units of the token that an address holds. @throws ChainDown */
-export const balanceOf = ({ reader, asset }: Money, address: string): Promise<bigint> =>
+/** Units of the token that an address holds at a block (the newest). @throws ChainDown */
+export const balanceOf = ({ reader, asset }: Money, address: string, at?: Block): Promise<bigint> =>
   reading("a balance", () =>
-    reader.readContract({ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [address as Address] }),
+    reader.readContract({
+      ...{ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [address as Address] },
+      ...(at ? { blockNumber: BigInt(at.number) } : {}),
+    }),
   );
+
+const UNITS: Alike<bigint> = { textOf: String };
+
+const listed = (read: AsOf<Moved[]>): AsOf<Settlement[]> =>
+  mapAsOf(read, (moved, blocks) => moved.map((one) => settled(one, blocks)));
 
 /** How a rail pays, and how what it signed is found again; everything else is the same for every token. */
 export interface Way {
   obstacleTo: (entry: PayableEntry) => string | null;
   /** @param any answers from whichever node answers */
   signer: (any: Money) => Rail["sign"];
-  find: (node: Money, query: SettlementQuery) => Promise<Settlement | null>;
+  find: (node: Money, query: SettlementQuery, head: Block) => Promise<Moved | null>;
 }
 
 /**
  * A rail over a token on an EVM chain. Every read is tried a bounded number of times and then throws `ChainDown`. What
- * moved is believed of single nodes that answer the whole question, and of as many as have to agree; signatures and
- * balances take any node that answers.
+ * is read of money is believed of single nodes that answer the whole question, and of as many as have to agree;
+ * signatures take any node that answers.
  */
 export function railOver(options: EvmRailOptions, way: Way): Rail {
   const { rpcUrl, network, asset, confirmations, agree = 1, decimals = 6, domain } = options;
@@ -74,20 +95,12 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
   if (!isAddress(asset, { strict: false })) throw new TypeError(`not a token address: ${asset}`);
   if (typeof confirmations === "number" && !(Number.isSafeInteger(confirmations) && confirmations >= 1))
     throw new RangeError("confirmations start at 1");
-  const urls = [rpcUrl].flat();
-  if (agree < 1 || (urls.length > 0 && agree > urls.length))
-    throw new RangeError(`${agree} of ${urls.length} nodes cannot agree`);
-  const token = asset.toLowerCase() as Address;
-  const moneyOf = (url: string | readonly string[]): Money => ({
-    ...{ reader: createReader(url), network, asset: token, confirmations, decimals },
-    ...(domain ? { domain } : {}),
-  });
-  const any = moneyOf(urls);
-  const nodes = urls.map(moneyOf);
-  const sign = way.signer(any);
+  const place = { rpcUrl, agree, network, asset, confirmations, decimals };
+  const money = chainMoney({ ...place, ...(domain ? { domain } : {}) });
+  const sign = way.signer(money);
   return {
     network,
-    asset: token,
+    asset: money.asset,
     decimalsOf: () => decimals,
     canPay: (entry) => way.obstacleTo(entry) === null,
     async sign(entry, wallet, context) {
@@ -95,24 +108,17 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
       if (obstacle) throw new Error(`this rail cannot pay the entry: ${obstacle}`);
       return sign(entry, wallet, context);
     },
-    settlementOf: (query) => agreed.settlement(nodes, agree, (money) => way.find(money, query)),
-    transfers: (query) => agreed.transfers(nodes, agree, (money) => findTransfers(money, query)),
-    transfersIn: (tx) => agreed.transfers(nodes, agree, (money) => findTransfersIn(money, tx)),
-    payersOf: createPayersReader(nodes, agree),
-    head: () =>
-      agreed.head(nodes, agree, async ({ reader }) => {
-        const block = await reading("its head", () => reader.getBlock());
-        return { number: Number(block.number), time: Number(block.timestamp) };
-      }),
-    finalHead: () =>
-      agreed.head(nodes, agree, async (money) => {
-        const head = await reading("its head", () => money.reader.getBlockNumber({ cacheTime: 0 }));
-        const deep = await newestFinal(money, head);
-        const blockNumber = deep > 0n ? deep : 0n;
-        const block = await reading("a block", () => money.reader.getBlock({ blockNumber }));
-        return { number: Number(block.number), time: Number(block.timestamp) };
-      }),
-    balance: (address) => balanceOf(any, address),
+    settlementOf: async (query) => {
+      const read = await agreed.read(money, (node, head) => way.find(node, query, head), orNull(MOVED));
+      return mapAsOf(read, (moved, blocks) => moved && settled(moved, blocks));
+    },
+    transfers: async (query) =>
+      listed(await agreed.read(money, (node, at) => findTransfers(node, query, at), MOVED_LIST)),
+    transfersIn: async (tx) =>
+      listed(await agreed.read(money, (node, at) => findTransfersIn(node, tx, at), MOVED_LIST)),
+    payersOf: createPayersReader(money.nodes, agree),
+    head: () => agreed.head(money),
+    balance: (address) => agreed.read(money, (node, head) => balanceOf(node, address, head), UNITS),
   };
 }
 

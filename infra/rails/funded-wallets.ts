@@ -50,7 +50,7 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
   /** Atomic units that a wallet holds and did not promise. */
   async function free(address: string, need: Need): Promise<bigint> {
     const place = placeOf(need);
-    const held = await rail.balance(address, need);
+    const { value: held } = await rail.balance(address, need);
     // Whatever was settled meanwhile is counted twice for a few minutes: too little is said, never too much.
     const open = promised.filter((one) => one.until > now() && one.address === address && one.place === place);
     return open.reduce((left, { amountAtomic }) => left - amountAtomic, held);

@@ -1,9 +1,9 @@
 import { isAddress } from "viem";
 import { type Config, ConfigError, GAS_CEILING_GWEI } from "../config.ts";
-import { knownUsdc, signingDomain } from "./charge.ts";
+import { knownUsdc, type SigningDomain, signingDomain } from "./charge.ts";
 import { createEvmRail } from "./evm.ts";
 import { decimalsOf, type Place, type Rail } from "./rails.ts";
-import type { Confirmations } from "./settlement.ts";
+import { type ChainMoney, type Confirmations, chainMoney } from "./settlement.ts";
 import { createTempoRail, isTempo, tempoDollar } from "./tempo.ts";
 
 /** A token that is paid in: a unit of it is a dollar. Its contract has EIP-3009, or it is a TIP-20 token of Tempo. */
@@ -122,6 +122,16 @@ export function soldNetwork(config: Pick<Config, "networks" | "chain" | "sell">)
   return { ...network, assets: [token] };
 }
 
+/** The money of one token of a network, as its nodes tell of it. */
+export const moneyOn = (
+  { id, rpcUrls, agree, confirmations }: Network,
+  token: Token,
+): ChainMoney & { domain: SigningDomain } => {
+  const { address: asset, decimals } = token;
+  const money = chainMoney({ network: id, rpcUrl: rpcUrls, agree, confirmations, asset, decimals });
+  return { ...money, domain: domainOf(token) };
+};
+
 const domainOf = ({ name, version }: Token) => ({ name, version });
 
 /**
@@ -175,7 +185,6 @@ export function createRails(rails: readonly Rail[], confirm?: (network: string) 
     transfersIn: async (tx, place = {}) => railAt(place).transfersIn(tx),
     payersOf: async (query) => railAt(query).payersOf(query),
     head: async (place = {}) => railAt(place).head(),
-    finalHead: async (place = {}) => railAt(place).finalHead(),
     balance: async (address, place = {}) => railAt(place).balance(address),
   };
 }

@@ -23,25 +23,24 @@ export interface Rail {
    */
   sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
   /**
-   * What the chain's own logs say of one authorization: the Transfer of exactly this nonce, or null while there is
-   * none. Never believes a header of the seller.
+   * What the chain says of one authorization: the Transfer of exactly this nonce, or null as of a block at which it was
+   * not used, or was cancelled. Never believes a header of the seller. @throws ChainDown also where the token calls it
+   * used and no log says how
    */
-  settlementOf(query: SettlementQuery): Promise<Settlement | null>;
-  /** Transfers of the asset from `from` to `to` since a block: how a refund is seen. */
-  transfers(query: { from: string; to: string; sinceBlock: number } & Place): Promise<Settlement[]>;
-  /** Transfers of the asset in one transaction; none while it is in no block. */
-  transfersIn(tx: string, place?: Place): Promise<Settlement[]>;
+  settlementOf(query: SettlementQuery): Promise<AsOf<Settlement | null>>;
+  /** Transfers of the asset from `from` to `to` since a block, oldest first: how a refund is seen. @throws ChainDown */
+  transfers(query: { from: string; to: string; sinceBlock: number } & Place): Promise<AsOf<Settlement[]>>;
+  /** Transfers of the asset in one transaction; none while it is in no block. @throws ChainDown */
+  transfersIn(tx: string, place?: Place): Promise<AsOf<Settlement[]>>;
   /**
    * Who sent the asset to an address between two moments, block by block from the newest on; null where the chain has
    * no block between them. @throws ChainDown; what `signal` was aborted with
    */
   payersOf(query: PayersQuery): Promise<Payers | null>;
-  /** Newest block: number and time (unix seconds). */
-  head(place?: Place): Promise<{ number: number; time: number }>;
-  /** The newest block that we no longer expect to vanish. */
-  finalHead(place?: Place): Promise<{ number: number; time: number }>;
-  /** Balance of the asset. */
-  balance(address: string, place?: Place): Promise<bigint>;
+  /** Newest block: where a search begins, and when to look again. What happened is never judged by it. @throws ChainDown */
+  head(place?: Place): Promise<Block>;
+  /** Units of the asset that an address holds at `head`. @throws ChainDown */
+  balance(address: string, place?: Place): Promise<AsOf<bigint>>;
 }
 
 /** A block of a chain; time in unix seconds. */
@@ -50,18 +49,37 @@ export interface Block {
   time: number;
 }
 
-/**
- * What was read from a chain, and as of when. Every part of it is what one and the same node said, or as many as have to
- * agree: a value of one node and the height of another say nothing together. That something did not happen is known up to
- * `final` alone, and only by this type is it ever said.
- */
-export interface AsOf<T> {
-  value: T;
-  /** Newest block that the answer covers. */
+/** Between which blocks something was read. */
+export interface Blocks {
+  /** The block that the answer was read at. */
   head: Block;
   /** Newest block at or below `head` that is not expected to vanish. */
   final: Block;
 }
+
+/**
+ * What was read from a chain, and as of when. All of it is what one and the same node said, or as many as have to agree:
+ * a value of one node and the height of another say nothing together. That something did not happen is known up to
+ * `final` alone, and is said only by {@link isOver}.
+ */
+export interface AsOf<T> extends Blocks {
+  value: T;
+}
+
+/** The same read, put in other words. */
+export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, put: (value: T, blocks: Blocks) => U): AsOf<U> => ({
+  value: put(value, { head, final }),
+  ...{ head, final },
+});
+
+/**
+ * Can what a read did not find never happen any more? Only where a block that does not vanish is past the time until
+ * which it could, of the very read that did not find it.
+ * @param validBefore unix seconds of chain time from which on it cannot happen
+ * @param marginS chain seconds after it in which an event in an older block may still become visible
+ */
+export const isOver = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>
+  final.time > validBefore + marginS;
 
 /** Which chain (CAIP-2) and asset of a rail that has several; a rail over one may be asked without. */
 export interface Place {

@@ -1,9 +1,11 @@
-import { type Address, type Hex, parseAbiItem, parseEventLogs, TransactionReceiptNotFoundError } from "viem";
-import type { Settlement, SettlementQuery } from "./rails.ts";
-import { type Reader, reading } from "./rpc.ts";
+import { type Address, type Hex, parseAbi, parseAbiItem, parseEventLogs, TransactionReceiptNotFoundError } from "viem";
+import type { Block, Blocks, Settlement, SettlementQuery } from "./rails.ts";
+import { ChainDown, createReader, type Reader, reading } from "./rpc.ts";
 
-/** EIP-3009: emitted once per used authorization. A cancelled one emits another event, so it never looks settled. */
-const AUTHORIZATION_USED = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
+const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
+/** EIP-3009: emitted once per used authorization, and once per cancelled one. */
+const USED = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
+const CANCELED = parseAbiItem("event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)");
 export const TRANSFER = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
 
 /** Public nodes refuse log questions over more than 10,000 blocks. */
@@ -15,7 +17,7 @@ export const BLOCKS_PER_QUESTION = 9_000;
  */
 export type Confirmations = number | "safe" | "finalized";
 
-/** Which money on which chain, and when what moved is final. */
+/** Which money on which chain, as one node tells of it, and when what moved is final. */
 export interface Money {
   reader: Reader;
   network: string;
@@ -27,38 +29,114 @@ export interface Money {
   decimals?: number;
 }
 
-/** Newest block that is final, when the newest of all is `head`. @throws ChainDown */
-export async function newestFinal({ reader, confirmations }: Money, head: bigint): Promise<bigint> {
-  if (typeof confirmations === "number") return head - BigInt(confirmations) + 1n;
-  return (await reading("its final block", () => reader.getBlock({ blockTag: confirmations }))).number;
+/** The same of all nodes of its chain: `reader` takes the answer of any, and serves for what is no verdict. */
+export interface ChainMoney extends Money {
+  /** Each node by itself, in the order in which they are asked. */
+  nodes: readonly Money[];
+  /** So many have to say the same. */
+  agree: number;
 }
 
-/** See `Rail.settlementOf`. Believes only logs: first the nonce's own event, then the transfer that follows it. */
-export async function findSettlement(money: Money, query: SettlementQuery): Promise<Settlement | null> {
-  const { reader, asset } = money;
-  const from = query.from as Address;
-  const used = await logsSince(money, query.sinceBlock, (fromBlock, toBlock) =>
-    reader.getLogs({
-      address: asset,
-      event: AUTHORIZATION_USED,
-      args: { authorizer: from, nonce: query.nonce as Hex },
-      fromBlock,
-      toBlock,
+/** @param options `agree` is 1 when absent; no address at all: every question is `ChainDown` */
+export function chainMoney(
+  options: Omit<Money, "reader" | "asset"> & { asset: string; rpcUrl: string | readonly string[]; agree?: number },
+): ChainMoney {
+  const { rpcUrl, agree = 1, asset, ...money } = options;
+  const urls = [rpcUrl].flat();
+  if (agree < 1 || (urls.length > 0 && agree > urls.length))
+    throw new RangeError(`${agree} of ${urls.length} nodes cannot agree`);
+  const readBy = (reader: Reader): Money => ({ ...money, reader, asset: asset.toLowerCase() as Address });
+  return { ...readBy(createReader(urls)), nodes: urls.map((url) => readBy(createReader(url))), agree };
+}
+
+/** A block as a node has it. @throws ChainDown */
+export async function blockAt({ reader }: Money, which: number | "latest" | "safe" | "finalized"): Promise<Block> {
+  const asked = typeof which === "number" ? { blockNumber: BigInt(which) } : { blockTag: which };
+  const block = await reading(`block ${which}`, () => reader.getBlock(asked));
+  return { number: Number(block.number), time: Number(block.timestamp) };
+}
+
+/** Newest block at or below `head` that no longer vanishes, as the node that has this head says. @throws ChainDown */
+export async function finalAt(money: Money, head: Block): Promise<Block> {
+  const { confirmations } = money;
+  if (confirmations === 1) return head;
+  const deep = typeof confirmations === "number" ? Math.max(0, head.number - confirmations + 1) : confirmations;
+  const final = await blockAt(money, deep);
+  // Asked for by its tag, it may be one that the node took in since.
+  if (final.number >= head.number) return head;
+  if (final.time > head.time) throw new ChainDown(`block ${final.number} is said to be later than ${head.number}`);
+  return final;
+}
+
+/** A Transfer in a block. Whether it is final, the blocks of the read say that found it. */
+export type Moved = Omit<Settlement, "final">;
+
+export const settled = (moved: Moved, { final }: Blocks): Settlement => ({
+  ...moved,
+  final: moved.blockNumber <= final.number,
+});
+
+/** Was a nonce of a payer used, or cancelled, up to a block (the newest)? @throws ChainDown */
+export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex, blockNumber?: bigint) =>
+  reading("a nonce", () =>
+    reader.readContract({
+      ...{ address: asset, abi: NONCES, functionName: "authorizationState", args: [from, nonce] },
+      ...(blockNumber === undefined ? {} : { blockNumber }),
     }),
   );
-  const event = used.logs[0];
-  if (!event) return null;
-  const block = event.blockNumber;
+
+/** What became of one authorization (EIP-3009) up to a block. */
+export type NonceFate =
+  | { state: "unused" }
+  | { state: "used"; moved: Moved }
+  | { state: "cancelled"; tx: string; blockNumber: number };
+
+/**
+ * The token's own state at this very block says whether the nonce was used; its logs say how. A node whose logs lag
+ * behind its state is not believed. @throws ChainDown also where no log since `sinceBlock` says how it was used
+ */
+export async function fateOf(money: Money, query: SettlementQuery, head: Block): Promise<NonceFate> {
+  const { reader, asset } = money;
+  const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
+  if (!(await isUsed(reader, asset, args.authorizer, args.nonce, BigInt(head.number)))) return { state: "unused" };
+  const [used] = await logsSince(query.sinceBlock, head, (range) =>
+    reader.getLogs({ address: asset, event: USED, args, ...range }),
+  );
+  if (used) {
+    const moved = await transferAfter(money, query.from as Address, used);
+    if (moved) return { state: "used", moved };
+  } else {
+    const [canceled] = await logsSince(query.sinceBlock, head, (range) =>
+      reader.getLogs({ address: asset, event: CANCELED, args, ...range }),
+    );
+    if (canceled)
+      return { state: "cancelled", tx: canceled.transactionHash, blockNumber: Number(canceled.blockNumber) };
+  }
+  throw new ChainDown(`nonce ${query.nonce} was used, and no log since block ${query.sinceBlock} says how`);
+}
+
+/** The Transfer that a used nonce's own event tells of. */
+async function transferAfter(
+  money: Money,
+  from: Address,
+  event: { blockNumber: bigint; transactionHash: Hex; logIndex: number },
+): Promise<Moved | null> {
+  const { reader, asset } = money;
+  const { blockNumber: fromBlock, transactionHash, logIndex } = event;
   const moved = await reading("logs", () =>
-    reader.getLogs({ address: asset, event: TRANSFER, args: { from }, strict: true, fromBlock: block, toBlock: block }),
+    reader.getLogs({ address: asset, event: TRANSFER, args: { from }, strict: true, fromBlock, toBlock: fromBlock }),
   );
   // A transaction may settle many authorizations: ours is the payer's first transfer after our nonce's own event.
-  const transfer = moved.find(
-    (log) => log.transactionHash === event.transactionHash && log.logIndex > event.logIndex && !log.removed,
-  );
+  const ours = (log: (typeof moved)[number]) => log.transactionHash === transactionHash && log.logIndex > logIndex;
+  const transfer = moved.find((log) => ours(log) && !log.removed);
   if (!transfer) return null;
-  const settlement = await toSettlement(money, transfer, await newestFinal(money, used.head));
-  return { ...settlement, ...(await senderOf(money, transfer.transactionHash)) };
+  return { ...(await toMoved(money, transfer)), ...(await senderOf(money, transactionHash)) };
+}
+
+/** See `Rail.settlementOf`: the Transfer of a nonce, null where it was not used, or cancelled. @throws ChainDown */
+export async function findSettlement(money: Money, query: SettlementQuery, head: Block): Promise<Moved | null> {
+  const fate = await fateOf(money, query, head);
+  return fate.state === "used" ? fate.moved : null;
 }
 
 /** Who sent a transaction. A fact beside the settlement: a node that does not tell casts no doubt on the logs. */
@@ -75,47 +153,44 @@ async function senderOf({ reader }: Money, hash: Hex): Promise<{ sender?: string
 export async function findTransfers(
   money: Money,
   query: { from: string; to: string; sinceBlock: number },
-): Promise<Settlement[]> {
+  head: Block,
+): Promise<Moved[]> {
   const { reader, asset } = money;
   const args = { from: query.from as Address, to: query.to as Address };
-  const { logs, head } = await logsSince(money, query.sinceBlock, (fromBlock, toBlock) =>
-    reader.getLogs({ address: asset, event: TRANSFER, args, strict: true, fromBlock, toBlock }),
+  const logs = await logsSince(query.sinceBlock, head, (range) =>
+    reader.getLogs({ address: asset, event: TRANSFER, args, strict: true, ...range }),
   );
-  if (logs.length === 0) return [];
-  const final = await newestFinal(money, head);
-  return Promise.all(logs.map((log) => toSettlement(money, log, final)));
+  return Promise.all(logs.map((log) => toMoved(money, log)));
 }
 
 /** See `Rail.transfersIn`. */
-export async function findTransfersIn(money: Money, tx: string): Promise<Settlement[]> {
+export async function findTransfersIn(money: Money, tx: string, head: Block): Promise<Moved[]> {
   const { reader, asset } = money;
-  const found = await reading("a receipt", async () => {
-    const head = await reader.getBlockNumber({ cacheTime: 0 });
-    return { head, receipt: await reader.getTransactionReceipt({ hash: tx as Hex }) };
-  }).catch((error: unknown) => {
-    if (error instanceof TransactionReceiptNotFoundError) return null;
-    throw error;
-  });
-  if (!found) return [];
-  const logs = parseEventLogs({ abi: [TRANSFER], logs: found.receipt.logs, strict: true });
+  const receipt = await reading("a receipt", () => reader.getTransactionReceipt({ hash: tx as Hex })).catch(
+    (error: unknown) => {
+      if (error instanceof TransactionReceiptNotFoundError) return null;
+      throw error;
+    },
+  );
+  if (!receipt || receipt.blockNumber > BigInt(head.number)) return [];
+  const logs = parseEventLogs({ abi: [TRANSFER], logs: receipt.logs, strict: true });
   const ours = logs.filter(({ address }) => address.toLowerCase() === asset.toLowerCase());
-  return Promise.all(ours.map((log) => toSettlement(money, log, found.head)));
+  return Promise.all(ours.map((log) => toMoved(money, log)));
 }
 
-/** Ask for logs from a block to the head, in steps a public node accepts. Logs of blocks that vanished are left out. */
+/** Logs from a block up to a head, in steps a public node accepts. Those of blocks that vanished are left out. */
 export async function logsSince<L extends { removed: boolean }>(
-  money: Money,
   sinceBlock: number,
-  ask: (fromBlock: bigint, toBlock: bigint) => Promise<L[]>,
-): Promise<{ logs: L[]; head: bigint }> {
-  const head = await reading("its head", () => money.reader.getBlockNumber({ cacheTime: 0 }));
+  head: Block,
+  ask: (range: { fromBlock: bigint; toBlock: bigint }) => Promise<L[]>,
+): Promise<L[]> {
   const logs: L[] = [];
-  for (let from = BigInt(sinceBlock); from <= head; from += BigInt(BLOCKS_PER_QUESTION)) {
-    const to = from + BigInt(BLOCKS_PER_QUESTION) - 1n;
-    const found = await reading("logs", () => ask(from, to < head ? to : head));
+  for (let from = sinceBlock; from <= head.number; from += BLOCKS_PER_QUESTION) {
+    const to = Math.min(from + BLOCKS_PER_QUESTION - 1, head.number);
+    const found = await reading("logs", () => ask({ fromBlock: BigInt(from), toBlock: BigInt(to) }));
     logs.push(...found.filter((log) => !log.removed));
   }
-  return { logs, head };
+  return logs;
 }
 
 export interface TransferLog {
@@ -124,19 +199,18 @@ export interface TransferLog {
   args: { from: Address; to: Address; value: bigint };
 }
 
-export async function toSettlement(money: Money, log: TransferLog, newest: bigint): Promise<Settlement> {
-  const { blockNumber } = log;
-  const block = await reading("a block", () => money.reader.getBlock({ blockNumber }));
+/** A Transfer with the time of its block. @throws ChainDown */
+export async function toMoved(money: Money, log: TransferLog): Promise<Moved> {
+  const { number, time } = await blockAt(money, Number(log.blockNumber));
   return {
     tx: log.transactionHash,
-    blockNumber: Number(blockNumber),
-    blockTime: Number(block.timestamp),
+    blockNumber: number,
+    blockTime: time,
     from: log.args.from.toLowerCase(),
     to: log.args.to.toLowerCase(),
     amountAtomic: log.args.value,
     asset: money.asset,
     network: money.network,
-    final: blockNumber <= newest,
     ...(money.decimals === undefined || money.decimals === 6 ? {} : { decimals: money.decimals }),
   };
 }

@@ -5,19 +5,19 @@ import { accountOf } from "./account.ts";
 import { asWritten, headerOf, methodDetails, signedOnce, whyNotAsked } from "./charge.ts";
 import { balanceOf, type EvmRailOptions, railOver } from "./evm.ts";
 import {
+  type Block,
   CannotSign,
   NotSigned,
   NoWallet,
   type PayableEntry,
   type PaymentChallenge,
   type Rail,
-  type Settlement,
   type SettlementQuery,
   type SignedPayment,
   type Wallet,
 } from "./rails.ts";
 import { reading } from "./rpc.ts";
-import { logsSince, type Money, newestFinal, toSettlement } from "./settlement.ts";
+import { blockAt, logsSince, type Money, type Moved, toMoved } from "./settlement.ts";
 
 /**
  * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package
@@ -107,15 +107,14 @@ function checked(
 }
 
 /** See `Rail.settlementOf`: the payment's memo stands in the token's own event. */
-async function findByMemo(money: Money, query: SettlementQuery): Promise<Settlement | null> {
+async function findByMemo(money: Money, query: SettlementQuery, head: Block): Promise<Moved | null> {
   const args = { from: query.from as Address, memo: query.nonce as Hex };
-  const { logs, head } = await logsSince(money, query.sinceBlock, (fromBlock, toBlock) =>
-    money.reader.getLogs({ address: money.asset, event: WITH_MEMO, args, strict: true, fromBlock, toBlock }),
+  const [log] = await logsSince(query.sinceBlock, head, (range) =>
+    money.reader.getLogs({ address: money.asset, event: WITH_MEMO, args, strict: true, ...range }),
   );
-  const log = logs[0];
   if (!log) return null;
   const { from, to, amount: value } = log.args;
-  return toSettlement(money, { ...log, args: { from, to, value } }, await newestFinal(money, head));
+  return toMoved(money, { ...log, args: { from, to, value } });
 }
 
 /**
@@ -130,9 +129,9 @@ function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) =>
   const request = reader.request as (asked: { method: string; params?: unknown }) => Promise<unknown>;
 
   const refuseUsed = signedOnce(async (from, nonce) => {
-    const head = await reading("its head", () => reader.getBlockNumber({ cacheTime: 0 }));
-    const sinceBlock = Math.max(0, Number(head) - LOOK_BACK_BLOCKS);
-    return (await findByMemo(any, { from, nonce, sinceBlock })) !== null;
+    const head = await blockAt(any, "latest");
+    const sinceBlock = Math.max(0, head.number - LOOK_BACK_BLOCKS);
+    return (await findByMemo(any, { from, nonce, sinceBlock }, head)) !== null;
   });
 
   return async (entry, wallet) => {

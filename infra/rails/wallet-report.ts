@@ -68,7 +68,10 @@ export async function walletReport(
     await eachAtOnce(paying, READS_AT_ONCE, async (wallet) => {
       const atomic = isDown
         ? null
-        : await rail.balance(wallet.address, { network, asset: asset.address }).catch(() => null);
+        : await rail.balance(wallet.address, { network, asset: asset.address }).then(
+            ({ value }) => value,
+            () => null,
+          );
       isDown ||= atomic === null;
       wallet.balances[`${network} ${asset.symbol}`] = atomic === null ? null : formatUnits(atomic, asset.decimals);
     });

@@ -1,6 +1,7 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
+import { type AsOf, mapAsOf } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
@@ -416,10 +417,11 @@ export class Buying {
     if (order.scheme === "auth-capture") return this.deps.holding.collect(order);
     const claim = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const said = await till.settle(claim.payment, claim.requirements as unknown as PaymentRequirements);
-    const seen = await this.charged(order, said.outcome === "sent").catch((error: unknown) => {
+    const read = await this.charged(order, said.outcome === "sent").catch((error: unknown) => {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
+    const seen = read?.value ?? null;
     if (seen?.amount === order.quote.total) await orders.step(order, await this.settledAs(order, seen));
     else {
       // A transfer that was undone cost gas all the same.
@@ -449,21 +451,27 @@ export class Buying {
   }
 
   /**
-   * What the buyer paid us under this nonce, as the chain has it, or null where it paid us nothing. A wallet can sign
-   * two transfers under one nonce and send the other one itself: to whom it went, and how much, is read, never assumed.
+   * What the buyer paid us under this nonce, as the chain has it; null where it paid us nothing as of those blocks. A
+   * wallet can sign two transfers under one nonce and send the other one itself: to whom it went, and how much, is
+   * read, never assumed.
    * @param expected it was said to be there: it is looked for again
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
-  async charged(order: Order, expected = false): Promise<Charged | null> {
+  async charged(order: Order, expected = false): Promise<AsOf<Charged | null>> {
     const { payer, nonce, sinceBlock } = order;
-    for (const pause of expected ? (this.deps.settlePollMs ?? POLL_MS) : [0]) {
+    const ask = () => this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
+    // Where it was just sent a node may have the nonce's new state and not yet the log: that is asked again too.
+    const pauses = expected ? (this.deps.settlePollMs ?? POLL_MS) : [];
+    let read: Awaited<ReturnType<typeof ask>> | null = null;
+    for (const pause of pauses) {
       if (pause > 0) await systemClock.sleep(pause);
-      const seen = await this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
-      if (!seen) continue;
-      const micro = seen.to === order.payTo ? (atomicToMicro(seen.amountAtomic, 6) ?? 0n) : 0n;
-      return micro === 0n ? null : { tx: seen.tx, amount: formatMoney(micro), final: seen.final };
+      read = await ask().catch(() => null);
+      if (read?.value) break;
     }
-    return null;
+    return mapAsOf(read ?? (await ask()), (seen) => {
+      const micro = seen?.to === order.payTo ? (atomicToMicro(seen.amountAtomic, 6) ?? 0n) : 0n;
+      return seen && micro > 0n ? { tx: seen.tx, amount: formatMoney(micro), final: seen.final } : null;
+    });
   }
 
   /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */

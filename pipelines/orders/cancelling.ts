@@ -67,10 +67,11 @@ export class Cancelling {
     if (order.by !== orders.replica) return false;
     for (const pause of CANCEL_POLL_MS) {
       if (pause > 0) await systemClock.sleep(pause);
-      const seen = await authorizations.stateOf({ from, nonce, sinceBlock }).catch((error: unknown) => {
+      const read = await authorizations.stateOf({ from, nonce, sinceBlock }).catch((error: unknown) => {
         if (!(error instanceof ChainDown)) throw error;
         return null;
       });
+      const seen = read?.value;
       if (seen?.state === "used") {
         if (!seen.settlement.final) return false;
         const amount = formatMoney(atomicToMicro(seen.settlement.amountAtomic, 6) ?? 0n);
@@ -139,7 +140,8 @@ export class Cancelling {
 
   /** The transaction in which we cancelled this payment, once it can never be taken any more; else null. @throws ChainDown */
   async cancelledIn({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
-    const seen = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
+    const read = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
+    const seen = read?.value;
     return seen?.state === "cancelled" && seen.final ? seen.tx : null;
   }
 }

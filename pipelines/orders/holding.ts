@@ -2,7 +2,7 @@ import type { PaymentRequirements } from "@x402/core/types";
 import { systemClock } from "../../infra/clock.ts";
 import type { Escrow, HoldState } from "../../infra/rails/escrow.ts";
 import { type Hold, holdOf } from "../../infra/rails/escrow-terms.ts";
-import type { Rail } from "../../infra/rails/rails.ts";
+import { type AsOf, isOver, type Rail } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Confirmations } from "../../infra/rails/settlement.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -77,20 +77,23 @@ export function outcomeInWords(said: Outcome): string {
   return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
 }
 
-/** Can it be placed no more, as of a block that does not have it? */
-const tooLate = (seen: Extract<HoldState, { state: "none" }>, hold: Hold): boolean =>
-  seen.block.time > hold.validBefore + SEEN_AFTER_S;
+/** Can it be placed no more, where a read does not have it? */
+const tooLate = (read: AsOf<HoldState>, hold: Hold): boolean => isOver(read, hold.validBefore, SEEN_AFTER_S);
+
+/** Can what a read has as held be captured no more? */
+const isPast = (read: AsOf<HoldState>, hold: Hold): boolean => isOver(read, hold.captureDeadline, SEEN_AFTER_S);
 
 /**
  * Next step of an order whose money was to be held; null while that is open. Nothing but a hold that no longer vanishes
  * may be relied on: a seller is paid because of it.
  */
-function placedAs(seen: HoldState, hold: Hold): NewStep | null {
+function placedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
+  const { value: seen } = read;
   switch (seen.state) {
     case "held":
       return seen.final ? { state: "held", tx: seen.tx, capture_deadline: hold.captureDeadline } : null;
     case "none":
-      return tooLate(seen, hold) ? { state: "hold_failed", says: "It was not placed in time." } : null;
+      return tooLate(read, hold) ? { state: "hold_failed", says: "It was not placed in time." } : null;
     case "captured":
       return seen.final ? { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) } : null;
     default:
@@ -98,35 +101,39 @@ function placedAs(seen: HoldState, hold: Hold): NewStep | null {
   }
 }
 
-/** Next step of an order whose hold was to be captured; null while that is open. @param over its deadline is well past */
-function capturedAs(seen: HoldState, hold: Hold, over: boolean): NewStep | null {
+/** Next step of an order whose hold was to be captured; null while that is open. */
+function capturedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
+  const { value: seen } = read;
   switch (seen.state) {
     case "captured":
       return settledAs({ tx: seen.tx, amount: moneyOf(seen.amountAtomic), final: seen.final });
     case "reclaimed":
-      return { state: "reclaimable", says: "It was not captured in time, and its buyer took it back." };
+      return seen.final
+        ? { state: "reclaimable", says: "It was not captured in time, and its buyer took it back." }
+        : null;
     case "voided":
       return seen.final ? { state: "written_off", says: "The hold was given back." } : null;
     case "held":
-      return over ? { state: "reclaimable", says: "It was not captured in time." } : null;
+      return isPast(read, hold) ? { state: "reclaimable", says: "It was not captured in time." } : null;
     default:
-      return tooLate(seen, hold) ? { state: "written_off", says: "The hold vanished from the chain." } : null;
+      return tooLate(read, hold) ? { state: "written_off", says: "The hold vanished from the chain." } : null;
   }
 }
 
 /** Next step of an order whose hold was to be given back; null while that is open. */
-function voidedAs(seen: HoldState, hold: Hold, over: boolean, why: string): NewStep | null {
+function voidedAs(read: AsOf<HoldState>, hold: Hold, why: string): NewStep | null {
+  const { value: seen } = read;
   switch (seen.state) {
     case "voided":
       return { state: "voided", tx: seen.tx, says: why, ...(seen.final ? {} : { final: false }) };
     case "reclaimed":
-      return { state: "reclaimable", says: `${why} Its buyer took the money back.` };
+      return seen.final ? { state: "reclaimable", says: `${why} Its buyer took the money back.` } : null;
     case "captured":
       return seen.final ? { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) } : null;
     case "held":
-      return over ? { state: "reclaimable", says: `${why} It could not be given back in time.` } : null;
+      return isPast(read, hold) ? { state: "reclaimable", says: `${why} It could not be given back in time.` } : null;
     default:
-      return tooLate(seen, hold) ? { state: "hold_failed", says: "The hold vanished from the chain." } : null;
+      return tooLate(read, hold) ? { state: "hold_failed", says: "The hold vanished from the chain." } : null;
   }
 }
 
@@ -157,7 +164,7 @@ export class Holding {
     const seen = await this.#look(order, hold, said.outcome === "sent" ? (at) => placedAs(at, hold) !== null : null);
     // Only we could have sent it, and did not, or it was undone for good: nothing can come of it later.
     const undone = said.outcome === "refused" && (said.tx === undefined || this.deps.confirmations === 1);
-    const never = undone && seen?.state === "none";
+    const never = undone && seen?.value.state === "none";
     const next = never
       ? ({ state: "hold_failed", says: `It was ${outcomeInWords(said)}.` } as const)
       : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: outcomeInWords(said) } as const));
@@ -178,8 +185,12 @@ export class Holding {
     const said: Outcome = inTime
       ? await escrow.capture(hold, order.sinceBlock)
       : { outcome: "unknown", says: time === null ? "the chain cannot be asked" : "it is too late to capture it" };
-    const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "captured" : null);
-    const next = seen && capturedAs(seen, hold, false);
+    const seen = await this.#look(
+      order,
+      hold,
+      said.outcome === "sent" ? ({ value }) => value.state === "captured" : null,
+    );
+    const next = seen && capturedAs(seen, hold);
     await this.#step(order, next ?? { state: "settle_unknown", says: outcomeInWords(said) }, said);
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
@@ -192,8 +203,12 @@ export class Holding {
     const { escrow } = this.deps;
     const hold = await this.#holdOf(order);
     const said = await escrow.void(hold, order.sinceBlock);
-    const seen = await this.#look(order, hold, said.outcome === "sent" ? ({ state }) => state === "voided" : null);
-    const next = seen && voidedAs(seen, hold, false, whyOf(order));
+    const seen = await this.#look(
+      order,
+      hold,
+      said.outcome === "sent" ? ({ value }) => value.state === "voided" : null,
+    );
+    const next = seen && voidedAs(seen, hold, whyOf(order));
     await this.#step(order, next ?? { state: "void_unknown", says: outcomeInWords(said) }, said);
     this.deps.metrics.count("touchstone_orders_voids_total", { outcome: said.outcome, seen: String(next !== null) });
   }
@@ -201,15 +216,12 @@ export class Holding {
   /**
    * Bring an order on that waits for the escrow, whoever left it: the chain is asked first. A hold is never placed here,
    * since nobody would call the seller after it.
-   * @param chainTime unix seconds of a block that was seen before
-   * @param finalTime of one that no longer vanishes: what its time is past, nothing can undo
    * @throws ChainDown, OrderLost, StepNotSeen
    */
-  async bring(order: Order, chainTime: number, finalTime = chainTime): Promise<void> {
+  async bring(order: Order): Promise<void> {
     const { orders, escrow } = this.deps;
     const hold = await this.#holdOf(order);
     const seen = await escrow.state(hold, order.sinceBlock);
-    const over = finalTime > hold.captureDeadline + SEEN_AFTER_S;
     switch (order.state) {
       case "hold_intent":
       case "hold_unknown": {
@@ -223,20 +235,23 @@ export class Holding {
       case "settle_intent":
       case "settle_unknown":
       case "settled": {
-        const next = capturedAs(seen, hold, over);
+        const next = capturedAs(seen, hold);
         if (next) return this.#once(order, next);
         // A capture that was sent may still be taken in; another would come too late.
-        if (seen.state !== "held" || chainTime >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
+        if (seen.value.state !== "held" || seen.head.time >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
         if (order.state !== "settle_intent") await orders.step(order, { state: "settle_intent" });
         return this.collect(order);
       }
       default: {
         // The contract lets its operator give back after the deadline too, so that is tried before it is left to the buyer.
-        if (seen.state === "held" && over) await escrow.void(hold, order.sinceBlock);
-        const now = seen.state === "held" && over ? await escrow.state(hold, order.sinceBlock) : seen;
-        const next = voidedAs(now, hold, over, whyOf(order));
+        const isLate = seen.value.state === "held" && isPast(seen, hold);
+        const said = isLate ? await escrow.void(hold, order.sinceBlock) : null;
+        const now = isLate ? await escrow.state(hold, order.sinceBlock) : seen;
+        // A node that lags behind the one that took it in.
+        if (said?.outcome === "sent" && now.value.state === "held") return;
+        const next = voidedAs(now, hold, whyOf(order));
         if (next) return this.#once(order, next);
-        if (now.state !== "held") return;
+        if (now.value.state !== "held") return;
         if (order.state !== "void_intent") await orders.step(order, { state: "void_intent", says: whyOf(order) });
         return this.giveBack(order);
       }
@@ -274,8 +289,12 @@ export class Holding {
    * The hold as the chain has it; null where the chain cannot be asked.
    * @param until what was said to be there: it is looked for again
    */
-  async #look(order: Order, hold: Hold, until: ((seen: HoldState) => boolean) | null): Promise<HoldState | null> {
-    let seen: HoldState | null = null;
+  async #look(
+    order: Order,
+    hold: Hold,
+    until: ((seen: AsOf<HoldState>) => boolean) | null,
+  ): Promise<AsOf<HoldState> | null> {
+    let seen: AsOf<HoldState> | null = null;
     for (const pause of until ? (this.deps.pollMs ?? POLL_MS) : [0]) {
       if (pause > 0) await systemClock.sleep(pause);
       try {

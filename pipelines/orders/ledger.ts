@@ -1,3 +1,4 @@
+import { type AsOf, mapAsOf } from "../../infra/rails/rails.ts";
 import { parseMoney } from "../record/money.ts";
 import type { Gas } from "../record/order-step.ts";
 import { type GasSums, gasSums } from "./gas.ts";
@@ -137,8 +138,8 @@ export function booksOf(orders: Iterable<Order>): Books[] {
 
 /** What the chain is asked of a movement. */
 export interface Asked {
-  settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<Seen | null>;
-  transfersIn(tx: string): Promise<Seen[]>;
+  settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<AsOf<Seen | null>>;
+  transfersIn(tx: string): Promise<AsOf<Seen[]>>;
 }
 interface Seen {
   tx: string;
@@ -176,9 +177,12 @@ export async function differences(movements: Iterable<Movement>, chain: Asked): 
 async function wrongWith(movement: Movement, chain: Asked): Promise<string | null> {
   const { what, from, to, nonce, sinceBlock, tx, micro } = movement;
   const isIt = (one: Seen) => one.to === to && one.amountAtomic === micro && (what === "charge" || one.from === from);
-  const seen =
-    nonce === null ? (await chain.transfersIn(tx)).find(isIt) : await chain.settlementOf({ from, nonce, sinceBlock });
-  if (!seen) return "the chain has no such transfer";
+  const read =
+    nonce === null
+      ? mapAsOf(await chain.transfersIn(tx), (all) => all.find(isIt) ?? null)
+      : await chain.settlementOf({ from, nonce, sinceBlock });
+  const { value: seen, head } = read;
+  if (!seen) return `the chain has no such transfer up to block ${head.number}`;
   if (seen.tx !== tx) return `the chain has it in ${seen.tx}`;
   if (seen.to !== to) return `on the chain it went to ${seen.to}`;
   return seen.amountAtomic === micro ? null : `on the chain it is of ${seen.amountAtomic} micro-units`;

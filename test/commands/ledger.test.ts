@@ -103,7 +103,7 @@ test("a movement that the chain has not, or not so, is named", async () => {
     "on the chain it is of 10000 micro-units",
     "the chain has it in <it>",
     "on the chain it went to <it>",
-    "the chain has no such transfer",
-    "the chain has no such transfer",
+    `the chain has no such transfer up to block ${world.chain.block}`,
+    `the chain has no such transfer up to block ${world.chain.block}`,
   ]);
 });

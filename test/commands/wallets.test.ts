@@ -109,7 +109,7 @@ test("new, list, sweep: what is left of past days leaves by signed authorization
   const done = await sweep();
   expect(done.swept).toEqual([expect.objectContaining({ from: old, says: "swept", tx: expect.stringMatching(/^0x/) })]);
   const rail = railOn(paidNetworks(config));
-  const balances = await Promise.all([VAULT, old, todays, fresh].map((one) => rail.balance(one)));
+  const balances = await Promise.all([VAULT, old, todays, fresh].map(async (one) => (await rail.balance(one)).value));
   expect(balances).toEqual([750_000n, 0n, 400_000n, 300_000n]);
   expect((await sweep()).swept).toEqual([]);
   await expect(sweep({ to: "0x12" })).rejects.toThrow("--to");

@@ -65,10 +65,10 @@ test("each seller that is sold: charged once what passed, and not at all what di
     const total = BigInt(check.buy!.total.replace(".", ""));
     // One of three answers of a seller that breaks its schema keeps to it, and who knows whose turn it is.
     for (let left = name === "schema-breaker" ? 3 : 1; left > 0; left--) {
-      const before = await rail.balance(buyer.address);
+      const before = (await rail.balance(buyer.address)).value;
       const answer = await buyer.fetch(viaOf(check));
       const said = await answer.text();
-      const charged = before - (await rail.balance(buyer.address));
+      const charged = before - (await rail.balance(buyer.address)).value;
       expect([name, charged]).toEqual([name, answer.status === 200 ? total : 0n]);
       if (answer.status === 200 && status !== 200 && left > 1) continue;
       expect([name, answer.status, said]).toEqual([name, status, expect.any(String)]);
@@ -86,10 +86,10 @@ test("mpp's own client buys too, since it signs what x402 asks for: charged once
   const mppx = Mppx.create({ methods: [evm.charge({ account })], polyfill: false });
   for (const name of ["honest-v2", "mpp"]) {
     const check = await checked(name);
-    const before = await rail.balance(buyer.address);
+    const before = (await rail.balance(buyer.address)).value;
     const answer = await mppx.fetch(viaOf(check));
     expect([name, answer.status, await answer.json()]).toEqual([name, 200, { sum: 42 }]);
-    expect(before - (await rail.balance(buyer.address))).toBe(BigInt(check.buy!.total.replace(".", "")));
+    expect(before - (await rail.balance(buyer.address)).value).toBe(BigInt(check.buy!.total.replace(".", "")));
   }
 });
 

@@ -224,7 +224,7 @@ beforeAll(async () => {
   const buyers = await Promise.all(
     schemes.map(async (scheme) => {
       const buyer = await officialBuyer(world, payBy(scheme === "exact" ? "delivery" : "escrow"));
-      return { ...buyer, scheme, had: await rail.balance(buyer.address) };
+      return { ...buyer, scheme, had: (await rail.balance(buyer.address)).value };
     }),
   );
   const stop = new AbortController();
@@ -281,7 +281,7 @@ describe(`after ${KILLS} kills and more`, () => {
     const open = orders.filter((order) => !isClosed(order)).map(({ id, state, scheme }) => ({ id, state, scheme }));
     expect(open).toEqual([]);
     expect(orders.filter(({ state }) => state === "reclaimable")).toEqual([]);
-    expect(await rail.balance(ESCROW)).toBe(0n);
+    expect((await rail.balance(ESCROW)).value).toBe(0n);
   });
 
   test("a payment is one order, and one answer however often it is asked for", () => {
@@ -297,7 +297,7 @@ describe(`after ${KILLS} kills and more`, () => {
       const theirs = [...told.values()].filter((one) => one.buyer === buyer);
       const delivered = theirs.filter(({ status }) => status === 200);
       for (const { body } of delivered) expect(JSON.parse(body)).toMatchObject({ sum: 42 });
-      const spent = buyer.had - (await rail.balance(buyer.address));
+      const spent = buyer.had - (await rail.balance(buyer.address)).value;
       expect(spent).toBe(sum(delivered.map(({ totalMicro }) => totalMicro)));
       for (const one of theirs)
         expect([one.status === 200, one.body]).toEqual([orderOf(one)?.state === "settled", one.body]);
@@ -311,7 +311,7 @@ describe(`after ${KILLS} kills and more`, () => {
       expect(order.legs.length).toBeLessThan(2);
       for (const { wallet, nonce, fate, sinceBlock, payTo, price } of order.legs) {
         expect(wallet).toBe(float);
-        const settled = await rail.settlementOf({ from: wallet, nonce, sinceBlock });
+        const settled = (await rail.settlementOf({ from: wallet, nonce, sinceBlock })).value;
         expect(fate).toBe(settled ? "paid" : "unpaid");
         if (!settled) continue;
         expect([settled.to, settled.amountAtomic]).toEqual([payTo, parseMoney(price)]);
@@ -319,7 +319,7 @@ describe(`after ${KILLS} kills and more`, () => {
       }
     }
     for (const payTo of new Set(specs.map((spec) => spec.payTo.toLowerCase()))) {
-      const got = await rail.transfers({ from: float, to: payTo, sinceBlock: 0 });
+      const got = (await rail.transfers({ from: float, to: payTo, sinceBlock: 0 })).value;
       expect(got.map(({ tx }) => tx)).toEqual(
         seen
           .filter(({ to }) => to === payTo)
@@ -341,8 +341,8 @@ describe(`after ${KILLS} kills and more`, () => {
     expect(till!.holds).toBe(till!.books);
     expect(owed.filter(({ what }: { what: string }) => what !== "loss")).toEqual([]);
     const float = Object.keys(wallets).find((address) => !isTill(wallets[address]))!;
-    const minted = await rail.transfers({ from: `0x${"0".repeat(40)}`, to: float, sinceBlock: 0 });
-    const shown = (await rail.balance(float)) - sum(minted.map(({ amountAtomic }) => amountAtomic));
+    const minted = (await rail.transfers({ from: `0x${"0".repeat(40)}`, to: float, sinceBlock: 0 })).value;
+    const shown = (await rail.balance(float)).value - sum(minted.map(({ amountAtomic }) => amountAtomic));
     expect(shown).toBe(BigInt(wallets[float].books.replace(".", "")));
   });
 });

@@ -243,18 +243,18 @@ describe("money", () => {
     for (const [n, { name }] of KINDS.entries()) {
       const paid = readLedger(box.shops[n]!.ledger.path).filter((line) => line.tx !== undefined);
       expect([name, ofSeller(box.shops[n]!.origin).length]).toEqual([name, callsIn(DAYS)]);
-      const held = await rail.balance(box.shops[n]!.payTo, { network: "eip155:8453", asset: BASE });
+      const held = (await rail.balance(box.shops[n]!.payTo, { network: "eip155:8453", asset: BASE })).value;
       expect([name, held]).toEqual([name, dollars(paid.map(({ amount }) => BigInt(amount!)))]);
     }
     const [polygon, tempo] = [ofSeller(box.sellers.polygon.url), ofSeller(box.onTempo.url)];
     // Of the one on Tempo no listing says a price: the dearest calls of a day do not fit into the caps, its own do.
     expect([polygon.length, tempo.length]).toEqual([callsIn(DAYS), callsIn(DAYS - 1)]);
-    const onPolygon = await rail.balance(payTo(12), { network: "eip155:137", asset: POLYGON });
+    const onPolygon = (await rail.balance(payTo(12), { network: "eip155:137", asset: POLYGON })).value;
     expect(onPolygon).toBe(20_000n * BigInt(box.sellers.polygon.seen.paid.length));
     const { network, asset } = box.chains.tempo;
     const settled = (await recorded("observations.paid", "settlement")).filter(({ body }) => body.network === network);
     expect(settled).toHaveLength(box.onTempo.seen.paid);
-    expect(await rail.balance(payTo(14), { network, asset })).toBe(15_000n * BigInt(box.onTempo.seen.paid));
+    expect((await rail.balance(payTo(14), { network, asset })).value).toBe(15_000n * BigInt(box.onTempo.seen.paid));
   });
 
   test("nothing is paid twice: what a chain took was signed for one intent, and is settled once", async () => {
@@ -279,7 +279,7 @@ describe("money", () => {
     const { known, blind } = folder.read();
     for (const { network, asset } of [box.chains.base, box.chains.polygon]) {
       const held = await Promise.all(
-        [known!, ...blind].map(({ address }) => rail.balance(address, { network, asset })),
+        [known!, ...blind].map(async ({ address }) => (await rail.balance(address, { network, asset })).value),
       );
       const said = settlements.filter(({ body }) => body.network === network);
       const left = FUNDS * (KNOWN_FUNDS + BigInt(blind.length)) - dollars(held);

@@ -177,10 +177,10 @@ test("the official client buys through via, on delivery and out of escrow: settl
     expect([way, answer.status, await answer.text()]).toEqual([way, 200, '{"sum":42}']);
     const settled = decodePaymentResponseHeader(answer.headers.get("payment-response")!);
     expect(settled).toMatchObject({ success: true, network: NETWORK, payer: address });
-    expect(await rail.balance(address)).toBe(1_000_000n - TOTAL);
-    expect(await rail.balance(wallets.till!.address)).toBe(TOTAL * BigInt(n + 1));
+    expect((await rail.balance(address)).value).toBe(1_000_000n - TOTAL);
+    expect((await rail.balance(wallets.till!.address)).value).toBe(TOTAL * BigInt(n + 1));
   }
-  expect(await rail.balance(ESCROW)).toBe(0n);
+  expect((await rail.balance(ESCROW)).value).toBe(0n);
   expect(seller.seen.payers).toEqual(new Set([wallets.float!.address]));
   // Charge and seller's payment are final a few blocks later, and recovery writes that down.
   await expect
@@ -220,12 +220,12 @@ test("a float that cannot pay the seller signs nothing: the buyer is told so and
   await chain.fund(wallets.float!.address, 99_999n);
   const { address, fetch: pay } = await buyer("exact");
   const answer = await pay(viaOf());
-  expect([answer.status, await rail.balance(address), seller.seen.paid.length]).toEqual([502, 1_000_000n, 2]);
+  expect([answer.status, (await rail.balance(address)).value, seller.seen.paid.length]).toEqual([502, 1_000_000n, 2]);
   expect(((await answer.json()) as { detail: string }).detail).toContain("not enough money to pay this seller");
 }, 30_000);
 
 test("what was taken in leaves by the operator's own command", async () => {
   const to = "0x00000000000000000000000000000000000000c3";
   await quietly(() => sweepWallets(config, { to, till: true, json: true }));
-  expect([await rail.balance(to), await rail.balance(wallets.till!.address)]).toEqual([2n * TOTAL, 0n]);
+  expect([(await rail.balance(to)).value, (await rail.balance(wallets.till!.address)).value]).toEqual([2n * TOTAL, 0n]);
 }, 30_000);

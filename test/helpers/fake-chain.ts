@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import type { Rail, Settlement } from "../../infra/rails/rails.ts";
+import type { AsOf, Rail, Settlement } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 
 /** A signed transfer of EIP-3009: whoever holds it may submit it. */
@@ -168,6 +168,12 @@ export class FakeChain implements TestChain {
     return found && found.blockNumber >= sinceBlock ? this.#asSeen(found) : null;
   }
 
+  #read<T>(value: T): AsOf<T> {
+    const number = this.block - this.confirmations + 1;
+    const time = this.confirmations === 1 ? this.time : this.#times.findLast((one) => one.number <= number)!.time;
+    return { value, head: { number: this.block, time: this.time }, final: { number, time } };
+  }
+
   /** What a rail reads of it, and how it signs: the header is the authorization itself. */
   rail(): Rail {
     return {
@@ -180,20 +186,17 @@ export class FakeChain implements TestChain {
         const auth = { from, to: payTo, value: amountAtomic, nonce, ...times };
         return { headerName: "PAYMENT-SIGNATURE", headerValue: written(auth), from, nonce, amountAtomic, ...times };
       },
-      settlementOf: async (query) => this.settlementOf(query),
+      settlementOf: async (query) => this.#read(this.settlementOf(query)),
       transfers: async ({ from, to, sinceBlock }) =>
-        this.moved
-          .filter((one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock)
-          .map((one) => this.#asSeen(one)),
-      transfersIn: async (tx) => this.moved.filter((one) => one.tx === tx).map((one) => this.#asSeen(one)),
+        this.#read(
+          this.moved
+            .filter((one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock)
+            .map((one) => this.#asSeen(one)),
+        ),
+      transfersIn: async (tx) => this.#read(this.moved.filter((one) => one.tx === tx).map((one) => this.#asSeen(one))),
       payersOf: async () => null,
       head: async () => ({ number: this.block, time: this.time }),
-      finalHead: async () => {
-        const number = this.block - this.confirmations + 1;
-        const time = this.confirmations === 1 ? this.time : this.#times.findLast((one) => one.number <= number)!.time;
-        return { number, time };
-      },
-      balance: async (address) => this.balance(address),
+      balance: async (address) => this.#read(this.balance(address)),
     };
   }
 }

@@ -5,9 +5,10 @@ import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-cha
 import { createAuthorizations, TRANSFER_TYPES } from "../../infra/rails/authorization.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import { createFacilitator } from "../../infra/rails/facilitator.ts";
-import type { Rail, Settlement } from "../../infra/rails/rails.ts";
+import { type AsOf, mapAsOf, type Rail, type Settlement } from "../../infra/rails/rails.ts";
 import { createReader, type Reader } from "../../infra/rails/rpc.ts";
 import { createSender, type Outcome } from "../../infra/rails/sender.ts";
+import { chainMoney } from "../../infra/rails/settlement.ts";
 import { createTill } from "../../infra/rails/till.ts";
 import { LOCAL_MINTER } from "../../infra/rails/wallets.ts";
 import { type FakeAuthorization, newNonce, type TestChain, written } from "./fake-chain.ts";
@@ -118,8 +119,8 @@ export class RealChain implements TestChain {
   /** Of a node that forgot blocks a sender's own count of its transactions is wrong: whoever sends begins anew. */
   sendersNow() {
     const { node, confirmations } = this;
-    const { rpcUrl, network, chainId } = node.chain;
-    const money = { reader: node.reader, network, asset: node.chain.asset as Address, confirmations };
+    const { rpcUrl, network, chainId, asset } = node.chain;
+    const money = chainMoney({ rpcUrl, network, asset, confirmations });
     const facilitator = createFacilitator({ rpcUrl, network, sender: GAS });
     const sender = createSender(node.reader, chainId, STRANGERS_GAS);
     return { till: createTill("real", facilitator), authorizations: createAuthorizations(money, sender) };
@@ -179,7 +180,8 @@ export class RealChain implements TestChain {
   }
 
   mint(): void {}
-  balance = (name: string): Promise<bigint> => this.#during(() => this.#rail.balance(this.#addressOf(name)));
+  balance = async (name: string): Promise<bigint> => (await this.#balance(name)).value;
+  #balance = (name: string) => this.#during(() => this.#rail.balance(this.#addressOf(name)));
 
   transfer(from: string, to: string, amount: bigint): Promise<string | null> {
     const times = { validAfter: 0, validBefore: this.time + 3_600 };
@@ -244,12 +246,15 @@ export class RealChain implements TestChain {
     to: this.#names.get(one.to) ?? one.to,
   });
 
-  settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<Settlement | null> {
+  settlementOf = async (query: { from: string; nonce: string; sinceBlock: number }): Promise<Settlement | null> =>
+    (await this.#settlementOf(query)).value;
+
+  #settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<AsOf<Settlement | null>> {
     const { from, nonce } = query;
     const sinceBlock = Math.max(query.sinceBlock, this.since);
     return this.#during(async () => {
-      const seen = await this.#rail.settlementOf({ from: this.#addressOf(from).toLowerCase(), nonce, sinceBlock });
-      return seen && this.#named(seen);
+      const read = await this.#rail.settlementOf({ from: this.#addressOf(from).toLowerCase(), nonce, sinceBlock });
+      return mapAsOf(read, (seen) => seen && this.#named(seen));
     });
   }
 
@@ -328,7 +333,7 @@ export class RealChain implements TestChain {
           ...times,
         };
       },
-      settlementOf: (query) => this.settlementOf(query),
+      settlementOf: (query) => this.#settlementOf(query),
       transfers: ({ from, to, sinceBlock }) =>
         this.#during(async () => {
           const query = {
@@ -336,10 +341,10 @@ export class RealChain implements TestChain {
             to: this.#addressOf(to),
             sinceBlock: Math.max(sinceBlock, this.since),
           };
-          return (await rail.transfers(query)).map(this.#named);
+          return mapAsOf(await rail.transfers(query), (all) => all.map(this.#named));
         }),
-      transfersIn: (tx) => this.#during(async () => (await rail.transfersIn(tx)).map(this.#named)),
-      balance: (name) => this.balance(name),
+      transfersIn: (tx) => this.#during(async () => mapAsOf(await rail.transfersIn(tx), (all) => all.map(this.#named))),
+      balance: (name) => this.#balance(name),
     };
   }
 }

@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
-import type { Rail, Settlement, SignedPayment } from "../../../infra/rails/rails.ts";
+import type { AsOf, Blocks, Rail, Settlement, SignedPayment } from "../../../infra/rails/rails.ts";
 import { SHOWN_AGAIN_MS } from "../../3-grade/params.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { Call } from "../call.ts";
@@ -117,6 +117,8 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
 export interface ChainView {
   seen: Settlement | null;
   down: string | null;
+  /** As of which blocks it was asked; absent where it was not. */
+  asOf?: Blocks;
   /** Why nobody could have settled what we signed, by our own doing. */
   unable?: string;
 }
@@ -141,7 +143,8 @@ export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authoriza
   try {
     const { network, asset } = intent.quote;
     const query = { from: intent.wallet, nonce: intent.nonce, sinceBlock: intent.since_block, network, asset };
-    return { seen: await rail.settlementOf(query), down: null };
+    const { value: seen, ...asOf } = await rail.settlementOf(query);
+    return { seen, down: null, asOf };
   } catch (error) {
     return { seen: null, down: (error as Error).message ?? String(error) };
   }
@@ -171,18 +174,24 @@ export async function pollSettlement(
  * nobody. And the chain's time may lie before the moment from which our signature is valid.
  */
 export async function withMeans(rail: Rail, { call, intent, signed }: Payment, said: ChainView): Promise<ChainView> {
-  if (said.seen || said.down !== null) return said;
+  if (said.seen || !said.asOf) return said;
+  const { time } = said.asOf.head;
+  if (time < signed.validAfter)
+    return { ...said, unable: `our clock is ahead: the chain is at ${time}, valid after ${signed.validAfter}` };
+  if (call.blind) return said;
+  let held: AsOf<bigint>;
   try {
     const { network, asset } = intent.quote;
-    const head = await rail.head({ network });
-    if (head.time < signed.validAfter) {
-      return { ...said, unable: `our clock is ahead: the chain is at ${head.time}, valid after ${signed.validAfter}` };
-    }
-    if (call.blind || (await rail.balance(signed.from, { network, asset })) >= signed.amountAtomic) return said;
+    held = await rail.balance(signed.from, { network, asset });
   } catch (error) {
     return { seen: null, down: (error as Error).message ?? String(error) };
   }
-  // Less than the price may be what is left once it was paid.
+  if (held.value >= signed.amountAtomic) return said;
+  // Less than the price may be what is left once it was paid, which a node that lags behind the one with the balance
+  // does not know.
   const again = await lookUp(rail, intent);
-  return again.seen || again.down !== null ? again : { ...again, unable: "our wallet holds less than the price" };
+  if (again.seen || !again.asOf) return again;
+  if (again.asOf.head.number < held.head.number)
+    return { seen: null, down: `one node is at block ${held.head.number}, another at ${again.asOf.head.number}` };
+  return { ...again, unable: "our wallet holds less than the price" };
 }

@@ -1,6 +1,6 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
-import { networksOf, type Settlement } from "../../../infra/rails/rails.ts";
+import { isOver, networksOf, type Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
 import type { Draft } from "../recorder.ts";
@@ -111,14 +111,15 @@ export class Reconciler {
     for (const one of this.#waiting.values()) if (!this.#isOurs(one.of)) this.#waiting.delete(one.of.eventId);
     for (const one of [...this.#waiting.values()].slice(0, PER_LOOK)) {
       const { network } = one.of.intent.quote;
-      const head = await heads.of(network);
-      const { seen, down } = head ? await lookUp(rail, one.of.intent) : { seen: null, down: heads.down };
-      if (down !== null) {
-        heads.fails(network, down);
+      const isUp = (await heads.of(network)) !== null;
+      const view = isUp ? await lookUp(rail, one.of.intent) : { seen: null, down: heads.down };
+      const { seen, asOf } = view;
+      if (!asOf) {
+        heads.fails(network, view.down ?? "");
         // Another chain may answer: payments of this one go to the end of the line.
         this.#waiting.set(one.of.eventId, one);
       } else if (seen) settled += await this.#book(one, seen, clock);
-      else if (head!.time > one.of.intent.valid_before + MARGIN_S) this.#close(one);
+      else if (isOver(asOf, one.of.intent.valid_before, MARGIN_S)) this.#close(one);
       // To the end of the line: those past this look's share come first in the next.
       else this.#waiting.set(one.of.eventId, one);
     }

@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
-import type { Rail, Settlement } from "../../../infra/rails/rails.ts";
+import type { AsOf, Rail, Settlement } from "../../../infra/rails/rails.ts";
 import { params } from "../../3-grade/params.ts";
 import { MAX_UNDELIVERED, type Memory, type OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
@@ -63,7 +63,7 @@ const PAIRS_PER_LOOK = 200;
 const AT_ONCE = 8;
 /** After every eighth look in vain the pause is one look longer: a minute at first, twenty minutes after a day. */
 const LOOKS_A_STEP = 8;
-/** Blocks looked at again: what was not final then may be now, or stand in another block. */
+/** Blocks looked at again, and all that are not final: logs of a node may lag behind its head. */
 const OVERLAP_BLOCKS = 300;
 /** A refund later than the longest window counts for no card any more (chain seconds). */
 const REFUND_WITHIN_S = params.window.days_max * 86_400;
@@ -108,18 +108,17 @@ export class Refunds {
     await eachAtOnce(pairs, AT_ONCE, async (payments) => {
       const { seen } = payments[0]!;
       const { network, asset } = seen;
-      const head = (await heads.of(network))!;
       const pair = pairOf(seen.to, seen.from);
       const claims = [...booked.values()].flatMap((one) => (one.pair === pair ? [one.tx] : []));
       const since = Math.min(...payments.map((payment) => payment.since));
-      let back: Settlement[];
+      let read: AsOf<Settlement[]>;
       try {
-        back = await this.tools.rail.transfers({ from: seen.to, to: seen.from, sinceBlock: since, network, asset });
+        read = await this.tools.rail.transfers({ from: seen.to, to: seen.from, sinceBlock: since, network, asset });
       } catch (error) {
         this.tools.logger.warn({ err: error }, "refunds could not be looked for");
         return;
       }
-      for (const [payment, refund] of matched(payments, unclaimed(back, claims))) {
+      for (const [payment, refund] of matched(payments, unclaimed(read.value, claims))) {
         const what = { tx: refund.tx, amount_atomic: refund.amountAtomic.toString() };
         const body = { of: payment.of.eventId, kind: "refund" as const, refund: what };
         await this.tools.recorder.append([followupRow(payment.of.cap, body, factTime(payment.of, clock))]);
@@ -128,7 +127,7 @@ export class Refunds {
         found++;
       }
       for (const payment of payments) {
-        payment.since = Math.max(payment.since, head.number - OVERLAP_BLOCKS);
+        payment.since = Math.max(payment.since, Math.min(read.final.number, read.head.number - OVERLAP_BLOCKS));
         payment.due = this.#look + 1 + Math.floor(++payment.looks / LOOKS_A_STEP);
       }
     });

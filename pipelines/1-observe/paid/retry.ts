@@ -51,7 +51,7 @@ export async function measureRetry(
   if (!chain.seen || intent.blind || !passes(evaluation) || tools.signal?.aborted) return;
   try {
     if (!(await tools.retries.take(cap, clock.now()))) return;
-    if ((await tools.rail.head()).time >= intent.valid_before) return;
+    if ((await tools.rail.head({ network: intent.quote.network })).time >= intent.valid_before) return;
     const { came, watched } = await showOnce(tools, payment, clock);
     tools.metrics.count("touchstone_observe_retries_total", { watched: String(watched) });
     if (!watched) return;

@@ -65,8 +65,7 @@ async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prep
     ? await tools.wallets.blind(one.cap, day, amountAtomic, need)
     : await tools.wallets.known(need);
   // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
-  const head = await tools.rail.head({ network });
-  const held = await tools.rail.balance(wallet.address, { network, asset });
+  const { value: held, head } = await tools.rail.balance(wallet.address, { network, asset });
   if (held < amountAtomic) throw new Error(`the wallet ${wallet.address} holds ${held} of ${amountAtomic}`);
   const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
   const signed = await tools.rail.sign(bounded, wallet, prepared.probe.read!.context);

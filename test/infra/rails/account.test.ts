@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Address, Hex } from "viem";
+import type { Address } from "viem";
 import { mnemonicToAccount, privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { freePort, LOCAL_CHAIN_ID, spawnAnvil } from "../../../fixtures/chain/local-chain.ts";
@@ -12,6 +12,7 @@ import { createAuthorizations } from "../../../infra/rails/authorization.ts";
 import { NoWallet, type Wallet } from "../../../infra/rails/rails.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
+import { chainMoney } from "../../../infra/rails/settlement.ts";
 import { WalletFolder } from "../../../infra/rails/wallet-folder.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import { entryV1, entryV2, offer, PAYEE, type Rig, startRig } from "./harness.ts";
@@ -33,13 +34,13 @@ beforeAll(async () => {
   const minter = createLocalWallets({ rpcUrl, asset, seed: Buffer.alloc(32, 5), knownFloorAtomic: 1_000_000n });
   const funded = await minter.known();
   const reader = createReader(rpcUrl);
-  const money = { reader, network: rig.chain.network, asset: asset as Hex, confirmations: 1 };
+  const money = chainMoney({ rpcUrl, network: rig.chain.network, asset, confirmations: 1 });
   const sender = createSender(reader, chainId, accountOf(gas));
   const ours = createAuthorizations(money, sender);
   const given = await ours.signTransfer(funded, { to: wallet.address, amountAtomic: 500_000n, validForSeconds: 600 });
   // The transaction that brings it was signed outside, too.
   expect(await ours.submitTransfer(given)).toMatchObject({ outcome: "sent" });
-  expect(await rig.rail.balance(wallet.address)).toBe(500_000n);
+  expect((await rig.rail.balance(wallet.address)).value).toBe(500_000n);
 });
 afterAll(async () => {
   await signer.stop();
@@ -50,11 +51,11 @@ test.each([
   ["version 2", entryV2(1_000n)],
   ["version 1", entryV1(1_000n)],
 ])("a payment of x402 %s that an outside signer signed is settled", async (_, entry) => {
-  const before = await rig.rail.balance(PAYEE);
+  const before = (await rig.rail.balance(PAYEE)).value;
   const signed = await rig.rail.sign(entry, wallet, {});
   expect(signed.from).toBe(wallet.address);
   expect(await rig.facilitator.settle(...offer(entry, signed))).toMatchObject({ success: true });
-  expect(await rig.rail.balance(PAYEE)).toBe(before + 1_000n);
+  expect((await rig.rail.balance(PAYEE)).value).toBe(before + 1_000n);
 });
 
 describe("a signer", () => {

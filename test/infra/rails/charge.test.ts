@@ -45,8 +45,8 @@ const show = async (signed: SignedPayment): Promise<number> => {
   const met = await meet(new Request(URL_, { headers: { [signed.headerName]: signed.headerValue } }));
   return met.paid ? met.withReceipt(Response.json({ sum: 3 })).status : met.demand.status;
 };
-const settlementOf = (signed: SignedPayment, sinceBlock = 0) =>
-  rig.rail.settlementOf({ from: signed.from, nonce: signed.nonce, sinceBlock });
+const settlementOf = async (signed: SignedPayment, sinceBlock = 0) =>
+  (await rig.rail.settlementOf({ from: signed.from, nonce: signed.nonce, sinceBlock })).value;
 
 test("every USDC in mppx's own table is known by its address and its domain", () => {
   const theirs = [assets.base, assets.baseSepolia, assets.celo, assets.celoSepolia].map(({ USDC }) => USDC);
@@ -59,7 +59,7 @@ test("every USDC in mppx's own table is known by its address and its domain", ()
 
 test("evm/charge: signed before anything leaves, settled once by mpp's own server, shown again in vain", async () => {
   const since = (await rig.rail.head()).number;
-  const before = await rig.rail.balance(PAYEE);
+  const before = (await rig.rail.balance(PAYEE)).value;
   const entry = await asked();
   expect(rig.rail.canPay(entry)).toBe(true);
   const signed = await rig.rail.sign(entry, wallet, {});
@@ -71,16 +71,16 @@ test("evm/charge: signed before anything leaves, settled once by mpp's own serve
   const seen = await settlementOf(signed, since);
   expect(seen).toMatchObject({ from: wallet.address, to: PAYEE, amountAtomic: 2500n, final: true });
   expect(await show(signed)).toBe(402);
-  expect(await rig.rail.balance(PAYEE)).toBe(before + 2500n);
+  expect((await rig.rail.balance(PAYEE)).value).toBe(before + 2500n);
   expect(await settlementOf(signed, since)).toEqual(seen);
 });
 
 test("one credential shown twice at the same moment settles once", async () => {
-  const before = await rig.rail.balance(PAYEE);
+  const before = (await rig.rail.balance(PAYEE)).value;
   const signed = await rig.rail.sign(await asked(), wallet, {});
   const both = await Promise.all([show(signed), show(signed)]);
   expect(both.filter((status) => status === 200)).toHaveLength(1);
-  expect(await rig.rail.balance(PAYEE)).toBe(before + 2500n);
+  expect((await rig.rail.balance(PAYEE)).value).toBe(before + 2500n);
 });
 
 describe("a nonce is the seller's choice, so none is signed twice", () => {

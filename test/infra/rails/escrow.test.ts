@@ -12,6 +12,7 @@ import { COLLECTOR, ESCROW, ESCROW_ABI, type Hold, holdOf } from "../../../infra
 import type { Wallet } from "../../../infra/rails/rails.ts";
 import { ChainDown, createReader } from "../../../infra/rails/rpc.ts";
 import { createSender, type Sender, transact } from "../../../infra/rails/sender.ts";
+import { chainMoney } from "../../../infra/rails/settlement.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import { nodeThatDiesAfterSending, payer, type Rig, startRig } from "./harness.ts";
 
@@ -44,7 +45,7 @@ const senderOf = (privateKey: Hex = operatorKey, rpcUrl = rig.chain.rpcUrl): Sen
 
 function open(rpcUrl = rig.chain.rpcUrl): Escrow {
   const { network, asset } = rig.chain;
-  const money = { reader: createReader(rpcUrl), network, asset: asset as Address, confirmations: 1 };
+  const money = chainMoney({ rpcUrl, network, asset, confirmations: 1 });
   return createEscrow({ money, sender: senderOf(operatorKey, rpcUrl), payTo: TILL });
 }
 
@@ -66,7 +67,7 @@ async function hold(by = wallet, of = escrow): Promise<Hold> {
   return checked.hold;
 }
 
-const balance = (address: string) => rig.rail.balance(address);
+const balance = async (address: string) => (await rig.rail.balance(address)).value;
 const held = () => balance(ESCROW);
 const reader = () => createReader(rig.chain.rpcUrl);
 const call = (sender: Sender, functionName: string, args: readonly unknown[]) =>
@@ -122,22 +123,26 @@ describe("a hold", () => {
   test("authorized and captured: all of it moves once, however often each is asked", async () => {
     const one = await hold();
     const [before, ours] = [await held(), await balance(TILL)];
-    expect(await escrow.state(one, since)).toMatchObject({ state: "none", block: { number: expect.any(Number) } });
+    expect((await escrow.state(one, since)).value).toEqual({ state: "none" });
     const authorized = await escrow.authorize(one, since);
     expect(authorized).toMatchObject({ outcome: "sent" });
     expect(await escrow.authorize(one, since)).toEqual(authorized);
     expect(await balance(wallet.address)).toBe(10_000_000n - TOTAL);
     expect(await held()).toBe(before + TOTAL);
     const { tx } = authorized as { tx: string };
-    expect(await escrow.state(one, since)).toEqual({ state: "held", tx, final: true, amountAtomic: TOTAL });
+    expect((await escrow.state(one, since)).value).toEqual({ state: "held", tx, final: true, amountAtomic: TOTAL });
     // The rail sees the same money leave under the same nonce.
     const moved = { from: wallet.address, nonce: one.nonce, sinceBlock: since };
-    expect(await rig.rail.settlementOf(moved)).toMatchObject({ tx, amountAtomic: TOTAL, to: COLLECTOR.toLowerCase() });
+    expect((await rig.rail.settlementOf(moved)).value).toMatchObject({
+      tx,
+      amountAtomic: TOTAL,
+      to: COLLECTOR.toLowerCase(),
+    });
 
     const captured = await escrow.capture(one, since);
     expect(captured).toMatchObject({ outcome: "sent" });
     expect(await escrow.capture(one, since)).toEqual(captured);
-    expect(await escrow.state(one, since)).toMatchObject({
+    expect((await escrow.state(one, since)).value).toMatchObject({
       ...{ state: "captured", amountAtomic: TOTAL },
       tx: txOf(captured),
     });
@@ -155,7 +160,7 @@ describe("a hold", () => {
     const voided = await escrow.void(one, since);
     expect(voided).toMatchObject({ outcome: "sent" });
     expect(await escrow.void(one, since)).toEqual(voided);
-    expect(await escrow.state(one, since)).toEqual({
+    expect((await escrow.state(one, since)).value).toEqual({
       ...{ state: "voided", tx: txOf(voided), final: true, amountAtomic: TOTAL },
     });
     expect(await escrow.capture(one, since)).toEqual({ outcome: "refused", reason: "InsufficientAuthorization" });
@@ -209,7 +214,7 @@ describe("a hold", () => {
         node.close();
       }
       const reached = { authorize: "held", capture: "captured", void: "voided" }[what];
-      expect(await escrow.state(one, since)).toMatchObject({ state: reached });
+      expect((await escrow.state(one, since)).value).toMatchObject({ state: reached });
     },
   );
 
@@ -223,7 +228,7 @@ describe("a hold", () => {
     await expect(far.state(one, since)).rejects.toThrow(ChainDown);
     const offer = far.offer(TOTAL, seconds());
     await expect(far.check(await paid(offer), offer, seconds())).rejects.toThrow(ChainDown);
-    expect(await escrow.state(one, since)).toMatchObject({ state: "none" });
+    expect((await escrow.state(one, since)).value).toMatchObject({ state: "none" });
   });
 });
 
@@ -375,7 +380,7 @@ describe("the contract", () => {
       reason: "InsufficientAuthorization",
     });
     expect(await call(us, "authorize", authorizing)).toEqual(refused("PaymentAlreadyCollected"));
-    expect(await escrow.state(one, since)).toMatchObject({ state: "held" });
+    expect((await escrow.state(one, since)).value).toMatchObject({ state: "held" });
   });
 
   test("holds part of what was signed and gives the rest back at once, and captures in parts", async () => {
@@ -405,7 +410,7 @@ describe("the contract", () => {
     expect(await balance(wallet.address)).toBe(10_000_000n);
     expect(await refunding(1n)).toEqual({ outcome: "refused", reason: "RefundExceedsCapture" });
     // What was captured stays captured.
-    expect(await escrow.state(one, since)).toMatchObject({ state: "captured" });
+    expect((await escrow.state(one, since)).value).toMatchObject({ state: "captured" });
   });
 });
 
@@ -433,12 +438,12 @@ describe("once the capture deadline has passed", () => {
     expect(await escrow.capture(one, since)).toEqual({ outcome: "refused", reason: "AfterAuthorizationExpiry" });
     expect(await escrow.authorize(late, since)).toEqual({ outcome: "refused", reason: "AfterPreApprovalExpiry" });
     const none = await escrow.state(late, since);
-    expect(none).toMatchObject({ state: "none" });
-    expect((none as { block: { time: number } }).block.time).toBeGreaterThan(late.validBefore);
+    expect(none.value).toEqual({ state: "none" });
+    expect(none.final.time).toBeGreaterThan(late.validBefore);
     expect(await call(senderOf(), "reclaim", [one.info])).toEqual({ outcome: "refused", reason: "InvalidSender" });
     const reclaimed = await reclaim();
     expect(reclaimed).toMatchObject({ outcome: "sent" });
-    expect(await escrow.state(one, since)).toMatchObject({
+    expect((await escrow.state(one, since)).value).toMatchObject({
       state: "reclaimed",
       tx: txOf(reclaimed),
       amountAtomic: TOTAL,

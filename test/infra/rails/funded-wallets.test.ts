@@ -26,7 +26,10 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(join(dir, ".."), { recursive: true, force: true }));
 
-const balance = async (address: string, place?: Place) => balances.get(`${address} ${place?.network}`) ?? 0n;
+const block = { number: 1, time: 0 };
+const balance = async (address: string, place?: Place) => ({
+  ...{ value: balances.get(`${address} ${place?.network}`) ?? 0n, head: block, final: block },
+});
 const give = (address: string, atomic: bigint, network = NETWORK) => balances.set(`${address} ${network}`, atomic);
 const opened = (changes: { secret?: Uint8Array; folder?: WalletFolder } = {}): Wallets =>
   createFundedWallets({

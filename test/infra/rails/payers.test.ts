@@ -45,7 +45,7 @@ async function pay(wallet: Awaited<ReturnType<typeof payer>>, amount: bigint): P
   const entry = entryV2(amount, { payTo: PAYEE, raw: { ...(entryV2(amount).raw as object), payTo: PAYEE } });
   const signed = await rig.rail.sign(entry, wallet, {});
   expect(await rig.facilitator.settle(...offer(entry, signed))).toMatchObject({ success: true });
-  return (await rig.rail.settlementOf({ from: signed.from, nonce: signed.nonce, sinceBlock: 0 }))!.blockTime;
+  return (await rig.rail.settlementOf({ from: signed.from, nonce: signed.nonce, sinceBlock: 0 })).value!.blockTime;
 }
 
 async function send(data: string): Promise<void> {

@@ -59,25 +59,25 @@ test("the network is what the settings say, by its id alone", async () => {
 test("paid once: the seller takes it, and the chain's own event of this payment says to whom and how much", async () => {
   const [entry, wallet] = [await asked(), await payer()];
   const { number: sinceBlock } = await rail.head();
-  const before = await rail.balance(PAY_TO);
+  const before = (await rail.balance(PAY_TO)).value;
   const signed = await rail.sign(entry, wallet, {});
   expect(signed).toMatchObject({ headerName: "AUTHORIZATION", from: wallet.address, amountAtomic: 10_000n });
   expect(signed.validBefore).toBeLessThanOrEqual(Date.now() / 1000 + 30);
   const query = { from: wallet.address, nonce: signed.nonce, sinceBlock };
-  expect(await rail.settlementOf(query)).toBeNull();
+  expect((await rail.settlementOf(query)).value).toBeNull();
   expect((await pay(signed.headerValue)).status).toBe(200);
-  const seen = await rail.settlementOf(query);
+  const seen = (await rail.settlementOf(query)).value;
   expect(seen).toMatchObject({
     ...{ from: wallet.address, to: PAY_TO, amountAtomic: 10_000n, final: true },
     ...{ network: node.network, asset: node.asset, tx: expect.stringMatching(/^0x[0-9a-f]{64}$/) },
   });
-  expect(await rail.balance(PAY_TO)).toBe(before + 10_000n);
+  expect((await rail.balance(PAY_TO)).value).toBe(before + 10_000n);
   // Shown again it is the same payment, and moves nothing.
   expect((await pay(signed.headerValue)).status).toBe(402);
-  expect(await rail.balance(PAY_TO)).toBe(before + 10_000n);
-  expect(await rail.transfers({ from: wallet.address, to: PAY_TO, sinceBlock })).toHaveLength(1);
+  expect((await rail.balance(PAY_TO)).value).toBe(before + 10_000n);
+  expect((await rail.transfers({ from: wallet.address, to: PAY_TO, sinceBlock })).value).toHaveLength(1);
   const another = { ...query, nonce: `0x${"9".repeat(64)}` };
-  expect(await rail.settlementOf(another)).toBeNull();
+  expect((await rail.settlementOf(another)).value).toBeNull();
 });
 
 test("a challenge that is repeated is signed once, after a restart too", async () => {

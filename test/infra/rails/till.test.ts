@@ -75,7 +75,8 @@ const inProcess = () => createTill("here", rig.facilitator);
 const listOf = (...tills: Till[]) => createTills(tills);
 
 const terms = (amount: bigint): PaymentRequirements => entryV2(amount).raw as PaymentRequirements;
-const settlementOf = ({ from, nonce }: SignedPayment) => rig.rail.settlementOf({ from, nonce, sinceBlock: 0 });
+const settlementOf = async ({ from, nonce }: SignedPayment) =>
+  (await rig.rail.settlementOf({ from, nonce, sinceBlock: 0 })).value;
 
 async function signed(amount: bigint, version: 1 | 2 = 2) {
   const wallet = await payer(rig);
@@ -113,7 +114,7 @@ describe.each(ADAPTERS)("the contract, %s", (_name, open) => {
       reason: "invalid_exact_evm_nonce_already_used",
     });
     expect(await till.settle(payload, terms(4_321n))).toMatchObject({ outcome: "refused" });
-    expect(await rig.rail.balance(wallet.address)).toBe(10_000_000n - 4_321n);
+    expect((await rig.rail.balance(wallet.address)).value).toBe(10_000_000n - 4_321n);
   });
 
   test.each([1, 2] as const)(
@@ -134,7 +135,7 @@ describe.each(ADAPTERS)("the contract, %s", (_name, open) => {
         expect(await till.verify(payment, offer)).toEqual({ valid: false, reason: expect.any(String) });
         expect(await till.settle(payment, offer)).toMatchObject({ outcome: "refused" });
       }
-      expect(await rig.rail.balance(wallet.address)).toBe(10_000_000n);
+      expect((await rig.rail.balance(wallet.address)).value).toBe(10_000_000n);
     },
   );
 
@@ -193,7 +194,7 @@ describe("a facilitator elsewhere that misbehaves", () => {
     // The caller that does not look sends it again: nothing moves twice.
     expect(await httpTill().settle(payload, terms(77n))).toMatchObject({ outcome: "refused" });
     expect(await settlementOf(payment)).toEqual(seen);
-    expect(await rig.rail.balance(payment.from)).toBe(10_000_000n - 77n);
+    expect((await rig.rail.balance(payment.from)).value).toBe(10_000_000n - 77n);
   });
 
   test.each(["500", "503 with a verdict", "garbage", "strange", "hangs up"] as const)(

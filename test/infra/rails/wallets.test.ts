@@ -31,12 +31,12 @@ test("a blind wallet holds what was asked for, also after it spent some, and is 
   const wallets = open();
   const wallet = await wallets.blind("cap_spend", "2026-11-21", 300n);
   await wallets.blind("cap_spend", "2026-11-21", 300n);
-  expect(await rig.rail.balance(wallet.address)).toBe(300n);
+  expect((await rig.rail.balance(wallet.address)).value).toBe(300n);
   const entry = entryV2(200n);
   const signed = await rig.rail.sign(entry, wallet, {});
   expect(await rig.facilitator.settle(...offer(entry, signed))).toMatchObject({ success: true });
   await wallets.blind("cap_spend", "2026-11-21", 300n);
-  expect(await rig.rail.balance(wallet.address)).toBe(300n);
+  expect((await rig.rail.balance(wallet.address)).value).toBe(300n);
 });
 
 test("two hundred blind wallets at once, asked for by two processes, share a few transactions", async () => {
@@ -46,7 +46,7 @@ test("two hundred blind wallets at once, asked for by two processes, share a few
     Array.from({ length: 200 }, (_, n) => stores[n % 2]!.blind(`cap_${n}`, "2026-11-21", BigInt(n + 1))),
   );
   const after = (await rig.rail.head()).number;
-  const balances = await Promise.all(wallets.map((wallet) => rig.rail.balance(wallet.address)));
+  const balances = await Promise.all(wallets.map(async (wallet) => (await rig.rail.balance(wallet.address)).value));
   expect(balances).toEqual(wallets.map((_, n) => BigInt(n + 1)));
   // One transaction each would make 200. Not blocks: one comes every second by itself, however long this takes.
   const chain = createPublicClient({ transport: http(rig.chain.rpcUrl) });
@@ -60,10 +60,10 @@ test("two hundred blind wallets at once, asked for by two processes, share a few
 test("no link on the chain between the known wallet and a blind one: each is minted", async () => {
   const wallets = open();
   const [known, blind] = [await wallets.known(), await wallets.blind("cap_z", "2026-11-21", 9n)];
-  expect(await rig.rail.balance(known.address)).toBe(10_000_000_000n);
-  expect(await rig.rail.transfers({ from: known.address, to: blind.address, sinceBlock: 0 })).toEqual([]);
+  expect((await rig.rail.balance(known.address)).value).toBe(10_000_000_000n);
+  expect((await rig.rail.transfers({ from: known.address, to: blind.address, sinceBlock: 0 })).value).toEqual([]);
   const mints = { from: `0x${"0".repeat(40)}`, to: blind.address, sinceBlock: 0 };
-  expect(await rig.rail.transfers(mints)).toMatchObject([{ amountAtomic: 9n }]);
+  expect((await rig.rail.transfers(mints)).value).toMatchObject([{ amountAtomic: 9n }]);
 });
 
 test("wallets of our own have names, each its own money, and are lifted when half is gone", async () => {
@@ -72,19 +72,19 @@ test("wallets of our own have names, each its own money, and are lifted when hal
   const others = await Promise.all([wallets.known(), wallets.blind("float", "2026-11-21", 1n)]);
   expect(new Set([float, till, ...others].map((one) => one.address)).size).toBe(4);
   expect(await open().named("float")).toEqual(float);
-  expect(await rig.rail.balance(float.address)).toBe(10_000_000_000n);
-  expect(await rig.rail.balance(till.address)).toBe(0n);
+  expect((await rig.rail.balance(float.address)).value).toBe(10_000_000_000n);
+  expect((await rig.rail.balance(till.address)).value).toBe(0n);
   const entry = entryV2(4_000_000_000n, { payTo: till.address });
   const raw = { ...(entry.raw as object), payTo: till.address };
   const pay = async () => {
     const signed = await rig.rail.sign({ ...entry, raw }, float, {});
     expect(await rig.facilitator.settle(...offer({ ...entry, raw }, signed))).toMatchObject({ success: true });
     await wallets.named("float");
-    return rig.rail.balance(float.address);
+    return (await rig.rail.balance(float.address)).value;
   };
   expect(await pay()).toBe(6_000_000_000n);
   expect(await pay()).toBe(10_000_000_000n);
-  expect(await rig.rail.balance(till.address)).toBe(8_000_000_000n);
+  expect((await rig.rail.balance(till.address)).value).toBe(8_000_000_000n);
   await expect(wallets.named("Float|1")).rejects.toThrow(TypeError);
 });
 
@@ -101,5 +101,5 @@ test("a short seed is refused, and a chain that is down is said so", async () =>
   const down = open({ rpcUrl: "http://127.0.0.1:9" });
   await expect(down.blind("cap_a", "2026-11-21", 1n)).rejects.toThrow(ChainDown);
   await expect(down.known()).rejects.toThrow(ChainDown);
-  expect(await rig.rail.balance(PAYEE)).toBe(200n);
+  expect((await rig.rail.balance(PAYEE)).value).toBe(200n);
 });

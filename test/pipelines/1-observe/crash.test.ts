@@ -54,8 +54,7 @@ function killable(world: FakeWorld, killAt: number) {
     asset: rail.asset,
     canPay: rail.canPay.bind(rail),
     head: around("head", rail.head.bind(rail)),
-    // A look without a seam of its own: what is known of it is gone with the process.
-    balance: rail.balance.bind(rail),
+    balance: around("balance", rail.balance.bind(rail)),
     sign: around("sign", rail.sign.bind(rail)),
     settlementOf: around("settlementOf", rail.settlementOf.bind(rail)),
   };
@@ -194,7 +193,7 @@ describe.each(sellers)("killed between any two steps of a paid call: %s", (name,
       if (ended === "ended") break;
       expect(killAt).toBeLessThan(100);
     }
-    // first leg, wallet, head, sign, intent, payment, chain, result: two seams each, and the showings of a thief.
+    // first leg, wallet, balance, sign, intent, payment, chain, result: two seams each, and the showings of a thief.
     expect(killAt).toBeGreaterThan(16);
     expect([...fates]).toContain("open at the kill: ours");
     expect([...fates]).toContain("watched before the kill: null");

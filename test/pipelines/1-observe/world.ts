@@ -4,6 +4,8 @@ import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/
 import type { Log, LogRecord, NewRecord } from "../../../infra/log/log.ts";
 import type { LoopSeen } from "../../../infra/loop-watch.ts";
 import type {
+  AsOf,
+  Block,
   PayableEntry,
   Payers,
   PayersQuery,
@@ -303,13 +305,19 @@ export class FakeRail implements Rail {
     this.settled.set(nonce, { ...at, ...what, ...change });
     return true;
   }
-  async settlementOf({ nonce }: { nonce: string }): Promise<Settlement | null> {
+  /** As of the newest block, or one that a test sets: then a node that lags behind it answers. */
+  asOf: Block | null = null;
+  #read<T>(value: T): AsOf<T> {
     this.#ask();
-    return this.settled.get(nonce) ?? null;
+    const block = this.asOf ?? { number: this.block, time: this.time };
+    return { value, head: block, final: block };
   }
-  async transfers(query: { from: string; to: string }): Promise<Settlement[]> {
-    this.#ask();
-    return this.transfersBack.filter((one) => one.from === query.from && one.to === query.to);
+  async settlementOf({ nonce }: { nonce: string }): Promise<AsOf<Settlement | null>> {
+    const seen = this.settled.get(nonce) ?? null;
+    return this.#read(seen && this.asOf && seen.blockNumber > this.asOf.number ? null : seen);
+  }
+  async transfers(query: { from: string; to: string }): Promise<AsOf<Settlement[]>> {
+    return this.#read(this.transfersBack.filter((one) => one.from === query.from && one.to === query.to));
   }
   /** What the chain has of every payee; null: nothing yet. */
   paid: Payers | null = null;
@@ -321,17 +329,15 @@ export class FakeRail implements Rail {
     this.#ask();
     return { number: this.block, time: this.time };
   }
-  async finalHead() {
-    return this.head();
-  }
   async transfersIn() {
-    return [];
+    return this.#read([]);
   }
   /** What every wallet holds, atomic units. */
   funds = 10n ** 12n;
-  async balance() {
+  async balance(): Promise<AsOf<bigint>> {
     this.#ask();
-    return this.funds;
+    const block = { number: this.block, time: this.time };
+    return { value: this.funds, head: block, final: block };
   }
 }
 

@@ -11,6 +11,7 @@ import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import type { HoldState } from "../../../infra/rails/escrow.ts";
 import { escrowOffer } from "../../../infra/rails/escrow-terms.ts";
+import type { AsOf } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { Outcome } from "../../../infra/rails/sender.ts";
 import { claimKey, newOrderId } from "../../../pipelines/orders/claim.ts";
@@ -41,7 +42,7 @@ let says: Record<"authorize" | "capture" | "void", { said: Outcome; shows?: Hold
 
 const sent: Outcome = { outcome: "sent", tx: "0xsent" };
 const unknown: Outcome = { outcome: "unknown", says: "no receipt" };
-const none = (time = now): HoldState => ({ state: "none", block: { number: 1, time } });
+const none: HoldState = { state: "none" };
 const is = (state: "held" | "captured" | "voided" | "reclaimed", final = true): HoldState => ({
   ...{ state, tx: `0x${state}`, final, amountAtomic: 50_600n },
 });
@@ -56,7 +57,7 @@ afterAll(async () => {
 });
 beforeEach(() => {
   now = T0;
-  shown = [none()];
+  shown = [none];
   asked = [];
   says = {
     authorize: { said: sent, shows: is("held") },
@@ -70,10 +71,11 @@ beforeEach(() => {
     if (shows) shown = [shows];
     return said;
   };
-  const state = async (): Promise<HoldState> => {
+  const state = async (): Promise<AsOf<HoldState>> => {
     const seen = shown.length > 1 ? shown.shift()! : shown[0]!;
     if (seen === null) throw new ChainDown("nobody answers");
-    return seen;
+    const block = { number: 1, time: now };
+    return { value: seen, head: block, final: block };
   };
   const escrow = { authorize: act("authorize"), capture: act("capture"), void: act("void"), state };
   const rail = { head: async () => ({ number: 1, time: now }) };
@@ -82,6 +84,12 @@ beforeEach(() => {
     new Holding({ orders, escrow, rail, confirmations, logger, metrics, pollMs: [0, 0, 0] });
   holding = holdingAt(1);
 });
+
+/** @param time of the newest block, which no longer vanishes */
+function bringAt(order: Order, time: number): Promise<void> {
+  now = time;
+  return holding.bring(order);
+}
 
 async function claimed(): Promise<Order> {
   const account = privateKeyToAccount(generatePrivateKey());
@@ -140,11 +148,11 @@ async function answered(pass: boolean): Promise<Order> {
 describe("placing", () => {
   test.each<[string, (HoldState | null)[], Order["state"]]>([
     ["there at once", [is("held")], "held"],
-    ["there after two looks", [none(), none(), is("held")], "held"],
+    ["there after two looks", [none, none, is("held")], "held"],
     ["there once the chain answers", [null, is("held")], "held"],
     ["final after two looks", [is("held", false), is("held", false), is("held")], "held"],
     ["never final", [is("held", false)], "hold_unknown"],
-    ["not there yet", [none()], "hold_unknown"],
+    ["not there yet", [none], "hold_unknown"],
     ["nobody can be asked", [null], "hold_unknown"],
   ])("%s", async (_, looks, ends) => {
     says.authorize = { said: sent };
@@ -156,11 +164,11 @@ describe("placing", () => {
   });
 
   test.each<[string, Outcome, HoldState | null, Order["state"]]>([
-    ["refused, and nothing was sent", { outcome: "refused", reason: "TokenCollectionFailed" }, none(T0), "hold_failed"],
-    ["refused in a block", { outcome: "refused", reason: "reverted", tx: "0x1" }, none(T0), "hold_failed"],
+    ["refused, and nothing was sent", { outcome: "refused", reason: "TokenCollectionFailed" }, none, "hold_failed"],
+    ["refused in a block", { outcome: "refused", reason: "reverted", tx: "0x1" }, none, "hold_failed"],
     ["refused, and nobody can be asked", { outcome: "refused", reason: "x" }, null, "hold_unknown"],
     ["refused, and it is there", { outcome: "refused", reason: "PaymentAlreadyCollected" }, is("held"), "held"],
-    ["lost on the way, and not there", unknown, none(T0), "hold_unknown"],
+    ["lost on the way, and not there", unknown, none, "hold_unknown"],
     ["lost on the way, and there", unknown, is("held"), "held"],
   ])("%s", async (_, said, seen, ends) => {
     says.authorize = { said };
@@ -198,17 +206,17 @@ describe("brought on from a hold that is not known", () => {
     return order;
   }
 
-  test.each<[string, (order: Order) => HoldState, Order["state"], string[]]>([
-    ["it can still come: nothing is done", ({ validBefore }) => none(validBefore + 60), "hold_unknown", []],
-    ["it can come no more", ({ validBefore }) => none(validBefore + 61), "hold_failed", []],
-    ["it came: nobody waits for the seller's answer, so it is given back", () => is("held"), "voided", ["void"]],
-    ["it came, and may vanish", () => is("held", false), "hold_unknown", []],
-    ["it came and went", () => is("reclaimed"), "hold_failed", []],
-    ["it was captured by a hand of ours", () => is("captured"), "refund_due", []],
-  ])("%s", async (_, seen, ends, acts) => {
+  test.each<[string, HoldState, number, Order["state"], string[]]>([
+    ["it can still come: nothing is done", none, 60, "hold_unknown", []],
+    ["it can come no more", none, 61, "hold_failed", []],
+    ["it came: nobody waits for the seller's answer, so it is given back", is("held"), 61, "voided", ["void"]],
+    ["it came, and may vanish", is("held", false), 61, "hold_unknown", []],
+    ["it came and went", is("reclaimed"), 61, "hold_failed", []],
+    ["it was captured by a hand of ours", is("captured"), 61, "refund_due", []],
+  ])("%s", async (_, seen, afterEnd, ends, acts) => {
     const order = await unsure();
-    shown = [seen(order)];
-    await holding.bring(order, GONE);
+    shown = [seen];
+    await bringAt(order, order.validBefore + afterEnd);
     expect([order.state, asked]).toEqual([ends, acts]);
     expect(order.charged).toEqual(ends === "refund_due" ? { tx: "0xcaptured", amount: "0.050600" } : null);
   });
@@ -217,7 +225,7 @@ describe("brought on from a hold that is not known", () => {
     const order = await unsure();
     const { steps } = order;
     shown = [null];
-    await expect(holding.bring(order, GONE)).rejects.toThrow(ChainDown);
+    await expect(bringAt(order, GONE)).rejects.toThrow(ChainDown);
     expect(order.steps).toBe(steps);
   });
 });
@@ -235,13 +243,13 @@ describe("capturing", () => {
     await holding.collect(order);
     expect([order.state, order.final, isClosed(order)]).toEqual(["settled", false, false]);
     const { steps } = order;
-    await holding.bring(order, T0);
+    await bringAt(order, T0);
     expect([order.steps, asked]).toEqual([steps, ["capture"]]);
     shown = [is("held")];
-    await holding.bring(order, T0);
+    await bringAt(order, T0);
     expect([order.state, order.final, asked]).toEqual(["settled", false, ["capture", "capture"]]);
     shown = [is("captured")];
-    await holding.bring(order, T0);
+    await bringAt(order, T0);
     expect([order.state, order.final, order.charged?.tx]).toEqual(["settled", true, "0xcaptured"]);
   });
 
@@ -251,9 +259,9 @@ describe("capturing", () => {
     await holding.collect(order);
     expect([order.state, asked]).toEqual(["settle_unknown", []]);
     const { steps } = order;
-    for (const time of [DEADLINE - 60, DEADLINE, DEADLINE + 60]) await holding.bring(order, time);
+    for (const time of [DEADLINE - 60, DEADLINE, DEADLINE + 60]) await bringAt(order, time);
     expect([order.steps, asked]).toEqual([steps, []]);
-    await holding.bring(order, DEADLINE + 61);
+    await bringAt(order, DEADLINE + 61);
     expect([order.state, order.charged, asked]).toEqual(["reclaimable", null, []]);
   });
 
@@ -263,8 +271,8 @@ describe("capturing", () => {
     ["captured just in time, seen after the deadline", is("captured"), DEADLINE + 100, "settled", []],
     ["taken back by its buyer", is("reclaimed"), DEADLINE + 1, "reclaimable", []],
     ["given back by a hand of ours", is("voided"), T0, "written_off", []],
-    ["vanished, and may be placed again", none(T0), T0, "settle_unknown", []],
-    ["vanished for good", none(GONE), GONE, "written_off", []],
+    ["vanished, and may be placed again", none, T0, "settle_unknown", []],
+    ["vanished for good", none, GONE, "written_off", []],
   ])("unknown, then %s", async (_, seen, time, ends, acts) => {
     const order = await answered(true);
     const { capture } = says;
@@ -272,7 +280,7 @@ describe("capturing", () => {
     await holding.collect(order);
     expect(order.state).toBe("settle_unknown");
     [asked, says.capture, shown] = [[], capture, [seen]];
-    await holding.bring(order, time);
+    await bringAt(order, time);
     expect([order.state, asked]).toEqual([ends, acts]);
   });
 });
@@ -284,10 +292,10 @@ describe("giving back", () => {
     await holding.giveBack(order);
     expect([order.state, order.final, isClosed(order)]).toEqual(["voided", false, false]);
     shown = [is("held")];
-    await holding.bring(order, T0);
+    await bringAt(order, T0);
     expect([order.state, order.final, asked]).toEqual(["voided", false, ["void", "void"]]);
     shown = [is("voided")];
-    await holding.bring(order, T0);
+    await bringAt(order, T0);
     expect([order.state, order.final]).toEqual(["voided", true]);
   });
 
@@ -299,7 +307,7 @@ describe("giving back", () => {
     ["given back before", is("voided"), null, T0, "voided", []],
     ["taken back by its buyer", is("reclaimed"), null, DEADLINE + 1, "reclaimable", []],
     ["captured by a hand of ours", is("captured"), null, T0, "refund_due", []],
-    ["vanished for good", none(GONE), null, GONE, "hold_failed", []],
+    ["vanished for good", none, null, GONE, "hold_failed", []],
   ])("unknown, then %s", async (_, seen, shows, time, ends, acts) => {
     const order = await answered(false);
     says.void = { said: unknown };
@@ -307,7 +315,7 @@ describe("giving back", () => {
     expect(order.state).toBe("void_unknown");
     [asked, shown] = [[], [seen]];
     says.void = shows ? { said: sent, shows } : { said: { outcome: "refused", reason: "x" } };
-    await holding.bring(order, time);
+    await bringAt(order, time);
     expect([order.state, asked]).toEqual([ends, acts]);
   });
 });

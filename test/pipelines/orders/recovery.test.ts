@@ -15,7 +15,7 @@ test("a payment whose cancellation takes long keeps no order from being brought 
   const begun: (() => void)[] = [];
   const buying = {
     orders: {
-      ...{ replica: "r0", catchUp: async () => {}, table: { open: () => orders, losses: () => [] } },
+      ...{ replica: "r0", catchUp: async () => {}, table: { open: () => orders, owing: () => [], staleMs: 0 } },
       step: async ({ id }: Order) => void brought.push(id),
     },
     isActing: () => false,

@@ -99,7 +99,7 @@ const dying = (kind: Kind, name: string, point: KillPoint): Promise<Left> =>
 /** The same of whatever is bought. */
 async function dyingOf(path: string, init: RequestInit, point: KillPoint): Promise<Left> {
   const buyer = await officialBuyer(world, payBy("escrow"));
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const url = service.url + path;
   const asked = await fetch(url, init);
   const terms = JSON.parse(Buffer.from(asked.headers.get("payment-required")!, "base64").toString("utf8"));
@@ -132,15 +132,15 @@ const paths = (kind: Kind, name: string) =>
 
 describe("killed", () => {
   test.each(CASES)("$when $state ($kind): $ends", async (one) => {
-    const inEscrow = await rail.balance(ESCROW);
-    const ours = await rail.balance(service.till);
+    const inEscrow = (await rail.balance(ESCROW)).value;
+    const ours = (await rail.balance(service.till)).value;
     const left = await dying(one.kind, nameOf(one), one);
     const order = await recovered(left);
     expect([order.state, order.epoch]).toEqual([one.ends, 1]);
     const charged = one.ends === "settled" ? TOTAL : 0n;
-    expect(left.before - (await rail.balance(left.buyer.address))).toBe(charged);
-    expect((await rail.balance(service.till)) - ours).toBe(charged);
-    expect(await rail.balance(ESCROW)).toBe(inEscrow);
+    expect(left.before - (await rail.balance(left.buyer.address)).value).toBe(charged);
+    expect((await rail.balance(service.till)).value - ours).toBe(charged);
+    expect((await rail.balance(ESCROW)).value).toBe(inEscrow);
     expect(paths(one.kind, nameOf(one))).toHaveLength(one.paid ? 1 : 0);
     // What only our own crash did is never said of the seller.
     const fault = one.kind === "thief" ? "seller" : order.legs[0] && charged === 0n ? "ours" : null;
@@ -150,13 +150,13 @@ describe("killed", () => {
     expect(answer.status).toBe(charged > 0n ? 200 : 502);
     expect(answer.headers.get("touchstone-order")).toBe(order.id);
     if (charged > 0n) expect(await answer.json()).toEqual({ sum: 42 });
-    expect(left.before - (await rail.balance(left.buyer.address))).toBe(charged);
+    expect(left.before - (await rail.balance(left.buyer.address)).value).toBe(charged);
   });
 });
 
 describe("killed between two legs", () => {
   test.each(BETWEEN)("$when $state of leg $leg: $ends", async (one) => {
-    const inEscrow = await rail.balance(ESCROW);
+    const inEscrow = (await rail.balance(ESCROW)).value;
     const candidates = [specOf("broken", between(one)), specOf("honest", between(one))];
     const body = JSON.stringify({ capability_ids: candidates.map((spec) => capOf(spec)), max_total: "0.06" });
     const init = { method: "POST", headers: { "content-type": "application/json" }, body };
@@ -165,8 +165,8 @@ describe("killed between two legs", () => {
     const charged = one.ends === "settled" ? TOTAL : 0n;
     expect(order.state).toBe(one.ends);
     // What a buyer paid is what it got an answer for, once; and of two sellers none has money that nobody knows of.
-    expect(left.before - (await rail.balance(left.buyer.address))).toBe(charged);
-    expect(await rail.balance(ESCROW)).toBe(inEscrow);
+    expect(left.before - (await rail.balance(left.buyer.address)).value).toBe(charged);
+    expect((await rail.balance(ESCROW)).value).toBe(inEscrow);
     expect([paths("broken", between(one)).length, paths("honest", between(one)).length]).toEqual([
       0,
       one.second ? 1 : 0,
@@ -208,8 +208,8 @@ describe("once deadlines have passed", () => {
     const uncaptured = await left("uncaptured", "settle_intent");
     const reclaimed = await left("reclaimed", "settle_intent");
     const unvoided = await left("unvoided", "void_intent");
-    const ours = await rail.balance(service.till);
-    const owed = async ({ before, buyer }: Left) => before - (await rail.balance(buyer.address));
+    const ours = (await rail.balance(service.till)).value;
+    const owed = async ({ before, buyer }: Left) => before - (await rail.balance(buyer.address)).value;
     const all = () => Promise.all([unplaced, uncaptured, reclaimed, unvoided].map(owed));
     expect(await all()).toEqual([0n, TOTAL, TOTAL, TOTAL]);
     expect(await reclaim(reclaimed)).toEqual({ outcome: "refused", reason: "BeforeAuthorizationExpiry" });
@@ -223,7 +223,7 @@ describe("once deadlines have passed", () => {
     expect(await all()).toEqual([0n, TOTAL, 0n, 0n]);
     expect(await reclaim(uncaptured)).toMatchObject({ outcome: "sent" });
     expect(await all()).toEqual([0n, 0n, 0n, 0n]);
-    expect([await rail.balance(service.till), await rail.balance(ESCROW)]).toEqual([ours, 0n]);
+    expect([(await rail.balance(service.till)).value, (await rail.balance(ESCROW)).value]).toEqual([ours, 0n]);
 
     const answers = await Promise.all([unplaced, uncaptured, reclaimed, unvoided].map((one) => one.again()));
     expect(answers.map(({ status }) => status)).toEqual([402, 502, 502, 502]);

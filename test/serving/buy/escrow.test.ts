@@ -90,21 +90,21 @@ describe("the offer", () => {
 test("bought in escrow: held before the seller is paid, captured after it passed, and charged once", async () => {
   const buyer = await buyerByEscrow();
   const [before, ours, inEscrow] = await Promise.all(
-    [buyer.address, service.till, ESCROW].map((one) => rail.balance(one)),
+    [buyer.address, service.till, ESCROW].map(async (one) => (await rail.balance(one)).value),
   );
   const answer = await buyer.fetch(viaOf(specs.good));
   expect([answer.status, await answer.json()]).toEqual([200, { sum: 42 }]);
   const settled = decodePaymentResponseHeader(answer.headers.get("payment-response")!);
   expect(settled).toMatchObject({ success: true, payer: buyer.address, network: "eip155:84532" });
-  expect(before! - (await rail.balance(buyer.address))).toBe(50_600n);
-  expect((await rail.balance(service.till)) - ours!).toBe(50_600n);
-  expect(await rail.balance(ESCROW)).toBe(inEscrow);
+  expect(before! - (await rail.balance(buyer.address)).value).toBe(50_600n);
+  expect((await rail.balance(service.till)).value - ours!).toBe(50_600n);
+  expect((await rail.balance(ESCROW)).value).toBe(inEscrow);
   const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "settled", scheme: "auth-capture", total: "0.050600" });
   expect(order.charged).toEqual({ tx: settled.transaction, amount: "0.050600" });
 
   const [leg] = order.legs;
-  const paid = await rail.transfers({ from: walletOf(order), to: leg!.pay_to, sinceBlock: 0 });
+  const paid = (await rail.transfers({ from: walletOf(order), to: leg!.pay_to, sinceBlock: 0 })).value;
   expect(paid).toHaveLength(1);
   const [held, captured] = await Promise.all([order.hold!.tx, order.charged!.tx].map(blockOf));
   expect(held).toBeLessThan(paid[0]!.blockNumber);
@@ -113,12 +113,14 @@ test("bought in escrow: held before the seller is paid, captured after it passed
 
 test("the thief: what was held is back with its buyer", async () => {
   const buyer = await buyerByEscrow();
-  const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map((one) => rail.balance(one)));
+  const [before, inEscrow] = await Promise.all(
+    [buyer.address, ESCROW].map(async (one) => (await rail.balance(one)).value),
+  );
   const answer = await buyer.fetch(viaOf(specs.thief));
   expect(answer.status).toBe(502);
   expect(await answer.json()).toMatchObject({ type: "/docs/api#seller-failed" });
-  expect(await rail.balance(buyer.address)).toBe(before);
-  expect(await rail.balance(ESCROW)).toBe(inEscrow);
+  expect((await rail.balance(buyer.address)).value).toBe(before);
+  expect((await rail.balance(ESCROW)).value).toBe(inEscrow);
   const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "voided", scheme: "auth-capture", charged: null, answer: null });
   expect(order.hold!.tx).toMatch(/^0x[0-9a-f]{64}$/);
@@ -134,11 +136,13 @@ describe("an execution", () => {
 
   test("is held once, over its fallback, and captured once", async () => {
     const buyer = await buyerByEscrow();
-    const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map((address) => rail.balance(address)));
+    const [before, inEscrow] = await Promise.all(
+      [buyer.address, ESCROW].map(async (address) => (await rail.balance(address)).value),
+    );
     const answer = await buyer.fetch(service.url + EXECUTE, asking(specs.broken, specs.good));
     expect([answer.status, await answer.json()]).toEqual([200, { sum: 42 }]);
-    expect(before! - (await rail.balance(buyer.address))).toBe(50_600n);
-    expect(await rail.balance(ESCROW)).toBe(inEscrow);
+    expect(before! - (await rail.balance(buyer.address)).value).toBe(50_600n);
+    expect((await rail.balance(ESCROW)).value).toBe(inEscrow);
     const order = await orderOf(answer);
     expect(order).toMatchObject({ state: "settled", operation: "execute", scheme: "auth-capture", total: "0.050600" });
     expect(order.legs.map(({ passed }) => passed)).toEqual([false, true]);
@@ -147,10 +151,12 @@ describe("an execution", () => {
 
   test("that came to nothing gives back what was held, and its last payment is dead", async () => {
     const buyer = await buyerByEscrow();
-    const [before, inEscrow] = await Promise.all([buyer.address, ESCROW].map((address) => rail.balance(address)));
+    const [before, inEscrow] = await Promise.all(
+      [buyer.address, ESCROW].map(async (address) => (await rail.balance(address)).value),
+    );
     const answer = await buyer.fetch(service.url + EXECUTE, asking(specs.broken));
     expect(answer.status).toBe(502);
-    expect([await rail.balance(buyer.address), await rail.balance(ESCROW)]).toEqual([before, inEscrow]);
+    expect([(await rail.balance(buyer.address)).value, (await rail.balance(ESCROW)).value]).toEqual([before, inEscrow]);
     const order = await orderOf(answer);
     expect(order).toMatchObject({ state: "voided", scheme: "auth-capture", charged: null });
     await expect.poll(() => kept(order).legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
@@ -217,7 +223,7 @@ describe("a payment", () => {
     const answers = await Promise.all(payments.map((payment) => send(specs.good, payment)));
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 402]);
     expect(seller.paid.length).toBe(paid + 1);
-    expect(await rail.balance(buyer.address)).toBe(9_400n);
+    expect((await rail.balance(buyer.address)).value).toBe(9_400n);
     const states = service.sales.buying.orders.table.ofPayer(buyer.address).map(({ state }) => state);
     expect(states.filter((state) => state !== "hold_failed")).toEqual(["settled"]);
   });

@@ -6,6 +6,7 @@ import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail, Wallet } from "../../../infra/rails/rails.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
+import { chainMoney } from "../../../infra/rails/settlement.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import type { Fallback } from "../../../pipelines/orders/buying.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
@@ -43,7 +44,7 @@ const termsOf = (answer: Response): { error: string; accepts: { amount: string }
 const orderOf = async (answer: Response): Promise<OrderShown> =>
   (await (await fetch(`${service.url}/v1/orders/${answer.headers.get("touchstone-order")}`)).json()) as OrderShown;
 const ordersOf = (payer: string): Order[] => service.sales.buying.orders.table.ofPayer(payer);
-const spentBy = async (address: string, before: bigint) => before - (await rail.balance(address));
+const spentBy = async (address: string, before: bigint) => before - (await rail.balance(address)).value;
 
 /** Nothing is left of the orders before: while a seller may have our money nobody buys from it. */
 const unowed = () =>
@@ -54,12 +55,12 @@ const unowed = () =>
     .toBe(false);
 
 /** What the chain says of a leg's payment. */
-function stateOf({ wallet: from, nonce, sinceBlock }: Leg) {
+async function stateOf({ wallet: from, nonce, sinceBlock }: Leg) {
   const { asset, chainId, rpcUrl } = world;
   const reader = createReader(rpcUrl);
   const sender = createSender(reader, chainId, `0x${"11".repeat(32)}`);
-  const money = { reader, network: `eip155:${chainId}`, asset: asset as `0x${string}`, confirmations: 1 };
-  return createAuthorizations(money, sender).stateOf({ from, nonce, sinceBlock });
+  const money = chainMoney({ rpcUrl, network: `eip155:${chainId}`, asset, confirmations: 1 });
+  return (await createAuthorizations(money, sender).stateOf({ from, nonce, sinceBlock })).value;
 }
 
 beforeAll(async () => {
@@ -124,7 +125,7 @@ describe("without a payment", () => {
 
 test("the first candidate fails and keeps nothing, the second delivers: charged once, and the first can never be paid", async () => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const answer = await buyer.fetch(service.url + EXECUTE, asking({ need: "sum" }));
   expect(answer.status).toBe(200);
   expect(await answer.json()).toMatchObject({ sum: 42 });
@@ -144,7 +145,7 @@ test("the first candidate fails and keeps nothing, the second delivers: charged 
 
 test("nobody is left: the last payment is cancelled too, and its seller can be bought from at once", async () => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const only = asking({ capability_ids: [capNamed("regulars-only")] });
   const answer = await buyer.fetch(service.url + EXECUTE, only);
   expect(answer.status).toBe(502);
@@ -161,7 +162,7 @@ test("nobody is left: the last payment is cancelled too, and its seller can be b
 test("a call through via that came to nothing: its payment is cancelled too, where its seller did not take it", async () => {
   await unowed();
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const via = `${service.url}/v1/via/${capNamed("regulars-only")}?a=20&b=22`;
   expect((await buyer.fetch(via)).status).toBe(502);
   const [order] = ordersOf(buyer.address);
@@ -178,7 +179,7 @@ test("a call through via that came to nothing: its payment is cancelled too, whe
 
 test("one payment in four requests at once is one order, one charge and the same bytes", async () => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const body = asking({ capability_ids: [capNamed("honest-v2")] });
   const answers: Response[] = [];
   await buyer.over(async (input, init) => {
@@ -195,7 +196,7 @@ test("one payment in four requests at once is one order, one charge and the same
 
 test("a seller that took the money ends the order: nobody else is paid, and the buyer is not charged", async () => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const caps = [capNamed("thief"), capNamed("honest-v2")];
   const answer = await buyer.fetch(service.url + EXECUTE, asking({ capability_ids: caps }));
   expect(answer.status).toBe(502);

@@ -14,6 +14,7 @@ import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
+import { chainMoney } from "../../../infra/rails/settlement.ts";
 import type { Till } from "../../../infra/rails/till.ts";
 import { createLocalWallets, giveLocalGas } from "../../../infra/rails/wallets.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
@@ -142,7 +143,7 @@ async function buyer() {
     return { "payment-signature": encodePaymentSignatureHeader(payload as never) };
   };
   const address = account.address.toLowerCase();
-  return { address, signed, headersOf, had: await rail.balance(address) };
+  return { address, signed, headersOf, had: (await rail.balance(address)).value };
 }
 
 const problemOf = async (answer: Response) => (await answer.json()) as { type: string; detail: string };
@@ -154,7 +155,7 @@ async function submit(transfer: Awaited<ReturnType<Awaited<ReturnType<typeof buy
   const reader = createReader(world.rpcUrl);
   const key = generatePrivateKey();
   await giveLocalGas(world.rpcUrl, privateKeyToAccount(key).address);
-  const money = { reader, network: NETWORK, asset: world.asset as Hex, confirmations: 1 };
+  const money = chainMoney({ rpcUrl: world.rpcUrl, network: NETWORK, asset: world.asset, confirmations: 1 });
   return createAuthorizations(money, createSender(reader, 84532, key)).submitTransfer(transfer);
 }
 
@@ -164,8 +165,8 @@ test.each(NAMES)("a seller that %s when it is paid: its buyer is told so and kee
   expect(answer.status).toBe(502);
   expect(await problemOf(answer)).toMatchObject({ type: "/docs/api#seller-failed" });
   expect(await orderOf(answer)).toMatchObject({ state: "released", charged: null, answer: null });
-  expect(await rail.balance(address)).toBe(had);
-  expect(await rail.balance(payToOf(name))).toBe(0n);
+  expect((await rail.balance(address)).value).toBe(had);
+  expect((await rail.balance(payToOf(name))).value).toBe(0n);
 });
 
 test.each<[string, Change, RegExp]>([
@@ -198,7 +199,7 @@ test("one payment in five requests at once is one order, one charge, the same by
   expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
   expect(new Set(answers.map((one) => one.headers.get("touchstone-order"))).size).toBe(1);
   expect(new Set(await Promise.all(answers.map((one) => one.text()))).size).toBe(1);
-  expect(had - (await rail.balance(address))).toBe(TOTAL);
+  expect(had - (await rail.balance(address)).value).toBe(TOTAL);
   const other = await fetch(viaOf(honest().urls[0]!, "?a=1&b=1"), { headers });
   expect([other.status, (await problemOf(other)).type]).toEqual([409, "/docs/api#payment-used"]);
 });
@@ -214,7 +215,7 @@ test("a facilitator that settles and says nothing: the chain says it, and the ch
   expect(first.status).toBe(200);
   const again = await fetch(viaOf(honest().urls[0]!, SUM), { headers });
   expect(await again.text()).toBe(await first.text());
-  expect(had - (await rail.balance(address))).toBe(TOTAL);
+  expect(had - (await rail.balance(address)).value).toBe(TOTAL);
 });
 
 test("a facilitator that does nothing and does not say so: 202, never a second 402, the same order", async () => {
@@ -226,7 +227,7 @@ test("a facilitator that does nothing and does not say so: 202, never a second 4
   await expect.poll(async () => (await orderOf(first)).state).toBe("settled");
   const again = await fetch(viaOf(honest().urls[0]!, SUM), { headers });
   expect([again.status, again.headers.get("touchstone-order")]).toEqual([200, first.headers.get("touchstone-order")]);
-  expect(had - (await rail.balance(address))).toBe(TOTAL);
+  expect(had - (await rail.balance(address)).value).toBe(TOTAL);
 });
 
 test("a buyer that hangs up is charged for what passed, and has it with the same payment", async () => {
@@ -240,7 +241,7 @@ test("a buyer that hangs up is charged for what passed, and has it with the same
   await expect(fetch(viaOf(honest().urls[0]!, SUM), { headers, signal: gone.signal })).rejects.toThrow();
   const answer = await fetch(viaOf(honest().urls[0]!, SUM), { headers });
   expect([answer.status, await answer.json()]).toMatchObject([200, { sum: 42 }]);
-  expect(had - (await rail.balance(address))).toBe(TOTAL);
+  expect(had - (await rail.balance(address)).value).toBe(TOTAL);
 });
 
 test("a buyer that spends its nonce on itself before it is charged gets no answer", async () => {
@@ -254,7 +255,7 @@ test("a buyer that spends its nonce on itself before it is charged gets no answe
   const answer = await fetch(viaOf(honest().urls[0]!, SUM), { headers });
   expect(answer.status).toBe(202);
   expect(await orderOf(answer)).toMatchObject({ state: "settle_unknown", charged: null, answer: null });
-  expect(had - (await rail.balance(address))).toBe(1n);
+  expect(had - (await rail.balance(address)).value).toBe(1n);
   spent = answer;
 });
 
@@ -263,7 +264,7 @@ test("once payments have run out: one taken for nothing is sent back, one never 
   const answer = await fetch(viaOf(`${odd}/fails`), { headers: await headersOf() });
   expect((await orderOf(answer)).state).toBe("released");
   expect((await submit(await signed())).outcome).toBe("sent");
-  expect(await rail.balance(address)).toBe(had - TOTAL);
+  expect((await rail.balance(address)).value).toBe(had - TOTAL);
   for (const [method, params] of [
     ["evm_increaseTime", [310]],
     ["evm_mine", []],
@@ -272,7 +273,7 @@ test("once payments have run out: one taken for nothing is sent back, one never 
     await fetch(world.rpcUrl, { method: "POST", headers: { "content-type": "application/json" }, body });
   }
   await expect.poll(async () => (await orderOf(answer)).state).toBe("refunded");
-  expect(await rail.balance(address)).toBe(had);
+  expect((await rail.balance(address)).value).toBe(had);
   await expect.poll(async () => (await orderOf(spent)).state).toBe("written_off");
   expect((await orderOf(spent)).answer).toBe(null);
 });

@@ -38,7 +38,7 @@ test.each(PATHS)("%s asks for 0.020000 before it looks at the body", async (path
 
 test("a document is extracted and charged once, and the same payment again gives the same bytes", async () => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   let payment = "";
   const spying: typeof fetch = async (input, init) => {
     payment = (input instanceof Request ? input.headers : new Headers()).get("payment-signature") ?? payment;
@@ -48,7 +48,7 @@ test("a document is extracted and charged once, and the same payment again gives
   const text = await answer.text();
   expect([answer.status, text]).toEqual([200, expect.stringContaining("Two words.")]);
   expect(JSON.parse(text)).toMatchObject({ kind: "html", headings: [{ level: 1, text: "One" }] });
-  expect(before - (await rail.balance(buyer.address))).toBe(20_000n);
+  expect(before - (await rail.balance(buyer.address)).value).toBe(20_000n);
   const again = post({ bytes: page });
   const headers = { ...(again.headers as Record<string, string>), "payment-signature": payment };
   const same = await fetch(`${service.url}/v1/docs/extract`, { ...again, headers });
@@ -58,7 +58,7 @@ test("a document is extracted and charged once, and the same payment again gives
     409,
     expect.objectContaining({ type: "/docs/api#payment-used" }),
   ]);
-  expect(before - (await rail.balance(buyer.address))).toBe(20_000n);
+  expect(before - (await rail.balance(buyer.address)).value).toBe(20_000n);
 });
 
 test.each([
@@ -68,15 +68,15 @@ test.each([
   ["/v1/web/evidence", { url: "http://127.0.0.1:9/" }, 422],
 ])("%s with %j is work that cannot be done, and costs nothing", async (path, body, status) => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const answer = await buyer.fetch(service.url + path, post(body));
   expect([answer.status, answer.headers.get("content-type")]).toEqual([status, "application/problem+json"]);
-  expect(await rail.balance(buyer.address)).toBe(before);
+  expect((await rail.balance(buyer.address)).value).toBe(before);
 });
 
 test("where it cannot be sold now the buyer is told as of a call: a 402 that offers nothing", async () => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const sell = vi
     .spyOn(service.sales.buying, "sell")
     .mockRejectedValueOnce(new NotBought("The chain is out of reach."));
@@ -86,5 +86,5 @@ test("where it cannot be sold now the buyer is told as of a call: a 402 that off
     402,
     { x402Version: 1, error: "The chain is out of reach.", accepts: [] },
   ]);
-  expect(await rail.balance(buyer.address)).toBe(before);
+  expect((await rail.balance(buyer.address)).value).toBe(before);
 });

@@ -45,14 +45,14 @@ test("a plain request is told the price, for buyers of both versions", async () 
 
 test("the official client buys from the honest seller, and is charged on the chain after the answer", async () => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const answer = await buyer.fetch(viaOf("honest-v2"));
   expect(answer.status).toBe(200);
   expect(await answer.json()).toMatchObject({ sum: 42 });
   const settled = decodePaymentResponseHeader(answer.headers.get("payment-response")!);
   expect(settled).toMatchObject({ success: true, payer: buyer.address, network: "eip155:84532" });
-  expect(before - (await rail.balance(buyer.address))).toBe(12_000n);
-  const [moved] = await rail.transfers({ from: buyer.address, to: service.till, sinceBlock: 0 });
+  expect(before - (await rail.balance(buyer.address)).value).toBe(12_000n);
+  const [moved] = (await rail.transfers({ from: buyer.address, to: service.till, sinceBlock: 0 })).value;
   expect(moved).toMatchObject({ tx: settled.transaction, amountAtomic: 12_000n });
   const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "settled", total: "0.012000", seller_price: "0.010000", fee: "0.002000" });
@@ -61,11 +61,11 @@ test("the official client buys from the honest seller, and is charged on the cha
 
 test("the thief is paid and its buyer is not charged", async () => {
   const buyer = await officialBuyer(world);
-  const before = await rail.balance(buyer.address);
+  const before = (await rail.balance(buyer.address)).value;
   const answer = await buyer.fetch(viaOf("thief"));
   expect(answer.status).toBe(502);
   expect(await answer.json()).toMatchObject({ type: "/docs/api#seller-failed" });
-  expect(await rail.balance(buyer.address)).toBe(before);
+  expect((await rail.balance(buyer.address)).value).toBe(before);
   const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "released", charged: null, answer: null });
 });
