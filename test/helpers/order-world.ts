@@ -296,8 +296,8 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   async end(): Promise<OrderTable> {
     this.log.arrive();
     const last = this.replica();
-    this.log.now += STALE_MS;
     for (let look = 0; look < 40; look++) {
+      this.log.now += STALE_MS;
       await last.recovery.look();
       if (last.buying.orders.table.open().length === 0) break;
       await this.chain.pass(130);

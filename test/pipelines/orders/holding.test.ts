@@ -64,7 +64,7 @@ beforeEach(() => {
     capture: { said: sent, shows: is("captured") },
     void: { said: sent, shows: is("voided") },
   };
-  orders = new OrderLog(log, systemClock, "one");
+  orders = new OrderLog(log, systemClock, "one", null, { staleMs: 0 });
   const act = (what: keyof typeof says) => async () => {
     asked.push(what);
     const { said, shows } = says[what];
@@ -187,7 +187,7 @@ describe("placing", () => {
 
   test("where another replica has the order already, nothing is asked of the escrow", async () => {
     const order = await claimed();
-    const other = new OrderLog(log, systemClock, "two");
+    const other = new OrderLog(log, systemClock, "two", null, { staleMs: 0 });
     await other.catchUp();
     expect(await other.adopt(other.table.get(order.id)!)).toBe(true);
     await expect(holding.place(order)).rejects.toThrow(OrderLost);
