@@ -23,15 +23,19 @@ export interface OrderCaps {
   lossPerCapDay: bigint;
   /** The same through all buyers without credit; and through all sellers without a letter. */
   lossPerDay: bigint;
-  /** Transactions of ours in a UTC day that came to nothing: for one payer; twice as many for one client network. */
+  /** Transactions of ours in a UTC day that came to nothing: for one payer, and for one client network. */
   wastedPerPayerDay: bigint;
-  /** Bytes kept in a UTC day for calls that were not charged: of one payer; four times as many of one client network. */
+  wastedPerNetworkDay: bigint;
+  /** Bytes kept in a UTC day for calls that were not charged: of one payer, and of one client network. */
   bytesPerPayerDay: bigint;
+  bytesPerNetworkDay: bigint;
 }
 
 /** Where a transaction costs a cent, one wallet makes us lose less than a dollar a day. */
 const WASTED_PER_PAYER_DAY = 60n;
 const BYTES_PER_PAYER_DAY = 64n * 1024n * 1024n;
+/** Many wallets may ask from one network, and an honest one has calls of sellers that fail. */
+const NETWORK = 4n;
 
 /** The caps of the settings. One seller may change address, domain or endpoint, so each of the three has the same cap. */
 export function capsOf(sell: Config["sell"]): OrderCaps {
@@ -44,7 +48,9 @@ export function capsOf(sell: Config["sell"]): OrderCaps {
     ...{ lossPerPayeeDay: seller, lossPerPlatformDay: seller, lossPerCapDay: seller },
     lossPerDay: parseMoney(sell.loss_per_day),
     wastedPerPayerDay: WASTED_PER_PAYER_DAY,
+    wastedPerNetworkDay: NETWORK * WASTED_PER_PAYER_DAY,
     bytesPerPayerDay: BYTES_PER_PAYER_DAY,
+    bytesPerNetworkDay: NETWORK * BYTES_PER_PAYER_DAY,
   };
 }
 
@@ -170,15 +176,16 @@ export class Caps {
   /** What keeps a buyer from any more orders today, however it pays. */
   #tooMuch(buyer: BuyerSide): string | null {
     if (this.wastes(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";
-    const most = this.caps.bytesPerPayerDay;
-    const isFull = buyersOf(buyer).some((who, n) => this.table.sum(SUM.bytes(this.day(), who)) > (n ? 4n : 1n) * most);
+    const { bytesPerPayerDay, bytesPerNetworkDay } = this.caps;
+    const most = [bytesPerPayerDay, bytesPerNetworkDay];
+    const isFull = buyersOf(buyer).some((who, n) => this.table.sum(SUM.bytes(this.day(), who)) > most[n]!);
     return isFull ? "Too much is kept of calls that were not charged today; ask again tomorrow." : null;
   }
 
   /** Has this buyer had us send as many transactions for nothing today as it may? */
   wastes(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
-    const most = this.caps.wastedPerPayerDay;
-    return buyersOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= (n ? 2n : 1n) * most);
+    const most = [this.caps.wastedPerPayerDay, this.caps.wastedPerNetworkDay];
+    return buyersOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= most[n]!);
   }
 
   #sums(more: readonly Stake[]): (name: string) => bigint {

@@ -163,7 +163,7 @@ export class Counter {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
     if (buying.wastes({ payer: payment.from, client: null }))
-      return "nothing more is held for this wallet today: pay after delivery (exact)";
+      return "nothing more is held for this wallet today: too many of its payments came to nothing";
     const said = await escrow!.check(asSent(payment, answered(payment, offer)), offer, now).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
     return said.valid ? null : `the payment is not valid: ${said.reason}`;

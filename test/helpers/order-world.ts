@@ -52,7 +52,8 @@ export interface FakePayment {
 
 const MUCH = 10n ** 12n;
 const RICH: OrderCaps = {
-  ...{ leastPrice: 0n, wastedPerPayerDay: MUCH, bytesPerPayerDay: MUCH },
+  ...{ leastPrice: 0n, wastedPerPayerDay: MUCH, wastedPerNetworkDay: MUCH },
+  ...{ bytesPerPayerDay: MUCH, bytesPerNetworkDay: MUCH },
   ...{ perPayer: MUCH, perNetwork: MUCH, open: MUCH, lossPerDay: MUCH },
   ...{ lossPerPayeeDay: MUCH, lossPerPlatformDay: MUCH, lossPerCapDay: MUCH },
 };
