@@ -31,6 +31,8 @@ export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
   metrics: Pick<Metrics, "count">;
   /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
   settlePollMs?: readonly number[];
+  /** Pauses (real ms) between looks at a wallet that covers its orders once others of it have ended. */
+  coverPollMs?: readonly number[];
 }
 
 /** Who is asked when a seller gave nothing that passed, and did not take the money either. */
@@ -90,7 +92,6 @@ function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
   };
 }
 
-/** Pauses (real ms) between looks at a wallet that will cover its orders once charges under way are in the log. */
 const COVER_POLL_MS = [0, 100, 200, 400, 800, 1_500] as const;
 const NOT_KEPT = "The answer came and could not be kept; nobody is charged for it.";
 
@@ -290,14 +291,16 @@ export class Buying {
 
   /**
    * Does the payer's wallet, at a block, hold what this order and all its other ones may still charge it? Each payment was
-   * verified by itself, and one balance would back any number of them. A charge may be in a block and not in the log yet:
-   * then it is looked for again.
+   * verified by itself, and one balance would back any number of them. Of orders that do not all fit, the later ones are
+   * refused, and an earlier one waits until they are. A charge may be in a block and not in the log yet: that is waited
+   * for too.
    */
-  async #uncovered({ scheme, payer, network, asset }: Order): Promise<string | null> {
+  async #uncovered(order: Order): Promise<string | null> {
+    const { scheme, payer, network, asset } = order;
     if (scheme !== "exact") return null;
     const { orders, seller } = this.deps;
     const { table } = orders;
-    for (const pause of COVER_POLL_MS) {
+    for (const pause of this.deps.coverPollMs ?? COVER_POLL_MS) {
       if (pause > 0) {
         await systemClock.sleep(pause);
         await orders.catchUp();
@@ -310,7 +313,7 @@ export class Buying {
       const micro = atomicToMicro(has.value, 6) ?? 0n;
       const due = table.sum(SUM.due(payer));
       if (micro >= due) return null;
-      if (micro + table.sum(SUM.settling(payer)) < due) break;
+      if (micro + table.sum(SUM.settling(payer)) < due - table.dueAfter(order)) break;
     }
     return "The wallet holds less than this payment and its other ones that are not charged yet.";
   }

@@ -79,8 +79,7 @@ export class OrderTable implements KeptFold {
   /** Orders of a wallet, newest first; alike on every replica, in whatever order it read the partitions. */
   ofPayer(address: string): Order[] {
     const orders = [...(this.#byPayer.get(address.toLowerCase()) ?? [])];
-    const later = (a: Order, b: Order) => (a.createdAt === b.createdAt ? a.id > b.id : a.createdAt > b.createdAt);
-    return orders.sort((a, b) => (later(a, b) ? -1 : 1));
+    return orders.sort((a, b) => (isLater(a, b) ? -1 : 1));
   }
 
   /** Orders of which money may still move, in the order of their claims. */
@@ -103,6 +102,16 @@ export class OrderTable implements KeptFold {
   /** A sum over all orders that are known, by its name ({@link SUM}): micro-units, or a count. */
   sum(name: string): bigint {
     return this.#sums.of(name);
+  }
+
+  /** Of what an order's payer has to cover, the part of orders that were claimed after it, micro-units. */
+  dueAfter(order: Order): bigint {
+    let sum = 0n;
+    for (const other of this.#byPayer.get(order.payer) ?? []) {
+      const isDue = stakesOf(other).find(([name]) => name === SUM.due(order.payer));
+      if (isDue && isLater(other, order)) sum += isDue[1];
+    }
+    return sum;
   }
 
   /** Losses that nobody has made good, of all orders that are known. */
@@ -210,6 +219,10 @@ export class OrderTable implements KeptFold {
     if (ofPayer?.size === 0) this.#byPayer.delete(order.payer);
   }
 }
+
+/** The same order of orders at every replica, in whatever order it read the partitions. */
+const isLater = (a: Order, b: Order): boolean =>
+  a.createdAt === b.createdAt ? a.id > b.id : a.createdAt > b.createdAt;
 
 const hasOwing = (order: Order): boolean =>
   isEnded(order) && unpaidLegs(order).some((leg) => faultOf(order, leg) === "seller");

@@ -2,6 +2,7 @@ import { FixedClock } from "../../infra/clock.ts";
 import type { EgressRequest, EgressResult } from "../../infra/egress/egress.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import type { SignedTransfer } from "../../infra/rails/authorization.ts";
+import type { Rail } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import { evaluate } from "../../pipelines/1-observe/reading/checks.ts";
@@ -9,6 +10,7 @@ import { Schemas } from "../../pipelines/1-observe/reading/schema.ts";
 import { Buying } from "../../pipelines/orders/buying.ts";
 import type { OrderCaps } from "../../pipelines/orders/caps.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
+import type { GasOf } from "../../pipelines/orders/gas.ts";
 import type { Holding } from "../../pipelines/orders/holding.ts";
 import { type Order, STALE_MS } from "../../pipelines/orders/order.ts";
 import { OrderLog } from "../../pipelines/orders/order-log.ts";
@@ -17,7 +19,7 @@ import { ObjectSweep } from "../../pipelines/orders/order-objects-sweep.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
 import type { PublishingCalls } from "../../pipelines/orders/publishing-calls.ts";
 import { Recovery } from "../../pipelines/orders/recovery.ts";
-import type { SellerTools } from "../../pipelines/orders/seller.ts";
+import type { SellerQuote, SellerTools } from "../../pipelines/orders/seller.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { feeOf, formatMoney } from "../../pipelines/record/money.ts";
 import type { OrderStep } from "../../pipelines/record/order-step.ts";
@@ -66,6 +68,8 @@ const SHA = "0".repeat(64);
 export class FakeReplica {
   readonly buying: Buying;
   readonly recovery: Recovery;
+  /** What it reads the chain through. */
+  readonly rail: Rail;
   readonly sweep: ObjectSweep;
   /** How far its machine's clock is ahead of the log's, ms. */
   aheadMs = 0;
@@ -93,6 +97,7 @@ export class FakeReplica {
     const reading = { append, read: log.read, bounds: log.bounds, partitions: 2 };
     const orders = new OrderLog(reading, clock, name, null, { real });
     const rail = chain.rail();
+    this.rail = rail;
     const seller = {
       ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
       egress: { fetch: (request: EgressRequest) => this.#at(() => world.sell(request)) },
@@ -115,8 +120,10 @@ export class FakeReplica {
     this.sweep = new ObjectSweep({
       ...{ orders, store, clock, logger: quiet, metrics, keepDays: 30, maxBytes: 2 ** 30, ...world.sweeping },
     });
-    const deps = { orders, seller, till, holding, objects, caps, clock, logger: quiet, metrics };
-    this.buying = new Buying({ ...deps, settlePollMs: [0] });
+    const gas: GasOf = async (order, kind, tx) =>
+      tx && !order.gas.some((one) => one.tx === tx) ? { gas: { kind, tx, wei: "1" } } : {};
+    const deps = { orders, seller, till, holding, objects, caps, gas, clock, logger: quiet, metrics };
+    this.buying = new Buying({ ...deps, settlePollMs: [0], coverPollMs: [0, 5, 20, 50, 100] });
     this.recovery = new Recovery({
       ...{
         buying: this.buying,
@@ -196,6 +203,12 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     for (let n = 0; n < replicas; n++) this.replicas.push(this.replica());
   }
 
+  /** Name of the client network that a wallet asks from. */
+  network: (payer: string) => string = (payer) => `net of ${payer}`;
+
+  /** Records that tried to take an order over. */
+  adoptions = (): number => this.#steps().filter(({ state }) => state === "adopted").length;
+
   replica = (): FakeReplica => new FakeReplica(this, `r${this.#names++}`, this.caps);
 
   /** Every record is looked at before every effect, and read once. */
@@ -236,7 +249,9 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     return kind === "thief" ? answer(200, "") : answer(200, '{"sum":42}');
   }
 
-  async charge(payment: unknown): Promise<Outcome> {
+  charge = (payment: unknown): Promise<Outcome> => this.chargeAtChain(payment);
+
+  async chargeAtChain(payment: unknown): Promise<Outcome> {
     const text = (payment as { payload: string }).payload;
     const auth = readAuth(text);
     const steps = this.#steps();
@@ -271,8 +286,16 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     return { auth, seller, priceMicro };
   }
 
-  /** Posts it at a replica, which verifies it as a facilitator would. The order as it was told, or null. */
-  async post(replica: FakeReplica, payment: FakePayment): Promise<Order | null> {
+  /**
+   * Posts it at a replica, which verifies it as a facilitator would. The order as it was told, or null.
+   * @param shop origin of the seller; `to`: what else of it is otherwise
+   */
+  async post(
+    replica: FakeReplica,
+    payment: FakePayment,
+    shop?: string,
+    to: Partial<Pick<SellerQuote, "payTo" | "lettered">> = {},
+  ): Promise<Order | null> {
     const { auth, seller, priceMicro } = payment;
     const key = claimKey({ network: NETWORK, asset: ASSET, from: auth.from, nonce: auth.nonce });
     const { orders } = replica.buying;
@@ -287,7 +310,9 @@ export class OrderWorld<C extends TestChain = FakeChain> {
       const { chain } = this;
       const isGood = !(await chain.isUsed(auth)) && (await chain.balance(auth.from)) >= auth.value;
       if (!isGood || auth.validBefore < chain.time + 90) return null;
-      return told(await replica.buying.buy(purchaseOf(payment, key, seller, priceMicro)));
+      const purchase = purchaseOf(payment, key, seller, priceMicro, shop);
+      const claim = { ...purchase.claim, client: this.network(auth.from) };
+      return told(await replica.buying.buy({ ...purchase, claim, quote: ofShop(purchase.quote, shop, to) }));
     } catch {
       return null;
     }
@@ -307,8 +332,21 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   }
 }
 
-function purchaseOf({ auth }: FakePayment, key: string, seller: SellerKind, priceMicro: bigint) {
-  const url = `https://seller.example/${seller.replaceAll(" ", "-")}`;
+/** Each shop is a seller of its own. */
+function ofShop(quote: SellerQuote, shop: string | undefined, to: Partial<SellerQuote>): SellerQuote {
+  const { payTo = shop ? `${quote.payTo} of ${shop}` : quote.payTo } = to;
+  const cap = shop ? `cap_${shop}` : quote.cap;
+  return { ...quote, cap, ...to, payTo, entry: { ...quote.entry, payTo } };
+}
+
+function purchaseOf(
+  { auth }: FakePayment,
+  key: string,
+  seller: SellerKind,
+  priceMicro: bigint,
+  shop = "https://seller.example",
+) {
+  const url = `${shop}/${seller.replaceAll(" ", "-")}`;
   const money = { price: formatMoney(priceMicro), fee: formatMoney(feeOf(priceMicro)), total: formatMoney(auth.value) };
   const payTo = `0x${seller.replaceAll(" ", "")}`;
   return {
@@ -321,7 +359,6 @@ function purchaseOf({ auth }: FakePayment, key: string, seller: SellerKind, pric
         asset: ASSET,
         payer: auth.from,
         nonce: auth.nonce,
-        client: `net of ${auth.from}`,
       },
       ...{ valid_after: auth.validAfter, valid_before: auth.validBefore, payment: { payload: written(auth) } },
       ...{ payment_sha256: SHA, requirements: { payTo: TILL }, request_sha256: SHA, quote: money, publish: false },

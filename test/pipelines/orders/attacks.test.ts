@@ -1,0 +1,351 @@
+import { expect, test, vi } from "vitest";
+import { ChainDown } from "../../../infra/rails/rpc.ts";
+import { Caps } from "../../../pipelines/orders/caps.ts";
+import { claimKey } from "../../../pipelines/orders/claim.ts";
+import { isClosed, type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
+import { SUM } from "../../../pipelines/orders/stakes.ts";
+import { formatMoney, parseMoney } from "../../../pipelines/record/money.ts";
+import { ORDER_CAPS } from "../../helpers/caps.ts";
+import { ASSET, NETWORK } from "../../helpers/fake-chain.ts";
+import { type FakeReplica, FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
+
+/** What each attack is about: docs/design/orders.md, "Our float is somebody's prize". */
+const DAY = "2026-11-23";
+const PRICE = 100_000n;
+const TOTAL = 110_000n;
+
+const SHOPS = ["a", "b", "c", "d", "e", "f"].map((name) => `https://shop-${name}.example`);
+const bought = (world: OrderWorld, payer: string, shop = SHOPS[0]!, replica = world.replicas[0]!) =>
+  world.post(replica, world.pay(payer, "honest", PRICE), shop);
+const tableOf = (world: OrderWorld) => world.replicas[0]!.buying.orders.table;
+const floatSpent = (world: OrderWorld): bigint => FLOAT_HAS - world.chain.balance(FLOAT);
+
+test("settlements for nothing: a drained order is charged once, until its payer's balance changes", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  const charge = vi.spyOn(world, "charge");
+  world.chain.mint("0xm", TOTAL);
+  // It empties its wallet once its balance was read, before the charge.
+  charge.mockImplementationOnce(async () => {
+    world.chain.transfer("0xm", "0xelse", TOTAL);
+    return { outcome: "refused", reason: "insufficient_funds" };
+  });
+  await bought(world, "0xm");
+  await replica.recovery.look();
+  const { length } = world.log.all();
+  for (let looks = 0; looks < 20; looks++) await replica.recovery.look();
+  expect([charge.mock.calls.length, world.log.all().length]).toEqual([1, length]);
+  world.chain.transfer("0xelse", "0xm", TOTAL);
+  await replica.recovery.look();
+  expect([charge.mock.calls.length, [...tableOf(world).counts()]]).toEqual([2, [["settled", 1]]]);
+});
+
+test("settlements for nothing: of one order three transactions are sent, however often its payer fills its wallet", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  let sent = 0;
+  world.charge = async () => ({ outcome: "refused", reason: "reverted", tx: `0x${sent++}` });
+  world.chain.mint("0xm", TOTAL);
+  await bought(world, "0xm");
+  for (let looks = 0; looks < 20; looks++) {
+    world.chain.mint("0xm", 1n);
+    await replica.recovery.look();
+  }
+  expect(sent).toBe(3);
+  await world.end();
+  expect([...tableOf(world).all()].map(({ state }) => state)).toEqual(["settle_unknown"]);
+  expect([...world.table().all()].map(({ state }) => state)).toEqual(["written_off"]);
+});
+
+test("settlements for nothing: a wallet that had so many transactions wasted gets no order for the rest of the day", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, wastedPerPayerDay: 2n, lossPerCapDay: 10n ** 9n });
+  let sent = 0;
+  world.charge = async () => ({ outcome: "refused", reason: "reverted", tx: `0x${sent++}` });
+  world.chain.mint("0xm", 10n * TOTAL);
+  world.chain.mint("0xother", TOTAL);
+  for (const shop of SHOPS) await bought(world, "0xm", shop);
+  expect(sent).toBe(2);
+  const { buying } = world.replicas[0]!;
+  expect(buying.wastes({ payer: "0xM", client: null })).toBe(true);
+  expect(buying.wastes({ payer: "0xother", client: null })).toBe(false);
+});
+
+/** The claim of a paid operation of our own. */
+function ownClaim(world: OrderWorld, payer: string) {
+  const { auth } = world.pay(payer, "honest", 20_000n);
+  const of = { network: NETWORK, asset: ASSET, from: payer, nonce: auth.nonce };
+  const sha = "0".repeat(64);
+  return {
+    key: claimKey(of),
+    claim: {
+      ...{ operation: "own" as const, scheme: "exact" as const, network: NETWORK, asset: ASSET, payer },
+      ...{ nonce: auth.nonce, client: "net", valid_after: 0, valid_before: auth.validBefore, publish: false },
+      ...{ payment: { payload: "" }, payment_sha256: sha, request_sha256: sha, requirements: { payTo: TILL } },
+      quote: { price: "0.000000", fee: "0.020000", total: "0.020000" },
+    },
+  };
+}
+
+test("work for nothing: one balance pays for one piece of work at once, and no wallet has more than its cap", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, perPayer: 60_000n });
+  const [{ buying }] = world.replicas as [FakeReplica];
+  world.charge = async () => ({ outcome: "unknown", says: "timeout" });
+  world.chain.mint("0xpoor", 20_000n);
+  world.chain.mint("0xrich", 10n ** 9n);
+  const worked = { "0xpoor": 0, "0xrich": 0 };
+  const sold = async (payer: "0xpoor" | "0xrich") => {
+    const { key, claim } = ownClaim(world, payer);
+    const work = async () => {
+      worked[payer] += 1;
+      return { bytes: Buffer.from("{}"), contentType: "application/json" };
+    };
+    await buying.sell(key, claim, work).catch(() => null);
+  };
+  for (let n = 0; n < 5; n++) for (const payer of ["0xpoor", "0xrich"] as const) await sold(payer);
+  expect(worked).toEqual({ "0xpoor": 1, "0xrich": 3 });
+});
+
+test.each([1, 3])(
+  "one balance behind many orders, at %i replicas: sellers get no more than the wallets hold",
+  async (n) => {
+    const much = { lossPerPayeeDay: 10n ** 9n, lossPerPlatformDay: 10n ** 9n, lossPerCapDay: 10n ** 9n };
+    const world = new OrderWorld(n, { ...ORDER_CAPS, ...much });
+    // What can be charged is: nobody is let off, so what sellers got more than that would be our loss.
+    const wallets = Array.from({ length: 8 }, (_, w) => `0xmallory${w}`);
+    for (const wallet of wallets) world.chain.mint(wallet, TOTAL);
+    await Promise.all(
+      wallets.flatMap((wallet, w) =>
+        Array.from({ length: 18 }, (_, i) =>
+          bought(world, wallet, SHOPS[(w + i) % SHOPS.length], world.replicas[i % n]),
+        ),
+      ),
+    );
+    await world.end();
+    expect(floatSpent(world)).toBeLessThanOrEqual(8n * PRICE);
+    expect(world.chain.balance(TILL)).toBe((floatSpent(world) / PRICE) * TOTAL);
+    if (n === 1) expect(floatSpent(world)).toBe(8n * PRICE);
+  },
+);
+
+test("an honest burst: a wallet that holds 18 totals buys 18 calls at once", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, perPayer: 18n * PRICE });
+  world.chain.mint("0xhonest", 18n * TOTAL);
+  const all = await Promise.all(
+    Array.from({ length: 18 }, (_, i) => bought(world, "0xhonest", SHOPS[i % SHOPS.length])),
+  );
+  expect(all.map((order) => order?.state)).toEqual(all.map(() => "settled"));
+  expect(world.chain.balance(TILL)).toBe(18n * TOTAL);
+});
+
+/** A world in which wallets took what may be lost in a day: each emptied itself between its answer and the charge. */
+async function drained(): Promise<OrderWorld> {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, lossPerDay: 3n * PRICE });
+  const charge = world.charge.bind(world);
+  world.charge = async (payment) => {
+    const { from, value } = JSON.parse((payment as { payload: string }).payload) as { from: string; value: string };
+    if (from.startsWith("0xm")) world.chain.transfer(from, "0xelse", BigInt(value));
+    return charge(payment);
+  };
+  for (const [n, shop] of SHOPS.slice(0, 3).entries()) {
+    world.chain.mint(`0xm${n}`, TOTAL);
+    await bought(world, `0xm${n}`, shop);
+  }
+  await world.end();
+  await world.replicas[0]!.buying.orders.catchUp();
+  return world;
+}
+
+test("the day's loss through drained wallets closes nothing but payment after delivery of unknown wallets", async () => {
+  const world = await drained();
+  const table = tableOf(world);
+  expect(table.sum(SUM.lostInAll(DAY))).toBe(3n * PRICE);
+  world.chain.mint("0xunknown", TOTAL);
+  expect(await bought(world, "0xunknown", SHOPS[4])).toBe(null);
+  const caps = new Caps(table, { ...ORDER_CAPS, lossPerDay: 3n * PRICE }, () => DAY);
+  const buyer = { payer: "0xunknown", client: "net", micro: PRICE, totalMicro: TOTAL };
+  expect(caps.ofBuyer({ ...buyer, scheme: "exact" })).toEqual({
+    exactOnly: true,
+    says: expect.stringContaining("escrow"),
+  });
+  expect(caps.ofBuyer({ ...buyer, scheme: "auth-capture" })).toEqual({ credit: false });
+  // Not one of the sellers has done anything.
+  for (const url of SHOPS) {
+    expect(caps.ofSeller({ payTo: "0xhonest", url, cap: "cap_honest", lettered: true, micro: PRICE })).toBe(null);
+  }
+});
+
+test("a wallet that paid fees goes on when the day's loss is reached, up to what it paid, and costs nothing more", async () => {
+  const caps = { ...ORDER_CAPS, lossPerDay: PRICE };
+  const world = new OrderWorld(1, caps);
+  world.chain.mint("0xregular", 100n * TOTAL);
+  for (let n = 0; n < 12; n++) expect((await bought(world, "0xregular", SHOPS[n % 6]))?.state).toBe("settled");
+  const charge = world.charge.bind(world);
+  world.charge = async () => ({ outcome: "refused", reason: "drained" });
+  world.chain.mint("0xm", TOTAL);
+  await bought(world, "0xm", SHOPS[5]);
+  world.chain.transfer("0xm", "0xelse", TOTAL);
+  await world.end();
+  world.chain.mint("0xunknown", TOTAL);
+  world.charge = charge;
+  expect(await bought(world, "0xunknown")).toBe(null);
+  // 12 fees of 0.01: one call of 0.10 at a time.
+  expect(await bought(world, "0xregular")).toMatchObject({ state: "settled", credit: true });
+  world.charge = async () => ({ outcome: "refused", reason: "drained" });
+  expect(await bought(world, "0xregular")).toMatchObject({ state: "settle_unknown", credit: true });
+  expect(await bought(world, "0xregular")).toBe(null);
+  world.chain.transfer("0xregular", "0xelse", world.chain.balance("0xregular"));
+  await world.end();
+  const table = world.table();
+  expect(table.sum(SUM.fees("0xregular")) - table.sum(SUM.unpaid("0xregular"))).toBe(130_000n - PRICE);
+});
+
+test("calls at once: far more than may be lost in a day is sold at one moment", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const wallets = Array.from({ length: 100 }, (_, n) => `0xhonest${n}`);
+  for (const wallet of wallets) world.chain.mint(wallet, TOTAL);
+  let most = 0n;
+  const sell = world.sell.bind(world);
+  world.sell = async (request) => {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    const out = tableOf(world).sum(SUM.openInAll);
+    if (out > most) most = out;
+    return sell(request);
+  };
+  const shops = wallets.map((_, n) => `https://s${n}.example`);
+  const all = await Promise.all(wallets.map((wallet, n) => bought(world, wallet, shops[n])));
+  expect(all.filter((order) => order?.state === "settled")).toHaveLength(100);
+  expect(most).toBeGreaterThan(ORDER_CAPS.lossPerDay);
+});
+
+test("one network with many wallets is one buyer where it leaves calls unpaid", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, perNetwork: 3n * PRICE });
+  world.charge = async () => ({ outcome: "unknown", says: "timeout" });
+  world.network = () => "net";
+  for (let n = 0; n < 6; n++) {
+    world.chain.mint(`0xm${n}`, TOTAL);
+    await bought(world, `0xm${n}`, SHOPS[n]);
+  }
+  expect(floatSpent(world)).toBe(3n * PRICE);
+});
+
+test("sellers that take the money: names under a hosting platform are one seller, and those without a letter have one cap", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, lossPerPlatformDay: 2n * PRICE, lossPerDay: 4n * PRICE });
+  const took = async (shop: string, payTo: string, lettered: boolean) => {
+    const wallet = `0x${payTo}`;
+    world.chain.mint(wallet, TOTAL);
+    await world.post(world.replicas[0]!, world.pay(wallet, "thief", PRICE), shop, { payTo: `0x${payTo}`, lettered });
+  };
+  for (let n = 0; n < 5; n++) await took(`https://n${n}.vercel.app`, `tenant${n}`, true);
+  expect(floatSpent(world)).toBe(2n * PRICE);
+  for (let n = 0; n < 8; n++) await took(`https://fresh${n}.example`, `fresh${n}`, false);
+  expect(floatSpent(world)).toBe(6n * PRICE);
+  // One with a letter is bought from all the same.
+  await took("https://known.example", "known", true);
+  expect(floatSpent(world)).toBe(7n * PRICE);
+});
+
+test("dust: a call below the smallest price is not bought, and bytes of calls that nobody paid for have a bound", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, bytesPerPayerDay: 20_000n });
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xm", 10n ** 9n);
+  await world.post(replica, world.pay("0xm", "honest", 99n));
+  expect([...tableOf(world).all()]).toEqual([]);
+  for (let n = 0; n < 40; n++) {
+    await world.post(replica, world.pay("0xm", "garbage", 100n), `https://s${n}.example`);
+  }
+  const kept = tableOf(world).sum(SUM.bytes(DAY, "payer 0xm"));
+  expect(kept).toBeGreaterThan(20_000n);
+  expect(kept).toBeLessThan(30_000n);
+});
+
+test("losses ever made: those that no seller sends back are never looked for, others a few at a time, from where it stood", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.charge = async () => ({ outcome: "refused", reason: "drained" });
+  for (let n = 0; n < 30; n++) {
+    world.chain.mint(`0xm${n}`, 2n * TOTAL);
+    await world.post(replica, world.pay(`0xm${n}`, "honest", PRICE), `https://s${n}.example`);
+    await world.post(replica, world.pay(`0xm${n}`, "thief", PRICE), `https://t${n}.example`);
+    world.chain.transfer(`0xm${n}`, "0xelse", 2n * TOTAL);
+  }
+  await world.end();
+  await replica.buying.orders.catchUp();
+  expect([...tableOf(world).losses()].map(({ fault }) => fault).sort()).toEqual([
+    ...Array(30).fill("buyer"),
+    ...Array(30).fill("seller"),
+  ]);
+  const asked = vi.spyOn(replica.rail, "transfers");
+  const payees = () => asked.mock.calls.splice(0).map(([query]) => query);
+  await replica.recovery.recoverLosses();
+  const first = payees();
+  expect([first.length, first.every(({ from }) => from.startsWith("0xthief"))]).toEqual([20, true]);
+  await replica.recovery.recoverLosses();
+  const second = payees();
+  expect(new Set([...first, ...second].map(({ from }) => from)).size).toBe(30);
+  world.chain.pass(100);
+  world.chain.transfer(first[0]!.from, FLOAT, PRICE);
+  await replica.recovery.recoverLosses();
+  await replica.recovery.recoverLosses();
+  expect(payees().every(({ sinceBlock }) => sinceBlock > first[0]!.sinceBlock)).toBe(true);
+  expect([...tableOf(world).losses()].filter(({ fault }) => fault === "seller")).toHaveLength(29);
+});
+
+test("a node that is down for one order keeps no other from being brought on, and the turn goes on where it stood", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.charge = async () => ({ outcome: "unknown", says: "timeout" });
+  for (let n = 0; n < 3; n++) {
+    world.chain.mint(`0xb${n}`, TOTAL);
+    await bought(world, `0xb${n}`, SHOPS[n]);
+  }
+  const settlementOf = replica.rail.settlementOf.bind(replica.rail);
+  let failed = 0;
+  replica.rail.settlementOf = async (query) => {
+    if (query.from === "0xb0") {
+      failed += 1;
+      throw new ChainDown("down");
+    }
+    return settlementOf(query);
+  };
+  const orders = [...tableOf(world).all()];
+  world.charge = world.chargeAtChain;
+  await replica.recovery.turn();
+  expect(orders.map(({ state }) => state)).toEqual(["settle_unknown", "settled", "settled"]);
+  // It has a longer pause than the others now: no turn is spent on it.
+  for (let turns = 0; turns < 5; turns++) await replica.recovery.turn();
+  expect(failed).toBe(1);
+});
+
+test("a clock that is minutes ahead: a replica with it takes over no order that is being served", async () => {
+  const world = new OrderWorld(2);
+  const [serving, ahead] = world.replicas as [FakeReplica, FakeReplica];
+  ahead.aheadMs = STALE_MS + 60_000;
+  world.chain.mint("0xb", TOTAL);
+  // It stands still before the seller is paid, and goes on.
+  serving.haltIn = 6;
+  const run = bought(world, "0xb");
+  await world.chain.turn();
+  for (let looks = 0; looks < 5; looks++) await ahead.recovery.look();
+  const [order] = [...ahead.buying.orders.table.all()] as [Order];
+  expect([order.by, isClosed(order)]).toEqual([serving.name, false]);
+  // One record in vain told it how wrong its clock is.
+  expect(world.adoptions()).toBe(1);
+  serving.wake();
+  expect((await run)?.state).toBe("settled");
+  expect(parseMoney(formatMoney(world.chain.balance(TILL)))).toBe(TOTAL);
+});
+
+test("refunds that a buyer provokes again and again count as transactions for nothing", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, wastedPerPayerDay: 2n, lossPerCapDay: 10n ** 9n });
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xm", 10n * TOTAL);
+  for (const shop of SHOPS) {
+    const payment = world.pay("0xm", "garbage", PRICE);
+    await world.post(replica, payment, shop);
+    // An answer that did not pass; and its buyer submits the payment itself.
+    world.chain.submit(payment.auth);
+    world.chain.pass(400);
+    for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
+  }
+  expect([...tableOf(world).counts()]).toEqual([["refunded", 2]]);
+});
