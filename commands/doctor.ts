@@ -32,7 +32,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
       looked("keys", "fix what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
       looked("disk", "look at the disk of data_dir", () => diskFindings(config)),
       looked("log", "bring the log up, or fix its settings", () => logFindings(config)),
-      ...(["private", "public"] as const).map((name) =>
+      ...(["private", "public", "orders"] as const).map((name) =>
         looked(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
       ),
       ...(pays ? [looked("networks", "mend networks, or chain", () => networkFindings(config))] : []),

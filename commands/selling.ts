@@ -25,13 +25,17 @@ import { PRICES } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { capsOf, type OrderCaps } from "../pipelines/orders/caps.ts";
+import { clientNames } from "../pipelines/orders/claim.ts";
 import { gasBooked } from "../pipelines/orders/gas.ts";
 import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
+import { OrderObjects } from "../pipelines/orders/order-objects.ts";
+import { ObjectSweep, startSweep } from "../pipelines/orders/order-objects-sweep.ts";
 import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
-import { type Recovering, Recovery, STALE_MS, startRecovery } from "../pipelines/orders/recovery.ts";
+import { type Recovering, Recovery, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { SellerTools } from "../pipelines/orders/seller.ts";
 import { foldsOf, walletsAt } from "../pipelines/roles/data-folder.ts";
+import { openOrdersStore } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/counter.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/late-log.ts";
@@ -69,6 +73,8 @@ export interface SellingParts {
   log: ServingLog;
   /** Calls that their buyers publish are put there. */
   publicStore: Store;
+  /** Bodies and answers of bought calls: every replica that sells has the same. */
+  ordersStore: Store;
   /** The names of buyers hang on it: another secret makes other names of the same wallets. */
   secret: Uint8Array;
   logger: Logger;
@@ -77,12 +83,13 @@ export interface SellingParts {
 
 export interface OpenSales extends Sales {
   recovering: Recovering;
+  sweep: ObjectSweep;
   close(): Promise<void>;
 }
 
 /** What calls are bought with, over this process's way out and the log; orders that were left open are brought on. */
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
-  const { config, egress, log, publicStore, secret, logger, metrics } = parts;
+  const { config, egress, log, publicStore, ordersStore, secret, logger, metrics } = parts;
   const { id: network, confirmations, assets } = money.network;
   const onChain = moneyOn(money.network, assets[0]!);
   const { asset, domain } = onChain;
@@ -92,7 +99,11 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     control: new Control(saying(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
-  const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger));
+  const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger), { staleMs: money.staleMs });
+  const objects = new OrderObjects(ordersStore, metrics);
+  const { answers_kept_days: keepDays, answers_kept_mb: mib } = config.sell;
+  const swept = { orders, store: ordersStore, clock, keepDays, maxBytes: mib * 2 ** 20, logger, metrics };
+  const sweep = new ObjectSweep(swept);
   const { sender } = money;
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
   const authorizations = createAuthorizations(onChain, sender);
@@ -101,26 +112,29 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const poll = pollMs ? { pollMs } : {};
   const holding = new Holding({ orders, escrow, rail, confirmations, gas, logger, metrics, ...poll });
   const buying = new Buying({
-    ...{ orders, seller, till: money.charger, holding, authorizations, gas },
+    ...{ orders, seller, till: money.charger, holding, objects, authorizations, gas },
     ...{ caps: money.caps ?? capsOf(config.sell), clock, logger, metrics },
-    ...(money.closed ? { closed: money.closed } : {}),
+    closed: () => money.closed?.() ?? sweep.full(),
     ...(pollMs ? { settlePollMs: pollMs } : {}),
   });
-  const publishing = new PublishingCalls({ orders, log, publicStore, nameOf: payerNames(secret), metrics });
+  const nameOf = payerNames(secret);
+  const publishing = new PublishingCalls({ orders, objects, log, publicStore, nameOf, logger, metrics });
   const recovery = new Recovery({
-    ...{ buying, holding, rail, publishing, logger, metrics, staleMs: money.staleMs ?? STALE_MS },
+    ...{ buying, holding, rail, publishing, logger, metrics },
     ...{ till: async () => money.till, authorizations },
   });
   const recovering = startRecovery(recovery, logger, money.lookMs);
+  const sweeping = startSweep(sweep, logger);
   return {
-    ...{ buying, seller, till: money.charger, policy: SALE_POLICY, recovering },
+    ...{ buying, seller, till: money.charger, policy: SALE_POLICY, recovering, sweep },
+    clientName: clientNames(secret),
     cashier: {
       ...{ network, asset, domain, payTo: money.till.address.toLowerCase() },
       escrow: money.escrow === false ? null : escrow,
     },
     close: async () => {
       orders.close();
-      await recovering.stop();
+      await Promise.all([recovering.stop(), sweeping.stop()]);
     },
   };
 }
@@ -148,7 +162,7 @@ export async function localMoney(network: Network, wallets: Pick<LocalWallets, "
  * @throws ConfigError, NetworkMismatch, KeyFileError
  */
 export async function configuredSales(
-  parts: Omit<SellingParts, "secret"> & { secret: Uint8Array | null },
+  parts: Omit<SellingParts, "secret" | "ordersStore"> & { secret: Uint8Array | null },
   clock: Clock,
 ): Promise<({ sales: OpenSales } | { unsold: string }) & { close(): Promise<void> }> {
   const { config, secret, logger, metrics } = parts;
@@ -171,15 +185,23 @@ export async function configuredSales(
   const purse = { ...held, known: float, blind: [], uses: [] } satisfies WalletsHeld;
   const folder = { dir: "the folder of the wallets", read: () => purse, use() {} };
   const floats = createFundedWallets({ folder, rail, secret, logger, metrics });
+  const ordersStore = await openOrdersStore(config);
   const watch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
   // The first buyer is not refused for a look that is under way.
   await watch.first;
-  const sales = openSales({ ...parts, secret }, clock, {
+  const sales = openSales({ ...parts, secret, ordersStore }, clock, {
     ...{ network, reader, sender, till, rail, escrow: noEscrow === null, closed: watch.closed },
     charger: chargerOf(config, network, sender),
     float: (need) => floats.known(need),
   });
-  return { sales, close: () => watch.stop().then(sales.close) };
+  return {
+    sales,
+    close: () =>
+      watch
+        .stop()
+        .then(sales.close)
+        .then(() => ordersStore.close()),
+  };
 }
 
 /** Who charges buyers: the facilitators of the settings in their order, with one that fails passed over for a while. */

@@ -84,6 +84,8 @@ export const Settings = z.strictObject({
     .strictObject({
       private: bucket.nullable().default(null),
       public: bucket.nullable().default(null),
+      /** Bucket of bodies and answers of bought calls, which replicas that sell share; null: a folder of the data folder. */
+      orders: bucket.nullable().default(null),
       region: z.string().min(1).default("us-east-1"),
       /** Address of a store that is not Amazon's. */
       endpoint: z
@@ -94,6 +96,8 @@ export const Settings = z.strictObject({
       private_key: z.string().nullable().default(null),
       public_key_id: z.string().nullable().default(null),
       public_key: z.string().nullable().default(null),
+      orders_key_id: z.string().nullable().default(null),
+      orders_key: z.string().nullable().default(null),
     })
     .prefault({}),
   /** `/health` and `/metrics` of every role, for those who run it: never on an address that strangers reach. */
@@ -218,12 +222,25 @@ export const Settings = z.strictObject({
         .min(1)
         .max(8)
         .default(["own"]),
-      /** Most of our own money that may be out for one buyer's calls, and for all, before their charge is known. */
+      /** Smallest price of a seller that is paid. */
+      least_price: money.default("0.000100"),
+      /**
+       * Most of our own money that may be out before its charge is known: for one buyer's calls, for those of one client
+       * network, and for all buyers that pay after delivery and have no credit.
+       */
       open_per_buyer: money.default("2.00"),
+      open_per_network: money.default("5.00"),
       open: money.default("20.00"),
-      /** Most that may be lost in a UTC day: at one seller's address, domain or endpoint, and at all of them. */
+      /**
+       * Most that may be lost in a UTC day: by one seller's address, platform or endpoint; and through all buyers without
+       * credit, or all sellers without a letter.
+       */
       loss_per_seller_day: money.default("1.00"),
       loss_per_day: money.default("5.00"),
+      /** UTC days after the purchase for which an answer that was charged can be had again. */
+      answers_kept_days: z.int().min(1).max(3_650).default(30),
+      /** MiB of all bodies and answers together; past it the oldest charged answers go before their days are over. */
+      answers_kept_mb: z.int().min(16).max(100_000_000).default(8_192),
     })
     .prefault({}),
   spend: z
@@ -351,7 +368,7 @@ function settingFrom(text: string): unknown {
 /** Settings whose value is text even when it looks like a number, as money and passwords do. */
 const isText = (path: string[]): boolean =>
   path[0] === "spend" ||
-  /^(?:low_water|open|open_per_buyer|loss_per_(?:seller_)?day|username|password|(?:private|public)_key(?:_id)?)$/.test(
+  /^(?:low_water|least_price|open|open_per_(?:buyer|network)|loss_per_(?:seller_)?day|username|password|(?:private|public|orders)_key(?:_id)?)$/.test(
     path[1] ?? "",
   );
 
@@ -378,7 +395,7 @@ const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S
 /** From here on no log line and no error that ends this process shows the secrets of these settings. */
 function keepSecretsOf(settings: z.infer<typeof Settings>): void {
   const { kafka, stores, chain, networks, control_urls, catalogues, sell } = settings;
-  keepSecret(kafka.password, stores.private_key, stores.public_key);
+  keepSecret(kafka.password, stores.private_key, stores.public_key, stores.orders_key);
   for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)]) keepAddress(address, true);
   const listed = catalogues.map(asCatalogue);
   const facilitators = sell.facilitators.filter((one) => one !== "own");

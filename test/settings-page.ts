@@ -39,6 +39,8 @@ const SAYS: Record<string, string> = {
   "stores.private_key": "Its secret.",
   "stores.public_key_id": "Access key of the public bucket; null: read as anybody.",
   "stores.public_key": "Its secret.",
+  "stores.orders_key_id": "Access key of the orders' bucket, of the selling replicas alone.",
+  "stores.orders_key": "Its secret.",
   "status.host": "Address on which `/health` and `/metrics` of every role listen. Never one that strangers reach.",
   "chain.rpc_url": "JSON-RPC address of the chain that is paid on; null: nothing is paid.",
   "chain.network": "CAIP-2 name of that chain.",

@@ -56,9 +56,9 @@ function addressFindings({ base_url, host, allow_loopback, limits }: Config): Fi
   return found;
 }
 
-function storeFindings({ stores, log }: Config): Finding[] {
+function storeFindings({ stores, log, sell }: Config): Finding[] {
   const found: Finding[] = [];
-  const { private: hidden, public: open } = stores;
+  const { private: hidden, public: open, orders } = stores;
   if (hidden !== null && hidden === open)
     found.push(
       broken(
@@ -73,6 +73,22 @@ function storeFindings({ stores, log }: Config): Finding[] {
         "stores",
         "one key opens both stores: a server could read what is private",
         "give each store credentials of its own",
+      ),
+    );
+  if (orders !== null && (orders === hidden || orders === open))
+    found.push(
+      broken(
+        "stores.orders",
+        `what buyers bought would be in one bucket with other things, ${orders}`,
+        "a bucket of its own: touchstone buckets makes it",
+      ),
+    );
+  if (sell.network !== null && log !== null && orders === null)
+    found.push(
+      warn(
+        "stores.orders",
+        "several machines may sell, and what their buyers bought is in a folder of this one",
+        "set stores.orders to a bucket that every selling replica reaches, or sell from this machine alone",
       ),
     );
   if ((hidden === null) !== (open === null))

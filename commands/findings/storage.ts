@@ -25,13 +25,13 @@ export async function logFindings(config: Config): Promise<Finding[]> {
   });
 }
 
-/** Which stores a role opens, and whether it writes there. */
+/** Which stores a role opens, and whether it writes there; that of the orders only where it sells. */
 const OPENS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
-  start: { private: "writes", public: "writes" },
+  start: { private: "writes", public: "writes", orders: "writes" },
   observe: { private: "writes", public: "reads" },
   own: { private: "writes", public: "writes" },
   publish: { private: "writes", public: "writes" },
-  serve: { public: "reads" },
+  serve: { public: "reads", orders: "writes" },
 };
 
 /**
@@ -39,7 +39,8 @@ const OPENS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
  * deleted again), and what is private is closed to whoever has no credentials.
  */
 export async function storeFindings(config: Config, role: Role, name: StoreName): Promise<Finding[]> {
-  const way = OPENS[role][name];
+  const sells = config.sell.network !== null;
+  const way = name === "orders" && !sells ? undefined : OPENS[role][name];
   if (way === undefined) return [off(`store.${name}`, `${role} does not open it`)];
   const address = config.stores[name];
   if (address === null) return [folderFinding(name, folders(config.data_dir)[name], way)];
@@ -49,7 +50,7 @@ export async function storeFindings(config: Config, role: Role, name: StoreName)
     const found = [
       ok(`store.${name}`, `${address} ${way === "writes" ? "takes conditional writes" : "is read"}${has}`),
     ];
-    return name === "private" ? [...found, await closedFinding(config, address)] : found;
+    return name === "public" ? found : [...found, await closedFinding(config, name, address)];
   });
 }
 
@@ -68,17 +69,17 @@ function folderFinding(name: StoreName, dir: string, way: "reads" | "writes"): F
 }
 
 /** Can anybody read what is private? Asked without credentials for an object that does not exist. */
-async function closedFinding(config: Config, address: string): Promise<Finding> {
-  const nobody = { ...config.stores, private_key_id: null, private_key: null };
-  const store = await openStore({ stores: nobody }, "private", "", false);
+async function closedFinding(config: Config, name: "private" | "orders", address: string): Promise<Finding> {
+  const nobody = { ...config.stores, [`${name}_key_id`]: null, [`${name}_key`]: null };
+  const store = await openStore({ stores: nobody }, name, "", false);
   try {
     await store.head("doctor/nobody");
   } catch (error) {
-    const name = (error as Error).name;
-    if (name === "StoreUnfit") return ok("store.private.closed", `${address} keeps out everybody without credentials`);
-    return warn("store.private.closed", `it cannot be told who is kept out: ${name}`, "ask again");
+    const { name: fault } = error as Error;
+    if (fault === "StoreUnfit") return ok(`store.${name}.closed`, `${address} keeps out everybody without credentials`);
+    return warn(`store.${name}.closed`, `it cannot be told who is kept out: ${fault}`, "ask again");
   } finally {
     await store.close();
   }
-  return broken("store.private.closed", `anybody can look into ${address}`, "close the bucket: touchstone buckets");
+  return broken(`store.${name}.closed`, `anybody can look into ${address}`, "close the bucket: touchstone buckets");
 }

@@ -2,8 +2,8 @@ import type { Config } from "../config.ts";
 import { openDirectoryStore } from "./directory.ts";
 import { type Store, StoreUnfit } from "./store.ts";
 
-/** Which of the two stores; they never share credentials. */
-export type StoreName = "private" | "public";
+/** Which of the three stores; they never share credentials. */
+export type StoreName = "private" | "public" | "orders";
 
 /**
  * One store of the settings: the folder `dir`, or a bucket, whose client is only loaded when asked for.

@@ -8,19 +8,24 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import { dayOf } from "../record/time.ts";
 import { Cancelling, type CancellingDeps } from "./cancelling.ts";
-import { refusedBy, type Venture } from "./caps.ts";
+import { type BuyerSide, Caps, type OrderCaps, type Refusal, type SellerSide, type Standing } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
 import { type Charged, type Holding, letGo, outcomeInWords, settledAs } from "./holding.ts";
 import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
+import type { OrderObjects } from "./order-objects.ts";
 import { type Came, intentOf, type SellerQuote, sendLeg } from "./seller.ts";
+import { SUM } from "./stakes.ts";
 
-export interface BuyingDeps extends CancellingDeps {
+export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
+  caps: OrderCaps;
   /** Charges buyers. Its answer is never proof: whether money moved is read from the chain. */
   till: Till;
   /** Acts on orders whose money waits in escrow. */
   holding: Holding;
+  /** Bodies of requests and answers. */
+  objects: OrderObjects;
   /** Why nothing is sold at this moment, in words for a buyer, or null: nobody could be charged for it. */
   closed?: () => string | null;
   metrics: Pick<Metrics, "count">;
@@ -40,7 +45,7 @@ export interface Fallback {
 
 /** A verified payment of a buyer and what it buys; the claim's own members are made here. */
 export interface Purchase {
-  claim: Omit<StepBody<"claimed">, "since_block">;
+  claim: Omit<StepBody<"claimed">, "since_block" | "credit">;
   key: string;
   /** Of the first candidate: no other one may cost more. */
   quote: SellerQuote;
@@ -56,6 +61,13 @@ export interface OwnAnswer {
 /** We do not buy this now, in words for the buyer. Nothing was done. */
 export class NotBought extends Error {
   override readonly name = "NotBought";
+  /** @param exactOnly a payment into escrow would be taken */
+  constructor(
+    says: string,
+    readonly exactOnly = false,
+  ) {
+    super(says);
+  }
 }
 
 /** The chain is asked what became of it, in its own time: a buyer is told so, and asks again. */
@@ -66,28 +78,21 @@ const POLL_MS = [0, 50, 200, 500, 1_000] as const;
 const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that somebody waits for, real ms. */
 const LOOK_MS = 200;
-/** Bytes of an answer in one record: base64 of it, and the other members of a step, stay below the log's bound. */
-const PIECE_BYTES = 480_000;
-
-/** An answer's bytes as the steps that go before its result. */
-const piecesOf = (leg: number, bytes: Uint8Array): NewStep<"bytes">[] =>
-  Array.from({ length: Math.ceil(bytes.length / PIECE_BYTES) }, (_, n) => ({
-    state: "bytes",
-    ...{ leg, n },
-    base64: Buffer.from(bytes.subarray(n * PIECE_BYTES, (n + 1) * PIECE_BYTES)).toString("base64"),
-  }));
-
 function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
   const { evaluation, bytes, contentType, pass, says } = came;
   return {
     state: "seller_result",
     ...{ leg, status: evaluation.status, content_type: contentType, sha256: evaluation.response_sha256 },
-    ...{ size: bytes.length, pieces: Math.ceil(bytes.length / PIECE_BYTES), delivered: evaluation.delivered },
+    ...{ size: bytes.length, delivered: evaluation.delivered },
     ...{ delivery: evaluation.delivery, schema_ok: evaluation.schema_ok },
     ...{ latency_ms: evaluation.latency_ms, checks: evaluation.checks, pass },
     ...(says === null ? {} : { says }),
   };
 }
+
+/** Pauses (real ms) between looks at a wallet that will cover its orders once charges under way are in the log. */
+const COVER_POLL_MS = [0, 100, 200, 400, 800, 1_500] as const;
+const NOT_KEPT = "The answer came and could not be kept; nobody is charged for it.";
 
 /** Longest wait for a claim of our own that is on its way to the log, ms. */
 const CLAIM_WAIT_MS = 5_000;
@@ -98,19 +103,27 @@ const CLAIM_WAIT_MS = 5_000;
  * {@link Recovery} brings to its end.
  */
 export class Buying {
-  readonly #begun = new Set<Venture>();
+  readonly #caps: Caps;
   /** Claims of this process that are being written, by their key. */
   readonly #claiming = new Map<string, Promise<unknown>>();
   /** Orders that this process acts on. */
   readonly #acting = new Set<string>();
+  /** What the newest leg of such an order was made of, by the order's id. */
+  readonly #quotes = new Map<string, SellerQuote>();
   readonly cancelling: Cancelling;
 
   constructor(private readonly deps: BuyingDeps) {
-    this.cancelling = new Cancelling(deps);
+    const { orders, caps, clock } = deps;
+    this.#caps = new Caps(orders.table, caps, () => dayOf(clock.now()));
+    this.cancelling = new Cancelling({ ...deps, wastes: (order) => this.#caps.wastes(order) });
   }
 
   get orders(): OrderLog {
     return this.deps.orders;
+  }
+
+  get objects(): OrderObjects {
+    return this.deps.objects;
   }
 
   isActing(order: Order): boolean {
@@ -133,18 +146,30 @@ export class Buying {
   }
 
   /** The claim, in the log and read back. */
-  async #claim(id: string, key: string, claim: Purchase["claim"]): Promise<Order> {
+  async #claim(id: string, key: string, claim: Purchase["claim"], credit: boolean): Promise<Order> {
     const since_block = await this.#sinceBlock();
-    return this.deps.orders.claim(id, key, { ...claim, since_block });
+    return this.deps.orders.claim(id, key, { ...claim, since_block, ...(credit ? { credit } : {}) });
   }
 
-  /** Why a call at this price is not bought now, in words, or null. */
-  refusal(venture: Venture): string | null {
-    const { orders, caps, clock, closed } = this.deps;
-    const shut = closed?.() ?? null;
-    if (shut !== null) return shut;
-    const day = dayOf(clock.now());
-    return refusedBy(orders.table, this.#begun, caps, { ...venture, payer: venture.payer.toLowerCase() }, day);
+  /**
+   * Why a call is not bought now, or null. Nothing of it is kept, and what is asked again once an order stands may
+   * be refused then.
+   * @param buyer null: it is not known yet who pays
+   */
+  refusal(seller: SellerSide, buyer: BuyerSide | null): Refusal | null {
+    const standing = this.#standing(seller, buyer);
+    return "says" in standing ? standing : null;
+  }
+
+  #standing(seller: SellerSide | null, buyer: BuyerSide | null): Standing {
+    const says = this.deps.closed?.() ?? (seller && this.#caps.ofSeller(seller)) ?? null;
+    if (says !== null) return { says, exactOnly: false };
+    return buyer ? this.#caps.ofBuyer({ ...buyer, payer: buyer.payer.toLowerCase() }) : { credit: false };
+  }
+
+  /** Has this buyer had us send as many transactions for nothing today as it may? Then no money is held for it. */
+  wastes(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
+    return this.#caps.wastes({ ...buyer, payer: buyer.payer.toLowerCase() });
   }
 
   /**
@@ -154,20 +179,22 @@ export class Buying {
    * payment)
    */
   async buy({ claim, key, quote, fallback }: Purchase): Promise<Order> {
-    const payer = claim.payer.toLowerCase();
-    const venture = { ...quote, payer, url: quote.request.url, micro: quote.priceMicro };
-    const refused = this.refusal(venture);
-    if (refused) throw new NotBought(refused);
-    this.#begun.add(venture);
+    const buyer = buyerOf(claim, quote.priceMicro);
+    const standing = this.#standing(sellerOf(quote), buyer);
+    if ("says" in standing) throw new NotBought(standing.says, standing.exactOnly);
     const id = newOrderId();
+    const counted = [
+      this.#caps.begin(id, buyer, standing.credit),
+      this.#caps.beginLeg(id, 0, sellerOf(quote)),
+    ] as const;
     this.#acting.add(id);
-    const written = this.#claim(id, key, claim);
+    const written = this.#claim(id, key, claim, standing.credit);
     this.#claiming.set(key, written);
     try {
       const order = await written.finally(() => this.#claiming.get(key) === written && this.#claiming.delete(key));
       if (order.id !== id) return order;
-      this.#begun.delete(venture);
       if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
+      counted[1]();
       const refusedNow = await this.#intend(order, quote);
       const unpaid = refusedNow && (await this.#intendNext(order, refusedNow, fallback));
       if (unpaid) {
@@ -184,8 +211,9 @@ export class Buying {
       this.deps.logger.warn({ err: error }, "another replica went on with an order of ours");
       return error.order;
     } finally {
-      this.#begun.delete(venture);
+      for (const giveBack of counted) giveBack();
       this.#acting.delete(id);
+      this.#quotes.delete(id);
     }
   }
 
@@ -197,13 +225,20 @@ export class Buying {
    */
   async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer>): Promise<Order> {
     const { orders } = this.deps;
-    const shut = this.deps.closed?.() ?? null;
-    if (shut !== null) throw new NotBought(shut);
+    const buyer = buyerOf(claim, parseMoney(claim.quote.total));
+    const standing = this.#standing(null, buyer);
+    if ("says" in standing) throw new NotBought(standing.says, standing.exactOnly);
     const id = newOrderId();
+    const giveBack = this.#caps.begin(id, buyer, standing.credit);
     this.#acting.add(id);
     try {
-      const order = await this.#claim(id, key, claim);
+      const order = await this.#claim(id, key, claim, standing.credit);
       if (order.id !== id) return order;
+      const refused = await this.#refusedNow(order);
+      if (refused) {
+        await orders.step(order, { state: "rejected", says: refused });
+        throw new NotBought(refused);
+      }
       await orders.step(order, { state: "verified" });
       const answer = await work().catch(async (error: unknown) => {
         const says = error instanceof Error ? error.message : String(error);
@@ -211,10 +246,12 @@ export class Buying {
         throw error;
       });
       const { bytes, contentType: content_type } = answer;
-      const pieces = piecesOf(0, bytes);
-      const worked = { content_type, sha256: sha256hex(bytes), size: bytes.length, pieces: pieces.length };
-      await this.#keep(order, pieces);
-      await orders.step(order, ...pieces.slice(-1), { state: "worked", ...worked }, { state: "settle_intent" });
+      if (!(await this.deps.objects.putAnswer(order, 0, bytes))) {
+        await orders.step(order, { state: "released", says: NOT_KEPT });
+        throw new StepNotSeen(`the answer of ${order.id} could not be kept`);
+      }
+      const worked = { content_type, sha256: sha256hex(bytes), size: bytes.length };
+      await orders.step(order, { state: "worked", ...worked }, { state: "settle_intent" });
       await this.settle(order);
       return order;
     } catch (error) {
@@ -222,13 +259,9 @@ export class Buying {
       if (!(error instanceof OrderLost)) throw error;
       return error.order;
     } finally {
+      giveBack();
       this.#acting.delete(id);
     }
-  }
-
-  /** All pieces of an answer but the last, each in an append of its own: brokers bound what comes in one. */
-  async #keep(order: Order, pieces: readonly NewStep<"bytes">[]): Promise<void> {
-    for (const piece of pieces.slice(0, -1)) await this.deps.orders.step(order, piece);
   }
 
   /** The block that a buyer's transfer is looked for from: it was verified before this, maybe by a node behind ours. */
@@ -238,48 +271,88 @@ export class Buying {
   }
 
   /**
-   * The caps once more, over all partitions, with the intent durable: of replicas that looked before they wrote, each
-   * would have spent a cap of its own. Of those that look after, the last sees all others.
-   * @returns whether the leg may be sent; false: its signed bytes have left nobody, and money in escrow is to be given
-   * back
+   * The caps once more, over all partitions, with the order durable: of replicas that looked before they wrote, each would
+   * have spent a cap of its own. Of those that look after, the last sees all others.
+   * @returns why it is not gone on with, in words, or null
+   */
+  async #refusedNow(order: Order): Promise<string | null> {
+    await this.deps.orders.catchUp().catch((cause: unknown) => {
+      throw new StepNotSeen("the orders of others could not be read", { cause });
+    });
+    const shut = this.deps.closed?.() ?? null;
+    if (shut !== null) return shut;
+    const leg = order.legs.at(-1);
+    const ofSeller = leg && this.#caps.ofSeller({ ...leg, micro: parseMoney(leg.price) }, true);
+    if (ofSeller) return ofSeller;
+    const standing = this.#caps.ofBuyer({ ...order, micro: 0n, totalMicro: 0n }, order);
+    return "says" in standing ? standing.says : this.#uncovered(order);
+  }
+
+  /**
+   * Does the payer's wallet, at a block, hold what this order and all its other ones may still charge it? Each payment was
+   * verified by itself, and one balance would back any number of them. A charge may be in a block and not in the log yet:
+   * then it is looked for again.
+   */
+  async #uncovered({ scheme, payer, network, asset }: Order): Promise<string | null> {
+    if (scheme !== "exact") return null;
+    const { orders, seller } = this.deps;
+    const { table } = orders;
+    for (const pause of COVER_POLL_MS) {
+      if (pause > 0) {
+        await systemClock.sleep(pause);
+        await orders.catchUp();
+      }
+      const has = await seller.rail.balance(payer, { network, asset }).catch((error: unknown) => {
+        if (error instanceof ChainDown) return null;
+        throw error;
+      });
+      if (!has) return "The chain cannot be asked now; nothing was bought.";
+      const micro = atomicToMicro(has.value, 6) ?? 0n;
+      const due = table.sum(SUM.due(payer));
+      if (micro >= due) return null;
+      if (micro + table.sum(SUM.settling(payer)) < due) break;
+    }
+    return "The wallet holds less than this payment and its other ones that are not charged yet.";
+  }
+
+  /**
+   * @returns whether the newest leg may be sent; false: its signed bytes have left nobody, and money in escrow is to be
+   * given back
    * @throws NotBought with the order released, where nothing is held
    */
   async #withinCaps(order: Order): Promise<boolean> {
-    const { orders } = this.deps;
-    await orders.catchUp().catch((cause: unknown) => {
-      throw new StepNotSeen("the orders of others could not be read", { cause });
-    });
-    const { leg, payTo, url, cap } = order.legs.at(-1)!;
-    const refused = this.refusal({ payer: order.payer, payTo, url, cap, micro: 0n });
+    const refused = await this.#refusedNow(order);
     if (!refused) return true;
-    await orders.step(
-      order,
-      { state: "seller_unknown", leg, says: refused },
-      { state: "checked", leg, pass: false, last: true, fault: "ours" },
-      { state: "leg_unpaid", leg },
-      letGo(order, refused),
-    );
+    const { leg } = order.legs.at(-1)!;
+    await this.#loses(order, leg, refused, { state: "leg_unpaid", leg });
     if (order.state === "void_intent") return false;
     throw new NotBought(refused);
+  }
+
+  /** The order came to nothing by our own doing: its buyer is not charged, and nothing is held against its seller. */
+  async #loses(order: Order, leg: number, says: string, ...more: NewStep[]): Promise<void> {
+    const checked = { state: "checked", leg, pass: false, last: true, fault: "ours" } as const;
+    await this.deps.orders.step(order, { state: "seller_unknown", leg, says }, checked, ...more, letGo(order, says));
   }
 
   /** Makes the intent of the order's next leg durable. @returns null, or in words why this seller is not paid */
   async #intend(order: Order, quote: SellerQuote): Promise<string | null> {
     const { orders, seller } = this.deps;
     if (quote.priceMicro > parseMoney(order.quote.price)) return "It costs more than what was quoted.";
-    const { payer } = order;
-    const venture = { ...quote, payer, url: quote.request.url, micro: quote.priceMicro, counted: true };
-    const refused = this.refusal(venture);
-    if (refused) return refused;
-    this.#begun.add(venture);
+    const refused = this.refusal(sellerOf(quote), null);
+    if (refused) return refused.says;
+    const giveBack = this.#caps.beginLeg(order.id, order.legs.length, sellerOf(quote));
     try {
       const intent = await intentOf(seller, quote, order.legs.length);
       if (!("state" in intent)) return intent.says;
+      // Signed, and gone nowhere: where the body cannot be kept, nothing was bought.
+      await this.deps.objects.put(order, intent.leg, "request", quote.request.body ?? new Uint8Array());
       if (order.state === "claimed") await orders.step(order, { state: "verified" }, intent);
       else await orders.step(order, intent);
+      this.#quotes.set(order.id, quote);
       return null;
     } finally {
-      this.#begun.delete(venture);
+      giveBack();
     }
   }
 
@@ -317,14 +390,16 @@ export class Buying {
     if (!(await this.#withinCaps(order))) return false;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
-    const came = await sendLeg(seller, intent);
-    const pieces = piecesOf(leg, came.bytes);
-    await this.#keep(order, pieces);
+    const came = await sendLeg(seller, intent, this.#quotes.get(order.id)!);
+    // An answer is charged only if it can be given again; that it is lost is none of its seller's doing.
+    if (!(await this.deps.objects.putAnswer(order, leg, came.bytes))) {
+      await this.#loses(order, leg, NOT_KEPT);
+      return false;
+    }
     const last = came.pass || !authorizations || !fallback?.left();
     const next = came.pass ? ({ state: "settle_intent" } as const) : letGo(order, "The answer did not pass.");
     await orders.step(
       order,
-      ...pieces.slice(-1),
       resultOf(leg, came),
       { state: "checked", leg, pass: came.pass, last, fault: came.pass ? null : "seller" },
       ...(last ? [next] : []),
@@ -351,12 +426,21 @@ export class Buying {
     else {
       // A transfer that was undone cost gas all the same.
       const gas = await this.gas(order, "charge", said.outcome === "refused" ? said.tx : null);
-      await orders.step(order, { state: "settle_unknown", says: outcomeInWords(said), ...gas });
+      const sent = said.tx === undefined ? {} : { tx: said.tx };
+      const has = said.outcome === "refused" ? await this.payerHas(order).catch(() => null) : null;
+      const refused = has === null ? {} : { payer_has: has };
+      await orders.step(order, { state: "settle_unknown", says: outcomeInWords(said), ...sent, ...refused, ...gas });
     }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
       seen: String(seen !== null),
     });
+  }
+
+  /** What the payer of an order holds of its token, as money. @throws ChainDown */
+  async payerHas({ payer, network, asset }: Order): Promise<string> {
+    const { value } = await this.deps.seller.rail.balance(payer, { network, asset });
+    return formatMoney(atomicToMicro(value, 6) ?? 0n);
   }
 
   gas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
@@ -403,15 +487,12 @@ export class Buying {
   }
 }
 
-/** Bytes of a leg's answer, as they stand in the log. @throws StepNotSeen */
-export async function answerOf(orders: OrderLog, order: Order): Promise<Uint8Array> {
-  const of = order.own ?? order.legs.at(-1);
-  const pieces: Buffer[] = [];
-  for (const offset of of?.bytesAt ?? []) {
-    const { base64 } = await orders.read("bytes", { partition: order.partition, offset });
-    pieces.push(Buffer.from(base64, "base64"));
-  }
-  const bytes = Buffer.concat(pieces);
-  if (bytes.length !== (of?.result?.size ?? 0)) throw new StepNotSeen(`the answer of ${order.id} is not whole`);
-  return bytes;
-}
+const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: bigint): BuyerSide => ({
+  ...{ payer: payer.toLowerCase(), client: client ?? null, scheme },
+  ...{ micro, totalMicro: parseMoney(quote.total) },
+});
+
+/** The seller of a quote, as the caps ask of it. */
+export const sellerOf = ({ payTo, request, cap, lettered, priceMicro: micro }: SellerQuote): SellerSide => ({
+  ...{ payTo, url: request.url, cap, lettered, micro },
+});

@@ -3,8 +3,6 @@ import type { Authorizations } from "../../infra/rails/authorization.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
-import { dayOf } from "../record/time.ts";
-import type { OrderCaps } from "./caps.ts";
 import type { GasOf } from "./gas.ts";
 import { outcomeInWords } from "./holding.ts";
 import { isEnded, type Leg, type Order } from "./order.ts";
@@ -18,7 +16,8 @@ export interface CancellingDeps {
   authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
   /** What transactions of ours cost; without it nothing is said of it. */
   gas?: GasOf;
-  caps: OrderCaps;
+  /** Has this payer, or its network, had us send as many transactions for nothing today as it may? */
+  wastes: (order: Pick<Order, "payer" | "client">) => boolean;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
 }
@@ -42,7 +41,7 @@ export class Cancelling {
 
   /**
    * May one more payment of this wallet be cancelled that another replica left? A process that sells sets here the limit
-   * of its own cancellations; elsewhere only the limit of a day holds ({@link wastes}).
+   * of its own cancellations; elsewhere only the limit of a day holds ({@link CancellingDeps.wastes}).
    */
   mayCancel: (payer: string) => boolean = () => true;
 
@@ -88,13 +87,6 @@ export class Cancelling {
     return false;
   }
 
-  /** Has this payer had us send as many transactions for nothing today as it may? Then none is held or cancelled for it. */
-  wastes(payer: string): boolean {
-    const { orders, caps, clock } = this.deps;
-    const day = dayOf(clock.now());
-    return BigInt(orders.table.wasted(payer.toLowerCase(), day)) >= caps.wastedPerPayerDay;
-  }
-
   /** Has it come to nothing, while its seller may still take the money? */
   #isLoose(order: Order): boolean {
     const leg = order.legs.at(-1);
@@ -127,10 +119,10 @@ export class Cancelling {
   /**
    * The same of an order whose replica stopped, or was not let: tried once by each process. It takes nothing over,
    * since the payment would have expired by then: whoever the order is writes down what the chain says of it.
-   * @param leftMs real ms without a step after which it is taken for left @throws ChainDown
+   * @param leftMs ms of the log's time without a step after which it is taken for left @throws ChainDown
    */
   async cancelLeft(order: Order, leftMs: number): Promise<void> {
-    const isLeft = systemClock.now().getTime() - order.movedAt >= leftMs;
+    const isLeft = this.deps.orders.looksLeft(order, leftMs);
     if (!this.deps.authorizations || !this.#isLoose(order) || !isLeft || this.#tried.has(order.id)) return;
     const { time } = await this.deps.seller.rail.head();
     if (order.legs.at(-1)!.validBefore < time + CANCEL_LEAST_S) return;
@@ -138,8 +130,9 @@ export class Cancelling {
   }
 
   /** Has nobody of this process decided yet whether this order's payment is cancelled? */
-  #try({ id, payer }: Order): boolean {
-    if (!this.deps.authorizations || this.#tried.has(id) || this.wastes(payer)) return false;
+  #try(order: Order): boolean {
+    const { id } = order;
+    if (!this.deps.authorizations || this.#tried.has(id) || this.deps.wastes(order)) return false;
     if (this.#tried.size >= MAX_TRIED) this.#tried.clear();
     this.#tried.add(id);
     return true;

@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto";
+import { createHmac, randomBytes } from "node:crypto";
 import { crockford130 } from "../record/ids.ts";
 
 /** What tells one payment of a buyer from every other: the token's contract lets a nonce of a wallet move money once. */
@@ -16,3 +16,13 @@ export const claimKey = ({ network, asset, from, nonce }: Authorized): string =>
 
 /** A new order's id. Nobody can guess it: whoever has it may read the order. */
 export const newOrderId = (): string => `ord_${crockford130(randomBytes(17))}`;
+
+/**
+ * Names of client networks in orders: an HMAC under a key of its own, so that orders of one network can be told to be so,
+ * by every replica, and nobody who reads them learns the address.
+ * @param secret of the whole service, at least 32 bytes
+ */
+export function clientNames(secret: Uint8Array): (client: string) => string {
+  const key = createHmac("sha256", secret).update("touchstone/client-names/1").digest();
+  return (client) => createHmac("sha256", key).update(client).digest("base64url").slice(0, 22);
+}

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { Clock } from "../../infra/clock.ts";
+import { type Clock, systemClock } from "../../infra/clock.ts";
 import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
@@ -34,16 +34,28 @@ type Shared = "order" | "key" | "epoch" | "by" | "at" | "state";
 export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Shared>;
 export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } & StepBody<T> }[S];
 
+export interface OrderLogOptions {
+  /** After which an order counts as left, ms of the log's time: the same at every replica (default: three minutes). */
+  staleMs?: number | undefined;
+  /** This machine's clock. */
+  real?: Pick<Clock, "now">;
+}
+
 /**
  * Steps into the topic `orders` and back out of it. A step counts once this process has read its own record (the barrier):
  * by then it is durable, and whatever stands before it in the partition has been read too, so all replicas agree on who
  * was first. Only then is anything done on it.
  */
 export class OrderLog {
-  readonly table = new OrderTable();
+  readonly table: OrderTable;
   readonly #tail: LogTail;
+  readonly #real: Pick<Clock, "now">;
   /** Each holds where the records stand that changed an order since somebody began to append. */
   readonly #changes = new Set<Set<string>>();
+  /** Records of our own that were not read back yet, by their id. */
+  readonly #mine = new Set<string>();
+  /** How far the log's clock is ahead of this machine's, ms, by the newest record of our own. */
+  #aheadMs = 0;
 
   constructor(
     private readonly log: Pick<Log, "append" | "read" | "bounds" | "partitions">,
@@ -52,12 +64,26 @@ export class OrderLog {
     readonly replica: string,
     /** Where the fold is kept, so that a start reads only what came since. */
     folder: FoldFolder | null = null,
+    { staleMs, real = systemClock }: OrderLogOptions = {},
   ) {
+    this.#real = real;
+    this.table = new OrderTable(undefined, staleMs);
     const file = folder && new FoldFile(join(folder.dir, "orders"), this.table, folder);
     this.#tail = new LogTail(log, "orders", (record) => this.#apply(record), file);
   }
 
+  /**
+   * Does an order look as if its replica had left it for so long? A guess by this machine's clock, held against the log's
+   * stamp of what we wrote last; whether it may be taken over the fold decides, by the log's stamps alone ({@link adopt}).
+   */
+  looksLeft(order: Order, forMs = this.table.staleMs): boolean {
+    return this.#real.now().getTime() + this.#aheadMs - order.movedAt >= forMs;
+  }
+
   #apply(record: LogRecord): void {
+    if (this.#mine.delete(record.eventId)) {
+      this.#aheadMs = record.appendedAt.getTime() - this.#real.now().getTime();
+    }
     if (!this.table.apply(record)) return;
     for (const changes of this.#changes) changes.add(placeOf(record));
   }
@@ -96,7 +122,11 @@ export class OrderLog {
     if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }
 
-  /** Take over an order that its replica has left. @returns whether we are the ones who act on it now */
+  /**
+   * Take over an order that its replica has left. By the log's stamps it was not left long enough: then the step changes
+   * nothing, and its stamp tells us how wrong our own clock is.
+   * @returns whether we are the ones who act on it now
+   */
   async adopt(order: Order): Promise<boolean> {
     const step = { ...this.#shared(order.id, order.key, order.epoch + 1), state: "adopted" } as OrderStep;
     await this.#append([step], order.steps);
@@ -127,6 +157,7 @@ export class OrderLog {
     });
     const changes = new Set<string>();
     this.#changes.add(changes);
+    for (const { eventId } of records) this.#mine.add(eventId);
     try {
       const appended = await this.log.append(records);
       const last = appended.at(-1)!;
@@ -136,6 +167,7 @@ export class OrderLog {
       throw new StepNotSeen(`an order's step could not be written: ${(error as Error).message}`, { cause: error });
     } finally {
       this.#changes.delete(changes);
+      for (const { eventId } of records) this.#mine.delete(eventId);
     }
     throw new StepNotSeen("an order's step was written and could not be read back in time");
   }

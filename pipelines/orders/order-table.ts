@@ -3,8 +3,20 @@ import type { LogRecord } from "../../infra/log/log.ts";
 import { readRecord } from "../record/envelope.ts";
 import { parseMoney } from "../record/money.ts";
 import type { OrderStep } from "../record/order-step.ts";
-import { registrableDomain } from "../record/url.ts";
-import { advance, begun, faultOf, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
+import { platformOf } from "../record/url.ts";
+import {
+  advance,
+  begun,
+  faultOf,
+  isClosed,
+  isEnded,
+  type Leg,
+  type Order,
+  type ReadAt,
+  STALE_MS,
+  unpaidLegs,
+} from "./order.ts";
+import { SUM, Sums, stakesOf } from "./stakes.ts";
 
 /** Orders that nothing can happen to any more and that can still be read; the one closed longest ago goes first. */
 const MAX_CLOSED = 100_000;
@@ -16,7 +28,7 @@ export interface Loss {
   /** UTC day of the order. */
   day: string;
   payTo: string;
-  domain: string;
+  platform: string;
   cap: string;
   /** Buyer of the order, lower case. */
   payer: string;
@@ -28,9 +40,7 @@ export interface Loss {
   micro: bigint;
 }
 
-const lossKey = ({ id }: Pick<Order, "id">, { leg }: Pick<Leg, "leg">): string => `${id} ${leg}`;
-
-type Kept = { order: Order; open: boolean } | { closed: string } | { loss: Omit<Loss, "micro"> & { micro: string } };
+type Kept = { order: Order; open: boolean } | { closed: string };
 
 /**
  * All orders as the topic `orders` tells them: the same fold on every replica. Of two claims to one key the first in the
@@ -38,18 +48,24 @@ type Kept = { order: Order; open: boolean } | { closed: string } | { loss: Omit<
  * time.
  */
 export class OrderTable implements KeptFold {
-  readonly form = "orders.3";
+  readonly form = "orders.5";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
   readonly #byPayer = new Map<string, Set<Order>>();
   readonly #open = new Set<Order>();
   readonly #closed = new Set<Order>();
-  readonly #losses = new Map<string, Loss>();
-  /** Address -> how many losses by its own fault it has not made good. */
-  readonly #owing = new Map<string, number>();
+  /** Orders that ended with money at a seller that gave nothing good for it. They are kept until it is made good. */
+  readonly #owing = new Set<Order>();
+  readonly #sums = new Sums();
 
-  /** @param maxClosed closed orders that are kept; the books keep them all */
-  constructor(private readonly maxClosed = MAX_CLOSED) {}
+  /**
+   * @param maxClosed closed orders that are kept; the books keep them all
+   * @param staleMs after which an order counts as left by its replica: the same at every replica
+   */
+  constructor(
+    private readonly maxClosed = MAX_CLOSED,
+    readonly staleMs = STALE_MS,
+  ) {}
 
   get(id: string): Order | undefined {
     return this.#byId.get(id);
@@ -84,39 +100,26 @@ export class OrderTable implements KeptFold {
     return counts;
   }
 
-  /** Transactions of ours for calls of a payer on a UTC day that came to nothing. @param payer lower case */
-  wasted(payer: string, day: string): number {
-    let count = 0;
-    for (const order of this.#byPayer.get(payer) ?? []) {
-      if (order.createdAt.startsWith(day)) count += order.gas.filter(({ kind }) => isWasted(order, kind)).length;
-    }
-    return count;
+  /** A sum over all orders that are known, by its name ({@link SUM}): micro-units, or a count. */
+  sum(name: string): bigint {
+    return this.#sums.of(name);
   }
 
-  /** What sellers may have of orders under way, micro-units: of all of them, or of one payer. */
-  exposure(payer?: string): bigint {
-    let sum = 0n;
-    for (const order of this.#open) {
-      if (!isEnded(order) && (payer === undefined || order.payer === payer)) sum += parseMoney(order.quote.price);
-    }
-    return sum;
-  }
-
-  /** What sellers may have of calls whose end is not known, as it would be lost. */
-  *underWay(): Generator<Loss> {
-    for (const order of this.#open) {
-      if (!isEnded(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
+  /** Losses that nobody has made good, of all orders that are known. */
+  *losses(): Generator<Loss> {
+    for (const order of this.#byId.values()) {
+      if (isEnded(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
     }
   }
 
-  /** Losses that nobody has made good. */
-  losses(): IterableIterator<Loss> {
-    return this.#losses.values();
+  /** Orders that ended with money at a seller that may send it back. */
+  owing(): Iterable<Order> {
+    return this.#owing;
   }
 
   /** Has this address, or may it have, money of ours for a call of its that did not pass? @param payTo lower case */
   owes(payTo: string): boolean {
-    return this.#owing.has(payTo);
+    return this.sum(SUM.owes(payTo)) > 0n;
   }
 
   /** Transactions that made a loss good: each of them makes good one. */
@@ -132,10 +135,8 @@ export class OrderTable implements KeptFold {
     const step = read.envelope.body as OrderStep;
     // The key decides the partition: a step under another key is none of that order's.
     if (read.envelope.key !== step.key) return false;
-    const order = this.#step(step, record);
-    if (!order) return false;
-    this.#book(order);
-    return true;
+    const { partition, offset, appendedAt } = record;
+    return this.#step(step, { partition, offset, appendedAt, bytes: record.value.byteLength });
   }
 
   *kept(): Generator<Kept> {
@@ -143,23 +144,22 @@ export class OrderTable implements KeptFold {
       yield { order, open: this.#open.has(order) };
     }
     for (const { id } of this.#closed) yield { closed: id };
-    for (const loss of this.#losses.values()) yield { loss: { ...loss, micro: String(loss.micro) } };
   }
 
   restore(value: unknown): void {
     const kept = value as Kept;
-    if ("order" in kept) {
-      this.#add(kept.order);
-      if (kept.open) this.#open.add(kept.order);
-    } else if ("closed" in kept) this.#closed.add(this.#byId.get(kept.closed)!);
-    else {
-      const loss = { ...kept.loss, micro: BigInt(kept.loss.micro) };
-      this.#count(lossKey({ id: loss.order }, loss), loss);
+    if ("closed" in kept) {
+      this.#closed.add(this.#byId.get(kept.closed)!);
+      return;
     }
+    this.#add(kept.order);
+    this.#sums.add(stakesOf(kept.order));
+    if (kept.open) this.#open.add(kept.order);
+    if (hasOwing(kept.order)) this.#owing.add(kept.order);
   }
 
   clear(): void {
-    const all = [this.#byId, this.#byKey, this.#byPayer, this.#open, this.#closed, this.#losses, this.#owing];
+    const all = [this.#byId, this.#byKey, this.#byPayer, this.#open, this.#closed, this.#owing, this.#sums];
     for (const held of all) held.clear();
   }
 
@@ -171,41 +171,37 @@ export class OrderTable implements KeptFold {
     return order;
   }
 
-  #step(step: OrderStep, at: ReadAt): Order | null {
+  #step(step: OrderStep, at: ReadAt): boolean {
     if (step.state === "claimed") {
-      if (this.#byKey.has(step.key) || this.#byId.has(step.order)) return null;
-      return this.#add(begun(step, at));
+      if (this.#byKey.has(step.key) || this.#byId.has(step.order)) return false;
+      this.#book(this.#add(begun(step, at)));
+      return true;
     }
     const order = this.#byId.get(step.order);
-    return order && order.key === step.key && advance(order, step, at) ? order : null;
+    if (!order || order.key !== step.key) return false;
+    const before = stakesOf(order);
+    if (!advance(order, step, at, this.staleMs)) return false;
+    this.#sums.add(before, -1n);
+    this.#book(order);
+    return true;
   }
 
   /** What the order's new state means for what is out, lost and kept. */
   #book(order: Order): void {
-    for (const leg of order.legs) this.#count(lossKey(order, leg), null);
-    if (isEnded(order)) for (const leg of unpaidLegs(order)) this.#count(lossKey(order, leg), lossOf(order, leg));
-    if (isClosed(order)) {
-      this.#open.delete(order);
-      this.#closed.add(order);
-    } else this.#open.add(order);
+    this.#sums.add(stakesOf(order));
+    if (hasOwing(order)) this.#owing.add(order);
+    else this.#owing.delete(order);
+    const closed = isClosed(order);
+    if (closed) this.#open.delete(order);
+    else this.#open.add(order);
+    if (closed && !this.#owing.has(order)) this.#closed.add(order);
+    else this.#closed.delete(order);
     if (this.#closed.size > this.maxClosed) this.#forget(this.#closed.values().next().value!);
-  }
-
-  /** A loss as it stands now, in the place of what was known of it. */
-  #count(key: string, loss: Loss | null): void {
-    const before = this.#losses.get(key);
-    for (const [one, by] of [[before, -1] as const, [loss, 1] as const]) {
-      if (one?.fault !== "seller") continue;
-      const n = (this.#owing.get(one.payTo) ?? 0) + by;
-      if (n === 0) this.#owing.delete(one.payTo);
-      else this.#owing.set(one.payTo, n);
-    }
-    if (loss) this.#losses.set(key, loss);
-    else this.#losses.delete(key);
   }
 
   /** Its payment can be used no more, so nobody can claim it anew. */
   #forget(order: Order): void {
+    this.#sums.add(stakesOf(order), -1n);
     this.#closed.delete(order);
     this.#byId.delete(order.id);
     this.#byKey.delete(order.key);
@@ -215,21 +211,15 @@ export class OrderTable implements KeptFold {
   }
 }
 
-/**
- * Of an order that was not settled every transaction came to nothing, a charge or a capture that was undone at once: but a
- * hold may still be captured while the order is under way. What was given back or cancelled did, however the order ended.
- */
-function isWasted(order: Order, kind: Order["gas"][number]["kind"]): boolean {
-  if (kind === "void" || kind === "cancel") return true;
-  return order.state !== "settled" && (kind !== "hold" || isEnded(order));
-}
+const hasOwing = (order: Order): boolean =>
+  isEnded(order) && unpaidLegs(order).some((leg) => faultOf(order, leg) === "seller");
 
 const lossOf = (order: Order, leg: Leg): Loss => ({
   order: order.id,
   leg: leg.leg,
   day: order.createdAt.slice(0, 10),
   payTo: leg.payTo,
-  domain: registrableDomain(leg.url),
+  platform: platformOf(leg.url),
   cap: leg.cap,
   payer: order.payer,
   fault: faultOf(order, leg) ?? "ours",

@@ -15,6 +15,8 @@ export interface Leg {
   readonly nonce: string;
   readonly validBefore: number;
   readonly sinceBlock: number;
+  /** Had its seller a letter when it was paid? */
+  readonly lettered: boolean;
   fate: LegFate;
   tx: string | null;
   /** Transaction in which the seller sent it back after all. */
@@ -27,7 +29,6 @@ export interface Leg {
     | "content_type"
     | "sha256"
     | "size"
-    | "pieces"
     | "delivered"
     | "delivery"
     | "schema_ok"
@@ -37,11 +38,12 @@ export interface Leg {
     | "at"
   > | null;
   checked: Pick<StepOf<"checked">, "pass" | "fault"> | null;
-  /** Where its `bytes` records lie in the order's partition, by their number. */
-  bytesAt: number[];
 }
 
-/** An order as its steps tell it. The request and the payment stay in the log: `claimedAt` says where. */
+/**
+ * An order as its steps tell it. The payment stays in the log: `claimedAt` says where. Bodies and answers are objects
+ * (order-objects.ts).
+ */
 export interface Order {
   readonly id: string;
   readonly key: string;
@@ -63,9 +65,13 @@ export interface Order {
   readonly requestSha256: string;
   readonly quote: Quote;
   readonly publish: boolean;
+  /** Opaque name of the network that its request came from; null where it has none. */
+  readonly client: string | null;
+  /** It stands on what its payer has paid us in fees, and on no cap of the whole. */
+  readonly credit: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
-  state: Exclude<StepState, "bytes" | "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted">;
+  state: Exclude<StepState, "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted">;
   epoch: number;
   /** Replica that acts on it. */
   by: string;
@@ -75,8 +81,8 @@ export interface Order {
   /** How many steps changed it: tells repeated steps apart. */
   steps: number;
   legs: Leg[];
-  /** The answer of an operation of our own, and where its bytes lie; null before the work is done. */
-  own: { bytesAt: number[]; result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
+  /** An operation of our own, and its answer once the work is done; null for a call of another's endpoint. */
+  own: { result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
   says: string | null;
   /** Transaction that charged the buyer, and its amount. */
   charged: { tx: string; amount: string } | null;
@@ -87,6 +93,12 @@ export interface Order {
   refunded: { tx: string; amount: string } | null;
   /** What our own transactions cost, each once. */
   gas: Gas[];
+  /** Transactions that were sent to charge its buyer, each once. */
+  sent: string[];
+  /** What its payer held (money) when the charge was refused, or would have been; null: it was not refused. */
+  refusedAt: string | null;
+  /** Bytes of its records. */
+  bytes: number;
   /** False while the block may still vanish in which the buyer was charged, or its money given back. */
   final: boolean;
   /** The buyer's authorization cannot be used any more. */
@@ -168,13 +180,21 @@ export interface At {
   offset: number;
 }
 
-/** The same of a record that was read, and when it was appended: real time, whatever time the record itself is in. */
+/**
+ * The same of a record that was read, and when it was appended: the log's own time, whatever time the record itself is in
+ * and whatever its writer's clock said.
+ */
 export interface ReadAt extends At {
   appendedAt: Date;
+  /** Bytes of the record. */
+  bytes: number;
 }
 
+/** How long an order may go without a step until another replica may take it over, ms of the log's own time. */
+export const STALE_MS = 180_000;
+
 /** The order that a claim begins. */
-export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt }: ReadAt): Order {
+export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt, bytes }: ReadAt): Order {
   return {
     id: claim.order,
     key: claim.key,
@@ -194,6 +214,8 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     requestSha256: claim.request_sha256,
     quote: claim.quote,
     publish: claim.publish,
+    client: claim.client ?? null,
+    credit: claim.credit === true,
     createdAt: claim.at,
     state: "claimed",
     epoch: claim.epoch,
@@ -202,13 +224,16 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt 
     movedAt: appendedAt.getTime(),
     steps: 1,
     legs: [],
-    own: claim.operation === "own" ? { bytesAt: [], result: null } : null,
+    own: claim.operation === "own" ? { result: null } : null,
     says: null,
     charged: null,
     hold: null,
     refund: null,
     refunded: null,
     gas: [],
+    sent: [],
+    refusedAt: null,
+    bytes,
     final: true,
     expired: false,
     recorded: false,
@@ -226,19 +251,23 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   nonce: intent.nonce,
   validBefore: intent.valid_before,
   sinceBlock: intent.since_block,
+  lettered: intent.lettered === true,
   fate: "unknown",
   tx: null,
   recovered: null,
   recoveredAmount: null,
   result: null,
   checked: null,
-  bytesAt: [],
 });
 
-/** Steps beside the states: what became of a leg's money, its bytes, who acts. @returns whether it changed anything */
-function noted(order: Order, step: OrderStep, { offset }: At): boolean {
+/**
+ * Steps beside the states: what became of a leg's money, who acts. Whether an order was left for long is told
+ * from the log's own stamps, so a replica whose clock is minutes ahead takes over nothing that is being served.
+ * @returns whether it changed anything
+ */
+function noted(order: Order, step: OrderStep, { appendedAt }: ReadAt, staleMs: number): boolean {
   if (step.state === "adopted") {
-    if (step.epoch !== order.epoch + 1) return false;
+    if (step.epoch !== order.epoch + 1 || appendedAt.getTime() - order.movedAt < staleMs) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
     return true;
   }
@@ -252,11 +281,8 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
     order.recorded = true;
     return true;
   }
-  // A piece after the whole would make an answer that was charged unreadable.
-  if (step.state === "bytes" && order.own) return !order.own.result && kept(order.own.bytesAt, step.n, offset);
   const leg = "leg" in step ? order.legs.find((one) => one.leg === step.leg) : undefined;
   if (!leg) return false;
-  if (step.state === "bytes") return !leg.result && kept(leg.bytesAt, step.n, offset);
   if (step.state === "leg_recovered") {
     if (leg.fate !== "paid" || leg.recovered !== null) return false;
     Object.assign(leg, { recovered: step.tx, recoveredAmount: step.amount });
@@ -268,22 +294,21 @@ function noted(order: Order, step: OrderStep, { offset }: At): boolean {
   return true;
 }
 
-/** A piece of an answer, in its order. */
-function kept(bytesAt: number[], n: number, offset: number): boolean {
-  if (bytesAt.length !== n) return false;
-  bytesAt.push(offset);
-  return true;
-}
-
 const BESIDE: ReadonlySet<StepState> = new Set([
   "adopted",
   "expired",
   "recorded",
-  "bytes",
   "leg_paid",
   "leg_unpaid",
   "leg_recovered",
 ]);
+
+const SENT_KEPT = 16;
+
+/** Remembers a transaction that was sent to charge the buyer. */
+function sent(order: Order, tx: string | undefined): void {
+  if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < SENT_KEPT) order.sent.push(tx);
+}
 
 /** What a step brings besides its state. @returns false where it cannot be */
 function taken(order: Order, step: OrderStep, { offset }: At): boolean {
@@ -295,12 +320,10 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.intentAt = offset;
       return true;
     case "seller_result":
-      // A replica may have stopped amid the pieces of an answer: the result counts only when all of them are there.
-      if (leg?.leg !== step.leg || leg.bytesAt.length < step.pieces) return false;
+      if (leg?.leg !== step.leg) return false;
       leg.result = step;
       return true;
     case "worked":
-      if (order.own!.bytesAt.length < step.pieces) return false;
       order.own!.result = step;
       return true;
     case "seller_unknown":
@@ -317,6 +340,12 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       if (step.final === false && (order.state === "settled" || order.state === "written_off")) return false;
       order.charged = { tx: step.tx, amount: step.amount };
       order.final = step.final !== false;
+      sent(order, step.tx);
+      return true;
+    case "settle_unknown":
+      order.refusedAt = step.payer_has ?? null;
+      sent(order, step.tx);
+      if (!order.final) Object.assign(order, { charged: null, final: true });
       return true;
     case "voided":
       if (order.state === "voided" && step.final === false) return false;
@@ -344,21 +373,23 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
 
 /**
  * One step of an order. Pure but for the order itself; a step that comes twice, of an epoch that is over, or from a state
- * that does not lead there changes nothing. @returns whether it changed anything
+ * that does not lead there changes nothing.
+ * @param staleMs after which an order counts as left @returns whether it changed anything
  */
-export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
-  if (!changes(order, step, at)) return false;
+export function advance(order: Order, step: OrderStep, at: ReadAt, staleMs = STALE_MS): boolean {
+  if (!changes(order, step, at, staleMs)) return false;
   const { gas } = step;
   if (gas && !order.gas.some(({ tx }) => tx === gas.tx)) order.gas.push(gas);
   order.steps += 1;
+  order.bytes += at.bytes;
   order.movedAt = at.appendedAt.getTime();
   return true;
 }
 
-function changes(order: Order, step: OrderStep, at: At): boolean {
+function changes(order: Order, step: OrderStep, at: ReadAt, staleMs: number): boolean {
   if (step.order !== order.id || step.state === "claimed") return false;
   if (step.state !== "adopted" && step.epoch !== order.epoch) return false;
-  if (BESIDE.has(step.state)) return noted(order, step, at);
+  if (BESIDE.has(step.state)) return noted(order, step, at, staleMs);
   const state = step.state as keyof typeof RULES;
   const { from, when } = RULES[state];
   if (order.final && (order.state === "settled" || order.state === "voided")) return false;
@@ -418,3 +449,14 @@ export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | n
 /** Seller's money that is out for this order, or may be, and that no buyer has paid for (micro-units come of `price`). */
 export const unpaidLegs = (order: Order): Leg[] =>
   order.state === "settled" ? [] : order.legs.filter(({ fate, recovered }) => fate !== "unpaid" && recovered === null);
+
+/**
+ * Has this transaction of ours come to nothing? Of an order that was not settled each has, but a hold may still be captured
+ * while the order is under way; of one that was, every charge but the one that stands. What was given back, cancelled or
+ * sent back did, however the order ended.
+ */
+export function isWasted(order: Order, { kind, tx }: Gas): boolean {
+  if (kind === "void" || kind === "cancel" || kind === "refund") return true;
+  if (order.state === "settled") return (kind === "charge" || kind === "capture") && tx !== order.charged?.tx;
+  return kind !== "hold" || isEnded(order);
+}

@@ -1,9 +1,10 @@
 import { createHmac, randomBytes } from "node:crypto";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
+import { systemClock } from "../../infra/clock.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
-import type { Metrics } from "../../infra/telemetry.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { putPacked } from "../4-publish/writes.ts";
 import { callKey } from "../published/objects.ts";
 import { commitmentRecord, commitTo, SALT_BYTES } from "../record/commitment.ts";
@@ -12,19 +13,27 @@ import { crockford130 } from "../record/ids.ts";
 import type { BoughtRequest, StepOf } from "../record/order-step.ts";
 import { callToRecord, type Leg, type Order } from "./order.ts";
 import { type OrderLog, StepNotSeen } from "./order-log.ts";
+import type { OrderObjects } from "./order-objects.ts";
+import { neededBy } from "./order-objects-sweep.ts";
 
 /** Salts of the commitments to request and answer, 64 hex digits each. */
 export type Salts = Record<"request" | "response", string>;
 
 export interface PublishingDeps {
   orders: Pick<OrderLog, "read" | "step">;
+  /** Body and answer of the call; what is needed no more once it is recorded is removed. */
+  objects: Pick<OrderObjects, "get" | "remove">;
   log: Pick<Log, "append" | "partitions">;
   /** `call/` of it is written, nothing else. */
   publicStore: Store;
   /** Opaque name of a buyer's wallet ({@link payerNames}). */
   nameOf(wallet: string): string;
+  logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
 }
+
+/** How long bytes that are gone are looked for before the call is given up, real ms: a store may be the wrong one. */
+const LOST_MS = 86_400_000;
 
 const PRODUCER = "orders";
 
@@ -49,12 +58,12 @@ export function payerNames(secret: Uint8Array): (wallet: string) => string {
  * What stands for the request in the record, and what its sha256 is over: `METHOD url`, a newline and the body. Headers
  * are two that every client sends.
  */
-export const requestBytes = ({ method, url, body }: BoughtRequest): Buffer =>
-  Buffer.concat([Buffer.from(`${method} ${url}\n`), body === null ? Buffer.alloc(0) : Buffer.from(body, "base64")]);
+export const requestBytes = ({ method, url }: Pick<BoughtRequest, "method" | "url">, body: Uint8Array): Buffer =>
+  Buffer.concat([Buffer.from(`${method} ${url}\n`), body]);
 
 /**
- * The salts of an order, as its claim has them: the same ones however often they are asked for, and as long as the order's
- * own records are kept, which hold request and answer too. null of a published call, and of an order without a call.
+ * The salts of an order, as its claim has them: the same ones however often they are asked for, for as long as the log is
+ * kept. null of a published call, and of an order without a call.
  * @throws StepNotSeen
  */
 export async function saltsOf(orders: Pick<OrderLog, "read">, order: Order): Promise<Salts | null> {
@@ -90,32 +99,52 @@ export class PublishingCalls {
     if (!leg?.result) return;
     const { orders, log, metrics } = this.deps;
     const bought = await this.#bought(order, leg, leg.result);
+    if (!bought) return this.#lost(order);
     const records = order.publish ? [await this.#published(order, bought)] : await this.#committed(order, bought);
     // The objects before the record that names them: nobody is ever sent to bytes that are not there.
     if (records.length > 0) await log.append(records.map((envelope) => sealEnvelope(envelope, log.partitions)));
     await orders.step(order, { state: "recorded" });
+    await this.#removeUnneeded(order);
     metrics.count("touchstone_orders_recorded_total", {
       published: String(order.publish),
       pass: String(leg.result.pass),
     });
   }
 
-  async #bought(order: Order, leg: Leg, result: Bought["result"]): Promise<Bought> {
-    const { orders } = this.deps;
-    const { partition } = order;
-    const intent = await orders.read("seller_intent", { partition, offset: order.intentAt! });
-    const pieces: Buffer[] = [];
-    for (const offset of leg.bytesAt.slice(0, result.pieces)) {
-      const { base64 } = await orders.read("bytes", { partition, offset });
-      pieces.push(Buffer.from(base64, "base64"));
+  /** @returns null when bytes of it are not there, or are not what the steps say */
+  async #bought(order: Order, leg: Leg, result: Bought["result"]): Promise<Bought | null> {
+    const { orders, objects } = this.deps;
+    const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
+    const { body_sha256: sha256, body_bytes: size = 0 } = intent.request;
+    const body = sha256 ? await objects.get(order, leg.leg, "request", { sha256, size }) : Buffer.alloc(0);
+    const named = result.sha256 === null ? null : { sha256: result.sha256, size: result.size };
+    const response = named && (await objects.get(order, leg.leg, "answer", named));
+    if (!body || (named && !response)) return null;
+    const request = requestBytes(intent.request, body);
+    const whole = intent.leg === leg.leg && sha256hex(request) === intent.request.sha256;
+    return whole ? { leg, result, intent, request, response } : null;
+  }
+
+  /** Its bytes are gone. Looked for again for a day; then it is said so, and the order ends without a record of its call. */
+  async #lost(order: Order): Promise<void> {
+    const { orders, logger, metrics } = this.deps;
+    if (systemClock.now().getTime() - order.movedAt < LOST_MS)
+      throw new StepNotSeen(`bytes of ${order.id} are not in the store of orders`);
+    await orders.step(order, { state: "recorded", lost: true });
+    logger.error({ order: order.id }, "the bytes of a bought call are gone: it never enters the record");
+    metrics.count("touchstone_orders_calls_lost_total");
+  }
+
+  /** Its answer stays only where the buyer was charged for it. What fails here is done by the next sweep. */
+  async #removeUnneeded(order: Order): Promise<void> {
+    const { objects, logger } = this.deps;
+    try {
+      for (const { leg } of order.legs)
+        for (const kind of ["request", "answer"] as const)
+          if (neededBy(order, leg, kind) === null) await objects.remove(order, leg, kind);
+    } catch (error) {
+      logger.warn({ err: error, order: order.id }, "what an order needs no more could not be removed yet");
     }
-    const response = result.sha256 === null ? null : Buffer.concat(pieces);
-    const request = requestBytes(intent.request);
-    const whole = response === null || sha256hex(response) === result.sha256;
-    if (intent.leg !== leg.leg || !whole || sha256hex(request) !== intent.request.sha256) {
-      throw new StepNotSeen(`the bytes of ${order.id} are not what its steps say`);
-    }
-    return { leg, result, intent, request, response };
   }
 
   async #published(order: Order, bought: Bought): Promise<Envelope<"paid.published">> {

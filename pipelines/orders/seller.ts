@@ -1,3 +1,4 @@
+import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { type EgressResult, saying } from "../../infra/egress/egress.ts";
 import {
@@ -20,18 +21,25 @@ import { PRICES, VIA } from "../1-observe/queue.ts";
 import { type Evaluation, type Expectation, evaluate } from "../1-observe/reading/checks.ts";
 import { classOf } from "../record/classes.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
-import type { BoughtRequest, StepOf } from "../record/order-step.ts";
+import { type BoughtRequest, MAX_SIGNED, type StepOf } from "../record/order-step.ts";
 import type { NewStep } from "./order-log.ts";
+
+/** A request as it goes to a seller. */
+export interface CallRequest extends Pick<BoughtRequest, "url" | "method" | "headers" | "sha256"> {
+  body: Uint8Array | null;
+}
 
 /** What a seller's 402 asks for this very request, now. */
 export interface SellerQuote {
   cap: string;
-  request: BoughtRequest;
+  request: CallRequest;
   priceMicro: bigint;
   payTo: string;
   entry: PayableEntry;
   context: SignContext;
   want: Pick<Expectation, "class" | "schema" | "mime">;
+  /** Has its seller a letter? Of those without, little is bought in a day. */
+  lettered: boolean;
 }
 
 /** Nothing of this seller can be bought with this request, in words for the buyer. */
@@ -55,22 +63,25 @@ export interface SellerTools extends ProbeTools {
   float(need?: Need): Promise<Wallet>;
 }
 
-/** Longest schema that is kept with an order, characters: a longer one is not tried on the answer. */
+/** Longest schema that is tried on an answer, characters. */
 const MAX_SCHEMA = 100_000;
-/** Longest signed header that servers take. */
-const MAX_HEADER = 32_768;
+/** Characters of a signed header beside what the seller wants echoed, at most. */
+const SIGNED_ITSELF = 2_048;
 /**
  * Longest validity of our payment to a seller, chain seconds. Until it is over a seller that gave nothing can still take
  * the money, and the order's loss is not known.
  */
 const SELLER_VALIDITY_S = 90;
 
-const sentAs = ({ body, ...request }: BoughtRequest): Request => ({
+const sentAs = ({ body, ...request }: CallRequest): Request => ({ ...request, ...(body === null ? {} : { body }) });
+
+/** The request as its step has it: of the body only what it is. */
+const stepOfRequest = ({ body, ...request }: CallRequest): BoughtRequest => ({
   ...request,
-  ...(body === null ? {} : { body: Buffer.from(body, "base64") }),
+  ...(body === null || body.length === 0 ? {} : { body_sha256: sha256hex(body), body_bytes: body.length }),
 });
 
-function schemaKept(schema: unknown): unknown {
+function schemaTried(schema: unknown): unknown {
   if (schema === undefined) return undefined;
   const text = JSON.stringify(schema);
   return text !== undefined && text.length <= MAX_SCHEMA ? schema : undefined;
@@ -89,8 +100,8 @@ const STATE_WORDS = {
 /** Asks the seller for its price of this request: one handshake, nothing is kept of it. Never throws for what it does. */
 export async function quoteOf(
   tools: ProbeTools,
-  cap: string,
-  request: BoughtRequest,
+  { cap, lettered }: Pick<SellerQuote, "cap" | "lettered">,
+  request: CallRequest,
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
   const asking = { ...tools, egress: saying(tools.egress, { pool: PRICES }) };
@@ -103,17 +114,28 @@ export async function quoteOf(
   if (priceMicro === null) return { says: "The seller's price is past what can be bought here." };
   const { declared } = read;
   return {
-    ...{ cap, request, priceMicro, payTo: read.payable.payTo, entry: read.payable, context: read.context },
+    ...{ cap, lettered, request, priceMicro, payTo: read.payable.payTo },
+    ...{ entry: read.payable, context: read.context },
     want: {
       class: classOf({ named: declared.named }),
-      schema: schemaKept(declared.outputSchema),
+      schema: schemaTried(declared.outputSchema),
       mime: declared.mime,
     },
   };
 }
 
+const WANTS_TOO_MUCH = { says: "The seller wants more echoed in the payment than is kept." };
+
+/** Characters of a payment header that are the seller's own words given back (x402 v2, mpp), in base64. */
+function echoOf({ x402Version, challenge, raw }: PayableEntry, { resource, extensions }: SignContext): number {
+  if (challenge === undefined && x402Version === 1) return 0;
+  const echoed = JSON.stringify(challenge ?? [raw, resource, extensions]);
+  return Math.ceil((Buffer.byteLength(echoed) * 4) / 3);
+}
+
 /**
- * The intent of one leg, with a payment that is signed and has gone nowhere.
+ * The intent of one leg, with a payment that is signed and has gone nowhere. The bytes of its body are for the caller to
+ * keep.
  * @returns words where the seller's terms cannot be signed, or the chain cannot be asked: nothing was done
  */
 export async function intentOf(
@@ -122,6 +144,7 @@ export async function intentOf(
   leg: number,
 ): Promise<NewStep<"seller_intent"> | NoQuote> {
   const { entry, request, cap, want } = quote;
+  if (echoOf(entry, quote.context) > MAX_SIGNED - SIGNED_ITSELF) return WANTS_TOO_MUCH;
   try {
     const { network, asset, amountAtomic } = entry;
     const wallet = await tools.float({ network, asset, amountAtomic });
@@ -129,14 +152,16 @@ export async function intentOf(
     const head = await tools.rail.head();
     const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
     const signed = await tools.rail.sign(bounded, wallet, quote.context);
-    if (signed.headerValue.length > MAX_HEADER) return { says: "The seller wants more echoed than a header holds." };
+    if (signed.headerValue.length > MAX_SIGNED) return WANTS_TOO_MUCH;
     return {
       state: "seller_intent",
-      ...{ leg, cap, request, wallet: signed.from, pay_to: entry.payTo, price: formatMoney(quote.priceMicro) },
+      ...{ leg, cap, request: stepOfRequest(request), wallet: signed.from, pay_to: entry.payTo },
+      price: formatMoney(quote.priceMicro),
+      ...(quote.lettered ? { lettered: true } : {}),
       ...{ network: entry.network, asset: entry.asset, header_name: signed.headerName },
       ...{ signed_bytes: signed.headerValue, nonce: signed.nonce, valid_before: signed.validBefore },
       since_block: head.number,
-      want: { class: want.class, mime: want.mime, ...(want.schema === undefined ? {} : { schema: want.schema }) },
+      want: { class: want.class, mime: want.mime, ...schemaNamed(want.schema) },
       deadline_ms: Math.min(deadlineOf(entry.maxTimeoutSeconds), SELLER_VALIDITY_S * 1000),
     };
   } catch (error) {
@@ -150,13 +175,23 @@ export async function intentOf(
   }
 }
 
-/** Sends the payment of a durable intent and watches what comes, to its end or to the deadline. */
-export async function sendLeg(tools: ProbeTools, intent: StepOf<"seller_intent">): Promise<Came> {
-  const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs, want } = intent;
+const schemaNamed = (schema: unknown): { schema_sha256?: string } =>
+  schema === undefined ? {} : { schema_sha256: sha256hex(JSON.stringify(schema)) };
+
+/**
+ * Sends the payment of a durable intent and watches what comes, to its end or to the deadline.
+ * @param quote what the intent was made of, by this process: request and schema stand nowhere else
+ */
+export async function sendLeg(
+  tools: ProbeTools,
+  intent: Pick<StepOf<"seller_intent">, "header_name" | "signed_bytes" | "deadline_ms">,
+  { request, want }: Pick<SellerQuote, "request" | "want">,
+): Promise<Came> {
+  const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs } = intent;
   const expected = { class: want.class, known: null, schema: want.schema, mime: want.mime };
   const payment = { header, value };
   const paying = { ...tools, egress: saying(tools.egress, { pool: VIA }) };
-  const { result } = await exchange(paying, sentAs(intent.request), { profile: "paid", deadlineMs, payment });
+  const { result } = await exchange(paying, sentAs(request), { profile: "paid", deadlineMs, payment });
   return cameOf(tools, result, expected);
 }
 

@@ -34,13 +34,17 @@ const STEP = {
   gas: Gas.optional(),
 };
 
-/** The request that is bought. Its bytes are here and nowhere else: another replica may have to send them. */
+/** Longest payment header that is signed for a seller, characters: it stands in the log for ever. */
+export const MAX_SIGNED = 12_288;
+
+/** The request that is bought. The bytes of its body are an object of the order (order-objects.ts). */
 export const BoughtRequest = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS),
   headers: z.record(z.string().max(60), z.string().max(1000)),
-  /** base64; null without a body. */
-  body: z.string().max(200_000).nullable(),
+  /** Of the body; absent without one, or where it is empty. */
+  body_sha256: Sha256Hex.optional(),
+  body_bytes: z.int().min(0).optional(),
   /** sha256 over `METHOD url`, a newline and the body. */
   sha256: Sha256Hex,
 });
@@ -81,9 +85,13 @@ const Claimed = step("claimed", {
   quote: Quote,
   /** Has the buyer asked for the call to be published? */
   publish: z.boolean(),
+  /** Opaque name of the client network that asked; absent where there is none. */
+  client: z.string().max(60).optional(),
+  /** It stands on what its payer has paid in fees: the caps of the whole were reached. */
+  credit: z.boolean().optional(),
   /**
-   * Salts (hex) of the commitments to a call that is not published. They stand beside the bytes that they hide and go when
-   * those go; absent in a published call's order, and in those from before there were any.
+   * Salts (hex) of the commitments to a call that is not published. They stay when the bytes that they hide are gone;
+   * absent in a published call's order, and in those from before there were any.
    */
   salts: z.looseObject({ request: Sha256Hex, response: Sha256Hex }).optional(),
 });
@@ -96,27 +104,27 @@ const SellerIntent = step("seller_intent", {
   wallet: z.string().max(120),
   pay_to: z.string().max(200),
   price: Money,
+  /** Had the seller a letter? Absent: no. */
+  lettered: z.boolean().optional(),
   network: z.string().max(120),
   asset: z.string().max(120),
   header_name: z.string().max(60),
-  signed_bytes: z.string().max(65_536),
+  signed_bytes: z.string().max(MAX_SIGNED),
   nonce: z.string().max(120),
   valid_before: z.int(),
   since_block: z.int().min(0),
-  /** What the answer is held against. */
-  want: z.looseObject({ class: z.string().max(60), schema: z.unknown().optional(), mime: z.string().nullable() }),
+  /** What the answer is held against, by the process that signed: no other one ever sees the answer. */
+  want: z.looseObject({ class: z.string().max(60), schema_sha256: Sha256Hex.optional(), mime: z.string().nullable() }),
   deadline_ms: z.int().min(0),
 });
 
-/** What came back, watched to its end. Its bytes stand in the `bytes` records before it. */
+/** What came back, watched to its end. Its bytes are an object of the order, durable before this step. */
 const SellerResult = step("seller_result", {
   leg: Leg,
   status: z.int().nullable(),
   content_type: z.string().max(300).nullable(),
   sha256: Sha256Hex.nullable(),
   size: z.int().min(0),
-  /** How many `bytes` records hold them. */
-  pieces: z.int().min(0),
   delivered: z.boolean(),
   /** Score of the delivery, and whether it fits the seller's schema; absent in orders from before they were kept. */
   delivery: z.number().min(0).max(1).nullable().optional(),
@@ -127,10 +135,8 @@ const SellerResult = step("seller_result", {
   says: Says.optional(),
 });
 
-/** Our own work is done, and its answer kept: nobody else is paid for it. Its bytes stand before it, as those of leg 0. */
-const Worked = step("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int(), pieces: z.int() });
-
-const Bytes = step("bytes", { leg: Leg, n: z.int().min(0).max(63), base64: z.string().max(700_000) });
+/** Our own work is done, and its answer kept: nobody else is paid for it. Its bytes are the answer's object of leg 0. */
+const Worked = step("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int() });
 
 /** Our own signed transfer back to the buyer: sent again it is the same one. */
 const RefundIntent = step("refund_intent", {
@@ -152,7 +158,6 @@ export const OrderStep = z.discriminatedUnion("state", [
   step("hold_unknown", { says: Says }),
   SellerIntent,
   Worked,
-  Bytes,
   SellerResult,
   step("seller_unknown", { leg: Leg, says: Says }),
   /** `last`: no further candidate is tried. */
@@ -165,7 +170,8 @@ export const OrderStep = z.discriminatedUnion("state", [
   step("settle_intent", {}),
   /** `final: false`: its block may still vanish, and the charge with it; absent where it was deep enough when it was seen. */
   step("settled", { tx: Tx, amount: Money, final: z.boolean().optional() }),
-  step("settle_unknown", { says: Says }),
+  /** `tx`: a transaction that was sent. `payer_has`: the payer's balance where the charge was refused. */
+  step("settle_unknown", { says: Says, tx: Tx.optional(), payer_has: Money.optional() }),
   step("written_off", { says: Says }),
   step("released", { says: Says }),
   step("void_intent", { says: Says }),
@@ -178,8 +184,11 @@ export const OrderStep = z.discriminatedUnion("state", [
   step("refund_unknown", { says: Says }),
   /** The buyer's authorization can be used no more, and was not: nothing of this order moves any money any more. */
   step("expired", {}),
-  /** The call stands in the record, published or as commitments: nobody need write it any more. */
-  step("recorded", {}),
+  /**
+   * The call stands in the record, published or as commitments: nobody need write it any more. `lost`: its bytes were
+   * gone before it could be written, and it never will be.
+   */
+  step("recorded", { lost: z.literal(true).optional() }),
   step("adopted", {}),
 ]);
 export type OrderStep = z.infer<typeof OrderStep>;

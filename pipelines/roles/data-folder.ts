@@ -11,6 +11,7 @@ export const folders = (dataDir: string) => ({
   log: join(dataDir, "log"),
   private: join(dataDir, "private"),
   public: join(dataDir, "public"),
+  orders: join(dataDir, "orders"),
   lake: join(dataDir, "lake", "lake.duckdb"),
   market: join(dataDir, "market"),
   folds: join(dataDir, "folds"),

@@ -221,6 +221,10 @@ export function openServingParts(config: Config) {
   }));
 }
 
+/** The store of what bought calls hold, for a process that sells. @throws what the adapters name */
+export const openOrdersStore = (config: Config): Promise<Store> =>
+  openStore(config, "orders", folders(config.data_dir).orders);
+
 /** The same for a replica that keeps a mirror of its own: neither a store nor a log of ours. */
 export function openReplicaParts(config: Config) {
   const keys = answersOf(config);

@@ -1,10 +1,11 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
 import type { Till } from "../../infra/rails/till.ts";
-import { answerOf, type Buying, NotBought, type OwnAnswer, type Purchase } from "../../pipelines/orders/buying.ts";
+import { type Buying, NotBought, type OwnAnswer, type Purchase } from "../../pipelines/orders/buying.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
+import { answerNamed, answerOf } from "../../pipelines/orders/order-objects.ts";
 import { newSalts, saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
@@ -31,6 +32,8 @@ export interface Sales {
   till: Till;
   cashier: Cashier;
   policy: SalePolicy;
+  /** Opaque name of a client network, as orders keep it. */
+  clientName: (client: string) => string;
 }
 
 /** How long a buyer is kept waiting for its order before it is told to ask again, real ms: below a socket's longest silence. */
@@ -53,6 +56,8 @@ export interface Asked {
   /** Seller's price, micro-units; 0 for work of our own. What the sale costs beside it is our fee. */
   priceMicro: bigint;
   publish: boolean;
+  /** Key of the client network that asked. */
+  client: string;
 }
 
 /** A verified payment of a buyer, and what it is for. */
@@ -65,8 +70,20 @@ const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
   total: formatMoney(totalMicro),
 });
 
+/** A 402 that offers what would still be taken: nothing, or the escrow alone. */
+export const refusedAs = (error: string, { exactOnly }: { exactOnly: boolean }) =>
+  ({ error, sold: exactOnly ? "escrow" : false }) as const;
+
 const unwritten = (): Problem =>
   new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
+
+/** It was bought, charged and given once; its bytes are kept for a while only, and never bought again with this payment. */
+function expired(order: Order): Problem {
+  const { sha256, size } = answerNamed(order)!;
+  const was = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
+  const headers = { "touchstone-order": order.id };
+  return new Problem("answer_expired", `the answer is not kept any more: ${was}`, { headers });
+}
 
 /** Takes payments for whatever is sold, and tells buyers what became of them. */
 export class Counter {
@@ -145,8 +162,8 @@ export class Counter {
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
-    if (buying.cancelling.wastes(payment.from))
-      return "nothing more is held for this wallet today: pay after delivery (exact)";
+    if (buying.wastes({ payer: payment.from, client: null }))
+      return "nothing more is held for this wallet today: too many of its payments came to nothing";
     const said = await escrow!.check(asSent(payment, answered(payment, offer)), offer, now).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
     return said.valid ? null : `the payment is not valid: ${said.reason}`;
@@ -154,7 +171,7 @@ export class Counter {
 
   /** The claim of a payment that was verified. */
   claimOf(payment: Payment, sale: Sale, asked: Asked): Claimed {
-    const { cashier } = this.sales;
+    const { cashier, clientName } = this.sales;
     const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
     const requirements = answered(payment, held ?? requirementsOf(cashier, sale.totalMicro));
     const { operation, requestSha256: request_sha256, priceMicro, publish } = asked;
@@ -167,7 +184,7 @@ export class Counter {
           network: payment.network,
           asset: cashier.asset,
         },
-        ...{ payer: payment.from, nonce: payment.nonce },
+        ...{ payer: payment.from, nonce: payment.nonce, client: clientName(asked.client) },
         ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
         payment: { ...asSent(payment, requirements) },
         ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
@@ -193,13 +210,16 @@ export class Counter {
     try {
       return await this.told(this.same(await act(), payment, claim.request_sha256), payment, sale);
     } catch (error) {
-      if (error instanceof NotBought) return paymentRequired(cashier, sale, { error: error.message, sold: false });
+      if (error instanceof NotBought) return paymentRequired(cashier, sale, refusedAs(error.message, error));
       if (error instanceof StepNotSeen) throw unwritten();
       throw error;
     }
   }
 
-  /** What a buyer is told of its order, now or once it has ended. @throws Problem seller_failed, log_unavailable */
+  /**
+   * What a buyer is told of its order, now or once it has ended.
+   * @throws Problem seller_failed, answer_expired, log_unavailable
+   */
   async told(known: Order, payment: Payment, sale: Sale): Promise<Response> {
     const order = await this.sales.buying.outcome(known, WAIT_MS);
     const headers = { "touchstone-order": order.id };
@@ -211,17 +231,18 @@ export class Counter {
       throw new Problem("seller_failed", wordsOf(order), { headers });
     }
     const location = `/v1/orders/${order.id}`;
-    return freshJson(orderShown(order, null), 202, { ...headers, location, "retry-after": RETRY_S });
+    return freshJson(orderShown(order), 202, { ...headers, location, "retry-after": RETRY_S });
   }
 
   async #bought(order: Order, { version }: Payment): Promise<Response> {
-    const { orders } = this.sales.buying;
-    const [bytes, salts] = await Promise.all([answerOf(orders, order), saltsOf(orders, order)]).catch((error) => {
+    const { orders, objects } = this.sales.buying;
+    const [bytes, salts] = await Promise.all([answerOf(objects, order), saltsOf(orders, order)]).catch((error) => {
       throw error instanceof StepNotSeen ? unwritten() : error;
     });
+    if (bytes === null) throw expired(order);
     const result = order.own?.result ?? order.legs.at(-1)!.result!;
     const { network, payer } = order;
-    return new FastResponse(Buffer.from(bytes), {
+    return new FastResponse(new Uint8Array(bytes), {
       status: "status" in result ? (result.status ?? 200) : 200,
       headers: {
         "content-type": result.content_type ?? "application/octet-stream",

@@ -25,6 +25,8 @@ export interface Sold {
   cap: string;
   url: string;
   method: "GET" | "POST";
+  /** Has it a letter? */
+  lettered: boolean;
 }
 
 /** Calls of our own that passed, as the newest card counts them. */
@@ -48,7 +50,7 @@ export function soldAs(view: View, cap: string): Sold | { says: string } {
   if (method !== "GET" && method !== "POST")
     return { says: `Calls with ${method} are not bought through this service.` };
   if (isTemplate(url)) return { says: "Its address is a template; ask for an endpoint with a whole address." };
-  return { cap, url, method };
+  return { cap, url, method, lettered: passesOf(view, cap).band !== "UNRATED" };
 }
 
 /**

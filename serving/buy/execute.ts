@@ -1,6 +1,6 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
-import type { Fallback } from "../../pipelines/orders/buying.ts";
+import { type Fallback, sellerOf } from "../../pipelines/orders/buying.ts";
 import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
@@ -20,6 +20,8 @@ export interface Execution {
   bytes: Uint8Array;
   payment: Payment | null;
   publish: boolean;
+  /** Key of the client network that asks. */
+  client: string;
 }
 
 /**
@@ -93,7 +95,7 @@ class Candidates implements Fallback {
     const request = requestTo(sold, { query: new URLSearchParams(query ?? {}), body: sent, headers: new Headers() });
     if (request.url.length > 4096) return "its address with this query is too long.";
     const quote = await selling.quote(sold, request);
-    const { priceMicro, payTo } = quote;
+    const { priceMicro } = quote;
     if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price)) return "it asks for more now.";
     if (totalOf(priceMicro) > parseMoney(asked.max_total)) return "with our fee it would cost more than the most.";
     if (this.#most !== null && priceMicro > this.#most) return "it asks for more than what was quoted.";
@@ -103,8 +105,7 @@ class Candidates implements Fallback {
     // What is in escrow already waits there, whenever the signature that brought it there ends.
     const ends = payment?.scheme === "exact" ? payment.validBefore : null;
     if (this.#most !== null && ends !== null && ends < now + holdsFor(quote)) return "your payment ends too soon.";
-    const venture = { cap, payTo, url: request.url, micro: priceMicro, payer: payment?.from ?? "" };
-    return this.#most === null ? (buying.refusal(venture) ?? quote) : quote;
+    return (this.#most === null && buying.refusal(sellerOf(quote), null)?.says) || quote;
   }
 }
 
@@ -142,7 +143,7 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
 /** Of a payment that no order has yet, or without one. */
 async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256: string): Promise<Response> {
   const { counter, sales } = selling;
-  const { payment, publish } = execution;
+  const { payment, publish, client } = execution;
   const candidates = new Candidates(selling, execution, await capsOf(selling, execution));
   const quote = await candidates.quote();
   if (!quote) {
@@ -155,7 +156,8 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
   const wrong = await counter.wrongWith(payment, sale, holdsFor(quote));
   if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
-  const claimed = counter.claimOf(payment, sale, { operation: "execute", requestSha256, priceMicro, publish });
+  const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client };
+  const claimed = counter.claimOf(payment, sale, asked);
   return counter.buy({ ...claimed, quote, fallback: candidates.atMost(priceMicro) }, payment, sale);
 }
 

@@ -1,12 +1,12 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
-import type { BoughtRequest } from "../../pipelines/record/order-step.ts";
+import { sellerOf } from "../../pipelines/orders/buying.ts";
+import { type CallRequest, quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter, Slots } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
-import { Counter, type Sales } from "./counter.ts";
+import { Counter, refusedAs, type Sales } from "./counter.ts";
 import { type Sold, soldAs, unsold } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
 import { paymentRequired, type Sale, totalOf } from "./terms.ts";
@@ -30,6 +30,8 @@ export interface Wanted {
   headers: Headers;
   payment: Payment | null;
   publish: boolean;
+  /** Key of the client network that asks. */
+  client: string;
 }
 
 /** Seconds that a payment must still hold after the seller's deadline: settlement, and what stands between. */
@@ -51,7 +53,7 @@ const passedOn = (name: string, value: string | null, otherwise: string): Record
 export function requestTo(
   { url, method }: Sold,
   { query, body, headers }: Pick<Wanted, "query" | "body" | "headers">,
-): BoughtRequest {
+): CallRequest {
   const target = new URL(url);
   for (const name of new Set(query.keys())) {
     target.searchParams.delete(name);
@@ -64,7 +66,7 @@ export function requestTo(
       ...passedOn("accept", headers.get("accept"), "application/json"),
       ...(sent === null ? {} : passedOn("content-type", headers.get("content-type"), "application/json")),
     },
-    body: sent === null ? null : Buffer.from(sent).toString("base64"),
+    body: sent,
     sha256: sha256hex(Buffer.concat([Buffer.from(`${method} ${target.href}\n`), sent ?? new Uint8Array()])),
   };
 }
@@ -110,15 +112,15 @@ export class PayOnDelivery {
   }
 
   /** Of a payment that no order has yet, or without one. */
-  async #fresh(wanted: Wanted, sold: Sold, request: BoughtRequest): Promise<Response> {
+  async #fresh(wanted: Wanted, sold: Sold, request: CallRequest): Promise<Response> {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request);
     const sale = this.#saleOf(sold, quote);
-    const { cap, payTo, priceMicro: micro } = quote;
-    const venture = { cap, payTo, micro, url: request.url, payer: payment?.from ?? "" };
-    const refused = unsold(this.deps.view(), cap, micro, policy) ?? this.sales.buying.refusal(venture);
-    if (refused) return paymentRequired(cashier, sale, { error: refused, sold: false });
+    const unfit = unsold(this.deps.view(), quote.cap, quote.priceMicro, policy);
+    if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
+    const refused = this.sales.buying.refusal(sellerOf(quote), null);
+    if (refused) return paymentRequired(cashier, sale, refusedAs(refused.says, refused));
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
     const wrong = await this.counter.wrongWith(payment, sale, holdsFor(quote));
     if (wrong) return paymentRequired(cashier, sale, { error: wrong });
@@ -142,7 +144,7 @@ export class PayOnDelivery {
   }
 
   /** The seller's price of this request, now. @throws Problem too_many_requests, seller_failed */
-  async quote(sold: Sold, request: BoughtRequest): Promise<SellerQuote> {
+  async quote(sold: Sold, request: CallRequest): Promise<SellerQuote> {
     const domain = registrableDomain(request.url);
     const taken = this.#domains.take(domain);
     if (!taken.ok) {
@@ -156,7 +158,7 @@ export class PayOnDelivery {
       const detail = "this seller is being asked for its price many times at once";
       throw new Problem("too_many_requests", detail, { headers });
     }
-    const quote = await quoteOf(this.sales.seller, sold.cap, request, this.deps.clock).finally(free);
+    const quote = await quoteOf(this.sales.seller, sold, request, this.deps.clock).finally(free);
     if ("says" in quote) throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);
     return quote;
   }
@@ -175,7 +177,8 @@ export class PayOnDelivery {
   async #buy(wanted: Wanted, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
     const { counter } = this;
     const { priceMicro, request } = quote;
-    const asked = { operation: "via" as const, requestSha256: request.sha256, priceMicro, publish: wanted.publish };
+    const { publish, client } = wanted;
+    const asked = { operation: "via" as const, requestSha256: request.sha256, priceMicro, publish, client };
     const purchase = counter.claimOf(payment, sale, asked);
     return counter.buy({ ...purchase, quote }, payment, sale);
   }

@@ -1,4 +1,5 @@
 import { isEnded, type Leg, type Order } from "../../pipelines/orders/order.ts";
+import { answerNamed } from "../../pipelines/orders/order-objects.ts";
 import type { OrderShown } from "../schemas/orders.ts";
 
 const WORDS: Readonly<Record<Order["state"], string>> = {
@@ -52,10 +53,16 @@ const legShown = (leg: Leg): OrderShown["legs"][number] => ({
 });
 
 /**
- * An order for whoever has its id.
- * @param answer its bytes, where the buyer was charged @param salts of its commitments: only where it is read by its id
+ * An order as a buyer sees it.
+ * @param byId what is said only where the order is read by its id: the answer's bytes, where the buyer was charged (null:
+ *   not kept any more), and the salts of its commitments
  */
-export function orderShown(order: Order, answer: Uint8Array | null, salts: OrderShown["salts"] = null): OrderShown {
+export function orderShown(
+  order: Order,
+  byId: { answer: Uint8Array | null; salts: OrderShown["salts"] } | null = null,
+): OrderShown {
+  const { answer, salts } = byId ?? { answer: null, salts: null };
+  const named = byId && order.state === "settled" ? answerNamed(order) : null;
   const result = order.own?.result ? { status: 200, ...order.own.result } : order.legs.at(-1)?.result;
   return {
     schema: "svc.order.v1",
@@ -74,5 +81,6 @@ export function orderShown(order: Order, answer: Uint8Array | null, salts: Order
             base64: Buffer.from(answer).toString("base64"),
           }
         : null,
+    answer_expired: named && answer === null ? { sha256: named.sha256, bytes: named.size } : null,
   };
 }

@@ -70,10 +70,13 @@ export function escrowOf({ escrow }: Cashier, sale: Sale): PaymentRequirements |
   return may && escrow ? escrow.offer(totalMicro, chainNow()) : null;
 }
 
+/** What of a sale is offered: every way to pay, none, or the one in which nothing can be lost through its buyer. */
+type Sold = boolean | "escrow";
+
 /** All offers in the words of version 2, the one that holds nothing first. */
-function offersOf(cashier: Cashier, sale: Sale): PaymentRequirements[] {
-  const escrow = escrowOf(cashier, sale);
-  return [requirementsOf(cashier, sale.totalMicro), ...(escrow ? [escrow] : [])];
+function offersOf(cashier: Cashier, sale: Sale, sold: Sold): PaymentRequirements[] {
+  const escrow = sold ? escrowOf(cashier, sale) : null;
+  return [...(sold === true ? [requirementsOf(cashier, sale.totalMicro)] : []), ...(escrow ? [escrow] : [])];
 }
 
 /** The same offer in the words of version 1; null where that version has no name for the network. */
@@ -88,21 +91,21 @@ function offerV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale)
 /**
  * A 402 with our terms, for buyers of both versions: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
  * @param error what is wrong with the payment that came, or why none would be taken
- * @param sold false: nothing is offered, and `error` says why
+ * @param sold false: nothing is offered; `escrow`: that alone; `error` says why
  */
 export function paymentRequired(
   cashier: Cashier,
   sale: Sale,
-  { error, sold = true, headers = {} }: { error: string; sold?: boolean; headers?: Record<string, string> },
+  { error, sold = true, headers = {} }: { error: string; sold?: Sold; headers?: Record<string, string> },
 ): Response {
   const { url, description, mime } = sale;
   const required: PaymentRequired = {
     x402Version: 2,
     error,
     resource: { url, description, mimeType: mime },
-    accepts: sold ? offersOf(cashier, sale) : [],
+    accepts: offersOf(cashier, sale, sold),
   };
-  const version1 = sold ? offerV1(cashier, sale) : null;
+  const version1 = sold === true ? offerV1(cashier, sale) : null;
   const body = { x402Version: 1, error, accepts: version1 ? [version1] : [] };
   return new FastResponse(JSON.stringify(body), {
     status: 402,

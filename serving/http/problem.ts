@@ -18,6 +18,7 @@ export const PROBLEMS = {
   method_not_allowed: { status: 405, title: "This address does not accept this method", retriable: false },
   payment_used: { status: 409, title: "The payment belongs to another order", retriable: false },
   already_there: { status: 409, title: "It is in the record already", retriable: false },
+  answer_expired: { status: 410, title: "The answer is not kept any more", retriable: false },
   too_large: { status: 413, title: "The body is too large", retriable: false },
   range_not_satisfiable: { status: 416, title: "The range is outside the object", retriable: false },
   receiver_failed: { status: 422, title: "The receiver did not echo the challenge", retriable: true },

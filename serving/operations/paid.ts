@@ -46,7 +46,14 @@ const paid = (work: Work): Operation => ({
   run: (call) => sold(call, work),
 });
 
-const ERRORS = ["bad_payment", "payment_used", "seller_failed", "unavailable", "log_unavailable"] as const;
+const ERRORS = [
+  "bad_payment",
+  "payment_used",
+  "answer_expired",
+  "seller_failed",
+  "unavailable",
+  "log_unavailable",
+] as const;
 
 async function sold(call: Call, work: Work): Promise<Response> {
   const { service, request } = call;
@@ -67,7 +74,8 @@ async function sold(call: Call, work: Work): Promise<Response> {
   return counter.unlessKnown(payment, requestSha256, sale, async () => {
     const wrong = await counter.wrongWith(payment, sale, HOLDS_S);
     if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
-    const asked = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false };
+    const { client } = call;
+    const asked = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
     return counter.sell(counter.claimOf(payment, sale, asked), payment, sale, async () => ({
       bytes: Buffer.from(JSON.stringify(await work.run(input, deps))),
       contentType: JSON_TYPE,

@@ -53,15 +53,15 @@ const executes: Operation = {
   summary:
     "Buy a call of whoever can do it, with fallbacks: charged once, only if an answer passed. Without a payment: the price, as a 402",
   body: ExecuteRequest,
-  errors: ["bad_payment", "payment_used", "seller_failed", "unavailable", "log_unavailable"],
-  async run({ service, request }) {
+  errors: ["bad_payment", "payment_used", "answer_expired", "seller_failed", "unavailable", "log_unavailable"],
+  async run({ service, request, client }) {
     const selling = sellingOf(service);
     const { headers } = request;
     const payment = paymentOf(headers);
     const publish = wantsPublish(headers);
     const bytes = await bytesOf(request.body, MAX_EXECUTE_BODY);
     const asked = validated(ExecuteRequest, jsonOf(bytes));
-    return execute(selling, { asked, bytes, payment, publish });
+    return execute(selling, { asked, bytes, payment, publish, client });
   },
 };
 

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { systemClock } from "../../infra/clock.ts";
 import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
-import { answerOf } from "../../pipelines/orders/buying.ts";
+import { answerOf } from "../../pipelines/orders/order-objects.ts";
 import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import { PUBLISH_HEADER } from "../buy/eligible.ts";
 import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
@@ -36,7 +36,7 @@ export const wantsPublish = (headers: Headers): boolean => {
   });
 };
 
-async function viaCall(method: "GET" | "POST", { service, request, params, query }: Call): Promise<Response> {
+async function viaCall(method: "GET" | "POST", { service, request, params, query, client }: Call): Promise<Response> {
   const selling = sellingOf(service);
   const cap = validated(ViaPath, params).capability_id;
   const { headers } = request;
@@ -44,7 +44,7 @@ async function viaCall(method: "GET" | "POST", { service, request, params, query
   const payment = request.method === "HEAD" ? null : paymentOf(headers);
   const publish = wantsPublish(headers);
   const body = method === "POST" ? await bytesOf(request.body, MAX_BODY) : null;
-  return selling.call({ cap, method, query, body, headers, payment, publish });
+  return selling.call({ cap, method, query, body, headers, payment, publish, client });
 }
 
 const ViaPath = z.object({ capability_id: CapId });
@@ -71,7 +71,15 @@ const via = {
   ...PURCHASE,
   path: "/v1/via/:capability_id",
   params: ViaPath,
-  errors: ["bad_payment", "not_sold", "payment_used", "seller_failed", "unknown_capability", "unavailable"],
+  errors: [
+    "bad_payment",
+    "not_sold",
+    "payment_used",
+    "answer_expired",
+    "seller_failed",
+    "unknown_capability",
+    "unavailable",
+  ],
 } satisfies Partial<Operation>;
 
 const viaGet: Operation = {
@@ -108,14 +116,14 @@ const order: Operation = {
   errors: ["not_found", "log_unavailable", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, params, limitHeaders }) {
-    const { orders } = sellingOf(service).sales.buying;
+    const { orders, objects } = sellingOf(service).sales.buying;
     const id = validated(OrderPath, params).order_id;
     await orders.catchUp().catch(unread);
     const found = orders.table.get(id);
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
-    const kept = Promise.all([found.state === "settled" ? answerOf(orders, found) : null, saltsOf(orders, found)]);
-    const [answer, salts] = await kept.catch(unread);
-    return freshJson(orderShown(found, answer, salts), 200, limitHeaders);
+    const bytes = found.state === "settled" ? answerOf(objects, found) : null;
+    const [answer, salts] = await Promise.all([bytes, saltsOf(orders, found)]).catch(unread);
+    return freshJson(orderShown(found, { answer, salts }), 200, limitHeaders);
   },
 };
 
@@ -200,7 +208,7 @@ export const buyerOrders: Operation = {
     const answer: BuyerOrders = {
       schema: "svc.orders.v1",
       payer: address.toLowerCase(),
-      orders: page.map((order) => orderShown(order, null)),
+      orders: page.map((order) => orderShown(order)),
       next: at + limit < all.length ? page.at(-1)!.id : null,
     };
     return freshJson(answer, 200, limitHeaders);

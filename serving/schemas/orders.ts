@@ -64,6 +64,8 @@ export const OrderShown = z.strictObject({
   answer: z
     .strictObject({ status: z.int(), content_type: z.string().nullable(), sha256: z.string(), base64: z.string() })
     .nullable(),
+  /** The buyer was charged, and the answer's bytes are not kept any more: what they were. Null where orders are listed. */
+  answer_expired: z.strictObject({ sha256: z.string(), bytes: z.int() }).nullable(),
 });
 export type OrderShown = z.infer<typeof OrderShown>;
 

@@ -17,7 +17,9 @@ import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { networksIn } from "../../infra/rails/networks.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
+import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
+import type { ObjectSweep } from "../../pipelines/orders/order-objects-sweep.ts";
 import type { Recovering } from "../../pipelines/orders/recovery.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { Register } from "../../pipelines/register/register.ts";
@@ -60,6 +62,8 @@ export interface Replica {
   sales: Sales;
   log: Log;
   publicStore: Store;
+  ordersStore: Store;
+  sweep: ObjectSweep;
   /** Address that buyers pay. */
   till: string;
   recovering: Recovering;
@@ -100,7 +104,8 @@ export async function sellingOver(
   const [network] = networksIn(config);
   const money = await localMoney(network!, wallets);
   const { logger, metrics } = record;
-  const kept = { publicStore: record.store, secret: Buffer.alloc(32, 9) };
+  const ordersStore = await openDirectoryStore(join(dir, "orders"));
+  const kept = { publicStore: record.store, ordersStore, secret: Buffer.alloc(32, 9) };
   const parts = { config, egress, log: more.seen?.(log) ?? log, ...kept, logger, metrics };
   const opened = openSales(parts, systemClock, { ...money, ...more.money?.(money) });
   const extractor = createExtractor();
@@ -110,7 +115,7 @@ export async function sellingOver(
   const { app } = await servingOver(record, deps as Partial<ServingDeps>);
   const serving: Serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
   return {
-    publicStore: record.store,
+    ...{ publicStore: record.store, ordersStore, sweep: opened.sweep },
     ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
     another: async (changes = {}) =>
       openSales({ ...parts, log }, systemClock, { ...(await localMoney(network!, wallets)), ...changes }),
@@ -120,6 +125,7 @@ export async function sellingOver(
       await extractor.close();
       register.close();
       await log.close();
+      await ordersStore.close();
       await egress.close();
       await record.close();
       if (!more.dir) await rm(dir, { recursive: true, force: true });

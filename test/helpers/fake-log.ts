@@ -6,13 +6,15 @@ export type AppendFault = "lost ack" | "refused" | "prefix" | "late" | "twice";
 /** A log in memory, of which several replicas read and write: partitions, offsets, and the faults that `Log` allows. */
 export class FakeLog implements Pick<Log, "append" | "read" | "bounds" | "partitions"> {
   readonly partitions = 2;
+  /** The log's own clock, ms: what it stamps records with. It goes by nobody else's. */
+  now = 0;
   readonly #kept: LogRecord[][] = [[], []];
   #late: NewRecord[][] = [];
 
   #store(records: readonly NewRecord[]): Appended[] {
     return records.map((record) => {
       const kept = this.#kept[record.partition]!;
-      kept.push({ ...record, offset: kept.length, appendedAt: new Date(0) });
+      kept.push({ ...record, offset: kept.length, appendedAt: new Date(this.now) });
       const { topic, partition, eventId } = record;
       return { topic, partition, eventId, offset: kept.length - 1 };
     });

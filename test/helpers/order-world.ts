@@ -10,8 +10,10 @@ import { Buying } from "../../pipelines/orders/buying.ts";
 import type { OrderCaps } from "../../pipelines/orders/caps.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { Holding } from "../../pipelines/orders/holding.ts";
-import type { Order } from "../../pipelines/orders/order.ts";
+import { type Order, STALE_MS } from "../../pipelines/orders/order.ts";
 import { OrderLog } from "../../pipelines/orders/order-log.ts";
+import { OrderObjects } from "../../pipelines/orders/order-objects.ts";
+import { ObjectSweep } from "../../pipelines/orders/order-objects-sweep.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
 import type { PublishingCalls } from "../../pipelines/orders/publishing-calls.ts";
 import { Recovery } from "../../pipelines/orders/recovery.ts";
@@ -19,6 +21,7 @@ import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { feeOf, formatMoney } from "../../pipelines/record/money.ts";
 import type { OrderStep } from "../../pipelines/record/order-step.ts";
+import { MemoryStore } from "../pipelines/mirror/memory-store.ts";
 import {
   ASSET,
   type FakeAuthorization,
@@ -47,12 +50,15 @@ export interface FakePayment {
   priceMicro: bigint;
 }
 
+const MUCH = 10n ** 12n;
 const RICH: OrderCaps = {
-  ...{ wastedPerPayerDay: 10n ** 12n, perPayer: 10n ** 12n, open: 10n ** 12n, lossPerDay: 10n ** 12n },
-  ...{ lossPerPayeeDay: 10n ** 12n, lossPerDomainDay: 10n ** 12n, lossPerCapDay: 10n ** 12n },
+  ...{ leastPrice: 0n, wastedPerPayerDay: MUCH, wastedPerNetworkDay: MUCH },
+  ...{ bytesPerPayerDay: MUCH, bytesPerNetworkDay: MUCH },
+  ...{ perPayer: MUCH, perNetwork: MUCH, open: MUCH, lossPerDay: MUCH },
+  ...{ lossPerPayeeDay: MUCH, lossPerPlatformDay: MUCH, lossPerCapDay: MUCH },
 };
 const quiet = { warn() {}, error() {} };
-const metrics = { count() {} };
+const metrics = { count() {}, gauge() {} };
 const schemas = new Schemas();
 const SHA = "0".repeat(64);
 
@@ -60,8 +66,9 @@ const SHA = "0".repeat(64);
 export class FakeReplica {
   readonly buying: Buying;
   readonly recovery: Recovery;
-  /** Whether it takes over what others have. */
-  staleMs = 10 ** 15;
+  readonly sweep: ObjectSweep;
+  /** How far its machine's clock is ahead of the log's, ms. */
+  aheadMs = 0;
   /** Effects until it stands still, and appends until one fails. */
   haltIn: number | null = null;
   faultIn: { appends: number; fault: AppendFault } | null = null;
@@ -82,7 +89,9 @@ export class FakeReplica {
       return appended;
     };
     const clock = new FixedClock(new Date("2026-11-23T12:00:00.000Z"));
-    const orders = new OrderLog({ append, read: log.read, bounds: log.bounds, partitions: 2 }, clock, name);
+    const real = { now: () => new Date(log.now + this.aheadMs) };
+    const reading = { append, read: log.read, bounds: log.bounds, partitions: 2 };
+    const orders = new OrderLog(reading, clock, name, null, { real });
     const rail = chain.rail();
     const seller = {
       ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
@@ -97,8 +106,17 @@ export class FakeReplica {
     };
     // No order here is in escrow.
     const holding = {} as Holding;
-    this.buying = new Buying({ orders, seller, till, holding, caps, clock, logger: quiet, metrics, settlePollMs: [0] });
-    const replica = this;
+    const { store } = world;
+    const create = store.create.bind(store);
+    const kept = Object.assign(Object.create(store), {
+      create: (...of: Parameters<typeof create>) => this.#at(() => create(...of)),
+    }) as MemoryStore;
+    const objects = new OrderObjects(kept, metrics);
+    this.sweep = new ObjectSweep({
+      ...{ orders, store, clock, logger: quiet, metrics, keepDays: 30, maxBytes: 2 ** 30, ...world.sweeping },
+    });
+    const deps = { orders, seller, till, holding, objects, caps, clock, logger: quiet, metrics };
+    this.buying = new Buying({ ...deps, settlePollMs: [0] });
     this.recovery = new Recovery({
       ...{
         buying: this.buying,
@@ -107,9 +125,6 @@ export class FakeReplica {
         logger: quiet,
         metrics,
         till: async () => ({ address: TILL, privateKey: "0x" }),
-      },
-      get staleMs() {
-        return replica.staleMs;
       },
       publishing: { record: (order: Order) => orders.step(order, { state: "recorded" }) } as PublishingCalls,
       authorizations: {
@@ -158,6 +173,10 @@ function stepsIn(record: LogRecord): readonly OrderStep[] {
 /** The chain, the log, the sellers and the facilitator, and what each effect must have found in the log. */
 export class OrderWorld<C extends TestChain = FakeChain> {
   readonly log = new FakeLog();
+  /** Bodies and answers, of all replicas. */
+  readonly store = new MemoryStore();
+  /** Other bounds for what is kept. */
+  sweeping: { keepDays?: number; maxBytes?: number; clock?: FixedClock } = {};
   /** Effects that no durable step had named, in words. */
   readonly unannounced: string[] = [];
   /** Payments that sellers hold and have not used. */
@@ -278,8 +297,8 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   async end(): Promise<OrderTable> {
     this.log.arrive();
     const last = this.replica();
-    last.staleMs = 0;
     for (let look = 0; look < 40; look++) {
+      this.log.now += STALE_MS;
       await last.recovery.look();
       if (last.buying.orders.table.open().length === 0) break;
       await this.chain.pass(130);
@@ -302,12 +321,13 @@ function purchaseOf({ auth }: FakePayment, key: string, seller: SellerKind, pric
         asset: ASSET,
         payer: auth.from,
         nonce: auth.nonce,
+        client: `net of ${auth.from}`,
       },
       ...{ valid_after: auth.validAfter, valid_before: auth.validBefore, payment: { payload: written(auth) } },
       ...{ payment_sha256: SHA, requirements: { payTo: TILL }, request_sha256: SHA, quote: money, publish: false },
     },
     quote: {
-      ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {} },
+      ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {}, lettered: true },
       request: { url, method: "GET" as const, headers: {}, body: null, sha256: SHA },
       entry: {
         ...{ x402Version: 2 as const, scheme: "exact", network: NETWORK, asset: ASSET, payTo },

@@ -20,7 +20,10 @@ export class MemoryStore implements Store {
     this.objects.set(key, { key, bytes, size: bytes.length, etag, modifiedAt: new Date(NOW) });
     return { result: "swapped" as const, etag };
   }
-  list = async (prefix: string) => [...this.objects.values()].filter(({ key }) => key.startsWith(prefix));
+  async list(prefix: string, { startAfter = "", limit = 1_000 }: { startAfter?: string; limit?: number } = {}) {
+    const wanted = [...this.objects.values()].filter(({ key }) => key.startsWith(prefix) && key > startAfter);
+    return wanted.sort((a, b) => (a.key < b.key ? -1 : 1)).slice(0, limit);
+  }
   async delete(key: string) {
     this.objects.delete(key);
   }

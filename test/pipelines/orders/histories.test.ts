@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { refusedBy } from "../../../pipelines/orders/caps.ts";
+import { Caps } from "../../../pipelines/orders/caps.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
-import { isClosed } from "../../../pipelines/orders/order.ts";
+import { isClosed, STALE_MS } from "../../../pipelines/orders/order.ts";
 import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { FakeChain } from "../../helpers/fake-chain.ts";
@@ -79,9 +79,12 @@ test("a buyer that empties its wallet is not held against the seller, and pays w
   expect(loss).toMatchObject({ fault: "buyer", payTo: "0xhonest", payer: "0xbuyer", micro: 10_000n });
   const day = order.createdAt.slice(0, 10);
   const caps = { ...ORDER_CAPS, perPayer: 15_000n };
-  const again = { payTo: "0xhonest", url: "https://seller.example/honest", cap: "cap_honest", micro: 10_000n };
-  expect(refusedBy(table, [], caps, { ...again, payer: "0xbuyer" }, day)).toMatch(/one buyer/);
-  expect(refusedBy(table, [], caps, { ...again, payer: "0xinnocent" }, day)).toBe(null);
+  const seller = { payTo: "0xhonest", url: "https://seller.example/honest", cap: "cap_honest", lettered: true };
+  const held = new Caps(table, caps, () => day);
+  const again = { client: null, scheme: "exact" as const, micro: 10_000n, totalMicro: 12_000n };
+  expect(held.ofSeller({ ...seller, micro: 10_000n })).toBe(null);
+  expect(held.ofBuyer({ ...again, payer: "0xbuyer" })).toMatchObject({ says: expect.stringMatching(/one buyer/) });
+  expect(held.ofBuyer({ ...again, payer: "0xinnocent" })).toEqual({ credit: false });
 });
 
 /** An order that passed, whose charge's block vanished. @param again whether the next block has the charge once more */
@@ -131,7 +134,7 @@ test("a loss that nobody made good is looked at by every replica, and written of
   await world.end();
   const before = world.log.all().length;
   const other = world.replica();
-  other.staleMs = 0;
+  world.log.now += STALE_MS;
   await other.buying.orders.catchUp();
   await other.recovery.recoverLosses();
   expect(world.log.all()).toHaveLength(before);
@@ -154,7 +157,7 @@ test("after a start from what was kept a seller owes until its loss is made good
   start();
   const known = world.log.all();
   const other = world.replica();
-  other.staleMs = 0;
+  world.log.now += STALE_MS;
   await other.buying.orders.catchUp();
   world.chain.transfer("0xthief", FLOAT, 10_000n);
   await other.recovery.recoverLosses();
@@ -164,7 +167,7 @@ test("after a start from what was kept a seller owes until its loss is made good
 
 test("200 wallets in league with one thief cost the cap at most, at four replicas at once", async () => {
   // The thief has two addresses on one domain: both together stay below what may be lost there.
-  const caps = { ...ORDER_CAPS, lossPerDomainDay: 95_000n };
+  const caps = { ...ORDER_CAPS, lossPerPlatformDay: 95_000n };
   const world = new OrderWorld(4, caps);
   const wallets = Array.from({ length: 200 }, (_, n) => `0xleague${n}`);
   for (const wallet of wallets) world.chain.mint(wallet, 1_000_000n);

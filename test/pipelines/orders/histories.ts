@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import type { Settlement } from "../../../infra/rails/rails.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
-import type { Order } from "../../../pipelines/orders/order.ts";
+import { type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
 import type { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import { FakeChain, type TestChain } from "../../helpers/fake-chain.ts";
@@ -135,7 +135,7 @@ async function happen({ world, payments, gone }: Told, event: Happening): Promis
       world.replicas[event.replica] = world.replica();
       return;
     case "look":
-      acted.staleMs = event.adopt ? 0 : 10 ** 15;
+      if (event.adopt) world.log.now += STALE_MS;
       void acted.recovery
         .look()
         .then(() => acted.recovery.recoverLosses())

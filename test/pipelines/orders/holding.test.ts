@@ -64,7 +64,7 @@ beforeEach(() => {
     capture: { said: sent, shows: is("captured") },
     void: { said: sent, shows: is("voided") },
   };
-  orders = new OrderLog(log, systemClock, "one");
+  orders = new OrderLog(log, systemClock, "one", null, { staleMs: 0 });
   const act = (what: keyof typeof says) => async () => {
     asked.push(what);
     const { said, shows } = says[what];
@@ -128,7 +128,7 @@ function bought(pass: boolean): NewStep[] {
     },
     {
       state: "seller_result",
-      ...{ leg: 0, status: 200, content_type: null, sha256: SHA, size: 0, pieces: 0, delivered: true, latency_ms: 1 },
+      ...{ leg: 0, status: 200, content_type: null, sha256: SHA, size: 0, delivered: true, latency_ms: 1 },
       ...{ checks: [], pass },
     },
     { state: "checked", leg: 0, pass, last: true, fault: pass ? null : "seller" },
@@ -187,7 +187,7 @@ describe("placing", () => {
 
   test("where another replica has the order already, nothing is asked of the escrow", async () => {
     const order = await claimed();
-    const other = new OrderLog(log, systemClock, "two");
+    const other = new OrderLog(log, systemClock, "two", null, { staleMs: 0 });
     await other.catchUp();
     expect(await other.adopt(other.table.get(order.id)!)).toBe(true);
     await expect(holding.place(order)).rejects.toThrow(OrderLost);

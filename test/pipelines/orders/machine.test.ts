@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { advance, begun, type Order } from "../../../pipelines/orders/order.ts";
+import { advance, begun, type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
 import { OrderStep, type StepOf, type StepState } from "../../../pipelines/record/order-step.ts";
 import * as fc from "../../helpers/fast-check.ts";
 
@@ -31,10 +31,9 @@ const STEPS: Readonly<Record<StepState, object>> = {
     ...{ asset: "0xa", header_name: "X-PAYMENT", signed_bytes: "e30=", ...authorized, deadline_ms: 1000 },
     want: { class: "any", mime: null },
   },
-  worked: { content_type: "application/json", sha256: SHA, size: 1, pieces: 0 },
-  bytes: { leg: 0, n: 0, base64: "AA==" },
+  worked: { content_type: "application/json", sha256: SHA, size: 1 },
   seller_result: {
-    ...{ leg: 0, status: 200, content_type: null, sha256: SHA, size: 1, pieces: 0, delivered: true, latency_ms: 1 },
+    ...{ leg: 0, status: 200, content_type: null, sha256: SHA, size: 1, delivered: true, latency_ms: 1 },
     ...{ checks: [], pass: true },
   },
   seller_unknown: { leg: 0, says: "lost" },
@@ -67,10 +66,13 @@ type Way = (StepState | "failed" | "held")[];
 const failed = { pass: false, fault: "seller" };
 
 function after(way: Way, claim: Partial<StepOf<"claimed">> = {}): Order {
-  const order = begun(claimed(claim), { partition: 0, offset: 0, appendedAt: new Date(0) });
+  const order = begun(claimed(claim), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
   for (const [i, word] of way.entries()) {
     const step = word === "failed" ? stepOf("checked", failed) : stepOf(word);
-    expect(advance(order, step, { partition: 0, offset: i + 1, appendedAt: new Date(i) }), `${way} at ${i}`).toBe(true);
+    expect(
+      advance(order, step, { partition: 0, offset: i + 1, appendedAt: new Date(i * STALE_MS), bytes: 100 }),
+      `${way} at ${i}`,
+    ).toBe(true);
   }
   return order;
 }
@@ -85,16 +87,11 @@ const TABLE: [string, Way, Partial<StepOf<"claimed">>, StepState[]][] = [
   ["claimed", [], {}, ["rejected", "verified"]],
   ["rejected", ["rejected"], {}, ["refund_due"]],
   ["verified", ["verified"], {}, ["seller_intent", "released"]],
-  [
-    "under way",
-    ["verified", "seller_intent"],
-    {},
-    ["bytes", "seller_result", "seller_unknown", "leg_paid", "leg_unpaid"],
-  ],
+  ["under way", ["verified", "seller_intent"], {}, ["seller_result", "seller_unknown", "leg_paid", "leg_unpaid"]],
   ["answered", PASSED.slice(0, 3), {}, ["checked", "leg_paid", "leg_unpaid"]],
-  ["lost", FAILED.slice(0, 3), {}, ["bytes", "leg_paid", "leg_unpaid"]],
+  ["lost", FAILED.slice(0, 3), {}, ["leg_paid", "leg_unpaid"]],
   ["passed", PASSED, {}, ["settle_intent", "written_off", "leg_paid", "leg_unpaid"]],
-  ["failed", FAILED, {}, ["bytes", "released", "leg_paid", "leg_unpaid"]],
+  ["failed", FAILED, {}, ["released", "leg_paid", "leg_unpaid"]],
   [
     "charging",
     [...PASSED, "settle_intent"],
@@ -110,8 +107,8 @@ const TABLE: [string, Way, Partial<StepOf<"claimed">>, StepState[]][] = [
   ["settled", [...PASSED, "settle_intent", "settled"], {}, ["leg_paid", "leg_unpaid"]],
   ["settled and paid", [...PASSED, "settle_intent", "settled", "leg_paid"], {}, ["leg_recovered", "recorded"]],
   ["written off", [...PASSED, "written_off", "leg_paid"], {}, ["settled", "refund_due", "leg_recovered"]],
-  ["released", [...FAILED, "released"], {}, ["bytes", "refund_due", "leg_paid", "leg_unpaid"]],
-  ["released, its seller paid", [...FAILED, "released", "leg_paid"], {}, ["bytes", "refund_due", "leg_recovered"]],
+  ["released", [...FAILED, "released"], {}, ["refund_due", "leg_paid", "leg_unpaid"]],
+  ["released, its seller paid", [...FAILED, "released", "leg_paid"], {}, ["refund_due", "leg_recovered"]],
   ["owed", ["rejected", "refund_due"], {}, ["refund_intent"]],
   ["paying back", ["rejected", "refund_due", "refund_intent"], {}, ["refunded", "refund_unknown"]],
   [
@@ -121,7 +118,7 @@ const TABLE: [string, Way, Partial<StepOf<"claimed">>, StepState[]][] = [
     ["refund_intent", "refunded"],
   ],
   ["paid back", ["rejected", "refund_due", "refund_intent", "refunded"], {}, []],
-  ["own: verified", ["verified"], { operation: "own" }, ["bytes", "worked", "released"]],
+  ["own: verified", ["verified"], { operation: "own" }, ["worked", "released"]],
   ["own: worked", ["verified", "worked"], { operation: "own" }, ["settle_intent", "written_off"]],
   ["own: settled", ["verified", "worked", "settle_intent", "settled"], { operation: "own" }, []],
   ["escrow: verified", ["verified"], { scheme: "auth-capture" }, ["hold_intent", "released"]],
@@ -132,26 +129,16 @@ const TABLE: [string, Way, Partial<StepOf<"claimed">>, StepState[]][] = [
     ["held", "hold_failed", "hold_unknown", "refund_due"],
   ],
   ["escrow: held", HELD, { scheme: "auth-capture" }, ["seller_intent", "void_intent", "reclaimable"]],
-  [
-    "escrow: failed",
-    HELD_FAILED,
-    { scheme: "auth-capture" },
-    ["bytes", "void_intent", "reclaimable", "leg_paid", "leg_unpaid"],
-  ],
+  ["escrow: failed", HELD_FAILED, { scheme: "auth-capture" }, ["void_intent", "reclaimable", "leg_paid", "leg_unpaid"]],
   [
     "escrow: voiding",
     [...HELD_FAILED, "void_intent"],
     { scheme: "auth-capture" },
-    ["bytes", "voided", "void_unknown", "hold_failed", "refund_due", "reclaimable", "leg_paid", "leg_unpaid"],
+    ["voided", "void_unknown", "hold_failed", "refund_due", "reclaimable", "leg_paid", "leg_unpaid"],
   ],
-  [
-    "escrow: voided",
-    [...HELD_FAILED, "void_intent", "voided"],
-    { scheme: "auth-capture" },
-    ["bytes", "leg_paid", "leg_unpaid"],
-  ],
+  ["escrow: voided", [...HELD_FAILED, "void_intent", "voided"], { scheme: "auth-capture" }, ["leg_paid", "leg_unpaid"]],
 ];
-const at = { partition: 0, offset: 99, appendedAt: new Date(99) };
+const at = { partition: 0, offset: 99, appendedAt: new Date(99 * STALE_MS), bytes: 100 };
 
 test.each(TABLE)("%s: each step changes it or nothing", (_, way, claim, changing) => {
   const changed = ALL.filter((state) => advance(after(way, claim), stepOf(state), at));
@@ -182,20 +169,13 @@ test.each(TABLE)(
   },
 );
 
-test("a result whose bytes are not all there, a verdict better than the result, a leg out of turn: nothing", () => {
+test("a verdict better than the result, a leg out of turn: nothing", () => {
   const underWay = () => after(["verified", "seller_intent"]);
-  expect(advance(underWay(), stepOf("seller_result", { pieces: 1 }), at)).toBe(false);
-  expect(advance(after(["verified", "seller_intent", "bytes"]), stepOf("seller_result", { pieces: 1 }), at)).toBe(true);
-  expect(advance(underWay(), stepOf("bytes", { n: 1 }), at)).toBe(false);
   expect(advance(underWay(), stepOf("seller_result", { leg: 1 }), at)).toBe(false);
   expect(advance(after(["verified"]), stepOf("seller_intent", { leg: 1 }), at)).toBe(false);
   const bad = underWay();
   advance(bad, stepOf("seller_result", { pass: false }), at);
   expect(advance(bad, stepOf("checked"), at)).toBe(false);
-  const whole = after(["verified", "seller_intent", "bytes", "seller_result"]);
-  expect(advance(whole, stepOf("bytes", { n: 1 }), at)).toBe(false);
-  const own = () => after(["verified"], { operation: "own" });
-  expect(advance(own(), stepOf("worked", { pieces: 1 }), at)).toBe(false);
 });
 
 test("another seller is paid only once the one before can take nothing more", () => {
@@ -209,7 +189,7 @@ test("another seller is paid only once the one before can take nothing more", ()
 test("a charge whose block vanished, said again after it was written off, is no charge; one that is final is", () => {
   const unsure = stepOf("settled", { final: false });
   const order = after([...PASSED, "settle_intent"]);
-  const at = { partition: 0, offset: 9, appendedAt: new Date(9) };
+  const at = { partition: 0, offset: 9, appendedAt: new Date(9 * STALE_MS), bytes: 100 };
   expect(advance(order, unsure, at)).toBe(true);
   expect(advance(order, stepOf("written_off"), at)).toBe(true);
   const before = structuredClone(order);
@@ -224,7 +204,7 @@ test("a drawn log of steps folds to the same order with any of its steps repeate
   fc.assert(
     fc.property(drawn, (steps) => {
       const fold = (doubled: boolean) => {
-        const order = begun(claimed(), { partition: 0, offset: 0, appendedAt: new Date(0) });
+        const order = begun(claimed(), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
         for (const [i, [state, epoch, fails]] of steps.entries()) {
           const step = stepOf(state, { epoch, ...(fails && state === "checked" ? failed : {}) });
           advance(order, step, { ...at, offset: i + 1 });

@@ -12,7 +12,6 @@ import { Control } from "../../../pipelines/1-observe/probe/exchange.ts";
 import { POOLS, placesFor, VIA_AT_ONCE } from "../../../pipelines/1-observe/queue.ts";
 import { ownReader } from "../../../pipelines/1-observe/reading/reader.ts";
 import { quoteOf, sendLeg } from "../../../pipelines/orders/seller.ts";
-import type { StepOf } from "../../../pipelines/record/order-step.ts";
 
 /** A seller that names its price at once, and keeps whoever pays waiting. */
 let seller: Server;
@@ -49,12 +48,12 @@ test("a price is told at once while every place for calls is held by a slow sell
   const tools = { egress, reader: ownReader, loop: ownLoop, rail, control: new Control(egress, []) };
   const url = `http://127.0.0.1:${(seller.address() as AddressInfo).port}/`;
   const request = { url, method: "GET" as const, headers: {}, body: null, sha256: "0".repeat(64) };
-  const intent = { header_name: "PAYMENT-SIGNATURE", signed_bytes: "e30=", deadline_ms: 60_000, request };
+  const intent = { header_name: "PAYMENT-SIGNATURE", signed_bytes: "e30=", deadline_ms: 60_000 };
   const calls = Array.from({ length: VIA_AT_ONCE + 1 }, () =>
-    sendLeg(tools, { ...intent, want: { class: "any", mime: null } } as unknown as StepOf<"seller_intent">),
+    sendLeg(tools, intent, { request, want: { class: "any", schema: undefined, mime: null } }),
   );
   await expect.poll(() => held.length).toBe(VIA_AT_ONCE);
-  expect(await quoteOf(tools, "cap_x", request, systemClock)).toMatchObject({ priceMicro: 10_000n });
+  expect(await quoteOf(tools, { cap: "cap_x", lettered: true }, request, systemClock)).toMatchObject({ priceMicro: 10_000n });
   // All places for calls were taken meanwhile: the one that was too many has not come.
   expect(held).toHaveLength(VIA_AT_ONCE);
   for (const answer of held.splice(0)) answer.end("{}");

@@ -15,13 +15,13 @@ test("a payment whose cancellation takes long keeps no order from being brought 
   const begun: (() => void)[] = [];
   const buying = {
     orders: {
-      ...{ replica: "r0", catchUp: async () => {}, table: { open: () => orders, losses: () => [] } },
+      ...{ replica: "r0", catchUp: async () => {}, table: { open: () => orders, owing: () => [], staleMs: 0 } },
       step: async ({ id }: Order) => void brought.push(id),
     },
     isActing: () => false,
     cancelling: { cancelLeft: () => new Promise<void>((resolve) => begun.push(resolve)) },
   };
-  const deps = { buying, rail: { head, finalHead: head }, logger: quiet, metrics, staleMs: 0 };
+  const deps = { buying, rail: { head }, logger: quiet, metrics };
   const recovering = startRecovery(new Recovery(deps as unknown as RecoveryDeps), quiet, 3_600_000);
   await recovering.look();
   expect(new Set(brought)).toEqual(new Set(orders.map(({ id }) => id)));
@@ -41,10 +41,13 @@ test("a payment whose cancellation takes long keeps no order from being brought 
 function left(validBefore: number) {
   const leg = { leg: 0, wallet: "0xF", nonce: "0x1", sinceBlock: 0, validBefore, checked: { pass: false } };
   const legs = [{ ...leg, fate: "unknown" }];
-  const order = { id: "ord_0", payer: "0xb", state: "released", by: "r1", movedAt: 0, legs } as unknown as Order;
+  const order = { id: "ord_0", payer: "0xb", state: "released", by: "r1", movedAt: 0, client: null, legs } as unknown as Order;
   const cancelled: string[] = [];
   const buying = new Buying({
-    orders: { replica: "r0", table: { wasted: () => 0 } },
+    orders: {
+      ...{ replica: "r0", table: { sum: () => 0n } },
+      looksLeft: ({ movedAt }: Order, ms: number) => Date.now() - movedAt >= ms,
+    },
     seller: { rail: { head }, float: async () => ({ address: "0xf", privateKey: "0x" }) },
     authorizations: {
       signCancel: async (_wallet: unknown, nonce: string) => nonce,

@@ -69,7 +69,7 @@ beforeAll(async () => {
   service = await sellingOver(world, [...specs, specOf("thief", "0.010000", "B"), specOf("liar", "0.010000", "F")], {
     money: () => ({
       float: () => (floatIsGone ? Promise.reject(new Error("the wallet cannot be read")) : Promise.resolve(float)),
-      lookMs: 3_600_000,
+      ...{ lookMs: 3_600_000, staleMs: 0 },
       // Enough for one call at a time: a fallback must not be counted beside the call that it stands for.
       caps: { ...ORDER_CAPS, perPayer: 15_000n },
     }),
@@ -225,15 +225,16 @@ test("the same payment again is the same order, and for another request it is re
 
 /** A price of this seller, and a claim that nobody could settle: these orders never come to a charge. */
 async function quoted(name: string): Promise<SellerQuote> {
-  const sold = { cap: capNamed(name), url: sellerOf(name).urls[0]!, method: "GET" as const };
+  const sold = { cap: capNamed(name), url: sellerOf(name).urls[0]!, method: "GET" as const, lettered: true };
   const request = requestTo(sold, { query: new URLSearchParams(INPUT.query), body: null, headers: new Headers() });
-  const quote = await quoteOf(service.sales.seller, sold.cap, request, systemClock);
+  const quote = await quoteOf(service.sales.seller, sold, request, systemClock);
   if ("says" in quote) throw new Error(quote.says);
   return quote;
 }
 async function bought(fallback: Fallback) {
   const { network, asset } = service.sales.cashier;
-  const payer = `0x${randomBytes(20).toString("hex")}`;
+  // It holds what its orders come to: no other is begun.
+  const payer = (await officialBuyer(world)).address.toLowerCase();
   const nonce = `0x${randomBytes(32).toString("hex")}`;
   const validBefore = Math.floor(systemClock.now().getTime() / 1000) + 240;
   const sha256 = randomBytes(32).toString("hex");
