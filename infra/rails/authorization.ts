@@ -131,13 +131,13 @@ export interface Authorizations {
 
 /** @param sender pays the gas; who it is plays no part in what is transferred */
 export function createAuthorizations(money: ChainMoney, sender: Sender): Authorizations {
-  const { reader, network, asset } = money;
+  const { network, asset } = money;
   const known = money.domain ?? signingDomain(network, asset);
   if (!known) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
   const chainId = Number(network.slice("eip155:".length));
   const domain = { ...known, chainId, verifyingContract: getAddress(asset) };
   const call = (functionName: string, args: readonly unknown[]) =>
-    transact(reader, sender, { address: asset, abi: TOKEN, functionName, args });
+    transact(sender, { address: asset, abi: TOKEN, functionName, args });
 
   return {
     async signTransfer(wallet, { to, amountAtomic, validForSeconds }) {

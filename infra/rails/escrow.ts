@@ -105,7 +105,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
     try {
       const before = await done();
       if (before) return before;
-      const outcome = await transact(reader, sender, call(what, args));
+      const outcome = await transact(sender, call(what, args));
       if (outcome.outcome !== "refused") return outcome;
       const now = await done();
       // The node that would refuse it has it already, and those that were asked lag behind: it is not refused for good.

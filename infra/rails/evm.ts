@@ -2,7 +2,7 @@ import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { Network, PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
-import { type Address, erc20Abi, isAddress, zeroAddress } from "viem";
+import { isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
 import { type Alike, agreed, MOVED, MOVED_LIST, orNull } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
@@ -19,8 +19,8 @@ import {
   type SignedPayment,
   type Wallet,
 } from "./rails.ts";
-import { reading } from "./rpc.ts";
 import {
+  balanceOf,
   type Confirmations,
   chainMoney,
   findSettlement,
@@ -61,15 +61,6 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
     return entry.challenge ? whyNotChargeable(entry, network, token, signedAs) : whyNotPayable(entry, network, token);
   };
 }
-
-/** Units of the token that an address holds at a block (the newest). @throws ChainDown */
-export const balanceOf = ({ reader, asset }: Money, address: string, at?: Block): Promise<bigint> =>
-  reading("a balance", () =>
-    reader.readContract({
-      ...{ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [address as Address] },
-      ...(at ? { blockNumber: BigInt(at.number) } : {}),
-    }),
-  );
 
 const UNITS: Alike<bigint> = { textOf: String };
 

@@ -3,11 +3,14 @@ import type { FacilitatorClient } from "@x402/core/server";
 import type { Network } from "@x402/core/types";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
-import { type Address, type Hex, hashTypedData, isAddressEqual, recoverAddress } from "viem";
+import { type Address, type Hex, hashTypedData, isAddressEqual, parseAbi, recoverAddress } from "viem";
 import { BoundedMap } from "../bounded-map.ts";
+import { authorizationOf, TOKEN_ERRORS } from "./authorization.ts";
 import { v1NamesOf } from "./charge.ts";
 import { ChainDown, createReader, isPassing, type Reader } from "./rpc.ts";
-import { createSender, inWords, type Sender } from "./sender.ts";
+import { createSender, inWords, type Sender, WouldRevert } from "./sender.ts";
+import { balanceOf } from "./settlement.ts";
+import { UnderWay } from "./under-way.ts";
 
 export interface FacilitatorOptions {
   /** One node, or several in the order in which they are asked. */
@@ -34,7 +37,21 @@ export interface Facilitator extends FacilitatorClient {
 interface Course {
   trouble?: unknown;
   tx?: Hex;
+  /** What the transfer would have reverted with: it was not sent. */
+  refused?: string;
 }
+
+/** The protocol's words for what tokens revert with: OpenZeppelin's names, and the sentences of USDC (FiatTokenV2). */
+const REASONS: readonly [RegExp, string][] = [
+  [/InsufficientBalance|exceeds balance/i, "invalid_exact_evm_insufficient_balance"],
+  [/UsedAuthorization|authorization is used/i, "invalid_exact_evm_nonce_already_used"],
+  [/AuthorizationTime|authorization is expired/i, "invalid_exact_evm_payload_authorization_valid_before"],
+  [/InvalidSignature|invalid signature/i, "invalid_exact_evm_signature"],
+];
+const reasonOf = (reverts: string): string =>
+  REASONS.find(([words]) => words.test(reverts))?.[1] ?? "invalid_exact_evm_transaction_simulation_failed";
+
+const ERRORS = parseAbi(TOKEN_ERRORS);
 
 type Signer = ConstructorParameters<typeof ExactEvmScheme>[0];
 
@@ -71,20 +88,29 @@ function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Si
     }
   };
   const read = <T>(work: () => Promise<T>) => noted(work, isPassing);
-  const write = <T>(work: () => Promise<T>) => noted(work, () => true);
   const codes = new Map<Hex, Promise<Hex | undefined>>();
   return {
     getAddresses: () => [sender.address],
     readContract: (call) => read(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
     verifyTypedData: isSigned,
     async writeContract(call) {
-      course.tx = await write(() => sender.write(call));
-      return course.tx;
+      try {
+        course.tx = await sender.write({ ...call, abi: [...call.abi, ...ERRORS] });
+        return course.tx;
+      } catch (error) {
+        if (error instanceof WouldRevert) course.refused = error.reason;
+        else course.trouble ??= error;
+        throw error;
+      }
     },
     sendTransaction: async () => {
       throw new Error("this facilitator deploys no wallets");
     },
-    waitForTransactionReceipt: ({ hash }) => write(() => sender.receipt(hash)),
+    waitForTransactionReceipt: ({ hash }) =>
+      noted(
+        () => sender.receipt(hash),
+        () => true,
+      ),
     // The package asks of one payer twice.
     getCode({ address }) {
       const code = codes.get(address) ?? read(() => reader.getCode({ address }));
@@ -97,6 +123,10 @@ function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Si
 /**
  * x402 facilitator in this process: verifies and settles `exact` payments, v1 and v2, on one chain. Its verdict comes
  * from the protocol's own package. Settlements may run in parallel; each waits until its transaction is in a block.
+ *
+ * A settlement that would revert as of the newest block is refused without a transaction, and beside others of the same
+ * payer it goes ahead only while that one holds enough for all (under-way.ts): what still reverts was emptied by its
+ * payer in the block in between, or by another process of ours.
  *
  * `verify` throws ChainDown when the verdict would stand on a chain that was not asked. `settle` answers
  * `settlement_pending`, with the transaction where there is one, when it cannot know what became of it.
@@ -124,6 +154,15 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
       return { ...course, error };
     }
   };
+  const underWay = new UnderWay();
+  /** Null: those of the same payer before it take too long. What carries no EIP-3009 authorization waits for nobody. */
+  const inTurn = <T>(payload: unknown, asset: string, settling: () => Promise<T>): Promise<T | null> => {
+    const signed = authorizationOf(payload);
+    if (!signed) return settling();
+    const { from, valueAtomic } = signed;
+    const held = () => balanceOf({ reader, asset: asset as Address }, from);
+    return underWay.run(`${asset} ${from}`.toLowerCase(), valueAtomic, held, settling);
+  };
   return {
     address: sender.address.toLowerCase(),
     async verify(payload, requirements) {
@@ -133,16 +172,18 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
       throw new ChainDown(`a payment was not verified: ${inWords(course.trouble)}`, { cause: course.trouble });
     },
     async settle(payload, requirements) {
-      const course = await run((facilitator) => facilitator.settle(payload, requirements));
-      if ("answer" in course && (course.answer.success || !course.trouble)) return course.answer;
-      if (!course.trouble) throw (course as { error: unknown }).error;
-      return {
-        success: false,
-        errorReason: "settlement_pending",
-        errorMessage: inWords(course.trouble),
-        transaction: course.tx ?? "",
-        network: requirements.network,
-      };
+      const { network } = requirements;
+      const not = (errorReason: string, errorMessage: string, transaction = "") => ({
+        ...{ success: false, errorReason, errorMessage, transaction, network },
+      });
+      const settling = () => run((facilitator) => facilitator.settle(payload, requirements));
+      const course = await inTurn(payload, requirements.asset, settling).catch((trouble: unknown) => ({ trouble }));
+      if (!course) return not("payer_has_others_under_way", "settlements of this payer before it take too long");
+      const { refused, trouble, tx }: Course = course;
+      if (refused !== undefined) return not(reasonOf(refused), refused);
+      if ("answer" in course && (course.answer.success || !trouble)) return course.answer;
+      if (!trouble) throw (course as { error: unknown }).error;
+      return not("settlement_pending", inWords(trouble), tx);
     },
     getSupported: async () =>
       facilitatorIn({}).getSupported() as Awaited<ReturnType<FacilitatorClient["getSupported"]>>,

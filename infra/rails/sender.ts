@@ -13,7 +13,7 @@ import { systemClock } from "../clock.ts";
 import { redact } from "../secrets.ts";
 import { ChainDown, isPassing, type Reader, revertIn } from "./rpc.ts";
 
-/** Ample for one EIP-3009 transfer; no estimate is asked for, so a doomed transfer costs gas and no time. */
+/** Ample for one EIP-3009 transfer. */
 const GAS = 250_000n;
 /** How long fees that a node named are offered, real ms; and how much the base fee may rise meanwhile. */
 const FEES_MS = 10_000;
@@ -43,9 +43,23 @@ export type Outcome =
   | { outcome: "refused"; reason: string; tx?: string }
   | { outcome: "unknown"; says: string; tx?: string };
 
+/** Tried against the newest block, it would be undone: nothing was sent. */
+export class WouldRevert extends Error {
+  override readonly name = "WouldRevert";
+
+  /** @param reason the error's name, or its words */
+  constructor(readonly reason: string) {
+    super(`it would revert: ${reason}`);
+  }
+}
+
+/** The one way in which a key of ours sends: nothing leaves that would be undone as of the newest block. */
 export interface Sender {
   readonly address: Address;
-  /** Sign and send; resolves with the hash once the node took it. Callers may run in parallel. */
+  /**
+   * Try it against the newest block, sign and send; resolves with the hash once the node took it. Callers may run in
+   * parallel. @throws WouldRevert, ChainDown, and what a node refuses it with
+   */
   write(call: ContractCall): Promise<Hex>;
   /** The receipt, once mined. Throws `ChainDown` after 15 s without one: the transaction may still be mined later. */
   receipt(hash: Hex): Promise<Awaited<ReturnType<Reader["getTransactionReceipt"]>>>;
@@ -166,7 +180,9 @@ export function createSender(
   return {
     address: account.address,
     spent,
-    write(call) {
+    async write(call) {
+      const reverts = await whyItWouldRevert(reader, account.address, call);
+      if (reverts !== null) throw new WouldRevert(reverts);
       const data = encodeFunctionData({ abi: call.abi, functionName: call.functionName, args: call.args });
       const sent = line.then(() => sendNext(call.address, data, call.gas));
       line = sent.catch(() => {});
@@ -218,19 +234,15 @@ export async function whyItWouldRevert(reader: Reader, from: Address, call: Cont
   }
 }
 
-/**
- * Try a call, and send it when it would pass. What would revert is refused before it costs gas. Never throws for what
- * the chain or the way to it does.
- */
-export async function transact(reader: Reader, sender: Sender, call: ContractCall): Promise<Outcome> {
+/** Send a call and wait for its receipt. Never throws for what the chain or the way to it does. */
+export async function transact(sender: Sender, call: ContractCall): Promise<Outcome> {
   let tx: Hex | undefined;
   try {
-    const reverts = await whyItWouldRevert(reader, sender.address, call);
-    if (reverts !== null) return { outcome: "refused", reason: reverts };
     tx = await sender.write(call);
     const { status } = await sender.receipt(tx);
     return status === "success" ? { outcome: "sent", tx } : { outcome: "refused", reason: "reverted", tx };
   } catch (error) {
+    if (error instanceof WouldRevert) return { outcome: "refused", reason: error.reason };
     return { outcome: "unknown", says: inWords(error), ...(tx && { tx }) };
   }
 }

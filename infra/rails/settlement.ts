@@ -1,4 +1,12 @@
-import { type Address, type Hex, parseAbi, parseAbiItem, parseEventLogs, TransactionReceiptNotFoundError } from "viem";
+import {
+  type Address,
+  erc20Abi,
+  type Hex,
+  parseAbi,
+  parseAbiItem,
+  parseEventLogs,
+  TransactionReceiptNotFoundError,
+} from "viem";
 import type { Block, Blocks, Settlement, SettlementQuery } from "./rails.ts";
 import { ChainDown, createReader, type Reader, reading } from "./rpc.ts";
 
@@ -82,6 +90,19 @@ export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex
     reader.readContract({
       ...{ address: asset, abi: NONCES, functionName: "authorizationState", args: [from, nonce] },
       ...(blockNumber === undefined ? {} : { blockNumber }),
+    }),
+  );
+
+/** Units of the token that an address holds at a block (the newest). @throws ChainDown */
+export const balanceOf = (
+  { reader, asset }: Pick<Money, "reader" | "asset">,
+  address: string,
+  at?: Block,
+): Promise<bigint> =>
+  reading("a balance", () =>
+    reader.readContract({
+      ...{ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [address as Address] },
+      ...(at ? { blockNumber: BigInt(at.number) } : {}),
     }),
   );
 

@@ -3,7 +3,7 @@ import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
 import { asWritten, headerOf, methodDetails, signedOnce, whyNotAsked } from "./charge.ts";
-import { balanceOf, type EvmRailOptions, railOver } from "./evm.ts";
+import { type EvmRailOptions, railOver } from "./evm.ts";
 import {
   type Block,
   CannotSign,
@@ -17,7 +17,7 @@ import {
   type Wallet,
 } from "./rails.ts";
 import { reading } from "./rpc.ts";
-import { blockAt, logsSince, type Money, type Moved, toMoved } from "./settlement.ts";
+import { balanceOf, blockAt, logsSince, type Money, type Moved, toMoved } from "./settlement.ts";
 
 /**
  * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package

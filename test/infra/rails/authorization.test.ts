@@ -88,7 +88,7 @@ test("a payment that was cancelled can never be taken", async () => {
   expect(state).toEqual({ state: "cancelled", tx: (sent as { tx: string }).tx, final: true });
 
   const taken = await rig.facilitator.settle(...offer(entry, signed));
-  expect(taken).toMatchObject({ success: false, errorReason: "invalid_exact_evm_transaction_failed" });
+  expect(taken).toMatchObject({ success: false, errorReason: "invalid_exact_evm_nonce_already_used" });
   expect(await ours.submitCancel(cancel)).toEqual({ outcome: "refused", reason: "ERC3009UsedAuthorization" });
   expect(await stateOf(signed.nonce)).toEqual(state);
   expect((await rig.rail.balance(wallet.address)).value).toBe(10_000_000n);

@@ -71,7 +71,7 @@ const balance = async (address: string) => (await rig.rail.balance(address)).val
 const held = () => balance(ESCROW);
 const reader = () => createReader(rig.chain.rpcUrl);
 const call = (sender: Sender, functionName: string, args: readonly unknown[]) =>
-  transact(reader(), sender, { address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: 500_000n });
+  transact(sender, { address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: 500_000n });
 
 describe("the offer", () => {
   test("says what the scheme wants, names its escrow, and lets the buyer reclaim after thirty minutes", () => {
@@ -402,7 +402,7 @@ describe("the contract", () => {
     expect(await refunding(1n)).toEqual({ outcome: "refused", reason: "RefundExceedsCapture" });
     await escrow.capture(one, since);
     const token = { address: rig.chain.asset as Address, abi: MINT_AND_APPROVE };
-    const write = (functionName: string, args: unknown[]) => transact(reader(), us, { ...token, functionName, args });
+    const write = (functionName: string, args: unknown[]) => transact(us, { ...token, functionName, args });
     await write("mint", [us.address, TOTAL]);
     await write("approve", [REFUND_COLLECTOR, TOTAL]);
     expect(await call(us, "refund", [one.info, TOTAL, COLLECTOR, "0x"])).toMatchObject({ outcome: "refused" });

@@ -47,7 +47,7 @@ test.each([
   fails = answer;
   asked = [];
   const { reader, sender } = open();
-  expect(await transact(reader, sender, call)).toMatchObject({
+  expect(await transact(sender, call)).toMatchObject({
     outcome: "refused",
     reason: expect.stringContaining(reason),
   });
@@ -63,7 +63,7 @@ test.each([
 ] as const)("a node's own trouble, %s, says nothing of the call", async (_what, answer) => {
   fails = answer;
   const { reader, sender } = open();
-  expect(await transact(reader, sender, call)).toMatchObject({ outcome: "unknown" });
+  expect(await transact(sender, call)).toMatchObject({ outcome: "unknown" });
   await expect(whyItWouldRevert(reader, TO, call)).rejects.toThrow(ChainDown);
   await expect(reading("it", () => reader.readContract(call))).rejects.toThrow(ChainDown);
 });
@@ -113,11 +113,11 @@ test("a transaction that the node let go of stops one wait, and nothing that is 
     const approve = { address: chain.asset as Hex, abi: erc20Abi as Abi, functionName: "approve", args: [TO, 1n] };
     const node = (method: string, ...params: unknown[]) => reader.request({ method, params } as never);
     const before = await node("evm_snapshot");
-    expect(await transact(reader, sender, approve)).toMatchObject({ outcome: "sent" });
+    expect(await transact(sender, approve)).toMatchObject({ outcome: "sent" });
     await node("evm_revert", before);
     // Its block is gone, and it with it: this one's number is past a gap.
-    expect(await transact(reader, sender, approve)).toMatchObject({ outcome: "unknown" });
-    expect(await transact(reader, sender, approve)).toMatchObject({ outcome: "sent" });
+    expect(await transact(sender, approve)).toMatchObject({ outcome: "unknown" });
+    expect(await transact(sender, approve)).toMatchObject({ outcome: "sent" });
   } finally {
     await chain.stop();
   }
@@ -138,7 +138,7 @@ test("fees are what the chain takes: the base fee of the moment, and no tip of a
     await node("anvil_setNextBlockBaseFeePerGas", "0xba43b7400");
     await node("evm_mine");
     const before = await reader.getBalance({ address: sender.address });
-    const said = await transact(reader, sender, approve);
+    const said = await transact(sender, approve);
     expect(said).toMatchObject({ outcome: "sent" });
     const { tx } = said as { tx: string };
     const spent = before - (await reader.getBalance({ address: sender.address }));
@@ -153,11 +153,11 @@ test("fees are what the chain takes: the base fee of the moment, and no tip of a
     const { maxFeePerGas: named } = await reader.estimateFeesPerGas();
     const count = await reader.getTransactionCount({ address: sender.address });
     const capped = (ceiling: bigint) => createSender(reader, chain.chainId, key, ceiling);
-    expect(await transact(reader, capped(named / 2n), approve)).toMatchObject({
+    expect(await transact(capped(named / 2n), approve)).toMatchObject({
       ...{ outcome: "unknown", says: expect.stringContaining("gas_ceiling_gwei is ") },
     });
     expect(await reader.getTransactionCount({ address: sender.address, blockTag: "pending" })).toBe(count);
-    const under = (await transact(reader, capped(named * 2n), approve)) as { tx: Hex };
+    const under = (await transact(capped(named * 2n), approve)) as { tx: Hex };
     const { maxFeePerGas, maxPriorityFeePerGas } = await reader.getTransaction({ hash: under.tx });
     expect(maxFeePerGas).toBeLessThanOrEqual(named * 2n);
     expect(maxPriorityFeePerGas).toBeLessThanOrEqual(named * 2n);

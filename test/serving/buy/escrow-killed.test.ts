@@ -199,7 +199,7 @@ describe("once deadlines have passed", () => {
     const reader = createReader(world.rpcUrl);
     const sender = createSender(reader, world.chainId, buyer.privateKey);
     const call = { address: ESCROW, abi: ESCROW_ABI, functionName: "reclaim", args: [info], gas: 500_000n } as const;
-    return transact(reader, sender, call);
+    return transact(sender, call);
   }
 
   test("nothing is captured, and whatever was held is back with its buyer or there for it to take", async () => {
