@@ -9,8 +9,11 @@ import { OBJECTS, type ObjectKind, objectNameOf } from "./order-objects.ts";
 
 /** Objects that one turn looks at, and of those how many it removes: a turn is a second or two of one process. */
 const TURN = { looks: 1_000, removes: 250 };
-/** Objects of one step of the bound: evicted together, so that replicas that count at the same time evict the same ones. */
-const PAGE = 100;
+/**
+ * Neighbours that are evicted together: at most so many objects, and such a part of the bound. What is kept for the next
+ * pass is the key that one ends at, so replicas that count at the same time evict the same objects.
+ */
+const PAGE = { objects: 100, parts: 64 };
 /** Days that an object of an unknown order is kept: nobody can have claimed it, or it was forgotten long ago. */
 const UNKNOWN_DAYS = 1;
 
@@ -115,7 +118,7 @@ export class ObjectSweep {
     this.#bytes += size;
     if (verdict === "order") return;
     const page = this.#pages.at(-1);
-    if (page && page.objects < PAGE)
+    if (page && page.objects < PAGE.objects && page.bytes + size <= this.deps.maxBytes / PAGE.parts)
       Object.assign(page, { upTo: key, objects: page.objects + 1, bytes: page.bytes + size });
     else this.#pages.push({ upTo: key, objects: 1, bytes: size });
   }

@@ -56,6 +56,7 @@ export class OrderObjects {
   constructor(
     private readonly store: Pick<Store, "create" | "swap" | "get" | "delete">,
     private readonly metrics: Pick<Metrics, "count">,
+    private readonly againMs: readonly number[] = AGAIN_MS,
   ) {}
 
   /**
@@ -73,15 +74,15 @@ export class OrderObjects {
     this.metrics.count("touchstone_orders_objects_written_bytes_total", { kind }, bytes.length);
   }
 
-  /** {@link put}, tried four times in five seconds. @returns whether it is there */
+  /** {@link put}, tried again with the pauses of this store (default: four times in five seconds). @returns whether it is there */
   async putAnswer(order: Order, leg: number, bytes: Uint8Array): Promise<boolean> {
-    for (const pause of [...AGAIN_MS, null]) {
-      try {
-        await this.put(order, leg, "answer", bytes);
-        return true;
-      } catch {
-        if (pause !== null) await systemClock.sleep(pause);
-      }
+    for (const pause of [0, ...this.againMs]) {
+      if (pause > 0) await systemClock.sleep(pause);
+      const isThere = await this.put(order, leg, "answer", bytes).then(
+        () => true,
+        () => false,
+      );
+      if (isThere) return true;
     }
     return false;
   }

@@ -50,6 +50,8 @@ export interface FakePayment {
   auth: FakeAuthorization;
   seller: SellerKind;
   priceMicro: bigint;
+  /** Of the request; absent: a GET. */
+  body?: Uint8Array;
 }
 
 const MUCH = 10n ** 12n;
@@ -76,6 +78,8 @@ export class FakeReplica {
   /** Effects until it stands still, and appends until one fails. */
   haltIn: number | null = null;
   faultIn: { appends: number; fault: AppendFault } | null = null;
+  /** Objects until so many (default: one) of them are not written, or written without a word of it. */
+  storeFault: { in: number; many?: number; writes: boolean } | null = null;
   readonly #halted: (() => void)[] = [];
 
   constructor(
@@ -92,7 +96,7 @@ export class FakeReplica {
       await this.#gate();
       return appended;
     };
-    const clock = new FixedClock(new Date("2026-11-23T12:00:00.000Z"));
+    const { clock } = world;
     const real = { now: () => new Date(log.now + this.aheadMs) };
     const reading = { append, read: log.read, bounds: log.bounds, partitions: 2 };
     const orders = new OrderLog(reading, clock, name, null, { real });
@@ -112,11 +116,9 @@ export class FakeReplica {
     // No order here is in escrow.
     const holding = {} as Holding;
     const { store } = world;
-    const create = store.create.bind(store);
-    const kept = Object.assign(Object.create(store), {
-      create: (...of: Parameters<typeof create>) => this.#at(() => create(...of)),
-    }) as MemoryStore;
-    const objects = new OrderObjects(kept, metrics);
+    const create = (key: string, bytes: Uint8Array) => this.#at(() => this.#create(key, bytes));
+    const kept = { ...store, get: store.get, swap: store.swap.bind(store), delete: store.delete.bind(store), create };
+    const objects = new OrderObjects(kept, metrics, [0]);
     this.sweep = new ObjectSweep({
       ...{ orders, store, clock, logger: quiet, metrics, keepDays: 30, maxBytes: 2 ** 30, ...world.sweeping },
     });
@@ -147,6 +149,15 @@ export class FakeReplica {
     const came = await act();
     await this.#gate();
     return came;
+  }
+
+  async #create(key: string, bytes: Uint8Array) {
+    const fault = this.storeFault && --this.storeFault.in < 0 ? this.storeFault : null;
+    if (fault && fault.in <= -(fault.many ?? 1)) this.storeFault = null;
+    if (fault && !fault.writes) throw new Error("the store is down");
+    const made = await this.world.store.create(key, bytes);
+    if (fault) throw new Error("the store's answer was lost");
+    return made;
   }
 
   #gate(): Promise<void> {
@@ -180,10 +191,12 @@ function stepsIn(record: LogRecord): readonly OrderStep[] {
 /** The chain, the log, the sellers and the facilitator, and what each effect must have found in the log. */
 export class OrderWorld<C extends TestChain = FakeChain> {
   readonly log = new FakeLog();
+  /** Time of the record, of all replicas. */
+  readonly clock = new FixedClock(new Date("2026-11-23T12:00:00.000Z"));
   /** Bodies and answers, of all replicas. */
   readonly store = new MemoryStore();
-  /** Other bounds for what is kept. */
-  sweeping: { keepDays?: number; maxBytes?: number; clock?: FixedClock } = {};
+  /** Other bounds for what is kept, of replicas that are made from now on. */
+  sweeping: { keepDays?: number; maxBytes?: number } = {};
   /** Effects that no durable step had named, in words. */
   readonly unannounced: string[] = [];
   /** Payments that sellers hold and have not used. */
@@ -296,7 +309,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     shop?: string,
     to: Partial<Pick<SellerQuote, "payTo" | "lettered">> = {},
   ): Promise<Order | null> {
-    const { auth, seller, priceMicro } = payment;
+    const { auth } = payment;
     const key = claimKey({ network: NETWORK, asset: ASSET, from: auth.from, nonce: auth.nonce });
     const { orders } = replica.buying;
     const told = (order: Order) => {
@@ -310,7 +323,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
       const { chain } = this;
       const isGood = !(await chain.isUsed(auth)) && (await chain.balance(auth.from)) >= auth.value;
       if (!isGood || auth.validBefore < chain.time + 90) return null;
-      const purchase = purchaseOf(payment, key, seller, priceMicro, shop);
+      const purchase = purchaseOf(payment, key, shop);
       const claim = { ...purchase.claim, client: this.network(auth.from) };
       return told(await replica.buying.buy({ ...purchase, claim, quote: ofShop(purchase.quote, shop, to) }));
     } catch {
@@ -325,6 +338,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     for (let look = 0; look < 40; look++) {
       this.log.now += STALE_MS;
       await last.recovery.look();
+      await last.sweep.turn();
       if (last.buying.orders.table.open().length === 0) break;
       await this.chain.pass(130);
     }
@@ -339,13 +353,7 @@ function ofShop(quote: SellerQuote, shop: string | undefined, to: Partial<Seller
   return { ...quote, cap, ...to, payTo, entry: { ...quote.entry, payTo } };
 }
 
-function purchaseOf(
-  { auth }: FakePayment,
-  key: string,
-  seller: SellerKind,
-  priceMicro: bigint,
-  shop = "https://seller.example",
-) {
+function purchaseOf({ auth, seller, priceMicro, body }: FakePayment, key: string, shop = "https://seller.example") {
   const url = `${shop}/${seller.replaceAll(" ", "-")}`;
   const money = { price: formatMoney(priceMicro), fee: formatMoney(feeOf(priceMicro)), total: formatMoney(auth.value) };
   const payTo = `0x${seller.replaceAll(" ", "")}`;
@@ -365,7 +373,13 @@ function purchaseOf(
     },
     quote: {
       ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {}, lettered: true },
-      request: { url, method: "GET" as const, headers: {}, body: null, sha256: SHA },
+      request: {
+        url,
+        method: body ? ("POST" as const) : ("GET" as const),
+        headers: {},
+        body: body ?? null,
+        sha256: SHA,
+      },
       entry: {
         ...{ x402Version: 2 as const, scheme: "exact", network: NETWORK, asset: ASSET, payTo },
         ...{ amountAtomic: priceMicro, maxTimeoutSeconds: 60, extra: {}, raw: {} },

@@ -2,6 +2,7 @@ import { expect } from "vitest";
 import type { Settlement } from "../../../infra/rails/rails.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
 import { type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
+import { answerOf, objectKey } from "../../../pipelines/orders/order-objects.ts";
 import type { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import { FakeChain, type TestChain } from "../../helpers/fake-chain.ts";
@@ -23,6 +24,7 @@ type Happening =
   | { do: "again"; replica: number; of: number }
   | { do: "halt"; replica: number; in: number }
   | { do: "fail"; replica: number; in: number; fault: AppendFault }
+  | { do: "store"; replica: number; in: number; many: number; writes: boolean }
   | { do: "wake" | "restart"; replica: number }
   | { do: "look"; replica: number; adopt: boolean }
   | { do: "till"; fault: "says nothing" | "settles and says nothing" | "lies" }
@@ -55,6 +57,12 @@ const happening: fc.Arbitrary<Happening> = fc.oneof(
     arbitrary: fc.record({
       ...{ do: one("fail"), replica, in: fc.integer({ min: 1, max: 5 }) },
       fault: fc.constantFrom<AppendFault[]>("lost ack", "refused", "prefix", "late", "twice"),
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      ...{ do: one("store"), replica, in: fc.nat(2), many: fc.integer({ min: 1, max: 3 }), writes: fc.boolean() },
     }),
   },
   { weight: 3, arbitrary: fc.record({ do: fc.constantFrom("wake" as const, "restart" as const), replica }) },
@@ -127,6 +135,9 @@ async function happen({ world, payments, gone }: Told, event: Happening): Promis
     case "fail":
       acted.faultIn = { appends: event.in, fault: event.fault };
       return;
+    case "store":
+      acted.storeFault = { in: event.in, many: event.many, writes: event.writes };
+      return;
     case "wake":
       acted.wake();
       return;
@@ -192,6 +203,8 @@ export async function lived(
   for (const event of happenings) {
     await happen(told, event);
     await chain.turn();
+    // What nobody may ask for any more goes at any moment, whoever acts meanwhile.
+    await world.replicas[0]!.sweep.turn();
   }
   const wake = async () => {
     for (const process of [...told.gone, ...world.replicas]) {
@@ -275,6 +288,22 @@ async function eachHolds(order: Order, chain: TestChain): Promise<Settlement | n
   return paid;
 }
 
+/** Whatever was charged can be given again, and nothing else is kept. */
+async function keepsAnswers(world: AnyWorld, orders: readonly Order[]): Promise<void> {
+  const { buying, sweep } = world.replica();
+  const settled = orders.filter(({ state }) => state === "settled");
+  for (const order of settled) expect(await answerOf(buying.objects, order), order.id).not.toBeNull();
+  const keys = settled.map(({ id, createdAt, legs }) =>
+    objectKey({ day: createdAt.slice(0, 10), order: id, leg: legs.at(-1)!.leg, kind: "answer" }),
+  );
+  const swept = async () => {
+    await sweep.turn();
+    return [...world.store.objects.keys()].sort();
+  };
+  // A process that woke at the very end writes its answer a moment later: that goes with a later turn.
+  await expect.poll(swept, { timeout: 5_000, interval: 20 }).toEqual(keys.sort());
+}
+
 /** The invariants of orders.md, of a history that has come to its end. */
 export async function holds(world: AnyWorld): Promise<void> {
   const { chain } = world;
@@ -297,6 +326,7 @@ export async function holds(world: AnyWorld): Promise<void> {
   const told = orders.map(({ state, charged, expired }) => ({ state, charged, expired }));
   expect(await chain.balance(TILL), show({ told, came, theirs })).toBe(TILL_HAS + charged + gifts);
   await balances(world, orders, gifts);
+  await keepsAnswers(world, orders);
   const ofKey = new Map<string, Set<string>>();
   for (const { payment, order } of world.bought) {
     ofKey.set(payment.auth.nonce, (ofKey.get(payment.auth.nonce) ?? new Set()).add(order));
