@@ -5,7 +5,7 @@ import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { withOpen } from "./files.ts";
 import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
-import { networkFindings, walletFindings } from "./findings/money.ts";
+import { blindFindings, networkFindings, walletFindings } from "./findings/money.ts";
 import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
 import { sellingFindings } from "./findings/selling.ts";
 import { settingsFindings } from "./findings/settings.ts";
@@ -36,6 +36,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
         looked(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
       ),
       ...(pays ? [looked("networks", "mend networks, or chain", () => networkFindings(config))] : []),
+      ...(pays ? [looked("observe", "mend observe", async () => blindFindings(config))] : []),
       ...(pays ? [looked("wallets", "look at the folder of the wallets", () => walletFindings(config))] : []),
       ...(sells ? [looked("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
       ...(pays ? [looked("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
