@@ -250,6 +250,30 @@ describe("who acts on it", () => {
     if (outcome === "refused") expect(decision.says).toContain("settled on the chain, brought nothing");
   });
 
+  test("the tools of /mcp, search and the pages for people", async () => {
+    const call = async (name: string, given: object) => {
+      const params = { name, arguments: given, _meta: {} };
+      const response = await live.get("/mcp", {
+        ...{ method: "POST", body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params }) },
+        headers: {
+          ...{ "content-type": "application/json", accept: "application/json, text/event-stream" },
+          ...{ host: "touchstone.test", "mcp-protocol-version": "2025-06-18" },
+        },
+      });
+      return response.text();
+    };
+    expect(await call("check_grade", { url: NEVER, pay_to: address(1) })).toContain(PAYEE);
+    expect(await call("check_exposure", { dependencies: [{ url: NEVER, pay_to: address(1) }] })).toContain(PAYEE);
+    expect(await call("search_capabilities", { q: "twin" })).toContain("Do not pay yet: payments to ");
+    expect(await (await live.get(`/endpoint/${capOf("twin")}`)).text()).toContain(PAYEE);
+    const form = new URLSearchParams({ dependencies: `${NEVER} ${address(1)}\nhttps://new.evil.example/x` });
+    const page = await (await live.get("/exposure/report", { method: "POST", body: form })).text();
+    expect(page).toContain("its address took money elsewhere");
+    expect(page).toContain("its domain took money elsewhere");
+    expect(page).toContain("settled on the chain, brought nothing");
+    expect(page).toContain("1 by their address, 1 by their domain");
+  });
+
   test("exposure says it of each line, and sums up what goes to such an address", async () => {
     const dependencies = [
       { url: NEVER, pay_to: address(1), calls_per_month: 10 },
