@@ -6,8 +6,8 @@ import { setFlagsFromString } from "node:v8";
 import { Command, InvalidArgumentError, Option } from "commander";
 import { EXIT, EXIT_HELP, exitCodeOf, exitNameOf } from "./commands/exit.ts";
 import { explain } from "./commands/help.ts";
+import { hasAnswered, printJson, sayError } from "./commands/printer.ts";
 import { loadConfig } from "./infra/config.ts";
-import { redact } from "./infra/secrets.ts";
 
 const packaged = createRequire(import.meta.url)("./package.json") as { version: string };
 
@@ -26,20 +26,10 @@ export const program = new Command("touchstone")
     process.exit(EXIT.usage);
   });
 
-/** Something was printed on stdout: an answer that was given says itself what is wrong, and a second one would garble it. */
-let hasAnswered = false;
-function noteAnswers(): void {
-  const { write } = process.stdout;
-  process.stdout.write = ((...given: Parameters<typeof write>) => {
-    hasAnswered = true;
-    return write.apply(process.stdout, given);
-  }) as typeof write;
-}
-
 /** With --json a fault is JSON too, on stdout, where a machine reads; words for people go to stderr either way. */
 function sayFault(code: number, says: string): void {
-  if (hasAnswered || !process.argv.includes("--json")) return;
-  process.stdout.write(`${redact(JSON.stringify({ error: exitNameOf(code), code, says }))}\n`);
+  if (hasAnswered() || !process.argv.includes("--json")) return;
+  printJson({ error: exitNameOf(code), code, says });
 }
 
 /** @param given settings of the command line, as the variables that they stand for */
@@ -437,10 +427,10 @@ function fail(error: unknown): never {
   const code = exitCodeOf(error);
   const says = error instanceof Error ? error.message : String(error);
   sayFault(code, says);
-  process.stderr.write(redact(`touchstone: ${says}\n`));
+  sayError(`touchstone: ${says}`);
   // An error that has a name of ours says it all; one that has not is a fault of ours, and its way is of use.
   const unnamed = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
-  if (unnamed) process.stderr.write(redact(`${error.stack ?? ""}\n`));
+  if (unnamed) sayError(error.stack ?? "");
   process.exit(code);
 }
 
@@ -450,6 +440,5 @@ if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta
   // V8 lets garbage grow to as much as what lives, or more, before it collects: where 150 MB lived its heap took up to 330,
   // and buffers outside of it wait for the same collection. Here it collects at 1.4 times what lives.
   setFlagsFromString("--heap-growing-percent=40");
-  noteAnswers();
   program.parseAsync().catch(fail);
 }

@@ -15,8 +15,8 @@ import type { Source } from "../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { SALT_BYTES } from "../pipelines/record/commitment.ts";
 import { readNamed, withOpen } from "./files.ts";
+import { ProgressLine, print, say } from "./printer.ts";
 import { recomputeCommand } from "./recompute.ts";
-import { print } from "./report.ts";
 
 export interface AuditCommandOptions {
   logKey?: string;
@@ -77,14 +77,16 @@ const askLive =
   };
 
 /** One line a check, its problems below it. */
-function textOf({ check, result, checked, open, not_run, says, problems }: Finding): string {
+export function linesOf({ check, result, checked, open, not_run, says, problems }: Finding): string[] {
   const mark = { ok: "ok     ", broken: "BROKEN ", "not run": "not run" }[result];
   const unrun = not_run > 0 ? `; ${not_run} could not be run` : "";
   const left = `${open > 0 ? `; ${open} not provable yet` : ""}${unrun}${open + not_run > 0 ? ` (${says})` : ""}`;
-  const lines = problems.map(
-    ({ key, expected, got }) => `          ${key}\n            expected ${expected}\n            got      ${got}`,
-  );
-  return [`${mark} ${check}: ${checked}${left}`, ...lines].join("\n");
+  const lines = problems.flatMap(({ key, expected, got }) => [
+    `          ${key}`,
+    `            expected ${expected}`,
+    `            got      ${got}`,
+  ]);
+  return [`${mark} ${check}: ${checked}${left}`, ...lines];
 }
 
 /** A checkpoint file, verified under the keys that the source's is believed by. @throws MirrorUsage, Unproven */
@@ -104,12 +106,12 @@ async function writeFork({ says, ours, theirs }: ForkSeen, folder = "."): Promis
   return file;
 }
 
-function conclude(report: AuditReport, tookS: number): string {
+export function conclude(report: AuditReport, tookS: number): string {
   const open = report.findings.reduce((sum, finding) => sum + finding.open, 0);
   const verdict = report.proven ? "proven" : "NOT proven";
   return (
     `${verdict}: ${report.tree_size} leaves of ${report.origin}, root ${report.root}, cosigned at ${report.cosigned_at ?? "no time"}` +
-    `${open ? `; ${open} things are open until their evidence or salt is published` : ""}; ${tookS} s\n`
+    `${open ? `; ${open} things are open until their evidence or salt is published` : ""}; ${tookS} s`
   );
 }
 
@@ -123,7 +125,7 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
   if (options.open !== undefined || options.salt !== undefined) return openCommand(from, options);
   if (endpoint) return recomputeCommand(endpoint, { from, logKey, witnessKey, json });
   const began = systemClock.monotonic();
-  const say = (text: string) => process.stderr.write(`${text}\n`);
+  const line = new ProgressLine();
   const opened: Copy[] = [];
   try {
     for (const name of [from, ...also]) {
@@ -139,18 +141,16 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
       ...{ source, head, copies, packing: options.packing, ...since },
       ...(/^https?:/.test(from) ? { ask: askLive(from) } : {}),
       onFinding: (finding) => {
-        if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
-        process.stdout.write(json ? `${JSON.stringify(finding)}\n` : `${textOf(finding)}\n`);
+        line.end();
+        print({ json }, finding, linesOf(finding));
       },
-      onProgress: (text) => {
-        if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text}`);
-      },
+      onProgress: (text) => line.show(text),
     });
     const tookS = Math.round((systemClock.monotonic() - began) / 10) / 100;
     const { findings, forks, ...summary } = report;
     const files: string[] = [];
     for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
-    process.stdout.write(json ? `${JSON.stringify({ ...summary, took_s: tookS })}\n` : conclude(report, tookS));
+    print({ json }, { ...summary, took_s: tookS }, [conclude(report, tookS)]);
     if (forks.length > 0) throw new AuditForked(forks, files);
     if (!report.proven) throw new AuditFailed(findings.filter(({ result }) => result === "broken"));
   } finally {
@@ -175,12 +175,12 @@ export async function openCommand(from: string, options: AuditCommandOptions): P
     throw new MirrorUsage(`a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
   const bytes = await readNamed(file, MAX_OPENED);
   return withOpen(openSource(from, systemClock, options.settings), async (source) => {
-    const say = (text: string) => process.stderr.write(`${text}\n`);
+    const line = new ProgressLine();
     const head = await openSourceTreeHead(source, { log: logKey, witness: witnessKey }, say, systemClock);
-    const leaf = await openCommitment(source, head, Buffer.from(salt, "hex"), bytes, (leaves) => {
-      if (process.stderr.isTTY) process.stderr.write(`\r\x1b[Klog: ${leaves} of ${head.size} leaves`);
-    });
-    if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+    const leaf = await openCommitment(source, head, Buffer.from(salt, "hex"), bytes, (leaves) =>
+      line.show(`log: ${leaves} of ${head.size} leaves`),
+    );
+    line.end();
     const root = head.root.toString("hex");
     const cosigned_at = head.cosignedAt?.toISOString() ?? null;
     const proof = {

@@ -8,7 +8,7 @@ import {
   type S3ServiceException,
 } from "@aws-sdk/client-s3";
 import { type Config, ConfigError } from "../infra/config.ts";
-import { print } from "./report.ts";
+import { print } from "./printer.ts";
 
 export interface BucketsOptions extends Writers {
   json?: boolean;

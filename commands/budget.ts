@@ -19,6 +19,7 @@ import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
+import { print } from "./printer.ts";
 import { columns } from "./report.ts";
 
 export interface BudgetOptions {
@@ -77,7 +78,7 @@ export async function budget(config: Config, options: BudgetOptions): Promise<vo
   needsData(config);
   const report = await (config.log === null ? budgetHere(config, options) : budgetOverCluster(config, options));
   const shown = options.all ? Number.POSITIVE_INFINITY : MOST;
-  process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : budgetText(report, shown));
+  print(options, report, budgetLines(report, shown));
 }
 
 const mostOf = ({ all, json }: BudgetOptions): number => (all || json ? Number.POSITIVE_INFINITY : MOST);
@@ -141,7 +142,7 @@ function nextOf({ next, why, covered }: BudgetLine): string[] {
 }
 
 /** The report for people, bounded to `most` endpoints. */
-export function budgetText(report: BudgetReport, most: number): string {
+export function budgetLines(report: BudgetReport, most: number): string[] {
   const { caps, spent, coverage, endpoints, day } = report;
   const { signed, settled, lost, refunded, calls } = spent.day;
   const left = Object.entries(coverage.not_covered).map(([why, n]) => `${n} ${REASONS[why] ?? why}`);
@@ -172,6 +173,5 @@ export function budgetText(report: BudgetReport, most: number): string {
     "",
     "cost: perfect calls on the base schedule until the hold lets the letter up; a failure on the way costs more.",
     "The rule by which the money is spent: docs/schedule.md",
-    "",
-  ].join("\n");
+  ];
 }

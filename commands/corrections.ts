@@ -7,7 +7,7 @@ import { BadCorrection } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
-import { print } from "./report.ts";
+import { print } from "./printer.ts";
 
 export interface CorrectOptions {
   record?: string[];

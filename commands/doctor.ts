@@ -2,15 +2,15 @@ import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
 import { type Finding, looked, type Standing } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
-import { redact } from "../infra/secrets.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { withOpen } from "./files.ts";
 import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
-import { networkFindings, walletFindings } from "./findings/money.ts";
+import { blindFindings, networkFindings, walletFindings } from "./findings/money.ts";
 import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
 import { sellingFindings } from "./findings/selling.ts";
 import { settingsFindings } from "./findings/settings.ts";
 import { logFindings, storeFindings } from "./findings/storage.ts";
+import { print, say } from "./printer.ts";
 
 export interface DoctorOptions {
   role: Role;
@@ -36,6 +36,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
         looked(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
       ),
       ...(pays ? [looked("networks", "mend networks, or chain", () => networkFindings(config))] : []),
+      ...(pays ? [looked("observe", "mend observe", async () => blindFindings(config))] : []),
       ...(pays ? [looked("wallets", "look at the folder of the wallets", () => walletFindings(config))] : []),
       ...(sells ? [looked("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
       ...(pays ? [looked("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
@@ -53,9 +54,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
  */
 export async function doctorCommand(open: () => Config, { role, json }: DoctorOptions): Promise<void> {
   const findings = await examine(open(), role);
-  process.stdout.write(
-    redact(json ? `${JSON.stringify({ role, ...countOf(findings), findings })}\n` : table(findings)),
-  );
+  print({ json }, { role, ...countOf(findings), findings }, table(findings));
   const { broken } = countOf(findings);
   if (broken > 0) throw new Unfit(`${broken} broken of ${findings.length}: ${role} would not do its work`);
 }
@@ -67,10 +66,10 @@ const countOf = (findings: readonly Finding[]): Record<Standing, number> => {
 };
 
 /** What is worst comes first; what is to be done stands below each. */
-function table(findings: readonly Finding[]): string {
+export function table(findings: readonly Finding[]): string[] {
   const order: Standing[] = ["broken", "warn", "ok", "off"];
   const width = Math.max(...findings.map(({ name }) => name.length));
-  const lines = order.flatMap((standing) =>
+  return order.flatMap((standing) =>
     findings
       .filter((one) => one.standing === standing)
       .flatMap(({ name, says, todo }) => [
@@ -78,7 +77,6 @@ function table(findings: readonly Finding[]): string {
         ...(todo ? [`${" ".repeat(width + 10)}-> ${todo}`] : []),
       ]),
   );
-  return `${lines.join("\n")}\n`;
 }
 
 /** What is wrong in the settings of the networks, as the roles that pay or sell would report it. */
@@ -108,5 +106,5 @@ export async function atStart(config: Config, role: Role, { json }: { json?: boo
   if (problems.length > 0) throw new ConfigError([...problems, "to look at everything: touchstone doctor"]);
   const warnings = found.filter(({ standing }) => standing === "warn");
   if (json || warnings.length === 0) return;
-  process.stderr.write(redact(`${warnings.map(({ name, says }) => `warning: ${name}: ${says}`).join("\n")}\n`));
+  say(warnings.map(({ name, says }) => `warning: ${name}: ${says}`));
 }

@@ -12,7 +12,7 @@ import {
 import { writeParquet } from "../pipelines/mirror/parquet-table.ts";
 import { openSource, recordFolder } from "../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
-import { print } from "./report.ts";
+import { ProgressLine, print, say } from "./printer.ts";
 
 export interface ExportOptions {
   what: "index" | "grades" | "samples";
@@ -57,7 +57,6 @@ const indexTable = (index: ProvenIndex): Table => ({
 /** A record that is no mirror's: its checkpoint is believed by the keys given, or those that it shows, said aloud. */
 async function opened(from: string, { logKey, witnessKey, settings }: ExportOptions): Promise<RecordToRead> {
   const source = await openSource(from, systemClock, settings);
-  const say = (text: string) => process.stderr.write(`${text}\n`);
   const head = await openSourceTreeHead(source, { log: logKey, witness: witnessKey }, say, systemClock);
   return { source, head, origin: head.origin, asOf: head.cosignedAt?.toISOString() ?? null };
 }
@@ -66,10 +65,9 @@ async function opened(from: string, { logKey, witnessKey, settings }: ExportOpti
 export async function exportCommand(from: string, file: string, options: ExportOptions): Promise<void> {
   const { what, json } = options;
   const table = await tableOf(from, what, options);
-  const rows = await table.write(file, (done) => {
-    if (process.stderr.isTTY) process.stderr.write(`\r\x1b[Kexport: ${done} ${NOUN[what]}`);
-  });
-  if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
+  const line = new ProgressLine();
+  const rows = await table.write(file, (done) => line.show(`export: ${done} ${NOUN[what]}`));
+  line.end();
   const { origin, tree_size, at } = table;
   print({ json }, { origin, what, tree_size, as_of: at, rows, file }, [
     `${rows} ${NOUN[what]} of ${origin} at ${tree_size} leaves (${at ?? "no time"}) are in ${file}`,

@@ -4,6 +4,7 @@ import { verifyObject } from "../infra/keys/verify.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
 import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
 import { readNamed } from "./files.ts";
+import { printJsonText, printLines } from "./printer.ts";
 import { columns } from "./report.ts";
 
 export interface ExposureOptions {
@@ -41,7 +42,8 @@ export async function exposureCommand(config: Config, file: string, options: Exp
   const answer = await ask(base, "/v1/exposure", { method: "POST", body });
   const keys = jwks ?? (JSON.parse(await ask(base, "/.well-known/svc-keys.json", {})) as Jwks);
   const report = proven(answer, keys, dependencies);
-  process.stdout.write(options.json ? `${answer}\n` : tableOf(report));
+  if (options.json) printJsonText(answer);
+  else printLines(linesOf(report));
 }
 
 async function textOf(file: string): Promise<string> {
@@ -107,7 +109,7 @@ function problemIn(text: string): string {
   try {
     const { detail, errors = [] } = ProblemDocument.parse(JSON.parse(text));
     const faults = errors.map((error) => `${error.pointer} ${error.detail}`);
-    return printable(`: ${faults.length > 0 ? faults.join("; ") : detail}`);
+    return `: ${faults.length > 0 ? faults.join("; ") : detail}`;
   } catch {
     return "";
   }
@@ -132,51 +134,51 @@ function proven(text: string, keys: Jwks, dependencies: readonly unknown[]): Exp
   return read.data;
 }
 
-/** What strangers wrote, without what a terminal would obey. */
-const printable = (text: string): string => text.replace(/[\p{Cc}\p{Cf}]/gu, "?");
-
 const shortAddress = (address: string | null): string =>
   address === null ? "-" : address.length > 13 ? `${address.slice(0, 6)}..${address.slice(-4)}` : address;
 
-const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string =>
-  pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_")) ? " (!)" : "";
+const TOOK = ["payee_took_the_money", "domain_took_the_money"];
+
+/** What speaks against an address beside the standing of its endpoint. */
+const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string => {
+  const strange = pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_"));
+  return `${strange ? " (!)" : ""}${flags.some((flag) => TOOK.includes(flag)) ? " (took)" : ""}`;
+};
 
 /** The report for people: a line a dependency, a line a payee, and the sums. */
-function tableOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string {
+export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string[] {
   const spend = (line: ExposureLine): string =>
     line.monthly_spend === null ? "-" : `${line.monthly_spend}${line.unit === "USD" ? "" : ` ${line.asset}`}`;
   const dependencies = columns([
     ["letter", "standing", "price", "a month", "pays to", "dependency"],
-    ...lines.map((line) =>
-      [
-        line.band,
-        line.standing,
-        line.price ?? "-",
-        spend(line),
-        shortAddress(line.pay_to) + flagged(line),
-        line.asked,
-      ].map(printable),
-    ),
+    ...lines.map((line) => [
+      line.band,
+      line.standing,
+      line.price ?? "-",
+      spend(line),
+      shortAddress(line.pay_to) + flagged(line),
+      line.asked,
+    ]),
   ]);
   const addresses = columns([
     ["pays to", "endpoints", "a month", "of it failing", "not yet measured"],
-    ...payees.map((one) =>
-      [
-        one.address ?? "not known",
-        String(one.dependencies),
-        one.monthly_spend,
-        one.monthly_spend_where_the_record_shows_a_failure,
-        one.monthly_spend_not_yet_measured,
-      ].map(printable),
-    ),
+    ...payees.map((one) => [
+      one.address ?? "not known",
+      String(one.dependencies),
+      one.monthly_spend,
+      one.monthly_spend_where_the_record_shows_a_failure,
+      one.monthly_spend_not_yet_measured,
+    ]),
   ]);
-  const others = totals.other_assets.map(({ asset, dependencies: n }) => `${printable(asset)} (${n})`);
-  const marked = lines.some((line) => flagged(line) !== "");
-  return `${[
+  const others = totals.other_assets.map(({ asset, dependencies: n }) => `${asset} (${n})`);
+  const marks = lines.map(flagged).join("");
+  const { related } = totals;
+  return [
     ...dependencies,
-    ...(marked
+    ...(marks.includes("(!)")
       ? ["(!) this address was never seen to be paid here, or is not the one named now: check it before you pay"]
       : []),
+    ...lines.flatMap((line) => (flagged(line).includes("(took)") ? [`(took) ${line.asked}: ${line.why}`] : [])),
     "",
     ...addresses,
     "",
@@ -184,11 +186,14 @@ function tableOf({ lines, payees, totals, answered_at, signing_key_id }: Exposur
     `  where the record shows a failure: ${totals.monthly_spend_where_the_record_shows_a_failure}`,
     `  not yet measured: ${totals.monthly_spend_not_yet_measured}`,
     `  lettered A to D: ${totals.monthly_spend_lettered}`,
+    ...(related === undefined
+      ? []
+      : [`to payees or domains that took money elsewhere, counted above as well: ${related.monthly_spend}`]),
     ...(totals.without_spend > 0
       ? [`without a spend (no price known, or no calls said): ${totals.without_spend}`]
       : []),
     ...(others.length > 0 ? [`in other assets, added to nothing: ${others.join(", ")}`] : []),
     `signed by ${signing_key_id} at ${answered_at}`,
     "why, flags and defects of each line are in --json; docs/exposure.md",
-  ].join("\n")}\n`;
+  ];
 }

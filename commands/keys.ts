@@ -7,7 +7,7 @@ import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
 import { folders, makeKeys } from "../pipelines/roles/data-folder.ts";
 import { needsData } from "./files.ts";
-import { print } from "./report.ts";
+import { print } from "./printer.ts";
 
 /** `touchstone keygen`: make keys where there are none, and say which ones there are. */
 export function makeKeysCommand(config: Config, options: { json?: boolean }): void {

@@ -12,6 +12,7 @@ import { formatSum } from "../pipelines/record/money.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { needsData, withOpen } from "./files.ts";
+import { print } from "./printer.ts";
 
 export interface LedgerOptions {
   rpc?: string;
@@ -51,7 +52,7 @@ const sumOf = (micro: bigint): Sum => (micro < 0n ? `-${formatSum(-micro)}` : fo
 export async function ledgerCommand(config: Config, options: LedgerOptions): Promise<void> {
   needsData(config);
   const told = await ledgerOf(config, options.rpc);
-  process.stdout.write(options.json ? `${JSON.stringify(told)}\n` : textOf(told));
+  print(options, told, linesOf(told));
   const wrong = told.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
   const uneven = told.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
   if (wrong + uneven > 0) throw new LedgerDiffers(`${wrong} movements on the chain differ from the books`);
@@ -131,9 +132,9 @@ function owedOf(owed: readonly Owed[]): LedgerShown["assets"][number]["owed"] {
 const OWED = { refund: "to be sent back to", exposure: "not known yet, at", loss: "not made good by" } as const;
 
 /** The same for people. */
-function textOf({ assets }: LedgerShown): string {
-  if (assets.length === 0) return "no orders yet\n";
-  const lines = assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences: found }) => [
+export function linesOf({ assets }: LedgerShown): string[] {
+  if (assets.length === 0) return ["no orders yet"];
+  return assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences: found }) => [
     `${asset} on ${network}: ${orders} orders`,
     ...Object.entries(accounts).map(([name, amount]) => `  ${name.padEnd(20)} ${amount.padStart(16)}`),
     `  ${"together".padEnd(20)} ${sum.padStart(16)}`,
@@ -150,5 +151,4 @@ function textOf({ assets }: LedgerShown): string {
     ...(found ?? []).map(({ order, what, tx, says }) => `DIFFERS ${order} ${what} ${tx}: ${says}`),
     ...(found?.length === 0 ? ["every movement on the chain is as in the books"] : []),
   ]);
-  return `${lines.join("\n")}\n`;
 }

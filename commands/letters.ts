@@ -74,7 +74,7 @@ const lowerBound3 = (figure: number): string => (Math.floor(Math.round(figure * 
 const tierOf = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
 /** The same as a table for people: a line a seller, its reasons under it, and where to look next. */
-export function letterTable(result: MarketLetters, baseUrl: string): string {
+export function letterLines(result: MarketLetters, baseUrl: string): string[] {
   const [head, ...lines] = columns([
     ["letter", "seller", "tier", "composite", "records"],
     ...result.market.map((one) => {
@@ -97,6 +97,5 @@ export function letterTable(result: MarketLetters, baseUrl: string): string {
     "",
     `Record time ${from} to ${until} was simulated in ${result.took_s} s; ${result.tree_size} leaves are published.`,
     first ? `Ask: curl '${baseUrl}/v1/check?url=${encodeURIComponent(first.url)}'` : "",
-    "",
-  ].join("\n");
+  ];
 }

@@ -8,7 +8,7 @@ import type { Reading } from "../pipelines/corrections/reading.ts";
 import { isId } from "../pipelines/record/ids.ts";
 import { normaliseUrl } from "../pipelines/record/url.ts";
 import { recorderOf, withReading } from "./corrections.ts";
-import { print } from "./report.ts";
+import { print } from "./printer.ts";
 
 /** What one source says of an endpoint, its newest record. */
 interface SourceState {

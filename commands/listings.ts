@@ -24,7 +24,7 @@ import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
 import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openParts } from "../pipelines/roles/parts.ts";
 import { readNamed, withOpen } from "./files.ts";
-import { print } from "./report.ts";
+import { print, printLines } from "./printer.ts";
 
 export interface ListingsOptions {
   /** File that rejected rows go to; default: a new one under the data folder. */
@@ -87,7 +87,7 @@ const told = (handed: Handed, file: string | null) => ({
   ...(handed.says === undefined ? {} : { says: handed.says }),
 });
 
-function linesOf(facts: ReturnType<typeof told>): string[] {
+export function linesOf(facts: ReturnType<typeof told>): string[] {
   const rejected = Object.entries(facts.rejected).map(([reason, n]) => `${n} ${reason}`);
   return [
     `${facts.source} (${facts.form}): ${facts.rows} rows, ${facts.listings} new listings, ${facts.same} same as known` +
@@ -110,7 +110,7 @@ export const addListings = (config: Config, source: string, options: ListingsOpt
     }
   });
 
-const lineOf = (seen: ProbeSeen): string =>
+export const lineOf = (seen: ProbeSeen): string =>
   [
     seen.state.padEnd(11),
     seen.method.padEnd(6),
@@ -136,7 +136,7 @@ export const probeListings = (config: Config, source: string, options: ListingsO
     await probeListed(tools, handed.claims, systemClock, config.observe.hosts_at_once, (seen) => {
       states[seen.state] = (states[seen.state] ?? 0) + 1;
       if (options.json) endpoints.push(seen);
-      else process.stdout.write(`${lineOf(seen)}\n`);
+      else printLines(lineOf(seen));
     });
     const summary = Object.entries(states).map(([state, n]) => `${n} ${state}`);
     const lines = [...linesOf(facts), `probed: ${summary.join(", ") || "nobody"}`, "next: touchstone ingest --once"];

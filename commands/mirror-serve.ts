@@ -6,6 +6,7 @@ import { serve } from "../serving/main.ts";
 import { createMirrorApp, MIRROR_PROXIES } from "../serving/mirror-app.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
+import { printLines } from "./printer.ts";
 
 export interface MirrorServeOptions {
   host: string;
@@ -19,7 +20,7 @@ export async function mirrorServe(dir: string, options: MirrorServeOptions): Pro
   await withOpen(readDirectoryStore(folder), (publicStore) => {
     const app = createMirrorApp(publicStore, createLogger("warn"));
     return withOpen(serve({ app, proxies: MIRROR_PROXIES, ...options }), async ({ url }) => {
-      process.stdout.write(`Serving the mirror in ${folder} at ${url}\n`);
+      printLines(`Serving the mirror in ${folder} at ${url}`);
       await untilStopped();
     });
   });

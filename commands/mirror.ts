@@ -12,6 +12,7 @@ import { MirrorBusy, MirrorUsage, MissingObjects } from "../pipelines/published/
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { onStopSignal } from "./exit.ts";
+import { ProgressLine, print, say } from "./printer.ts";
 
 export interface MirrorCommandOptions {
   logKey?: string;
@@ -53,10 +54,10 @@ export async function mirror(sourceName: string, dir: string, options: MirrorCom
     throw error;
   });
   const line = progressLine();
-  const print = (done: MirrorSummary, tookS?: number) => {
+  const told = (done: MirrorSummary, tookS?: number) => {
     line.end();
-    const { json } = options;
-    process.stdout.write(json ? jsonOf(sourceName, done, tookS) : textOf(done, folder.dir, tookS));
+    const facts = { source: sourceName, ...done, ...(tookS === undefined ? {} : { took_s: tookS }) };
+    print(options, facts, linesOf(done, folder.dir, tookS));
   };
   const how: MirrorOptions = {
     ...{ source, publicStore: folder.publicStore, stateStore: folder.stateStore },
@@ -65,12 +66,12 @@ export async function mirror(sourceName: string, dir: string, options: MirrorCom
     maxAgeSeconds: options.maxAge,
     width: options.width,
     cardSignatures: options.cardSignatures ?? true,
-    say: (text) => process.stderr.write(`${text}\n`),
+    say,
     onProgress: line.show,
   };
   try {
-    if (options.follow !== undefined) await follow(how, options.follow, print);
-    else await once(how, print);
+    if (options.follow !== undefined) await follow(how, options.follow, told);
+    else await once(how, told);
   } finally {
     line.end();
     await source.close();
@@ -78,19 +79,19 @@ export async function mirror(sourceName: string, dir: string, options: MirrorCom
   }
 }
 
-async function once(how: MirrorOptions, print: (done: MirrorSummary, tookS: number) => void): Promise<void> {
+async function once(how: MirrorOptions, told: (done: MirrorSummary, tookS: number) => void): Promise<void> {
   const began = systemClock.monotonic();
   const done = await mirrorOnce(how);
-  print(done, Math.round((systemClock.monotonic() - began) / 10) / 100);
+  told(done, Math.round((systemClock.monotonic() - began) / 10) / 100);
   if (done.missing.length > 0) throw new MissingObjects(done.missing);
 }
 
-async function follow(how: MirrorOptions, everySeconds: number, print: (done: MirrorSummary) => void): Promise<void> {
+async function follow(how: MirrorOptions, everySeconds: number, told: (done: MirrorSummary) => void): Promise<void> {
   const stop = new AbortController();
   const restore = onStopSignal(() => stop.abort());
   try {
     await followMirror({
-      ...{ ...how, everySeconds, signal: stop.signal, onSnapshot: print },
+      ...{ ...how, everySeconds, signal: stop.signal, onSnapshot: told },
       onFault: (error, pause) => how.say?.(`${error.message}; what is served stays; again in ${pause} s`),
     });
   } finally {
@@ -99,50 +100,42 @@ async function follow(how: MirrorOptions, everySeconds: number, print: (done: Mi
 }
 
 /** What a verifying run put right: lines for a person. */
-function mendedOf({ mended }: MirrorSummary): string {
-  if (!mended) return "";
-  const lines = mended.slice(0, NAMED).map(({ key, was }) => `mended: ${key} (it was ${was})\n`);
-  const more = mended.length > NAMED ? `mended: ${mended.length - NAMED} more, see --json\n` : "";
-  return mended.length === 0 ? "everything in the copy is intact\n" : lines.join("") + more;
+function mendedOf({ mended }: MirrorSummary): string[] {
+  if (!mended) return [];
+  if (mended.length === 0) return ["everything in the copy is intact"];
+  const lines = mended.slice(0, NAMED).map(({ key, was }) => `mended: ${key} (it was ${was})`);
+  return [...lines, ...moreOf("mended", mended.length)];
 }
 
-function jsonOf(source: string, done: MirrorSummary, tookS?: number): string {
-  return `${JSON.stringify({ source, ...done, ...(tookS === undefined ? {} : { took_s: tookS }) })}\n`;
-}
+const moreOf = (what: string, all: number): string[] =>
+  all > NAMED ? [`${what}: ${all - NAMED} more, see --json`] : [];
 
-function textOf(done: MirrorSummary, folder: string, tookS?: number): string {
+export function linesOf(done: MirrorSummary, folder: string, tookS?: number): string[] {
   const { result, origin, tree_size, from, root, fetched, adopted, missing } = done;
-  const named = missing
-    .slice(0, NAMED)
-    .map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)\n`);
-  const more = missing.length > NAMED ? `missing: ${missing.length - NAMED} more, see --json\n` : "";
-  return (
-    `${result}: ${origin}, ${tree_size} leaves (${tree_size - from} new), root ${root}\n${named.join("")}${more}` +
-    `${fetched} objects fetched, ${adopted} found here${tookS === undefined ? "" : `, ${tookS} s`}\n${mendedOf(done)}next: touchstone audit ${folder}\n`
-  );
+  return [
+    `${result}: ${origin}, ${tree_size} leaves (${tree_size - from} new), root ${root}`,
+    ...missing.slice(0, NAMED).map(({ key, got, tries }) => `missing: ${key} (${got}; asked for ${tries} times)`),
+    ...moreOf("missing", missing.length),
+    `${fetched} objects fetched, ${adopted} found here${tookS === undefined ? "" : `, ${tookS} s`}`,
+    ...mendedOf(done),
+    `next: touchstone audit ${folder}`,
+  ];
 }
 
 /** One line on stderr: rewritten on a terminal, else printed now and then. */
 function progressLine(): { show: NonNullable<MirrorOptions["onProgress"]>; end: () => void } {
-  let open = false;
+  const line = new ProgressLine();
   let last = systemClock.monotonic();
   return {
     show: ({ done, of, what }) => {
       const now = systemClock.monotonic();
       const text = `mirror: ${done} of ${of} ${what}`;
-      if (process.stderr.isTTY && (now - last > 50 || done === of)) {
-        process.stderr.write(`\r\x1b[K${text}`);
-        open = true;
-        last = now;
-      } else if (!process.stderr.isTTY && now - last > LINE_MS) {
-        process.stderr.write(`${text}\n`);
-        last = now;
-      }
+      if (line.isShown ? now - last <= 50 && done !== of : now - last <= LINE_MS) return;
+      if (line.isShown) line.show(text);
+      else say(text);
+      last = now;
     },
-    end: () => {
-      if (open) process.stderr.write("\n");
-      open = false;
-    },
+    end: () => line.end(true),
   };
 }
 

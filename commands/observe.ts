@@ -11,10 +11,11 @@ import { lagOf } from "../pipelines/roles/lag.ts";
 import { committedPlan, type ObservingParts, startObserving } from "../pipelines/roles/observing.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
-import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
+import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { onStopSignal, untilStopped } from "./exit.ts";
-import { type RoleOptions, report } from "./report.ts";
+import { printLines } from "./printer.ts";
+import { type RoleOptions, report, sayStatus } from "./report.ts";
 import { type Roles, withRoles } from "./roles.ts";
 
 /**
@@ -79,7 +80,7 @@ const observeShare = async (config: Config, options: RoleOptions): Promise<void>
     });
     if (!options.once) {
       const observing = startObserving(all);
-      if (!options.json) process.stdout.write("Observing a share of the hosts, until stopped.\n");
+      if (!options.json) printLines("Observing a share of the hosts, until stopped.");
       await untilStopped();
       return observing.stop();
     }

@@ -10,10 +10,11 @@ import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, lagOf } from "../pipelines/roles/lag.ts";
 import { Owner, type OwnerParts } from "../pipelines/roles/owner.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
-import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
+import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
-import { type RoleOptions, report } from "./report.ts";
+import { printLines } from "./printer.ts";
+import { type RoleOptions, report, sayStatus } from "./report.ts";
 
 type OwnedParts = OwnerParts & {
   log: Parameters<typeof lagOf>[0];
@@ -98,9 +99,7 @@ async function once(all: OwnedParts): Promise<void> {
 
 async function untilEnd(all: OwnedParts): Promise<void> {
   if (!all.options.json)
-    process.stdout.write(
-      `Owning partitions ${all.ownership.held().join(", ")} now, and what the group assigns later.\n`,
-    );
+    printLines(`Owning partitions ${all.ownership.held().join(", ")} now, and what the group assigns later.`);
   const { pulse } = all.status;
   pulse.needs("volatile");
   const running = runJobs(all, pulse.watch(OWNER_JOBS));

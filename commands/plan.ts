@@ -10,7 +10,7 @@ import { blockOf, dayStart } from "../pipelines/record/time.ts";
 import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
-import { print } from "./report.ts";
+import { print } from "./printer.ts";
 
 /** What the log says of a day: the commitment, and the salt once it was opened. */
 export interface Committed {

@@ -1,6 +1,7 @@
 import cluster, { type Worker } from "node:cluster";
 import { systemClock } from "../infra/clock.ts";
 import { EXIT, onStopSignal } from "./exit.ts";
+import { say } from "./printer.ts";
 
 /** Pauses before a process that died is replaced, ms: doubled while they die young, up to the longest. */
 const PAUSE_MS = 200;
@@ -51,7 +52,7 @@ export async function inProcesses(
         return stop();
       }
       wait = systemClock.monotonic() - began > YOUNG_MS ? PAUSE_MS : Math.min(MAX_PAUSE_MS, wait * 2);
-      process.stderr.write(`touchstone: a process of ${n} ended (${ended ?? "killed"}); another takes its place\n`);
+      say(`touchstone: a process of ${n} ended (${ended ?? "killed"}); another takes its place`);
       await systemClock.sleep(wait, pause.signal).catch(() => undefined);
     }
   };

@@ -17,10 +17,11 @@ import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/publishing.ts";
 import { Standby } from "../pipelines/roles/standby.ts";
-import { openStatus, type Status, sayStatus } from "../serving/status/listener.ts";
+import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
-import { type RoleOptions, report } from "./report.ts";
+import { printLines } from "./printer.ts";
+import { type RoleOptions, report, sayStatus } from "./report.ts";
 
 interface Publishers extends PublishingParts {
   keys: Pick<Parts["keys"], "ring">;
@@ -128,7 +129,7 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
       ...told,
     };
     if (options.once) return await once(all);
-    if (!options.json) process.stdout.write("Publishing when it is this process's turn, until stopped.\n");
+    if (!options.json) printLines("Publishing when it is this process's turn, until stopped.");
     const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
     await untilStopped();
     await running.stop();

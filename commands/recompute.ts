@@ -5,6 +5,7 @@ import { openSource } from "../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { isId } from "../pipelines/record/ids.ts";
 import { withOpen } from "./files.ts";
+import { print, printJson, printLines, say } from "./printer.ts";
 
 export interface RecomputeCommandOptions {
   /** Folder or address of a public store. */
@@ -35,10 +36,11 @@ function wantedOf(endpoint: string) {
 }
 
 /** One line a card: the verdict first; what differs with what came out and what is published. */
-function textOf({ verdict, leaf, computed_at, tier, band, says, difference }: CardVerdict): string {
+export function linesOf({ verdict, leaf, computed_at, tier, band, says, difference }: CardVerdict): string[] {
   const line = `${verdict.padEnd(7)} leaf ${leaf}  ${computed_at}  ${tier} ${band}`;
-  if (!difference) return says ? `${line}: ${says}` : line;
-  return `${line}: ${difference.field}\n        expected ${difference.expected}\n        got      ${difference.got}`;
+  if (!difference) return [says ? `${line}: ${says}` : line];
+  const { field, expected, got } = difference;
+  return [`${line}: ${field}`, `        expected ${expected}`, `        got      ${got}`];
 }
 
 /**
@@ -49,9 +51,7 @@ function textOf({ verdict, leaf, computed_at, tier, band, says, difference }: Ca
 export async function recomputeCommand(endpoint: string, options: RecomputeCommandOptions): Promise<void> {
   const began = systemClock.monotonic();
   const wanted = wantedOf(endpoint);
-  const write = (line: unknown) => process.stdout.write(`${options.json ? JSON.stringify(line) : line}\n`);
   await withOpen(openSource(options.from, systemClock), async (source) => {
-    const say = (text: string) => process.stderr.write(`${text}\n`);
     const head = await openSourceTreeHead(
       source,
       { log: options.logKey, witness: options.witnessKey },
@@ -60,22 +60,19 @@ export async function recomputeCommand(endpoint: string, options: RecomputeComma
     );
     let shown = "";
     const done = await recompute(source, head, wanted, (card) => {
-      if (options.json) return write(card);
-      if (shown !== card.capability_id) write(`${card.capability_id}${card.url ? `  ${card.url}` : ""}`);
+      if (options.json) return printJson(card);
+      if (shown !== card.capability_id) printLines(`${card.capability_id}${card.url ? `  ${card.url}` : ""}`);
       shown = card.capability_id;
-      write(textOf(card));
+      printLines(linesOf(card));
     });
     const took_s = Math.round((systemClock.monotonic() - began) / 10) / 100;
-    if (options.json) write({ origin: head.origin, ...done, took_s });
-    else {
-      write(
-        `${done.ok} ok, ${done.pending} pending, ${done.differs} differ; ${done.tree_size} leaves of ${head.origin}, ` +
-          `evidence up to ${done.closed_to || "no day yet"}, ${took_s} s`,
-      );
-    }
+    print(options, { origin: head.origin, ...done, took_s }, [
+      `${done.ok} ok, ${done.pending} pending, ${done.differs} differ; ${done.tree_size} leaves of ${head.origin}, ` +
+        `evidence up to ${done.closed_to || "no day yet"}, ${took_s} s`,
+    ]);
     if (done.differs > 0) throw new CardDiffers(done.differs);
     if (done.ok + done.pending === 0) throw new NothingToRecompute(`no card of ${endpoint} is published`);
     if (done.ok === 0) throw new NothingToRecompute("the evidence of none of these cards is published yet");
-    if (!options.json) write(`next: touchstone audit ${options.from}`);
+    if (!options.json) printLines(`next: touchstone audit ${options.from}`);
   });
 }

@@ -1,7 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Imported, importRegister, type Refused, registerPath } from "../pipelines/register/import.ts";
-import { print } from "./report.ts";
+import { ProgressLine, print } from "./printer.ts";
 
 export interface RegisterOptions {
   domains?: string;
@@ -27,7 +27,7 @@ const linesOf = (refused: readonly Refused[]): string[] =>
     ...examples.map((example) => `    ${example}`),
   ]);
 
-function shown(told: Imported): string[] {
+export function shown(told: Imported): string[] {
   const { domains } = told;
   return [
     `${told.source}: ${count(told.rows_read)} rows read, ${count(told.rows_kept)} companies with ${count(told.names)} names kept`,
@@ -41,13 +41,13 @@ function shown(told: Imported): string[] {
 
 /** `touchstone register import`: the register of companies from GLEIF's golden copy (docs/companies-lookup.md). */
 export async function importCommand(config: Config, source: string, options: RegisterOptions): Promise<void> {
-  const line = process.stderr.isTTY && !options.json;
+  const line = new ProgressLine();
   const told = await importRegister({
     ...{ source, domains: options.domains, to: registerPath(config.data_dir), clock: systemClock },
     progress: (says) => {
-      if (line) process.stderr.write(`\r\x1b[Kregister: ${says}`);
+      if (!options.json) line.show(`register: ${says}`);
     },
   });
-  if (line) process.stderr.write("\r\x1b[K");
+  line.end();
   print(options, told, shown(told));
 }

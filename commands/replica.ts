@@ -12,9 +12,10 @@ import { openReplicaParts } from "../pipelines/roles/parts.ts";
 import { LateLog } from "../serving/replica/late-log.ts";
 import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
 import { ProvenTree } from "../serving/replica/proven-tree.ts";
-import { sayStatus } from "../serving/status/listener.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
+import { printLines } from "./printer.ts";
+import { sayStatus } from "./report.ts";
 import { openServing } from "./serving-tier.ts";
 
 export interface ReplicaOptions {
@@ -58,7 +59,7 @@ export async function serveReplica(config: Config, { from, mirror }: ReplicaOpti
       },
       systemClock,
     );
-    process.stdout.write(`Serving at ${serving.url} (process ${process.pid})\n`);
+    printLines(`Serving at ${serving.url} (process ${process.pid})`);
     sayStatus(serving.status, false);
     await untilStopped();
     await serving.close();

@@ -1,17 +1,16 @@
 import { systemClock } from "../infra/clock.ts";
+import { printable } from "../infra/printable.ts";
 import { untilStopped } from "./exit.ts";
+import { print } from "./printer.ts";
 
 export interface RoleOptions {
   once?: boolean;
   json?: boolean;
 }
 
-/** Print the same as JSON for a machine, or as lines for people. */
-export const print = ({ json }: { json?: boolean }, told: unknown, lines: readonly string[]): void =>
-  void process.stdout.write(json ? `${JSON.stringify(told)}\n` : `${lines.join("\n")}\n`);
-
-/** Columns as wide as their widest cell, apart by two blanks. */
-export function columns(rows: readonly (readonly string[])[]): string[] {
+/** Columns as wide as their widest cell, apart by two blanks; cells are cleaned first, as their width is of what is printed. */
+export function columns(cells: readonly (readonly string[])[]): string[] {
+  const rows = cells.map((row) => row.map(printable));
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
   return rows.map((row) =>
     row
@@ -19,6 +18,11 @@ export function columns(rows: readonly (readonly string[])[]): string[] {
       .join("  ")
       .trimEnd(),
   );
+}
+
+/** One line about where the status listener of a role is, for a person or a machine; none where there is none. */
+export function sayStatus({ url }: { url: string | null }, json: boolean | undefined): void {
+  if (url !== null) print({ json }, { status: url }, [`Status at ${url}/health`]);
 }
 
 /** Print what was done: JSON for a machine, else `name: value` and where to look next. */

@@ -3,11 +3,11 @@ import type { Config } from "../infra/config.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { openServingParts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
-import { sayStatus } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
-import { type RoleOptions, report } from "./report.ts";
+import { printLines } from "./printer.ts";
+import { type RoleOptions, report, sayStatus } from "./report.ts";
 import { type Roles, withRoles } from "./roles.ts";
 import { configuredSales } from "./selling.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
@@ -41,7 +41,7 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
       return report(options, { ...seen, ...graded, tree_size: roles.publisher.fold.size }, "touchstone serve");
     }
     const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
-    process.stdout.write(`Serving at ${serving.url}\n`);
+    printLines(`Serving at ${serving.url}`);
     sayStatus(serving.status, options.json);
     await untilStopped();
     await schedule.stop();
@@ -58,7 +58,7 @@ export async function serveRole(config: Config): Promise<void> {
   await withOpen(openServingParts(config), (parts) => {
     const serve = (selling: Selling) => openServing({ ...parts, ...selling }, systemClock);
     return withServing(parts, serve, async (serving) => {
-      process.stdout.write(`Serving at ${serving.url}\n`);
+      printLines(`Serving at ${serving.url}`);
       sayStatus(serving.status, false);
       await untilStopped();
     });

@@ -2,6 +2,7 @@ import { type Clock, SimulatedClock, type SwitchedClock } from "../infra/clock.t
 import type { Store } from "../infra/store/store.ts";
 import { addDays, BLOCK_MS, DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import type { Pipeline } from "../pipelines/roles/pipeline.ts";
+import { ProgressLine, say } from "./printer.ts";
 
 /** Days of the simulated past: an A needs 31 days at least (verification-method.md, section 4), and a day of room. */
 export const PAST_DAYS = 32;
@@ -133,8 +134,7 @@ const bar = (n: number, of: number): string => {
 
 /** Progress on stderr, so that stdout stays for what the command prints: one line rewritten on a terminal, else lines. */
 export class Progress {
-  readonly #tty = process.stderr.isTTY === true;
-  #open = false;
+  readonly #line = new ProgressLine();
   #probes = 0;
   #paid = 0;
   #cards = 0;
@@ -144,7 +144,7 @@ export class Progress {
   say(text: string): void {
     if (!this.shown) return;
     this.end();
-    process.stderr.write(`${text}\n`);
+    say(text);
   }
 
   day({ day, n, of, observed, paid, cards }: DayProgress): void {
@@ -153,14 +153,12 @@ export class Progress {
     this.#cards += cards;
     if (!this.shown) return;
     const text = `day ${n} of ${of} (${day}): ${this.#probes} probes, ${this.#paid} payments, ${this.#cards} cards signed`;
-    if (this.#tty) process.stderr.write(`\r\x1b[K${bar(n, of)} ${text}`.slice(0, (process.stderr.columns ?? 120) + 3));
-    else if (n % 5 === 0 || n === of) process.stderr.write(`${text}\n`);
-    this.#open = this.#tty;
+    if (this.#line.isShown) this.#line.show(`${bar(n, of)} ${text}`);
+    else if (n % 5 === 0 || n === of) say(text);
   }
 
   /** Leave the line that is being rewritten. */
   end(): void {
-    if (this.#open) process.stderr.write("\n");
-    this.#open = false;
+    this.#line.end(true);
   }
 }

@@ -9,9 +9,10 @@ import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { folders, makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore, openParts } from "../pipelines/roles/parts.ts";
 import { startMachine } from "../pipelines/roles/schedule.ts";
-import { sayStatus } from "../serving/status/listener.ts";
 import { onStopSignal } from "./exit.ts";
-import { lettersOf, letterTable, type MarketLetters } from "./letters.ts";
+import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
+import { printJson, printLines } from "./printer.ts";
+import { sayStatus } from "./report.ts";
 import { localMoney, openSales } from "./selling.ts";
 import { live } from "./serve.ts";
 import { openServing, type ServingTier } from "./serving-tier.ts";
@@ -139,9 +140,10 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       ...found,
     };
     progress.end();
-    process.stdout.write(options.json ? `${JSON.stringify(result, null, 2)}\n` : letterTable(result, serving.url));
+    if (options.json) printJson(result, 2);
+    else printLines(letterLines(result, serving.url));
     if (options.once) return;
-    process.stdout.write(`\nServing at ${serving.url} (Ctrl-C stops the market and everything else).\n`);
+    printLines(["", `Serving at ${serving.url} (Ctrl-C stops the market and everything else).`]);
     sayStatus(serving.status, false);
     const { logger, metrics } = parts;
     const schedule = startMachine({ ...roles, ...{ clock, logger, metrics }, catalogues: config.catalogues });

@@ -12,7 +12,7 @@ import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { type WalletReport, type WalletShown, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { walletsAt } from "../pipelines/roles/data-folder.ts";
-import { print } from "./report.ts";
+import { print } from "./printer.ts";
 
 interface Printing {
   json?: boolean;
@@ -68,7 +68,7 @@ export async function listWallets(config: Config, options: Printing): Promise<vo
   print(options, { ...report, findings }, textOf(report, findings, dayOf(systemClock.now())));
 }
 
-function textOf(
+export function textOf(
   { wallets, pools }: WalletReport,
   findings: ReturnType<typeof walletFindings>,
   today: string,

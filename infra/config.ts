@@ -266,7 +266,10 @@ export const Settings = z.strictObject({
       payees_per_hour: z.int().min(0).max(1_000).default(5),
       /** Addresses of this machine that what says it is ours leaves from; empty: the system's choice. */
       known_addresses: z.array(ip).max(64).default([]),
-      /** Those of blind calls, both legs: one for each endpoint and day. Of each family that the machine has. */
+      /**
+       * Those of blind calls, both legs: one for each endpoint and day. Of each family that the machine has. Empty: blind calls
+       * leave from where known ones do, and a seller tells them by it.
+       */
       blind_addresses: z.array(ip).max(64).default([]),
       /** Who is paid first when the budget is short: host or capability id -> a whole number; 0 for all others. */
       priority: z.record(named, z.int().min(-100).max(100)).default({}),

@@ -1,5 +1,6 @@
 import pino from "pino";
 import prom from "prom-client";
+import { printableJson } from "./printable.ts";
 import { redact } from "./secrets.ts";
 
 /** Structured logs: one JSON line on stderr, so that stdout stays for what a command prints. */
@@ -10,7 +11,7 @@ const SECRET_PATHS = ["privateKey", "*.privateKey", "secret", "*.secret", "token
 /** Lines on stderr, each without the secrets of this process wherever they stand: in a message, a stack, a cause. */
 function stderrWithoutSecrets(): pino.DestinationStream {
   const stderr = pino.destination({ fd: 2, sync: true });
-  return { write: (line) => stderr.write(redact(line)) };
+  return { write: (line) => stderr.write(printableJson(redact(line))) };
 }
 
 /** @param level pino level name; `silent` for tests. */

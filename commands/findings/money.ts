@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
@@ -44,6 +45,26 @@ export async function walletFindings(config: Config): Promise<Finding[]> {
   const rail = railOn(networks);
   const report = await walletReport(held, rail, networks);
   return [...signers, ...lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind })];
+}
+
+/**
+ * Do blind calls leave from where known ones do? Then a seller tells them by the address, whatever else they look like
+ * (docs/schedule.md, "What a blind call looks like"). Allowed, since a machine may have one address only.
+ */
+export function blindFindings({ observe }: Pick<Config, "observe">): Finding[] {
+  const { known_addresses: known, blind_addresses: blind } = observe;
+  const name = "observe.blind_addresses";
+  const cost =
+    "a seller that keeps the address of one known call tells every blind one by it, and can serve us alone: " +
+    "blind calls and re-tests then show no more than known ones do";
+  const todo =
+    "name addresses of this machine for both, of another network if there is one, and start the observer anew";
+  if (blind.length === 0) return [warn(name, `empty: known and blind calls leave from one address; ${cost}`, todo)];
+  const families = new Set(blind.map(isIP));
+  const lacking = [...new Set(known.map(isIP))].filter((family) => !families.has(family));
+  if (lacking.length === 0) return [ok(name, `${blind.length}, none of them a known one`)];
+  const of = lacking.map((family) => `IPv${family}`).join(" and ");
+  return [warn(name, `none of ${of}: the system chooses there, maybe a known one; ${cost}`, todo)];
 }
 
 const ASKED_AT_ONCE = 8;

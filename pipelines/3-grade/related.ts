@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { canonicalText } from "../../infra/canonical.ts";
+import { addressKey } from "../record/networks.ts";
 
 /** An endpoint that took money in its window, and where that money goes. */
 export interface Thief {
@@ -26,7 +27,7 @@ export class RelatedParties {
     const byCap = (a: Thief, b: Thief) => Buffer.compare(Buffer.from(a.cap), Buffer.from(b.cap));
     for (const { cap, pay_to, domain } of [...thieves].sort(byCap)) {
       hash.update(`${canonicalText({ cap, domain, pay_to })}\n`);
-      add(this.#payTo, pay_to, cap);
+      add(this.#payTo, keyOf(pay_to), cap);
       add(this.#domain, domain, cap);
     }
     this.sha256 = hash.digest("hex");
@@ -35,11 +36,14 @@ export class RelatedParties {
   /** Flags of one endpoint; its own thefts are not those of related parties. */
   of(endpoint: Thief): RelatedFlags {
     return {
-      payee: another(this.#payTo, endpoint.pay_to, endpoint.cap),
+      payee: another(this.#payTo, keyOf(endpoint.pay_to), endpoint.cap),
       domain: another(this.#domain, endpoint.domain, endpoint.cap),
     };
   }
 }
+
+/** One address in two spellings of its checksum is one payee: writing it anew does not start clean. */
+const keyOf = (payTo: string | null): string | null => (payTo === null ? null : addressKey(payTo));
 
 function add(caps: Map<string, Set<string>>, key: string | null, cap: string): void {
   if (key === null) return;

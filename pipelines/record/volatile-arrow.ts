@@ -43,6 +43,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   paid_calls: number,
   unserved: number,
   unserved_since: number,
+  thefts: text,
   retried: text,
   retried_at: number,
   payments: text,

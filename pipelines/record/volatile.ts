@@ -45,6 +45,8 @@ export interface VolatileRow {
   /** Of those: settled, nothing came, not paid back, not withdrawn; and Unix ms of the first one. */
   unserved: number;
   unserved_since: number | null;
+  /** Who had that money, as JSON text of {@link Thefts}; null: nobody, or an endpoint of our own, which is not graded. */
+  thefts: string | null;
   /** What showing the proof of a paid call once more brought last (vocabulary, RETRIES), and when; null: it was not tried. */
   retried: string | null;
   retried_at: number | null;
@@ -96,6 +98,23 @@ export function readPaymentFacts(text: string | null | undefined): PaymentFacts 
     return text ? (PaymentFacts.safeParse(JSON.parse(text)).data ?? null) : null;
   } catch {
     return null;
+  }
+}
+
+/**
+ * Payments of ours that settled on the chain, brought nothing, were not paid back and are not withdrawn, by the address
+ * that had them: what grading counts as money taken. `days`: the first one of each of the newest three UTC days, unix ms,
+ * newest first. Whether one of them counts depends on the moment of an answer too, as it does for grading.
+ */
+const Thefts = z.array(z.object({ pay_to: z.string().nullable(), days: z.array(z.number()) }));
+export type Thefts = z.infer<typeof Thefts>;
+
+/** Empty for none, and for text of another version. */
+export function readThefts(text: string | null | undefined): Thefts {
+  try {
+    return text ? (Thefts.safeParse(JSON.parse(text)).data ?? []) : [];
+  } catch {
+    return [];
   }
 }
 

@@ -127,16 +127,18 @@ export class Checks {
 
   #facts(query: CheckQuery, normalised: string | null, client: string): CheckFacts | Promise<CheckFacts> {
     const view = this.deps.view();
+    const unknown = (place: { queued?: boolean; next: string }): CheckFacts =>
+      unknownFacts(view, query, { url: normalised, ...place }, this.deps.clock.now());
     if (normalised === null) {
       if (view.has(query.url)) return this.#known(view, query, { cap: query.url, matched: "exact" }, client);
-      return unknownFacts(view, query, { next: "No endpoint in the record has this id. Ask by its url instead." });
+      return unknown({ next: "No endpoint in the record has this id. Ask by its url instead." });
     }
     const match = matchUrl(view, normalised, query.method, toolAsked(query.url));
     if (match) return this.#known(view, query, match, client);
     const refused = this.#refused(normalised);
-    if (refused) return unknownFacts(view, query, neverProbed(refused));
+    if (refused) return unknown(neverProbed(refused));
     const ask = { url: withoutSecrets(query.url), normalised, method: query.method };
-    return this.deps.asks.put(ask, client).then((place) => unknownFacts(view, query, place));
+    return this.deps.asks.put(ask, client).then(unknown);
   }
 
   /** What the record holds; where it holds no handshake, or none that asked for payment, a look is put in line. */

@@ -20,13 +20,19 @@ class Sum {
   readonly #spend = { failing: 0n, unmeasured: 0n, lettered: 0n };
   readonly #standings = Object.fromEntries(STANDINGS.map((name) => [name, 0])) as Record<Standing, number>;
   readonly #origins = new Set<string>();
+  readonly #related = { payee_took_the_money: 0, domain_took_the_money: 0, spend: 0n };
   lines = 0;
 
   add(line: ExposureLine): void {
     this.lines++;
     this.#standings[line.standing]++;
     if (line.url !== undefined) this.#origins.add(new URL(line.url).origin);
-    if (line.unit === "USD" && line.monthly_spend !== null) this.#spend[partOf(line)] += parseSum(line.monthly_spend);
+    const spend = line.unit === "USD" && line.monthly_spend !== null ? parseSum(line.monthly_spend) : 0n;
+    this.#spend[partOf(line)] += spend;
+    const [payee, domain] = [line.flags.includes("payee_took_the_money"), line.flags.includes("domain_took_the_money")];
+    if (payee) this.#related.payee_took_the_money++;
+    if (domain) this.#related.domain_took_the_money++;
+    if (payee || domain) this.#related.spend += spend;
   }
 
   get total(): bigint {
@@ -44,7 +50,14 @@ class Sum {
       monthly_spend_not_yet_measured: formatSum(this.#spend.unmeasured),
       monthly_spend_lettered: formatSum(this.#spend.lettered),
       standings: { ...this.#standings },
+      ...this.#relatedFacts,
     };
+  }
+
+  get #relatedFacts(): Pick<ExposurePayee, "related"> {
+    const { spend, ...counts } = this.#related;
+    if (counts.payee_took_the_money + counts.domain_took_the_money === 0) return {};
+    return { related: { ...counts, monthly_spend: formatSum(spend) } };
   }
 }
 

@@ -1,5 +1,6 @@
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import { NOT_SAID, type SignedCard } from "../../pipelines/record/card.ts";
+import { addressKey } from "../../pipelines/record/networks.ts";
 import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
@@ -11,6 +12,7 @@ import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { payToVerdict } from "./pay-to.ts";
+import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
 
 /** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
@@ -19,6 +21,8 @@ const WITHDRAWN_SHARE = 0.2;
 const MAX_CORRECTIONS = 100;
 
 const NOT_IN_RECORD = "UNRATED: not in the record; unknown, not bad.";
+/** The same of a url whose payee or domain is known for the worse. */
+const NOT_ITSELF_IN_RECORD = "UNRATED: this url itself is not in the record.";
 
 /** What the grade says, or why there is none. */
 interface Grade {
@@ -68,7 +72,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   // A card that does not say how many records it stands on may stand on the withdrawn ones alone.
   const doubtful = gone > 0 && (count === undefined || gone >= WITHDRAWN_SHARE * count);
   const flags = [
-    ...(card.flags ?? []),
+    ...ownFlags(view, cap, card.flags ?? [], headline.leaf),
     ...(disputed ? ["disputed"] : []),
     ...(doubtful ? ["records_withdrawn"] : []),
     ...(gone > 0 && nothing ? ["stands_on_nothing"] : []),
@@ -153,6 +157,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const corrected = correctionsOf(view, cap);
   const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, corrected);
   const paid = query.pay_to === undefined ? null : payToVerdict(row, query.pay_to);
+  const related = relatedVerdict(view, { cap, url, payTos: payTosOf(query, row), card: grade.flags }, now);
   const all = corrected.corrections.length;
   const next = [
     ...(tools && url !== null ? [whichTool(url, tools)] : []),
@@ -164,7 +169,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     tier,
     composite,
     // Who is paid goes before how good the seller is: of another payee the letter says nothing.
-    why: paid?.says ? `${paid.says} ${why}` : why,
+    why: withWarnings(paid?.says ?? null, related, why),
     asked: query.url,
     matched,
     defects: defectsOf(row, entry?.defects ?? []),
@@ -175,7 +180,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     computedAt: grade.computedAt,
     observationsSince: grade.observationsSince,
     withdrawnSince: grade.withdrawnSince,
-    flags: inOrder([...grade.flags, ...(paid?.flags ?? [])]),
+    flags: inOrder([...grade.flags, ...(paid?.flags ?? []), ...related.flags]),
     observed: observedOf(row, now),
     reproduce: url === null || method === null ? null : reproduceOf(method, url, row?.request),
     scorecard: grade.scorecard,
@@ -185,18 +190,46 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   };
 }
 
-/** The answer about what the record does not know. `queued` is left out for an id: there is no url to probe. */
-export function unknownFacts(view: View, query: CheckQuery, line: { queued?: boolean; next: string }): CheckFacts {
+/** What an unknown url was asked as: the url normalised (null for an id), and what becomes of the question. */
+export interface Unseen {
+  url: string | null;
+  /** Left out for an id: there is no url to probe. */
+  queued?: boolean;
+  next: string;
+}
+
+/** The answer about what the record does not know. Its payee and its domain may be known all the same. */
+export function unknownFacts(view: View, query: CheckQuery, { url, queued, next }: Unseen, now: Date): CheckFacts {
+  const related = relatedVerdict(view, { cap: null, url, payTos: payTosOf(query, undefined), card: [] }, now);
+  const { flags } = related;
   return {
     band: "UNRATED",
     tier: null,
     composite: null,
-    why: NOT_IN_RECORD,
+    why: withWarnings(null, related, flags.length > 0 ? NOT_ITSELF_IN_RECORD : NOT_IN_RECORD),
     asked: query.url,
     matched: "none" satisfies Matched,
     defects: [],
-    ...(line.queued === undefined ? {} : { queued: line.queued }),
-    next: [line.next, moreOrigins(view, query)].filter((says) => says !== null).join(" "),
+    ...(flags.length > 0 ? { flags: inOrder(flags) } : {}),
+    ...(queued === undefined ? {} : { queued }),
+    next: [next, moreOrigins(view, query)].filter((says) => says !== null).join(" "),
     payee: payeeOf(view, query),
   };
+}
+
+/**
+ * Whom a payment would go to: the address in hand, and those that the newest 402 names, else the seller's own listing. A 402
+ * in the past, or an address that somebody else names, says nothing about who would be paid now.
+ */
+function payTosOf({ pay_to }: CheckQuery, row: VolatileRow | undefined): string[] {
+  const named = row?.pay_tos.length ? row.pay_tos : (row?.pay_tos_listed ?? []);
+  const all = pay_to === undefined ? named : [pay_to, ...named];
+  return [...new Map(all.map((address) => [addressKey(address), address])).values()];
+}
+
+/** The sentence of an answer, with what speaks against paying before it. */
+function withWarnings(payTo: string | null, { says }: RelatedVerdict, why: string): string {
+  const text = says.join("; ");
+  const related = text === "" ? null : payTo === null ? `Do not pay yet: ${text}.` : `Besides, ${text}.`;
+  return [payTo, related, why].filter((one) => one !== null).join(" ");
 }

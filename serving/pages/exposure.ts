@@ -23,6 +23,11 @@ const STANDING_WORDS: Record<Standing, string> = {
   not_in_record: "not in the record: unknown",
 };
 
+const RELATED_WORDS: Record<string, string> = {
+  payee_took_the_money: "its address took money elsewhere",
+  domain_took_the_money: "its domain took money elsewhere",
+};
+
 /** What a line of the field says: a dependency, and which line it was. */
 export interface ReadLines {
   dependencies: ExposureRequest["dependencies"];
@@ -68,6 +73,11 @@ ${
 
 const dollars = (money: string | null): string => (money === null ? NONE : price(money));
 
+const relatedRow = (related: ExposureReport["totals"]["related"]): unknown =>
+  related === undefined
+    ? ""
+    : html`<dt>Payee or domain took money elsewhere</dt><dd><strong>${dollars(related.monthly_spend)} USD</strong> <span class="soft">(${related.payee_took_the_money} by their address, ${related.domain_took_the_money} by their domain; counted above by what is known of the endpoint itself)</span></dd>`;
+
 function sumsPart({ totals, answered_at: at }: ExposureReport): unknown {
   return html`<section aria-labelledby="sums" class="verdict one"><div><h2 id="sums">In sum</h2><dl>
 <dt>Dependencies</dt><dd>${totals.dependencies}, paid at ${count(totals.payees, "known address", "known addresses")}</dd>
@@ -75,7 +85,7 @@ function sumsPart({ totals, answered_at: at }: ExposureReport): unknown {
 <dt>Where the record shows a failure</dt><dd><strong>${dollars(totals.monthly_spend_where_the_record_shows_a_failure)} USD</strong> <span class="soft">(${totals.standings.took_the_money} took the money, ${totals.standings.listing_mismatch} with a wrong listing; an F counts too)</span></dd>
 <dt>Not yet measured</dt><dd>${dollars(totals.monthly_spend_not_yet_measured)} USD <span class="soft">(unknown, not bad)</span></dd>
 <dt>With a letter from A to D</dt><dd>${dollars(totals.monthly_spend_lettered)} USD</dd>
-<dt>Without a spend</dt><dd>${totals.without_spend} <span class="soft">(no calls were given, or no price in dollars is known)</span></dd>
+${relatedRow(totals.related)}<dt>Without a spend</dt><dd>${totals.without_spend} <span class="soft">(no calls were given, or no price in dollars is known)</span></dd>
 <dt>Address never seen there</dt><dd>${totals.pay_to_not_seen_before}</dd><dt>At</dt><dd>${moment(Date.parse(at))}</dd></dl></div></section>`;
 }
 
@@ -88,9 +98,12 @@ function lineRow(line: ExposureLine): unknown {
   const { capabilityId: cap, asked } = line;
   const name = shorten(asked, 100);
   const stranger = line.pay_to_seen_before === false ? html`<br><strong>address never seen there</strong>` : "";
+  const took = line.flags
+    .filter((flag) => Object.hasOwn(RELATED_WORDS, flag))
+    .map((flag) => html`<br><strong>${RELATED_WORDS[flag]}</strong>`);
   return html`<tr><th scope="row">${cap ? html`<a href="/endpoint/${cap}">${name}</a>` : name}</th><td>${grade(line.band)}</td>
-<td>${STANDING_WORDS[line.standing]}${stranger}</td><td class="n">${dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
-<td class="n">${line.calls_per_month ?? NONE}</td><td class="n">${dollars(line.monthly_spend)}</td><td>${line.next ?? line.why}</td></tr>`;
+<td>${STANDING_WORDS[line.standing]}${stranger}${took}</td><td class="n">${dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
+<td class="n">${line.calls_per_month ?? NONE}</td><td class="n">${dollars(line.monthly_spend)}</td><td>${took.length === 0 && line.next !== undefined ? line.next : line.why}</td></tr>`;
 }
 
 const tablesPart = ({

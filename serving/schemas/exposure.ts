@@ -102,6 +102,16 @@ const Spend = {
   monthly_spend_lettered: Money,
 };
 
+/**
+ * Lines whose payee or domain took money, how many of each and their spend of a month, whichever part of the spend it is counted
+ * in: a standing is of the endpoint alone. Only where there is such a line.
+ */
+const Related = z.strictObject({
+  payee_took_the_money: Count,
+  domain_took_the_money: Count,
+  monthly_spend: Money,
+});
+
 /** One dependency. `asked`, `matched`, `band`, `tier`, `composite`, `why`, `flags`, `queued` and `next` are as in a check. */
 export const ExposureLine = CheckFacts.pick({
   asked: true,
@@ -145,6 +155,7 @@ export const ExposurePayee = z.strictObject({
   origins: Count,
   ...Spend,
   standings: Standings,
+  related: Related.optional(),
 });
 export type ExposurePayee = z.infer<typeof ExposurePayee>;
 
@@ -154,6 +165,7 @@ const ExposureTotals = z.strictObject({
   unit: z.literal("USD"),
   ...Spend,
   standings: Standings,
+  related: Related.optional(),
   /** No spend could be said of these: no calls were given, or no price is known. */
   without_spend: Count,
   /** Of those with an address that was passed: how many never were seen to name it. */

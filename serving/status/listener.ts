@@ -60,8 +60,3 @@ export async function openStatus(
   });
   return { pulse, url, close };
 }
-
-/** One line about where it listens, for a person or a machine; none where it does not. */
-export function sayStatus({ url }: Status, json: boolean | undefined): void {
-  if (url) process.stdout.write(json ? `${JSON.stringify({ status: url })}\n` : `Status at ${url}/health\n`);
-}

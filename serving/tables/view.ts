@@ -6,6 +6,7 @@ import type { Entry } from "./entry.ts";
 import { Layered } from "./layered.ts";
 import { Names } from "./names.ts";
 import { PayeeTable } from "./payees.ts";
+import { TheftTable } from "./thefts.ts";
 
 /** A row, and the live file that it came with. */
 export interface FoldedRow extends VolatileRow {
@@ -29,6 +30,8 @@ export interface Volatile {
   files: ReadonlyMap<string, number>;
   /** The newest row of every capability. */
   rows: Layered<FoldedRow>;
+  /** Those of them that name thefts, by payee and domain. */
+  thefts: TheftTable;
   /** Bucket -> key of its history file: prices and latencies day by day, read when somebody looks. */
   history: ReadonlyMap<number, string>;
 }
@@ -40,6 +43,7 @@ export const NO_VOLATILE: Volatile = {
   positions: {},
   files: new Map(),
   rows: Layered.empty(),
+  thefts: TheftTable.empty,
   history: new Map(),
 };
 

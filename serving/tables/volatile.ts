@@ -75,8 +75,9 @@ async function fold(
   store: Pick<Store, "get">,
   old: Volatile,
   keys: readonly string[],
-): Promise<(Pick<Volatile, "files" | "rows"> & { came: ReadonlyMap<string, FoldedRow> }) | null> {
+): Promise<(Pick<Volatile, "files" | "rows" | "thefts"> & { came: ReadonlyMap<string, FoldedRow> }) | null> {
   const came = new Map<string, FoldedRow>();
+  const thefts = new Map<string, VolatileRow>();
   const counts = new Map(old.files);
   const add = (file: string, more: number) => counts.set(file, (counts.get(file) ?? 0) + more);
   for (const key of keys) {
@@ -86,13 +87,15 @@ async function fold(
       const before = came.get(row.capability_id) ?? old.rows.get(row.capability_id);
       if (before) add(before.file, -1);
       came.set(row.capability_id, Object.assign(row, { file: key }));
+      if (row.thefts !== null || thefts.has(row.capability_id) || old.thefts.has(row.capability_id))
+        thefts.set(row.capability_id, row);
       add(key, 1);
     };
     await inTurns(await readTable(store, key), ROWS_A_TURN, take);
   }
   const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
   for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;
-  return { files, rows: old.rows.with(came), came };
+  return { files, rows: old.rows.with(came), thefts: old.thefts.with(thefts.values()), came };
 }
 
 async function readTable(store: Pick<Store, "get">, key: string): Promise<Iterable<VolatileRow>> {

@@ -46,9 +46,9 @@ GROUP BY cap;
 CREATE OR REPLACE TEMP TABLE grade_related_due AS
 WITH before AS (SELECT cap FROM thefts SEMI JOIN grade_due USING (cap)),
   turned AS (SELECT cap FROM before FULL JOIN grade_thefts n USING (cap) WHERE before.cap IS NULL OR n.cap IS NULL),
-  related AS (SELECT pay_to, domain FROM site SEMI JOIN turned USING (cap))
+  related AS (SELECT address_of(pay_to) AS pay_to, domain FROM site SEMI JOIN turned USING (cap))
 SELECT cap FROM site ANTI JOIN grade_due USING (cap)
-WHERE NOT ours AND (pay_to IN (SELECT pay_to FROM related) OR domain IN (SELECT domain FROM related));
+WHERE NOT ours AND (address_of(pay_to) IN (SELECT pay_to FROM related) OR domain IN (SELECT domain FROM related));
 
 DELETE FROM thefts WHERE last < epoch_ms($window_start) OR cap IN (SELECT cap FROM grade_due);
 INSERT INTO thefts SELECT cap, any_value(pay_to), any_value(domain), any_value(blocks), any_value(last)

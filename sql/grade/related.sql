@@ -13,6 +13,6 @@ SELECT cap, pay_to, domain FROM thefts ORDER BY cap;
 -- writes: nothing
 WITH turned AS (SELECT unnest(from_json($turned, '[{"pay_to": "VARCHAR", "domain": "VARCHAR"}]'), recursive := true))
 SELECT cap FROM site
-WHERE NOT ours AND (pay_to IN (SELECT pay_to FROM turned WHERE pay_to IS NOT NULL)
+WHERE NOT ours AND (address_of(pay_to) IN (SELECT address_of(pay_to) FROM turned WHERE pay_to IS NOT NULL)
   OR domain IN (SELECT domain FROM turned WHERE domain IS NOT NULL))
 ORDER BY cap;

@@ -51,10 +51,19 @@ WITH wanted AS MATERIALIZED (
   FROM (SELECT *, list_filter(json_extract_string(claims, '$.offers[*].pay_to'), lambda a: a IS NOT NULL) AS addresses
     FROM standing SEMI JOIN wanted USING (cap) WHERE NOT gone AND seller_controlled)
   WHERE len(addresses) > 0 GROUP BY cap),
- unserved AS (
-  SELECT cap, count(*) AS n, min(t) AS first FROM samples SEMI JOIN wanted USING (cap)
+ nothing AS (         -- as grade/due counts thefts: own calls that settled, brought nothing, and were not paid back
+  FROM samples SEMI JOIN wanted USING (cap)
   ANTI JOIN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) USING (obs_id)
-  WHERE kind = 1 AND is_counted(kind, fault, settled) AND is_unserved(settled, delivered, refunded) GROUP BY cap),
+  WHERE kind = 1 AND is_counted(kind, fault, settled) AND is_unserved(settled, delivered, refunded)),
+ unserved AS (SELECT cap, count(*) AS n, min(t) AS first FROM nothing GROUP BY cap),
+ -- By the address that had the money. A reader asks whether one of them lies in the window and is a day old: the window begins
+ -- with a UTC day and the last 24 hours lie in two of them, so the first one of each of the newest three days tells.
+ thefts AS (
+  SELECT cap, to_json(list({pay_to: pay_to, days: days} ORDER BY days DESC, pay_to)[1:64])::VARCHAR AS thefts
+  FROM (SELECT cap, pay_to, list(first ORDER BY first DESC)[1:3] AS days
+    FROM (SELECT cap, address_of(pay_to) AS pay_to, epoch_ms(min(t)) AS first FROM nothing GROUP BY cap, address_of(pay_to), t::DATE)
+    GROUP BY cap, pay_to)
+  GROUP BY cap),
  again AS (           -- what showing a proof once more brought last, of calls that no correction withdrew
   SELECT cap, max({t: t, id: event_id, outcome: outcome}) AS last FROM retried SEMI JOIN wanted USING (cap)
   WHERE intent NOT IN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) GROUP BY cap),
@@ -92,6 +101,7 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   coalesce(s.asked, 0)::DOUBLE AS asked, epoch_ms(s.first_seen)::DOUBLE AS first_seen, epoch_ms(s.last_seen)::DOUBLE AS last_seen,
   coalesce(s.offers, []) AS offers, s.pay_to, coalesce(t.addresses, []) AS paid_to, coalesce(o.addresses, []) AS pay_tos_listed,
   coalesce(u.n, 0)::DOUBLE AS unserved, epoch_ms(u.first)::DOUBLE AS unserved_since,
+  CASE WHEN NOT coalesce(e.ours, FALSE) THEN h.thefts END AS thefts,
   a.last.outcome AS retried, epoch_ms(a.last.t)::DOUBLE AS retried_at, b.payments,
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
@@ -101,7 +111,7 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
 FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap) LEFT JOIN later l USING (cap)
   LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN listed USING (cap) LEFT JOIN prices p USING (cap)
   LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
-  LEFT JOIN again a USING (cap) LEFT JOIN beside b USING (cap)
+  LEFT JOIN thefts h USING (cap) LEFT JOIN again a USING (cap) LEFT JOIN beside b USING (cap)
 -- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { atStart, examine } from "../../commands/doctor.ts";
 import { EXIT } from "../../commands/exit.ts";
+import { blindFindings } from "../../commands/findings/money.ts";
 import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
 import { loadConfig } from "../../infra/config.ts";
 import type { Finding } from "../../infra/finding.ts";
@@ -68,12 +69,44 @@ async function changedBy(changed: Record<string, string>, state: () => void): Pr
 }
 
 describe("touchstone doctor", () => {
+  test("blind calls that leave from where known ones do: what that costs, and no role is kept from its work by it", () => {
+    const observing = (known_addresses: string[], blind_addresses: string[]) => {
+      const { observe } = configOf();
+      return blindFindings({ observe: { ...observe, known_addresses, blind_addresses } });
+    };
+    expect(observing([], [])).toEqual([
+      {
+        ...{ name: "observe.blind_addresses", standing: "warn" },
+        says: expect.stringMatching(
+          /^empty: known and blind calls leave from one address; a seller that keeps the address .* show no more than known ones do$/,
+        ),
+        todo: expect.stringMatching(/^name addresses of this machine for both/),
+      },
+    ]);
+    expect(observing(["192.0.2.1", "2001:db8::1"], ["192.0.2.2"])).toMatchObject([
+      { standing: "warn", says: expect.stringMatching(/^none of IPv6: the system chooses there/) },
+    ]);
+    expect(observing(["192.0.2.1"], ["192.0.2.2", "192.0.2.3"])).toMatchObject([{ standing: "ok" }]);
+  });
+
+  test.each([
+    ["start", true],
+    ["observe", true],
+    ["own", false],
+    ["publish", false],
+    ["serve", false],
+  ] as const)("%s is told of it: %s", async (role, told) => {
+    const found = await examine(configOf(), role);
+    expect(found.some(({ name }) => name === "observe.blind_addresses")).toBe(told);
+  });
+
   test("a machine that was never started: nothing is broken, and looking made nothing", async () => {
     const found = await examine(configOf(), "start");
     expect(found.filter(({ standing }) => standing === "broken")).toEqual([]);
     expect(standings(found)).toMatchObject({
       ...{ settings: "ok", keys: "off", log: "off", "store.private": "off", "store.public": "off", clock: "ok" },
       ...{ "control 1": "ok", "control 3": "ok", "catalogue 1": "ok", base_url: "warn", allow_loopback: "warn" },
+      "observe.blind_addresses": "warn",
       ...{ "network eip155:84532 node 1": "ok", wallets: "warn" },
     });
     expect(existsSync(join(dir, "data"))).toBe(false);

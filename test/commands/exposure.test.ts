@@ -17,6 +17,8 @@ import { servingOver } from "../helpers/serving.ts";
 
 const PAYEE = `0x${"ab".repeat(20)}`;
 const STRANGE = `0x${"11".repeat(20)}`;
+const TAKER = `0x${"22".repeat(20)}`;
+const THEFTS = JSON.stringify([{ pay_to: TAKER, days: [Date.parse("2026-11-18T07:00:00.000Z")] }]);
 const GOOD = { url: "https://good.example/paid" };
 const THIEF = { url: "https://thief.example/paid" };
 const EURO = { url: "https://euro.example/paid" };
@@ -34,7 +36,7 @@ beforeAll(async () => {
   );
   await record.live([
     rowOf(GOOD, { pay_to: PAYEE, price: "0.010000" }),
-    rowOf(THIEF, { pay_to: PAYEE, unserved: 1, unserved_since: 0, price: "0.250000" }),
+    rowOf(THIEF, { pay_to: PAYEE, unserved: 1, unserved_since: 0, thefts: THEFTS, price: "0.250000" }),
     rowOf(EURO, { pay_to: PAYEE, asset: "\u001b[31mEURO", unit: null }),
   ]);
   const { app } = await servingOver(record, { limits: { exposures_per_minute: 1000 } });
@@ -98,6 +100,23 @@ describe("touchstone exposure", () => {
     expect(text).toContain("in other assets, added to nothing: ?[31mEURO (1)\n");
     // What a stranger wrote never reaches the terminal as a command.
     expect(text).not.toContain("\u001b");
+  });
+
+  test("what an address or a domain did elsewhere is said of each line, and summed up", async () => {
+    const text = await run([
+      { url: "https://nobody.example/x", pay_to: TAKER },
+      "https://new.thief.example/x",
+      { url: GOOD.url, calls_per_month: 2, pay_to: TAKER },
+    ]);
+    expect(text).toMatch(/^UNRATED +not_in_record +- +- +0x2222\.\.2222 \(!\) \(took\) +https:\/\/nobody/m);
+    expect(text).toMatch(/^A +lettered +0\.010000 +0\.020000 +0x2222\.\.2222 \(!\) \(took\) +https:\/\/good/m);
+    expect(text).toContain(
+      `(took) https://nobody.example/x: Do not pay yet: payments to ${TAKER} settled on the chain, brought nothing`,
+    );
+    expect(text).toContain(
+      "(took) https://new.thief.example/x: Do not pay yet: payments to endpoints of thief.example ",
+    );
+    expect(text).toContain("to payees or domains that took money elsewhere, counted above as well: 0.020000\n");
   });
 
   test("the report itself for machines, as it was signed", async () => {

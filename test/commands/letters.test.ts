@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { letterTable, type MarketLetters, type SellerLetter } from "../../commands/letters.ts";
+import { letterLines, type MarketLetters, type SellerLetter } from "../../commands/letters.ts";
 
 const one = (change: Partial<SellerLetter>): SellerLetter => ({
   seller: "honest",
@@ -17,7 +17,7 @@ const one = (change: Partial<SellerLetter>): SellerLetter => ({
 const tableOf = (...market: SellerLetter[]): string[] => {
   const simulated = { from: "2026-10-01", until: "2026-11-09T08:00:00.000Z" };
   const result: MarketLetters = { simulated, took_s: 61.5, tree_size: 700, market };
-  return letterTable(result, "http://127.0.0.1:8402").split("\n");
+  return letterLines(result, "http://127.0.0.1:8402");
 };
 
 test("a line a seller under one head, its reason wrapped beneath it, flags and defects named", () => {

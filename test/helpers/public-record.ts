@@ -115,6 +115,7 @@ export const rowOf = (
   paid_calls: 43,
   unserved: 0,
   unserved_since: null,
+  thefts: null,
   retried: null,
   retried_at: null,
   payments: null,

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { historyOf, volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import type { Offer } from "../../../pipelines/record/bodies.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
-import { MAX_PAY_TOS } from "../../../pipelines/record/volatile.ts";
+import { MAX_PAY_TOS, readThefts } from "../../../pipelines/record/volatile.ts";
 import {
   at,
   capOf,
@@ -204,5 +204,38 @@ describe("paid calls that brought nothing", () => {
     await world.append(correction("thief", at("09:00:00"), { id: "ours", record_id: first.eventId }));
     await world.ingest.pass();
     expect(await rowOf("thief")).toMatchObject({ unserved: 1, unserved_since: Date.parse(at("02:00:00")) });
+  });
+
+  test("by the address that had the money: the first of each of the newest three days, and none once it is withdrawn", async () => {
+    const lost = async (time: string, pay_to: string, day: string) => {
+      const t = at(time, day);
+      const quote = { price: "0.020000", amount_atomic: "20000", asset: "0xasset", network: "eip155:8453", pay_to };
+      const sent = intent("taker", t, { quote: { ...quote, max_timeout_s: 60, x402_version: 1 } });
+      const again = { kind: "shown_again" as const, shown_again: { ...NOTHING, watched: true } };
+      await world.append(
+        sent,
+        result("taker", sent.eventId, later(t, 60_000), NOTHING),
+        settlement("taker", sent.eventId, later(t, 60_000)),
+        followup("taker", sent.eventId, later(t, 120_000), again as never),
+      );
+    };
+    const one = `0x${"Ab".repeat(20)}`;
+    await world.append(listing("taker", at("00:00:00", "2026-11-01")));
+    for (const day of ["2026-11-02", "2026-11-03", "2026-11-05", "2026-11-09"]) {
+      await lost("22:00:00", one, day);
+      await lost("07:00:00", one.toLowerCase(), day);
+    }
+    await lost("08:00:00", payTo(2), "2026-11-10");
+    await world.ingest.pass();
+    const days = (...all: string[]) => all.map((day) => Date.parse(at("07:00:00", day)));
+    const row = await rowOf("taker");
+    expect(row?.unserved).toBe(9);
+    expect(readThefts(row?.thefts)).toEqual([
+      { pay_to: payTo(2), days: [Date.parse(at("08:00:00", "2026-11-10"))] },
+      { pay_to: one.toLowerCase(), days: days("2026-11-09", "2026-11-05", "2026-11-03") },
+    ]);
+    await world.append(correction("taker", at("09:00:00", "2026-11-11"), { id: "all" }));
+    await world.ingest.pass();
+    expect((await rowOf("taker"))?.thefts).toBeNull();
   });
 });

@@ -88,7 +88,7 @@ describe("volatile rows", () => {
         distinct_prices: 2,
       },
       ...{ retried: null, retried_at: null, payments: null },
-      ...{ paid_calls: 0, unserved: 0, unserved_since: null, observations_since: 0, withdrawn_since: 0 },
+      ...{ paid_calls: 0, unserved: 0, unserved_since: null, thefts: null, observations_since: 0, withdrawn_since: 0 },
       defects: JSON.stringify([
         { defect: "bad_entry", says: "an entry", seenAt: at("01:00:00") },
         { ...TERMS.defects[0], seenAt: at("08:00:00") },
@@ -226,7 +226,7 @@ describe("Arrow", () => {
       pay_tos_before: fc.array(text),
       pay_tos_listed: fc.array(text),
     },
-    ...{ unserved: count, unserved_since: fc.option(count) },
+    ...{ unserved: count, unserved_since: fc.option(count), thefts: fc.option(text) },
     ...{ retried: fc.option(text), retried_at: fc.option(count), payments: fc.option(text) },
   });
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { budgetText } from "../../../commands/budget.ts";
+import { budgetLines } from "../../../commands/budget.ts";
 import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { type BudgetReport, budgetReport, keepReport, keptReport, turnedTo } from "../../../pipelines/budget/report.ts";
@@ -115,7 +115,7 @@ test("the next letter of what can be paid has its price, and the cheapest covere
 });
 
 test("the table is for people: bounded, with the reasons in words and where to look next", () => {
-  const text = budgetText(report, 2);
+  const text = budgetLines(report, 2).join("\n");
   expect(text).toContain("covered   1 of 5 endpoints, 0.080000 set aside");
   expect(text).toContain(
     "0.060000 of 0.200000 on the day (3 calls; 0.040000 settled, 0.020000 lost by our own fault, 0.020000 refunded)",
@@ -128,7 +128,7 @@ test("the table is for people: bounded, with the reasons in words and where to l
   expect(text).toMatch(
     /covered +UNRATED +0\.020000 +[BC] +\d+ +0\.\d+ +2026-11-\d\d +GET https:\/\/cheap\.example\/paid/,
   );
-  expect(budgetText(report, 10)).not.toContain("more: --all");
+  expect(budgetLines(report, 10).join("\n")).not.toContain("more: --all");
 });
 
 test("a report is kept for whoever asks beside a running service, the newest one of this version", async () => {
@@ -160,7 +160,7 @@ test("an earlier day comes from the kept report and that day's plan, as it would
   );
   expect(next(turned.endpoints[0]!)).not.toBeNull();
   expect(turned).toMatchObject({ day, at: report.at, spent: { by_host: null, by_domain: null, by_payee: null } });
-  expect(budgetText(turned, 10)).toContain("who was paid on this day shows once the service is stopped");
+  expect(budgetLines(turned, 10).join("\n")).toContain("who was paid on this day shows once the service is stopped");
 });
 
 test("a day without a payment or a plan has none, and one that the report does not sum up is not answered", async () => {
@@ -180,5 +180,5 @@ test("a day without a plan says so", async () => {
   );
   expect(empty.coverage).toMatchObject({ planned: false, covered: 0, not_covered: { not_planned: 5 } });
   expect(empty.spent.day.calls).toBe(0);
-  expect(budgetText(empty, 40)).toContain("there is no plan of this day");
+  expect(budgetLines(empty, 40).join("\n")).toContain("there is no plan of this day");
 });
