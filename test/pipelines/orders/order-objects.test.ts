@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { sha256hex } from "../../../infra/canonical.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
-import type { Order } from "../../../pipelines/orders/order.ts";
+import { type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
 import { answerOf, objectKey, objectNameOf } from "../../../pipelines/orders/order-objects.ts";
 import { neededBy, ObjectSweep } from "../../../pipelines/orders/order-objects-sweep.ts";
 import { FLOAT, FLOAT_HAS, OrderWorld } from "../../helpers/order-world.ts";
@@ -99,7 +99,7 @@ describe("killed at any moment", () => {
         isWhole = first!.haltIn !== null;
       });
       while (!isWhole && first!.haltIn !== null) await new Promise(setImmediate);
-      second!.staleMs = 0;
+      world.log.now += STALE_MS;
       if (!isWhole) await second!.recovery.look();
       await world.end();
       isOver = true;
