@@ -279,10 +279,11 @@ program
 
 program
   .command("buckets")
-  .description("make the two buckets of the settings, with policies and lifecycle, as an operator; docs/deploy.md")
+  .description("make the buckets of the settings, with policies and lifecycle, as an operator; docs/deploy.md")
   .requiredOption("--publisher <id>", "who writes the public bucket: an access key id, or an ARN with Amazon")
   .requiredOption("--owner <id>", "who writes live tables and evidence there, and nothing else")
   .requiredOption("--pipeline <id>", "who reads and writes the private one")
+  .option("--seller <id>", "who keeps answers of bought calls in stores.orders: the replicas that sell")
   .addOption(json)
   .action(async (options) => (await import("./commands/buckets.ts")).bucketsCommand(settings(), options));
 

@@ -14,6 +14,9 @@ export interface BucketsOptions extends Writers {
   json?: boolean;
 }
 
+/** Days after the last day of an answer in which the sweep has the first turn; then the store itself takes it. */
+const SPARE_DAYS = 2;
+
 const nameOf = (address: string | null, which: string): string => {
   const [bucket, ...folders] = address?.slice("s3://".length).split("/") ?? [];
   if (!bucket || folders.length > 0) {
@@ -25,18 +28,23 @@ const nameOf = (address: string | null, which: string): string => {
 };
 
 /**
- * `touchstone buckets`: makes the two buckets of the settings with their policies and lifecycle. For this one command
+ * `touchstone buckets`: makes the buckets of the settings with their policies and lifecycle: both of the record, and where
+ * `stores.orders` names one that of what is sold. For this one command
  * `stores.private_key_id` and `stores.private_key` are an operator's who may do that.
  * @throws ConfigError, and what the store says
  */
 export async function bucketsCommand(config: Config, { json, ...writers }: BucketsOptions): Promise<void> {
-  const { stores } = config;
+  const { stores, sell } = config;
   if (stores.private_key_id === null || stores.private_key === null) {
     throw new ConfigError(["stores.private_key_id, stores.private_key: an operator's, who may make buckets"]);
   }
-  const { publisher, owner, pipeline } = writers;
-  if (new Set([publisher, owner, pipeline]).size < 3) {
-    throw new ConfigError(["publisher, owner and pipeline have credentials of their own"]);
+  const { publisher, owner, pipeline, seller } = writers;
+  if ((stores.orders === null) !== (seller === undefined)) {
+    throw new ConfigError(["stores.orders and --seller: both, or neither"]);
+  }
+  const all = [publisher, owner, pipeline, ...(seller === undefined ? [] : [seller])];
+  if (new Set(all).size < all.length) {
+    throw new ConfigError(["publisher, owner, pipeline and seller have credentials of their own"]);
   }
   const operator = {
     endpoint: stores.endpoint,
@@ -44,10 +52,14 @@ export async function bucketsCommand(config: Config, { json, ...writers }: Bucke
     keyId: stores.private_key_id,
     key: stores.private_key,
   };
-  const buckets = { public: nameOf(stores.public, "public"), private: nameOf(stores.private, "private") };
-  const missing = await prepareBuckets(operator, { ...buckets, publisher, owner, pipeline });
+  const buckets = {
+    ...{ public: nameOf(stores.public, "public"), private: nameOf(stores.private, "private") },
+    ...(stores.orders === null ? {} : { orders: nameOf(stores.orders, "orders") }),
+  };
+  const keptDays = sell.answers_kept_days;
+  const missing = await prepareBuckets(operator, { ...buckets, publisher, owner, pipeline, seller, keptDays });
   print({ json }, { ...buckets, missing }, [
-    `${buckets.public} and ${buckets.private} are as they have to be`,
+    `${Object.values(buckets).join(" and ")} are as they have to be`,
     ...missing.map((what) => `this store does not have: ${what}`),
     "how they are used: docs/deploy.md",
   ]);
@@ -69,29 +81,46 @@ interface Writers {
   owner: string;
   /** The private bucket: observers, owners and publishers alike. */
   pipeline: string;
+  /** What bought calls hold: every replica that sells, and nobody else. */
+  seller?: string | undefined;
 }
 
 /** Names of the buckets, and who writes them. */
 interface Buckets extends Writers {
   public: string;
   private: string;
+  /** Absent where nothing is sold over this store. */
+  orders?: string;
+  /** Days that its answers are kept. */
+  keptDays?: number;
 }
+
+type Bucket = "public" | "private" | "orders";
 
 const read = (name: string): string => readFileSync(new URL(`../infra/deploy/s3/${name}`, import.meta.url), "utf8");
 
 /** The policy of a bucket as it stands among the deployment's files, for these names. */
-export const policyOf = (which: "public" | "private", buckets: Buckets): string =>
+export const policyOf = (which: Bucket, buckets: Buckets): string =>
   read(`${which}-policy.json`)
-    .replaceAll(`touchstone-${which}`, buckets[which])
+    .replaceAll(`touchstone-${which}`, buckets[which]!)
+    .replaceAll('"SELLER"', JSON.stringify(buckets.seller))
     .replaceAll('"PUBLISHER"', JSON.stringify(buckets.publisher))
     .replaceAll('"OWNER"', JSON.stringify(buckets.owner))
     .replaceAll('"PIPELINE"', JSON.stringify(buckets.pipeline));
+
+/** The lifecycle of a bucket: objects of orders go by themselves once the sweep had its time for them. */
+export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays">) {
+  const lifecycle = JSON.parse(read(which === "orders" ? "orders-lifecycle.json" : "lifecycle.json"));
+  for (const { Expiration } of lifecycle.Rules)
+    if (Expiration && keptDays !== undefined) Expiration.Days = keptDays + SPARE_DAYS;
+  return lifecycle;
+}
 
 /** What a store may say to what it has not: some have no lifecycle and no access block. */
 const notHad = (error: unknown): boolean => (error as S3ServiceException | null)?.name === "NotImplemented";
 
 /**
- * Makes both buckets as they have to be. Safe to repeat.
+ * Makes the buckets as they have to be. Safe to repeat.
  * @returns what the store does not know how to do; it has to be seen to in another way
  */
 export async function prepareBuckets(operator: Operator, buckets: Buckets): Promise<string[]> {
@@ -112,18 +141,21 @@ export async function prepareBuckets(operator: Operator, buckets: Buckets): Prom
     }
   };
   try {
-    for (const which of ["public", "private"] as const) {
+    for (const which of ["public", "private", "orders"] as const) {
       const Bucket = buckets[which];
+      if (Bucket === undefined) continue;
       await client.send(new CreateBucketCommand({ Bucket })).catch((error: S3ServiceException) => {
         if (error.name !== "BucketAlreadyOwnedByYou") throw error;
       });
-      // Amazon's buckets are closed to the public until it is said otherwise; the private one stays so.
-      const PublicAccessBlockConfiguration = JSON.parse(read(`${which}-access-block.json`));
+      // Amazon's buckets are closed to the public until it is said otherwise; all but one stay so.
+      const PublicAccessBlockConfiguration = JSON.parse(
+        read(`${which === "public" ? "public" : "private"}-access-block.json`),
+      );
       await may(`access block of ${Bucket}`, () =>
         client.send(new PutPublicAccessBlockCommand({ Bucket, PublicAccessBlockConfiguration })),
       );
       await client.send(new PutBucketPolicyCommand({ Bucket, Policy: policyOf(which, buckets) }));
-      const LifecycleConfiguration = JSON.parse(read("lifecycle.json"));
+      const LifecycleConfiguration = lifecycleOf(which, buckets);
       await may(`lifecycle of ${Bucket}`, () =>
         client.send(new PutBucketLifecycleConfigurationCommand({ Bucket, LifecycleConfiguration })),
       );

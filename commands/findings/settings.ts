@@ -67,11 +67,12 @@ function storeFindings({ stores, log, sell }: Config): Finding[] {
         "two buckets: touchstone buckets makes them",
       ),
     );
-  if (stores.private_key_id !== null && stores.private_key_id === stores.public_key_id)
+  const ids = [stores.private_key_id, stores.public_key_id, stores.orders_key_id].filter((id) => id !== null);
+  if (new Set(ids).size < ids.length)
     found.push(
       broken(
         "stores",
-        "one key opens both stores: a server could read what is private",
+        "one key opens two stores: a server could read what is private",
         "give each store credentials of its own",
       ),
     );

@@ -1,17 +1,23 @@
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { prepareBuckets } from "../../commands/buckets.ts";
+import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
+import type { Order } from "../../pipelines/orders/order.ts";
+import { OBJECTS, OrderObjects } from "../../pipelines/orders/order-objects.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { HttpSource, StoreSource } from "../../pipelines/published/open-source.ts";
 import { startGateway } from "./versitygw.ts";
 
 /** The bucket policies of the deployment on a real store with users of its own (infra/deploy/s3). */
 const ROOT = { keyId: "root", key: "root-secret" };
-const USERS = { publisher: "publisher-secret", owner: "owner-secret", pipeline: "pipeline-secret" };
+const USERS = {
+  ...{ publisher: "publisher-secret", owner: "owner-secret", pipeline: "pipeline-secret" },
+  seller: "seller-secret",
+};
 const NAMES = {
-  ...{ public: "ts-public", private: "ts-private" },
-  ...{ publisher: "publisher", owner: "owner", pipeline: "pipeline" },
+  ...{ public: "ts-public", private: "ts-private", orders: "ts-orders" },
+  ...{ publisher: "publisher", owner: "owner", pipeline: "pipeline", seller: "seller" },
 };
 
 let server: Awaited<ReturnType<typeof startGateway>>;
@@ -59,6 +65,29 @@ it("the publisher passes the probe, writes what is public, and deletes only what
   expect(await store.head(PARTIAL)).toBeNull();
   expect(await store.head(SEGMENT)).not.toBeNull();
   await store.close();
+});
+
+it("a selling replica keeps, reads and removes what bought calls hold, and nobody else comes near it", async () => {
+  const store = await open("seller", NAMES.orders);
+  const objects = new OrderObjects(store, { count: () => {} });
+  const order = { id: `ord_${"0".repeat(26)}`, createdAt: "2026-11-01T00:00:00.000Z" } as Order;
+  const bytes = Buffer.from('{"sum":42}');
+  const named = { sha256: sha256hex(bytes), size: bytes.length };
+  await objects.put(order, 0, "answer", bytes);
+  await objects.put(order, 0, "answer", bytes);
+  const again = await open("seller", NAMES.orders);
+  expect(await new OrderObjects(again, { count: () => {} }).get(order, 0, "answer", named)).toEqual(bytes);
+  const [kept] = await again.list(OBJECTS);
+  expect(kept).toMatchObject({ size: bytes.length });
+  expect(await anybody(NAMES.orders, kept!.key)).toBe(403);
+  for (const user of ["publisher", "owner", "pipeline"] as const)
+    await expect(open(user, NAMES.orders), user).rejects.toThrow();
+  for (const bucket of [NAMES.public, NAMES.private]) await expect(open("seller", bucket), bucket).rejects.toThrow();
+  await objects.remove(order, 0, "answer");
+  await objects.remove(order, 0, "answer");
+  expect(await objects.get(order, 0, "answer", named)).toBeNull();
+  await store.close();
+  await again.close();
 });
 
 it("owners pass the probe, write their tables and evidence, and can neither publish nor take anything away", async () => {

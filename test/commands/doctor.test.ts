@@ -193,6 +193,20 @@ describe("touchstone doctor", () => {
       "serve",
     );
     expect(found.filter(({ name }) => name === "stores").map(({ says }) => says.slice(0, 30))).toHaveLength(2);
+    const sold = { TOUCHSTONE_SELL_NETWORK: "eip155:84532" };
+    const bought = {
+      ...sold,
+      TOUCHSTONE_STORES_ORDERS: "s3://one-bucket",
+      TOUCHSTONE_STORES_PUBLIC: "s3://one-bucket",
+    };
+    expect(standings(await examine(configOf(bought), "serve"))).toMatchObject({
+      ...{ "stores.orders": "broken", "store.orders": "broken" },
+    });
+    expect(standings(await examine(configOf({ ...kafka, ...sold }), "serve"))).toMatchObject({
+      "stores.orders": "warn",
+    });
+    const unsold = await examine(configOf(), "serve");
+    expect(unsold.find(({ name }) => name === "store.orders")).toMatchObject({ standing: "off" });
     const shared = standings(await examine(configOf(kafka), "own"));
     expect(shared).toMatchObject({ stores: "warn", keys: "broken", log: "broken" });
   });

@@ -6,10 +6,11 @@ import ipaddr from "ipaddr.js";
 import { afterAll, describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { z } from "zod";
-import { policyOf } from "../../commands/buckets.ts";
-import { loadConfig } from "../../infra/config.ts";
+import { lifecycleOf, policyOf } from "../../commands/buckets.ts";
+import { loadConfig, Settings } from "../../infra/config.ts";
 import { createSecret, keygen } from "../../infra/keys/keys.ts";
 import { TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
+import { objectKey } from "../../pipelines/orders/order-objects.ts";
 import { OBJECTS } from "../../pipelines/published/objects.ts";
 import { KEPT, TOPICS } from "../../pipelines/record/topics.ts";
 import { runs } from "../helpers/programs.ts";
@@ -304,11 +305,20 @@ describe("bucket policies", () => {
     Action: string[];
     Resource: string[];
   }
-  const names = { public: "pub", private: "priv", publisher: "PUB", owner: "OWN", pipeline: "PIPE" };
-  const of = (which: "public" | "private") => JSON.parse(policyOf(which, names)).Statement as Statement[];
+  const names = {
+    public: "pub",
+    private: "priv",
+    orders: "ord",
+    publisher: "PUB",
+    owner: "OWN",
+    pipeline: "PIPE",
+    seller: "SELL",
+  };
+  const of = (which: "public" | "private" | "orders") => JSON.parse(policyOf(which, names)).Statement as Statement[];
+  const SELL = Settings.shape.sell.parse(undefined);
   const fits = (pattern: string, text: string): boolean =>
     new RegExp(`^${pattern.replace(/[.+?^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*")}$`).test(text);
-  const may = (which: "public" | "private", who: string, action: string, key: string): boolean =>
+  const may = (which: "public" | "private" | "orders", who: string, action: string, key: string): boolean =>
     of(which).some(
       ({ Effect, Principal, Action, Resource }) =>
         Effect === "Allow" &&
@@ -361,6 +371,26 @@ describe("bucket policies", () => {
       expect(may("private", "PIPE", "s3:DeleteObject", key)).toBe(key.startsWith("lake/"));
     }
     expect(of("private").every(({ Principal }) => Principal !== "*")).toBe(true);
+  });
+
+  test("what bought calls hold is read, written and removed by the selling replicas alone, and goes by itself in the end", () => {
+    const key = objectKey({ day: "2026-11-01", order: `ord_${"0".repeat(26)}`, leg: 0, kind: "answer" });
+    for (const action of ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]) {
+      expect(may("orders", "SELL", action, key)).toBe(true);
+      expect(may("orders", "SELL", action, "elsewhere/x")).toBe(false);
+      for (const who of ["nobody", "PUB", "OWN", "PIPE"]) expect(may("orders", who, action, key)).toBe(false);
+      for (const which of ["public", "private"] as const) expect(may(which, "SELL", action, "runs/1")).toBe(false);
+    }
+    expect(of("orders").every(({ Principal }) => Principal !== "*")).toBe(true);
+    const daysOf = (which: "public" | "private" | "orders", keptDays: number) =>
+      lifecycleOf(which, { keptDays }).Rules.map((rule: { Expiration?: { Days: number } }) => rule.Expiration?.Days);
+    expect([daysOf("orders", SELL.answers_kept_days), daysOf("orders", 7)]).toEqual([
+      [32, undefined],
+      [9, undefined],
+    ]);
+    expect([daysOf("public", 30), daysOf("private", 30)]).toEqual([[undefined], [undefined]]);
+    expect(lifecycleOf("orders", {}).Rules[0].Expiration.Days).toBe(SELL.answers_kept_days + 2);
+    expect(key.startsWith(lifecycleOf("orders", {}).Rules[0].Filter.Prefix)).toBe(true);
   });
 });
 

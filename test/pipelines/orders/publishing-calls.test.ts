@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
-import type { LogRecord } from "../../../infra/log/log.ts";
+import type { Log, LogRecord } from "../../../infra/log/log.ts";
 import { callToRecord, type Leg, type Order } from "../../../pipelines/orders/order.ts";
-import { StepNotSeen } from "../../../pipelines/orders/order-log.ts";
+import { type OrderLog, StepNotSeen } from "../../../pipelines/orders/order-log.ts";
 import { newSalts, PublishingCalls, payerNames, requestBytes } from "../../../pipelines/orders/publishing-calls.ts";
 import { callKey, kindOfKey } from "../../../pipelines/published/objects.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
@@ -170,6 +170,82 @@ test("a crash between the record and the last step makes a copy, never a second 
   const [first, copy] = after.map(({ record }) => record);
   expect(copy!.eventId).toBe(first!.eventId);
   expect(Buffer.compare(copy!.value, before[0]!.record.value)).toBe(0);
+});
+
+/** A publisher of one POST call of {@link BODY} whose objects are these. @returns what it wrote */
+function publishingOf(objects: Record<string, Buffer>, movedAt: number) {
+  const url = "https://seller.example/";
+  const hashes = {
+    body_sha256: sha(BODY),
+    body_bytes: BODY.length,
+    sha256: sha(requestBytes({ method: "POST", url }, BODY)),
+  };
+  const result = {
+    pass: false,
+    status: 200,
+    sha256: sha(CAME),
+    size: CAME.length,
+    at: "2026-11-23T12:00:00.000Z",
+    checks: [],
+  };
+  const { legs } = orderWith({}, { leg: 0, result: { ...result, delivered: true, latency_ms: 1, content_type: null } });
+  const order = { ...orderWith({ legs, movedAt, id: "ord_0", publish: true, payer: "0xb", intentAt: 1 }) } as Order;
+  Object.assign(order.legs[0]!, { cap: capOf({ url }), payTo: "0xs", price: "0.010000", tx: `0x${"1".repeat(64)}` });
+  const steps: object[] = [];
+  const removed: string[] = [];
+  const appended: unknown[] = [];
+  const append: Log["append"] = async (records) => {
+    appended.push(...records);
+    return [];
+  };
+  const step: OrderLog["step"] = async (of, ...made) => {
+    steps.push(...made);
+    of.recorded = true;
+  };
+  const intent = {
+    leg: 0,
+    network: "eip155:1",
+    asset: "0xa",
+    request: { url, method: "POST", headers: {}, ...hashes },
+  };
+  const publishing = new PublishingCalls({
+    orders: { read: async () => intent as never, step },
+    log: { partitions: 2, append },
+    publicStore: service.publicStore,
+    objects: {
+      get: async (_order, _leg, kind) => objects[kind] ?? null,
+      remove: async (_order, leg, kind) => void removed.push(`${leg}.${kind}`),
+    },
+    nameOf: payerNames(Buffer.alloc(32, 9)),
+    logger: { warn: () => {}, error: () => {} },
+    metrics: { count: () => {} },
+  });
+  return { record: () => publishing.record(order), order, steps, removed, appended };
+}
+const BODY = Buffer.from('{"a":20}');
+const CAME = Buffer.from('{"sum":1}');
+
+test("a POST is published with its body, out of the objects of its order; then an uncharged order has none", async () => {
+  const { record, steps, removed, appended } = publishingOf({ request: BODY, answer: CAME }, Date.now());
+  await record();
+  expect([appended.length, steps]).toEqual([1, [{ state: "recorded" }]]);
+  const asked = requestBytes({ method: "POST", url: "https://seller.example/" }, BODY);
+  expect(await bytesAt(sha(asked))).toEqual(asked);
+  expect(await bytesAt(sha(CAME))).toEqual(CAME);
+  expect(removed).toEqual(["0.request", "0.answer"]);
+});
+
+test.each([
+  ["the body", { answer: CAME }],
+  ["the answer", { request: BODY }],
+  ["another body than was sent", { request: Buffer.from("{}"), answer: CAME }],
+])("%s is gone: looked for again for a day, then the order ends without a record of its call", async (_, objects) => {
+  const young = publishingOf(objects, Date.now() - 86_000_000);
+  await expect(young.record()).rejects.toThrow(StepNotSeen);
+  const old = publishingOf(objects, Date.now() - 86_401_000);
+  await old.record();
+  expect([young.steps, old.steps]).toEqual([[], [{ state: "recorded", lost: true }]]);
+  expect([young.appended, old.appended]).toEqual([[], []]);
 });
 
 const leg = (more: object): Leg =>

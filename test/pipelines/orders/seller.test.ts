@@ -1,11 +1,15 @@
+import { privateKeyToAccount } from "viem/accounts";
 import { expect, test } from "vitest";
+import { sha256hex } from "../../../infra/canonical.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import { NoWallet } from "../../../infra/rails/rails.ts";
 import { intentOf, type SellerQuote, type SellerTools } from "../../../pipelines/orders/seller.ts";
+import type { StepOf } from "../../../pipelines/record/order-step.ts";
 import { entryV2 } from "../../infra/rails/harness.ts";
 
 /** Nothing listens there. */
 const NOWHERE = "http://127.0.0.1:1";
+const KEY = `0x${"07".repeat(32)}` as const;
 const entry = entryV2(10_000n);
 const { network, asset } = entry;
 const quote = { entry, cap: "cap_x", context: {}, priceMicro: 10_000n, want: {} } as unknown as SellerQuote;
@@ -15,6 +19,46 @@ const intent = (float: SellerTools["float"]) => {
   const rail = createEvmRail({ rpcUrl: NOWHERE, asset, network, confirmations: 1 });
   return intentOf({ float, rail: { ...rail, head: async () => ({ number: 1 }) } } as unknown as SellerTools, quote, 0);
 };
+
+test.each([
+  ["its own offer", { raw: { note: "x".repeat(9_000) } }, {}],
+  ["extensions of its answer", {}, { extensions: { note: "x".repeat(9_000) } }],
+  ["letters of three bytes", {}, { resource: { note: "€".repeat(3_000) } }],
+])("a seller that wants much echoed (%s) is refused before anything is signed", async (_, more, context) => {
+  const float = async () => {
+    throw new Error("a wallet was asked for");
+  };
+  const wants = { ...quote, entry: { ...entry, ...more }, context } as unknown as SellerQuote;
+  const tools = { float, rail: {} } as unknown as SellerTools;
+  expect(await intentOf(tools, wants, 0)).toEqual({
+    says: "The seller wants more echoed in the payment than is kept.",
+  });
+});
+
+test("what is signed for a seller that wants little echoed is kept, with the hashes of body and schema", async () => {
+  const rail = createEvmRail({ rpcUrl: NOWHERE, asset, network, confirmations: 1 });
+  const body = Buffer.from("{}");
+  const request = {
+    url: "https://seller.example/",
+    method: "POST" as const,
+    headers: {},
+    sha256: "0".repeat(64),
+    body,
+  };
+  const want = { class: "any", mime: null, schema: { type: "object" } };
+  const priced = { ...quote, request, want, entry: { ...entry, raw: { note: "x".repeat(5_000) } } };
+  const tools = {
+    float: async () => ({ address: privateKeyToAccount(KEY).address, privateKey: KEY }),
+    rail: { ...rail, head: async () => ({ number: 1 }) },
+  } as unknown as SellerTools;
+  const made = (await intentOf(tools, priced, 0)) as StepOf<"seller_intent">;
+  expect(made.signed_bytes.length).toBeLessThan(12_288);
+  expect(made.request).toEqual({
+    ...{ url: request.url, method: "POST", headers: {}, sha256: request.sha256 },
+    ...{ body_sha256: sha256hex(body), body_bytes: 2 },
+  });
+  expect(made.want).toEqual({ class: "any", mime: null, schema_sha256: sha256hex('{"type":"object"}') });
+});
 
 test("an outside signer that is down is told apart from a float without money", async () => {
   const outside = { address: `0x${"a1".repeat(20)}`, signer: NOWHERE };

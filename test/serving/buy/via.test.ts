@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { decodePaymentResponseHeader } from "@x402/core/http";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
@@ -57,6 +58,38 @@ test("the official client buys from the honest seller, and is charged on the cha
   const order = await orderOf(answer);
   expect(order).toMatchObject({ state: "settled", total: "0.012000", seller_price: "0.010000", fee: "0.002000" });
   expect(JSON.parse(Buffer.from(order.answer!.base64, "base64").toString("utf8"))).toMatchObject({ sum: 42 });
+});
+
+test("an answer that is not kept any more: the same payment gets a 410, never a 402, and the order says what it was", async () => {
+  const buyer = await officialBuyer(world);
+  let paid = new Headers();
+  const spying: typeof fetch = (input, init) => {
+    const request = new Request(input, init);
+    if (request.headers.has("payment-signature")) paid = request.headers;
+    return fetch(request);
+  };
+  const answer = await buyer.over(spying)(viaOf("honest-v2", "a=1&b=1"));
+  const bytes = Buffer.from(await answer.arrayBuffer());
+  const again = () => fetch(viaOf("honest-v2", "a=1&b=1"), { headers: paid });
+  expect(Buffer.from(await (await again()).arrayBuffer())).toEqual(bytes);
+  const id = answer.headers.get("touchstone-order")!;
+  const before = await orderOf(answer);
+  expect(before).toMatchObject({
+    state: "settled",
+    answer: { base64: bytes.toString("base64") },
+    answer_expired: null,
+  });
+  const [kept] = (await service.ordersStore.list("held/")).filter(({ key }) => key.includes(id));
+  expect(kept).toMatchObject({ size: bytes.length });
+  await service.ordersStore.delete(kept!.key);
+  const gone = await again();
+  expect([gone.status, gone.headers.get("touchstone-order")]).toEqual([410, id]);
+  const sha256 = createHash("sha256").update(bytes).digest("hex");
+  const problem = (await gone.json()) as { type: string; detail: string };
+  expect(problem.type).toBe("/docs/api#answer-expired");
+  expect(problem.detail).toContain(sha256);
+  const after = await orderOf(answer);
+  expect(after).toEqual({ ...before, answer: null, answer_expired: { sha256, bytes: bytes.length } });
 });
 
 test("the thief is paid and its buyer is not charged", async () => {
