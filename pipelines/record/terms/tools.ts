@@ -80,21 +80,18 @@ export function inError(data: unknown): Places {
   return places;
 }
 
-/** Settlement or receipt: a result that has one is the answer that was paid for, whatever it holds. */
+/** Settlement or receipt: a result that has one beside it is the answer that was paid for, although it holds terms. */
 const RECEIPTS = ["x402/payment-response", "org.paymentauth/receipt"];
 
 /**
  * Does the result of a tool demand payment, for a reader that must not take an answer for a demand? It says that it is an
- * error, or carries challenges, or is nothing but terms with their version; and no receipt stands beside it.
+ * error, or carries challenges, or holds terms with their version and no receipt stands beside them.
  */
 export function isDemand(result: unknown, { terms, challenges }: Places): boolean {
   if (get(result, "isError") === true) return terms.length > 0 || challenges.length > 0;
+  if (get(result, "_meta", "org.paymentauth/payment-required") !== undefined && challenges.length > 0) return true;
   if (RECEIPTS.some((name) => get(result, "_meta", name) !== undefined)) return false;
-  const isPlain = (one: unknown): boolean =>
-    typeof get(one, "x402Version") === "number" && looksLikeEntry(get(one, "accepts", "0"));
-  return get(result, "_meta", "org.paymentauth/payment-required") !== undefined
-    ? challenges.length > 0
-    : terms.some(isPlain);
+  return terms.some((one) => typeof get(one, "x402Version") === "number" && looksLikeEntry(get(one, "accepts", "0")));
 }
 
 /** What the places ask for, as a wallet that finds it there would sign it. */
