@@ -3,10 +3,10 @@ import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { requestOf } from "../1-observe/probe/request.ts";
 import { type CurrentListing, type CurrentRow, listedAs, listingFrom } from "../1-observe/probe/unplanned.ts";
-import { sameAsset } from "../1-observe/terms/networks.ts";
 import { windowStart } from "../3-grade/params.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
 import { addressKey } from "../record/networks.ts";
+import { sameAsset } from "../record/terms/networks.ts";
 import { addDays, dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
 import {

@@ -15,6 +15,8 @@ export function fromBase58(text: string, bytes: number): Uint8Array | null {
   }
   const zeros = /^1*/.exec(text)![0].length;
   const hex = value === 0n ? "" : value.toString(16);
-  const tail = Buffer.from(hex.length % 2 === 0 ? hex : `0${hex}`, "hex");
-  return zeros + tail.length === bytes ? Buffer.concat([Buffer.alloc(zeros), tail]) : null;
+  const size = Math.ceil(hex.length / 2);
+  if (zeros + size !== bytes) return null;
+  const whole = hex.padStart(2 * bytes, "0");
+  return Uint8Array.from({ length: bytes }, (_, i) => Number.parseInt(whole.slice(2 * i, 2 * i + 2), 16));
 }

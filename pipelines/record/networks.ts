@@ -51,5 +51,36 @@ export const USDC: Readonly<Record<string, string>> = {
   "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
 };
 
+/**
+ * Other tokens that stand for a dollar: those that the official client pays in as it comes (@x402/evm 2.27, its table of
+ * default assets). Their decimals differ, so their amounts are no money to us. Hex in lower case.
+ */
+export const DOLLARS: Readonly<Record<string, readonly string[]>> = {
+  "eip155:14": ["0xe7cd86e13ac4309349f30b3435a9d337750fc82d"],
+  "eip155:50": ["0xfa2958cb79b0491cc627c1557f441ef849ca8eb1"],
+  "eip155:51": ["0xb5ab69f7bbada22b28e79c8ffaece55ef1c771d4"],
+  "eip155:143": ["0x754704bc059f8c67012fed69bc8a327a5aafb603"],
+  "eip155:988": ["0x779ded0c9e1022225f8e0630b35a9b54be713736"],
+  "eip155:1328": ["0x4fcf1784b31630811181f670aea7a7bef803eaed"],
+  "eip155:1329": ["0xe15fc38f6d8c56af07bbcbe3baf5708a2bf42392"],
+  "eip155:2201": ["0x78cf24370174180738c5b8e352b6d14c83a6c9a9"],
+  "eip155:4326": ["0xfafddbb3fc7688494971a79cc65dca3ef82079e7"],
+  "eip155:31611": ["0x118917a40faf1cd7a13db0ef56c86de7973ac503"],
+  "eip155:31612": ["0xdd468a1ddc392dcdbef6db6e34e89aa338f9f186"],
+  "eip155:36900": ["0x9cb8142aebbcdc60af7c97af897a67a8f3ca71c2"],
+  "eip155:38833": ["0xa5b8bf902b2844da17d4506cc827f7f1681735e7"],
+  "eip155:42220": [
+    "0xceba9300f2b948710d2653dd7b07f33a8b32118c",
+    "0x48065fbbe25f71c9282ddf5e1cd6d6a887483d5e",
+    "0xd2ab3c9a02dbbab236bfec45d1d755df4267f771",
+  ],
+  "eip155:72344": ["0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb"],
+  "eip155:181228": ["0x401ecb1d350407f13ba348573e5630b83638e30d"],
+  "eip155:190415": ["0x401ecb1d350407f13ba348573e5630b83638e30d"],
+  "eip155:421614": ["0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d"],
+  "eip155:723487": ["0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb"],
+  "eip155:11142220": ["0x01c5c0122039549ad1493b8220cabedd739bc44e"],
+};
+
 /** The form in which two addresses are compared: hex without its checksum's case, base58 with its case. */
 export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);

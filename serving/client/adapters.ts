@@ -1,23 +1,37 @@
 import type { BeforePaymentCreationHook, x402Client, x402HTTPClient } from "@x402/core/client";
+import { type Demanded, mppOffersOf, type Offer, offerOf } from "../../pipelines/record/terms/offers.ts";
+import { demandedIn, inError, inResult, type Places } from "../../pipelines/record/terms/tools.ts";
+import { type Demand, isMcpRequest, read402, readMcpAnswer, toolIn } from "./demands.ts";
 import { type Decision, type Guard, PaymentRefused, unreadable } from "./guard.ts";
 import type { Fetch } from "./http.ts";
-import { mppOffersOf, type Offer, offerOf, offersOf, read402 } from "./terms.ts";
 
 /** What a 402 without its own answer in time is given for its body. */
 const BODY_WITHIN_MS = 5000;
 
+/** May this be paid? What was not read whole is refused, whatever the guard would say. */
+const judged = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: Demanded): Promise<Decision> =>
+  unread === null ? guard({ ...demand, offers }) : Promise.resolve(unreadable(unread));
+
 export interface FetchOptions {
-  /** Offers that the wallet above may take; the others are not asked about. Default all. */
+  /**
+   * Offers that the wallet above may take; the others are not asked about. Default all. One whose scheme or network cannot
+   * be read is never left out.
+   */
   offers?: (offer: Offer) => boolean;
   /** Told of every decision, those to pay included: the place to keep the signed answer. */
   onDecision?: (decision: Decision, url: string) => void;
 }
 
+/** Nobody can tell by its scheme and network whether a wallet takes an offer that has none of them. */
+const isHidden = ({ unread = [] }: Offer): boolean =>
+  unread.some((member) => member === "entry" || member === "scheme" || member === "network");
+
 /**
  * A fetch that hands a 402 on only if the guard lets it be paid, and else answers 403 with a problem document (RFC 9457) in
  * its place, so that no wallet above it ever sees terms to sign: `wrapFetchWithPayment(guardedFetch(guard), client)` of
  * `@x402/fetch`, `Mppx.create({ fetch: guardedFetch(guard), methods })` of mppx. It knows where the request went, which a
- * 402 may lie about. The 402 that answers a payment is asked about as well: some clients pay the next one.
+ * 402 may lie about. The 402 that answers a payment is asked about as well: some clients pay the next one. So is what an MCP
+ * server demands in its answer to a message.
  * @param fetch default the runtime's own
  */
 export function guardedFetch(
@@ -29,21 +43,30 @@ export function guardedFetch(
   return async (input, init) => {
     const request = input instanceof Request ? input : null;
     const method = (init?.method ?? request?.method ?? "GET").toUpperCase();
+    const isMcp = isMcpRequest(method, new Headers(init?.headers ?? request?.headers));
     const asked = request?.url ?? String(input);
     const response = await fetch(input, init);
-    if (response.status !== 402) return response;
+    if (response.status !== 402 && !(isMcp && response.ok)) return response;
     // The response's own address: after a redirect another host asks for money.
     const url = response.url || asked;
-    const { offers, unread } = await read402(response, BODY_WITHIN_MS);
-    const decision = unread ? unreadable() : await guard({ url, method, offers: offers.filter(takes) });
-    onDecision?.(decision, url);
+    const isTool = response.status !== 402;
+    const demanded = isTool ? await readMcpAnswer(response) : await read402(response, BODY_WITHIN_MS);
+    if (isTool && demanded.offers.length === 0 && demanded.unread === null) return response;
+    const offers = demanded.offers.filter((offer) => isHidden(offer) || takes(offer));
+    const tool = isTool ? toolIn(init?.body) : null;
+    const at = tool === null ? { url, method } : { url: toolUrl(url, tool) };
+    const decision = await judged(guard, at, { ...demanded, offers });
+    onDecision?.(decision, at.url);
     if (decision.allow) return response;
     response.body?.cancel().catch(() => {});
-    return refusedResponse(decision, url);
+    return refusedResponse(decision, at.url);
   };
 }
 
 const globalFetch: Fetch = (input, init) => globalThis.fetch(input, init);
+
+/** A tool of an MCP server, as the service is asked about it. */
+const toolUrl = (server: string, tool: string): string => `${server.split("#", 1)[0]}#${encodeURIComponent(tool)}`;
 
 /** The 403 that stands in the place of a 402 that is not paid. `refused_by` tells it from a seller's own 403. */
 function refusedResponse({ outcome, reason, says, concerns, answer, fault }: Decision, url: string): Response {
@@ -87,7 +110,8 @@ export function guardClient<C extends x402Client | x402HTTPClient>(
     const claimed = paymentRequired.resource?.url ?? (typeof v1 === "string" ? v1 : undefined);
     const url = options.url ?? asked.get(paymentRequired) ?? claimed;
     if (url === undefined) return { abort: true, reason: "not checked: the 402 does not say of which url it is" };
-    const decision = await guard({ url, method: options.method, offers: [offerOf(selectedRequirements)] });
+    const offer = offerOf(selectedRequirements, (paymentRequired.x402Version as number) === 1 ? 1 : 2);
+    const decision = await guard({ url, method: options.method, offers: [offer] });
     options.onDecision?.(decision, url);
     return decision.allow ? undefined : { abort: true, reason: decision.says };
   };
@@ -108,8 +132,16 @@ const clientOf = (http: x402HTTPClient): x402Client => (http as unknown as { cli
 /** As mppx hands it to `onChallenge`. */
 interface Challenge {
   method: string;
+  intent?: string;
+  expires?: string | undefined;
   request: unknown;
 }
+
+/** How mppx marks a challenge that it made of an entry of x402's header: its request is that entry. */
+const OF_X402 = Symbol.for("mppx.x402.challenge");
+
+const offersIn = (challenge: Challenge): Offer[] =>
+  (challenge as { [OF_X402]?: unknown })[OF_X402] ? [offerOf(challenge.request, 2)] : mppOffersOf(challenge);
 
 /**
  * `onChallenge` of `Mppx.create`, for one endpoint. Where {@link guardedFetch} can be passed instead, pass that: it knows
@@ -118,8 +150,8 @@ interface Challenge {
  */
 export const mppxChallenge =
   (guard: Guard, url: string, method?: string) =>
-  async ({ method: rail, request }: Challenge): Promise<undefined> => {
-    const decision = await guard({ url, method, offers: mppOffersOf(rail, request) });
+  async (challenge: Challenge): Promise<undefined> => {
+    const decision = await guard({ url, method, offers: offersIn(challenge) });
     if (!decision.allow) throw new PaymentRefused(decision);
   };
 
@@ -130,34 +162,31 @@ interface ToolCaller {
 }
 
 /**
- * A guard around an MCP client whose tools ask for money in their result (`structuredContent` with x402 terms): a demand
- * that is refused comes back as an error without terms, so whoever pays above it has nothing to sign. Each tool is asked
- * about as an endpoint of its own, `server#tool`.
+ * A guard around an MCP client whose tools ask for money, wherever a client above it may read that: in their result (its
+ * structured content, a text, a member of `_meta`) or in the JSON-RPC error that the client throws. A demand that is refused
+ * comes back as an error without terms, so whoever pays above it has nothing to sign. Each tool is asked about as an endpoint
+ * of its own, `server#tool`.
  * @param server url of the MCP server
  */
 export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server: string): Pick<C, "callTool"> {
-  const callTool: ToolCaller["callTool"] = async (call, ...rest) => {
-    const result = await client.callTool(call, ...rest);
-    const offers = result?.isError === true ? demanded(result) : [];
-    if (offers.length === 0) return result;
-    const decision = await guard({ url: `${server}#${encodeURIComponent(call.name)}`, offers });
-    if (decision.allow) return result;
+  /** What is handed on in the place of a demand; null where it is the demand itself, or where there is none. */
+  const refusal = async (tool: string, places: Places): Promise<object | null> => {
+    const demanded = demandedIn(places);
+    if (demanded.offers.length === 0 && demanded.unread === null) return null;
+    const decision = await judged(guard, { url: toolUrl(server, tool) }, demanded);
+    if (decision.allow) return null;
     return { isError: true, content: [{ type: "text", text: `Payment refused: ${decision.says}` }] };
   };
+  const callTool: ToolCaller["callTool"] = async (call, ...rest) => {
+    let result: unknown;
+    try {
+      result = await client.callTool(call, ...rest);
+    } catch (error) {
+      const refused = await refusal(call.name, inError((error as { data?: unknown } | null)?.data));
+      if (refused === null) throw error;
+      return refused;
+    }
+    return (await refusal(call.name, inResult(result))) ?? result;
+  };
   return { callTool } as Pick<C, "callTool">;
-}
-
-/** Terms of a tool's result: structured, and as text for older clients. */
-function demanded(result: { structuredContent?: unknown; content?: unknown }): Offer[] {
-  const texts = Array.isArray(result.content) ? result.content : [];
-  const written = texts.flatMap((part) => (typeof part?.text === "string" ? offersOf(parsed(part.text)) : []));
-  return [...offersOf(result.structuredContent), ...written];
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

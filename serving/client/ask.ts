@@ -5,6 +5,7 @@ import { addressKey } from "../../pipelines/record/networks.ts";
 import type { CheckAnswer } from "../schemas/check.ts";
 import type { ExposureReport, ExposureRequest } from "../schemas/exposure.ts";
 import { askJson, type Fetch, type JsonAnswer, type Limits, ServiceFault } from "./http.ts";
+import { isOfMethod } from "./method.ts";
 import { KeySet } from "./verify.ts";
 
 export interface ServiceOptions {
@@ -114,7 +115,7 @@ export class Service {
     const held = this.#cache.get(name);
     const age = held ? this.now() - held.at : -1;
     if (held && age >= 0 && age < CACHED_MS) return held.answer;
-    const answer = this.#checkNow(query);
+    const answer = this.#checkNow(query, method);
     this.#keep(name, answer);
     return answer;
   }
@@ -130,7 +131,7 @@ export class Service {
     });
   }
 
-  async #checkNow(query: URLSearchParams): Promise<CheckAnswer> {
+  async #checkNow(query: URLSearchParams, method: Question["method"]): Promise<CheckAnswer> {
     const { body } = await this.ask(`/v1/check?${query}`, {}, { max_bytes: MAX_CHECK_BYTES });
     const answer = (await this.believed(body, "answers", "answered_at")) as CheckAnswer;
     if (!Array.isArray(answer.defects) || typeof answer.band !== "string" || typeof answer.why !== "string") {
@@ -140,6 +141,9 @@ export class Service {
     const payTo = query.get("pay_to");
     const isOther = answer.asked !== query.get("url") || (payTo !== null && !isAbout(answer, payTo));
     if (isOther) throw new ServiceFault("other_answer", `signed, but about ${String(answer.asked).slice(0, 200)}`);
+    if (method && !(await isOfMethod(answer, method))) {
+      throw new ServiceFault("other_answer", `signed, but about another method than ${method}`);
+    }
     return answer;
   }
 

@@ -4,7 +4,7 @@ import { parseUrl } from "../../infra/url.ts";
 import type { CheckAnswer } from "../schemas/check.ts";
 import { isSafe, type Question, type Service } from "./ask.ts";
 import { Carrier, type Patience } from "./carrier.ts";
-import { microOf } from "./guard.ts";
+import { microOf } from "./concerns.ts";
 
 /**
  * not_offered: the service would not buy this now. over_cap: it costs more than was allowed. bad_cap: no money string, with

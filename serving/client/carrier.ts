@@ -1,7 +1,8 @@
+import type { Offer } from "../../pipelines/record/terms/offers.ts";
 import type { Service } from "./ask.ts";
-import { isUsdc } from "./guard.ts";
+import { isUsdc, unreadIn } from "./concerns.ts";
+import { read402 } from "./demands.ts";
 import { readBounded, retryAfter, ServiceFault } from "./http.ts";
-import { type Offer, read402 } from "./terms.ts";
 
 /** How long an open outcome is waited for. */
 export interface Patience {
@@ -100,9 +101,12 @@ export class Carrier {
   /** The quote at call time, which may be another than the estimate of the check. */
   async #withinCap(response: Response): Promise<Response> {
     const { offers, unread } = await read402(response, TERMS_WITHIN_MS);
-    const fits = ({ asset, network, amount }: Offer): boolean =>
-      asset !== null && network !== null && isUsdc(asset, [network]) && amount !== null && amount <= this.cap_micro;
-    if (!unread && offers.length > 0 && offers.every(fits)) return response;
+    const fits = (offer: Offer): boolean => {
+      const { asset, network, amount } = offer;
+      if (unreadIn(offer).length > 0 || asset === null || network === null || amount === null) return false;
+      return isUsdc(asset, [network]) && amount <= this.cap_micro;
+    };
+    if (unread === null && offers.length > 0 && offers.every(fits)) return response;
     response.body?.cancel().catch(() => {});
     const asks = offers.map(({ amount, asset }) => `${amount} of ${asset}`).join(", ");
     return problem(403, "Over the cap", `it asks ${asks || "nothing that can be read"}; the cap is ${this.cap_micro}`);

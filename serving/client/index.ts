@@ -1,6 +1,7 @@
 /** The client library of the service. Runs wherever there are `fetch` and WebCrypto: Node 20, browsers, workers. */
 export const VERSION = "2026.09.4";
 
+export { type Offer, type OfferMember, offersOf } from "../../pipelines/record/terms/offers.ts";
 export type { CheckAnswer } from "../schemas/check.ts";
 export type { ExposureReport } from "../schemas/exposure.ts";
 export {
@@ -14,19 +15,11 @@ export {
 export { type Question, Service, type ServiceOptions } from "./ask.ts";
 export { type Bought, type BuyOptions, BuyRefused, buyThrough, payBy, receiptOf } from "./buy.ts";
 export { BuyUnknown, type PaidRequest, type Patience } from "./carrier.ts";
-export {
-  type Concern,
-  DEFAULT_POLICY,
-  type Decision,
-  decide,
-  type Guard,
-  guard,
-  PaymentRefused,
-  type Policy,
-  type Reason,
-} from "./guard.ts";
+export type { Concern, Reason } from "./concerns.ts";
+export type { Demand } from "./demands.ts";
+export { type Decision, decide, type Guard, guard, PaymentRefused } from "./guard.ts";
 export { type FaultCode, ServiceFault } from "./http.ts";
-export { type Demand, type Offer, offersOf } from "./terms.ts";
+export { DEFAULT_POLICY, type Policy } from "./policy.ts";
 export { type Jwks, type Verdict, verifyCard, verifyCheck, verifyExposure, verifyManifest } from "./verify.ts";
 export {
   createWatcher,

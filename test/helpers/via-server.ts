@@ -6,10 +6,11 @@ import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { LOCAL_NETWORK, LOCAL_USDC } from "../../fixtures/chain/local-chain.ts";
 import { signObject } from "../../infra/keys/signer.ts";
 import type { Facilitator } from "../../infra/rails/facilitator.ts";
+import { capId } from "../../pipelines/record/ids.ts";
 import { NOW, type PublicRecord } from "./public-record.ts";
 
 export const SELLER = "https://seller.example/sum";
-const CAP = `cap_${"0".repeat(26)}`;
+const CAP = capId("POST", SELLER);
 export const ORDER = `ord_${"1".repeat(26)}`;
 const PAY_TO = "0x00000000000000000000000000000000000000b2";
 
@@ -106,7 +107,7 @@ export class ViaServer {
       composite: null,
       why: "B: it delivers.",
       asked,
-      matched: "exact",
+      ...{ matched: "exact", capabilityId: CAP, url: SELLER },
       defects: [],
     };
     return signObject(this.record.keys.answers, {

@@ -311,7 +311,7 @@ test("base58: what goes in comes out, and what is none of so many bytes is none"
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 64 }), fc.nat(8), (bytes, zeros) => {
       const padded = Buffer.concat([Buffer.alloc(zeros), bytes]);
-      expect(fromBase58(toBase58(padded), padded.length)).toEqual(padded);
+      expect(fromBase58(toBase58(padded), padded.length)).toEqual(Uint8Array.from(padded));
       expect(fromBase58(toBase58(padded), padded.length + 1)).toBeNull();
     }),
   );

@@ -1,5 +1,5 @@
+import { looksLikeEntry } from "../../record/terms/entries.ts";
 import { get, isObject, type JsonObject, keepable, MAX_KEPT, text, withoutSlashes } from "../json.ts";
-import { looksLikeEntry } from "../terms/x402.ts";
 import { type Rejected, refusesPaidCalls, rejected } from "./claims.ts";
 
 /** Operations of one document that are read. */

@@ -1,4 +1,5 @@
 import type { EgressResult } from "../../../infra/egress/egress.ts";
+import { inError, inResult, isDemand, type Places } from "../../record/terms/tools.ts";
 import { get, isObject, keepable, parseJson, show, text } from "../json.ts";
 import { sample } from "../probe/synthetic.ts";
 import { answerTo, type Rpc, speaksOnlyWithoutSessions } from "./rpc.ts";
@@ -17,28 +18,8 @@ export interface ToolAnswer {
   payable: boolean;
 }
 
-/** Error codes that ask for payment: x402 over MCP wrote 402 at first, mpp writes -32042. */
-const PAYMENT_CODES = new Set<unknown>([402, -32042]);
-const CHALLENGES_KEY = "org.paymentauth/payment-required";
-
-const isTerms = (value: unknown): boolean => isObject(value) && Array.isArray(value.accepts);
-
-/** x402 terms of a result: as structured content, else as the JSON of a text. */
-function termsOf(result: unknown): unknown {
-  const structured = get(result, "structuredContent");
-  if (isTerms(structured)) return structured;
-  const content = get(result, "content");
-  for (const one of Array.isArray(content) ? content.slice(0, 16) : []) {
-    const parsed = parseJson(typeof get(one, "text") === "string" ? (get(one, "text") as string) : "");
-    if (isTerms(parsed)) return parsed;
-  }
-  return undefined;
-}
-
 /** mpp challenges as the header that HTTP would carry: one reader for both. */
-function challengeHeader(data: unknown): string | undefined {
-  const challenges = get(data, "challenges");
-  if (!Array.isArray(challenges)) return undefined;
+function challengeHeader(challenges: readonly unknown[]): string | undefined {
   const lines = challenges.slice(0, 16).flatMap((challenge) => {
     if (!isObject(challenge)) return [];
     const params = Object.entries(challenge).flatMap(([name, value]) => {
@@ -72,8 +53,11 @@ function asAnswer(http: EgressResult, status: number, body: Uint8Array, headers:
 
 const json = (value: unknown): Uint8Array => Buffer.from(show(value));
 
-/** A demand for payment, terms in the header as version 2 has them there. */
-function demand(http: EgressResult, terms: unknown, challenges: string | undefined): ToolAnswer {
+/** A demand for payment, terms in the header as version 2 has them there; null where the places hold none. */
+function demand(http: EgressResult, places: Places): ToolAnswer | null {
+  const [terms] = places.terms;
+  const challenges = challengeHeader(places.challenges);
+  if (terms === undefined && challenges === undefined) return null;
   const headers: Record<string, string> = {};
   if (terms !== undefined) headers["payment-required"] = Buffer.from(show(terms)).toString("base64");
   if (challenges !== undefined) headers["www-authenticate"] = challenges;
@@ -102,17 +86,16 @@ function readAnswer({ http, rpc }: { http: EgressResult; rpc: Rpc | null }): Too
   }
   if ("error" in rpc) {
     const { code, message, data } = rpc.error;
-    const terms = isTerms(data) ? data : get(data, "x402");
-    const challenges = challengeHeader(data);
-    if (PAYMENT_CODES.has(code) && (isTerms(terms) || challenges !== undefined)) return demand(http, terms, challenges);
+    const asked = demand(http, inError(data));
+    if (asked) return asked;
     const says = `JSON-RPC error ${show(code)}: ${text(message, 500) ?? ""}`;
     return { result: asAnswer(http, 500, json({ error: rpc.error })), payable: false, says };
   }
   const { result } = rpc;
+  const places = inResult(result);
+  const asked = isDemand(result, places) ? demand(http, places) : null;
+  if (asked) return asked;
   const failed = get(result, "isError") === true;
-  const challenges = challengeHeader(get(result, "_meta", CHALLENGES_KEY));
-  const terms = failed || challenges !== undefined ? termsOf(result) : undefined;
-  if (terms !== undefined || challenges !== undefined) return demand(http, terms, challenges);
   if (!failed) return { result: asAnswer(http, 200, given(result), headersOf(result)), payable: true };
   const said = Buffer.from(given(result)).toString("utf8");
   return {

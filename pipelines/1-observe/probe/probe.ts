@@ -1,15 +1,15 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import { decimalsOf, networksOf, type Payer } from "../../../infra/rails/rails.ts";
 import type { BodyOf, Claims, Offer } from "../../record/bodies.ts";
+import type { Answer402 } from "../../record/terms/entries.ts";
+import { sameAsset, sameNetwork } from "../../record/terms/networks.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { clean, hashOf, type Named } from "../json.ts";
 import type { ToolExchange } from "../mcp/session.ts";
 import { isWall } from "../reading/checks.ts";
 import { mergeDeclared, NOTHING } from "../terms/declared.ts";
-import { sameAsset, sameNetwork } from "../terms/networks.ts";
 import { signedOffers } from "../terms/signed.ts";
 import { defectsSeen, type ReadTerms, toPay, unreadable } from "../terms/terms.ts";
-import type { Answer402 } from "../terms/x402.ts";
 import {
   type Control,
   type ControlSeen,

@@ -1,9 +1,9 @@
 import type { EgressResult } from "../../../infra/egress/egress.ts";
+import type { Answer402 } from "../../record/terms/entries.ts";
 import { type ReadClaim, readClaim, rejected, type Source } from "../listings/claims.ts";
 import { readBytes, readPage, readYaml } from "../listings/documents.ts";
 import { readListPage, readReply, readWelcome } from "../mcp/answers.ts";
 import { type Networks, readAsked } from "../terms/terms.ts";
-import type { Answer402 } from "../terms/x402.ts";
 import { type Expectation, evaluate } from "./checks.ts";
 import { Schemas } from "./schema.ts";
 

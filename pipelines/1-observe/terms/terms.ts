@@ -1,23 +1,15 @@
 import { sha256hex } from "../../../infra/canonical.ts";
 import { decimalsOf, type PayableEntry, type Payer, type SignContext } from "../../../infra/rails/rails.ts";
 import { type Offer, Terms } from "../../record/bodies.ts";
+import { readChallenges } from "../../record/terms/challenges.ts";
+import { type Answer402, looksLikeEntry, MAX_BODY, MAX_OFFERS } from "../../record/terms/entries.ts";
+import { isTestnet } from "../../record/terms/networks.ts";
 import { DEFECTS, type DefectCode, type Protocol } from "../../record/vocabulary.ts";
 import { clean, get, hashOf, text } from "../json.ts";
 import { sameResource } from "../urls.ts";
 import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, NOTHING } from "./declared.ts";
-import { goesBefore, paymentChallenges, readChallenge } from "./mpp.ts";
-import { isTestnet } from "./networks.ts";
-import {
-  type Answer402,
-  looksLikeEntry,
-  MAX_BODY,
-  MAX_OFFERS,
-  priceOf,
-  type ReadEntry,
-  readEnvelope,
-  readX402,
-  type X402,
-} from "./x402.ts";
+import { goesBefore, readChallenge } from "./mpp.ts";
+import { priceOf, type ReadEntry, readEnvelope, readX402, type X402 } from "./x402.ts";
 
 /** Defects once each, in the order they were met, in the words of the record. */
 export const defectsSeen = (codes: readonly DefectCode[]): { defect: string; says: string }[] =>
@@ -140,7 +132,7 @@ export function choose(
 export function readAsked(answer: Answer402, own: Networks, url?: string): Asked {
   const x402 = readX402(answer);
   const challenge = answer.headers["www-authenticate"] ?? "";
-  const mpp = paymentChallenges(challenge).map(readChallenge);
+  const mpp = readChallenges(challenge).challenges.map(readChallenge);
   const entries = [...x402.entries, ...mpp].slice(0, MAX_OFFERS);
   const { whole, asides } = offerDefects(entries);
   const codes: DefectCode[] = [...x402.defects, ...unpayable(entries), ...whole];

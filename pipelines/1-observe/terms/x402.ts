@@ -1,19 +1,27 @@
 import type { PayableEntry } from "../../../infra/rails/rails.ts";
 import type { Offer } from "../../record/bodies.ts";
-import { atomicToMicro, formatMoney, parseAtomic } from "../../record/money.ts";
-import type { DefectCode } from "../../record/vocabulary.ts";
-import { get, isObject, parseBase64Json, parseJson, text } from "../json.ts";
+import { get, isObject, text } from "../../record/json.ts";
+import { atomicToMicro, formatMoney } from "../../record/money.ts";
 import {
-  type AssetForm,
-  assetForm,
+  type Answer402,
+  type Envelope,
+  entriesOf,
+  envelopes,
+  MAX_OFFERS,
+  type Members,
+  readMembers,
+  type Version,
+  versionOf,
+} from "../../record/terms/entries.ts";
+import {
   decimalsOf,
   hasKnownAddresses,
   isOtherNetworksUsdc,
+  isPayableIn,
   looksLikeAddress,
   type Network,
-  readNetwork,
-  usdcOf,
-} from "./networks.ts";
+} from "../../record/terms/networks.ts";
+import type { DefectCode } from "../../record/vocabulary.ts";
 
 /** One entry of `accepts`, read by itself: a bad one beside good ones costs nobody but itself. */
 export interface ReadEntry {
@@ -41,61 +49,26 @@ const MAX_TIMEOUT_S = 86_400;
 /** What an entry that names none (or nonsense) is given: the usual short one. */
 const DEFAULT_TIMEOUT_S = 60;
 
-interface Amount {
-  atomic: bigint | null;
-  defects: DefectCode[];
-}
-
-/** Amounts are never converted: "0.001", "$1" and 40000 as a JSON number are defects, not prices. */
-function readAmount(entry: unknown, version: 1 | 2): Amount {
-  const names = version === 2 ? ["amount", "maxAmountRequired"] : ["maxAmountRequired", "amount"];
-  const present = names.map((name) => get(entry, name)).filter((value) => value != null && value !== "");
-  if (present.length === 0) return { atomic: null, defects: ["missing_amount"] };
-  const atomic = parseAtomic(present[0]);
-  const defects: DefectCode[] = atomic === null ? ["bad_amount"] : [];
-  if (present.length > 1 && String(present[0]) !== String(present[1])) defects.push("both_amounts");
-  return { atomic, defects };
-}
-
 function networkDefect(network: Network, version: 1 | 2): DefectCode[] {
   if (network.form === "unknown") return version === 2 || !network.isText ? ["bad_network"] : [];
   const fits = version === 1 ? network.form === "name" : network.form === "caip2";
   return fits ? [] : ["network_form"];
 }
 
-interface Asset {
-  asset: string | null;
-  form: AssetForm | "missing";
-  defects: DefectCode[];
+function amountDefects({ atomic, isMissing, isTwofold }: Members["amount"]): DefectCode[] {
+  if (isMissing) return ["missing_amount"];
+  return [...(atomic === null ? (["bad_amount"] as const) : []), ...(isTwofold ? (["both_amounts"] as const) : [])];
 }
 
-/**
- * A contract or mint, without a CAIP-19 prefix. A symbol ("USDC") stays a symbol: the contract is never guessed, and where
- * assets have contracts a payment needs it.
- */
-function readAsset(entry: unknown, network: string): Asset {
-  const named = text(get(entry, "asset"), 200);
-  if (!named) return { asset: null, form: "missing", defects: ["bad_asset"] };
-  const caip19 = /^[^/\s]+\/[a-z0-9]+:(.+)$/.exec(named);
-  const asset = caip19 ? caip19[1]! : named;
-  const form = assetForm(network, asset, usdcOf(network) !== undefined);
+function assetDefects({ asset, form, isCaip19 }: Members["asset"], network: string): DefectCode[] {
+  if (asset === null) return ["bad_asset"];
   const known = form === "contract" || (!hasKnownAddresses(network) && isPayableIn(form));
-  const wrong = caip19 || !known || isOtherNetworksUsdc(network, asset);
-  return { asset, form, defects: wrong ? ["bad_asset"] : [] };
+  return isCaip19 || !known || isOtherNetworksUsdc(network, asset) ? ["bad_asset"] : [];
 }
 
-/** Can somebody pay in an asset that is named like this, who knows what is meant? */
-export const isPayableIn = (form: AssetForm | "missing"): boolean =>
-  form === "contract" || form === "code" || form === "symbol";
-
-function readTimeout(entry: unknown): { seconds: number | null; usable: number; defects: DefectCode[] } {
-  const value = get(entry, "maxTimeoutSeconds");
-  if (!Number.isSafeInteger(value)) return { seconds: null, usable: DEFAULT_TIMEOUT_S, defects: ["bad_timeout"] };
-  const seconds = value as number;
-  return seconds >= 1 && seconds <= MAX_TIMEOUT_S
-    ? { seconds, usable: seconds, defects: [] }
-    : { seconds, usable: DEFAULT_TIMEOUT_S, defects: ["bad_timeout"] };
-}
+/** Is this a time that a payment may be given, in seconds? */
+const isUsable = (seconds: number | null): seconds is number =>
+  seconds !== null && seconds >= 1 && seconds <= MAX_TIMEOUT_S;
 
 const BROKEN: Offer = {
   scheme: "",
@@ -123,16 +96,13 @@ export function priceOf(atomic: bigint | null, decimals: number | null): string 
  */
 function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEntry {
   if (!isObject(entry)) return { offer: BROKEN, valid: false, payable: null, defects: ["bad_entry"], ofTermsOnly: [] };
-  const scheme = text(get(entry, "scheme"), 60);
-  const network = readNetwork(get(entry, "network"));
-  const amount = readAmount(entry, version);
+  const { scheme, network, amount, asset: written, payTo, timeout_s } = readMembers(entry, version);
+  const { asset, form } = written;
   const id = network?.id ?? "";
-  const { asset, form, defects: assetDefects } = readAsset(entry, id);
-  const timeout = readTimeout(entry);
-  const payTo = text(get(entry, "payTo"), 200);
-  const payToOk = payTo !== undefined && looksLikeAddress(id, payTo);
+  const payToOk = payTo !== null && looksLikeAddress(id, payTo);
   const extra = get(entry, "extra");
-  const defects: DefectCode[] = [...amount.defects, ...assetDefects, ...timeout.defects];
+  const defects: DefectCode[] = [...amountDefects(amount), ...assetDefects(written, id)];
+  if (!isUsable(timeout_s)) defects.push("bad_timeout");
   if (!scheme || !network) defects.push("bad_entry");
   if (network) defects.push(...networkDefect(network, version));
   if (!payToOk) defects.push("bad_pay_to");
@@ -148,11 +118,11 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEnt
     network: id,
     network_raw: network?.raw ?? "",
     asset,
-    pay_to: payTo ?? null,
+    pay_to: payTo,
     amount_atomic: amount.atomic === null ? null : amount.atomic.toString(),
     decimals,
     price: priceOf(amount.atomic, decimals),
-    max_timeout_s: timeout.seconds,
+    max_timeout_s: timeout_s,
     payable: false,
   };
   const valid = Boolean(isKnown && scheme && network && payToOk && amount.atomic !== null && isPayableIn(form));
@@ -165,7 +135,7 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEnt
           asset,
           payTo: payTo!,
           amountAtomic: amount.atomic!,
-          maxTimeoutSeconds: timeout.usable,
+          maxTimeoutSeconds: isUsable(timeout_s) ? timeout_s : DEFAULT_TIMEOUT_S,
           extra: isObject(extra) ? extra : {},
           raw: entry,
         }
@@ -191,61 +161,6 @@ function leftOut(entry: unknown): DefectCode[] {
   return [...absent.map(([code]) => code), ...nameless, "missing_domain"];
 }
 
-/** Offers that are read of one 402; the rest are dropped (the record takes no more). */
-export const MAX_OFFERS = 64;
-/** Longest body that is read. */
-export const MAX_BODY = 1024 * 1024;
-
-/** Headers with lower-case names, and the body's bytes, of any answer with status 402. */
-export interface Answer402 {
-  headers: Record<string, string>;
-  body: Uint8Array;
-}
-
-export interface Envelope {
-  value: unknown;
-  raw: string | Uint8Array;
-  from: "header" | "body";
-}
-
-export const looksLikeEntry = (value: unknown): boolean =>
-  isObject(value) && typeof value.scheme === "string" && value.network !== undefined;
-
-const looksLikeTerms = (value: unknown): boolean =>
-  isObject(value) && (value.accepts !== undefined || value.x402Version !== undefined || looksLikeEntry(value));
-
-const headOf = (body: Uint8Array): string => Buffer.from(body.subarray(0, 4096)).toString("latin1");
-
-/** Version 2 speaks in the header, version 1 in the body; some sellers put either in the other's place. */
-function envelopes(answer: Answer402): { found: Envelope[]; malformed: boolean } {
-  const found: Envelope[] = [];
-  const header = answer.headers["payment-required"];
-  let malformed = answer.body.length > MAX_BODY;
-  if (header !== undefined) {
-    const value = parseBase64Json(header) ?? parseJson(header);
-    if (looksLikeTerms(value)) found.push({ value, raw: header, from: "header" });
-    else malformed = true;
-  }
-  const body = answer.body.length <= MAX_BODY ? parseJson(answer.body) : undefined;
-  const bare = Array.isArray(body) && looksLikeEntry(body[0]) ? { accepts: body } : body;
-  if (looksLikeTerms(bare)) found.push({ value: bare, raw: answer.body, from: "body" });
-  // JSON that broke off in the middle of its terms is not the same as having none.
-  else if (body === undefined && /"(?:accepts|x402Version)"/.test(headOf(answer.body))) malformed = true;
-  return { found, malformed };
-}
-
-/** The version terms are written in. */
-interface Version {
-  /** As stated or inferred; null where what is stated is no number that can be written down. */
-  said: number | null;
-  /** Whose names of members are read. */
-  form: 1 | 2;
-  /** Does it stand there as it should? */
-  isStated: boolean;
-  /** Is it one of the two that are specified? Of another one nobody knows what its members mean. */
-  isKnown: boolean;
-}
-
 export interface X402 {
   version: number | null;
   entries: ReadEntry[];
@@ -255,26 +170,9 @@ export interface X402 {
   defects: DefectCode[];
 }
 
-/** By its members, where no version is stated. */
-function inferredForm(first: unknown, from: "header" | "body"): 1 | 2 {
-  if (get(first, "maxAmountRequired") !== undefined) return 1;
-  const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
-  return from === "header" || get(first, "amount") !== undefined || caip2 ? 2 : 1;
-}
-
-function versionOf(value: unknown, first: unknown, from: "header" | "body"): Version {
-  const stated = get(value, "x402Version");
-  const number = typeof stated === "string" && /^\d{1,6}$/.test(stated) ? Number(stated) : stated;
-  if (number === 1 || number === 2) return { said: number, form: number, isStated: stated === number, isKnown: true };
-  const form = inferredForm(first, from);
-  if (typeof number !== "number") return { said: form, form, isStated: false, isKnown: true };
-  return { said: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
-}
-
 export function readEnvelope(envelope: Envelope): X402 {
   const accepts = get(envelope.value, "accepts");
-  const bare = accepts === undefined && looksLikeEntry(envelope.value);
-  const list = Array.isArray(accepts) ? accepts : isObject(accepts) ? [accepts] : bare ? [envelope.value] : [];
+  const list = entriesOf(envelope.value);
   const version = versionOf(envelope.value, list[0], envelope.from);
   const defects: DefectCode[] = version.isStated ? [] : ["bad_version"];
   if (accepts !== undefined && !Array.isArray(accepts)) defects.push("malformed_terms");

@@ -10,7 +10,8 @@ import type { Shop } from "../../../fixtures/market/shop.ts";
 import { knownUsdc, signingDomain } from "../../../infra/rails/charge.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { PayableEntry, SignedPayment, Wallet } from "../../../infra/rails/rails.ts";
-import { paymentChallenges, readChallenge } from "../../../pipelines/1-observe/terms/mpp.ts";
+import { readChallenge } from "../../../pipelines/1-observe/terms/mpp.ts";
+import { readChallenges } from "../../../pipelines/record/terms/challenges.ts";
 import { PAYEE, payer, type Rig, startRig } from "./harness.ts";
 
 let rig: Rig;
@@ -37,8 +38,8 @@ async function asked(): Promise<PayableEntry> {
   const met = await meet(new Request(URL_));
   if (met.paid) throw new Error("an unpaid request was served");
   expect(met.demand.status).toBe(402);
-  const [params] = paymentChallenges(met.demand.headers.get("www-authenticate")!);
-  return readChallenge(params!).payable!;
+  const [challenge] = readChallenges(met.demand.headers.get("www-authenticate")!).challenges;
+  return readChallenge(challenge!).payable!;
 }
 
 const show = async (signed: SignedPayment): Promise<number> => {
@@ -181,7 +182,7 @@ describe("what is not paid", () => {
     })
       .map(([name, value]) => `${name}="${value}"`)
       .join(", ")}`;
-  const read = (change?: Parameters<typeof line>[0]) => readChallenge(paymentChallenges(line(change))[0]!);
+  const read = (change?: Parameters<typeof line>[0]) => readChallenge(readChallenges(line(change)).challenges[0]!);
 
   test("the line they differ from is paid", () => {
     expect(rig.rail.canPay(read().payable!)).toBe(true);

@@ -1,7 +1,7 @@
 import type { Rail } from "../../../infra/rails/rails.ts";
 import { readClaim, type Source, settleClaim } from "../../../pipelines/1-observe/listings/claims.ts";
 import { type ReadTerms, readAsked, toPay } from "../../../pipelines/1-observe/terms/terms.ts";
-import type { Answer402 } from "../../../pipelines/1-observe/terms/x402.ts";
+import type { Answer402 } from "../../../pipelines/record/terms/entries.ts";
 
 type OurRail = Pick<Rail, "canPay" | "network">;
 

@@ -7,9 +7,10 @@ import { countReasons, REASONS, type Reason } from "../../../pipelines/1-observe
 import { type Listed, readListed, readText } from "../../../pipelines/1-observe/listings/documents.ts";
 import { Intake, type IntakeReport } from "../../../pipelines/1-observe/listings/intake.ts";
 import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
-import { paymentChallenges } from "../../../pipelines/1-observe/terms/mpp.ts";
+
 import { readOffered } from "../../../pipelines/1-observe/terms/terms.ts";
 import { Terms } from "../../../pipelines/record/bodies.ts";
+import { readChallenges } from "../../../pipelines/record/terms/challenges.ts";
 import { wildLines, wildText } from "../../helpers/outside.ts";
 import { readTerms } from "./readings.ts";
 import { DAY, FakeLog, FakeRail } from "./world.ts";
@@ -169,7 +170,7 @@ describe("challenges whose header is whole (mpp-mended)", () => {
     const lines = wildLines("mpp-mended.ndjson") as Mended[] | null;
     if (lines === null) return;
     const differ = lines.flatMap(({ id, header, challenges }) => {
-      const ours = paymentChallenges(header).map(asMended);
+      const ours = readChallenges(header).challenges.map(({ params }) => asMended(params));
       const theirs = challenges.map(({ request_text: _, ...challenge }) => challenge);
       return JSON.stringify(ours) === JSON.stringify(theirs) ? [] : [id];
     });

@@ -1,8 +1,19 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { signObject } from "../../../infra/keys/signer.ts";
+import { normaliseUrl } from "../../../pipelines/record/url.ts";
 import { type CheckAnswer, Service, ServiceFault, verifyCard, verifyCheck } from "../../../serving/client/index.ts";
+import { capabilityId } from "../../../serving/client/method.ts";
 import { type LiveService, liveService, now, peer } from "../../helpers/client.ts";
-import { cardOf, listingDraft, NOW, PAYEE, PublicRecord, rowOf } from "../../helpers/public-record.ts";
+import {
+  capOf,
+  cardOf,
+  type EndpointSpec,
+  listingDraft,
+  NOW,
+  PAYEE,
+  PublicRecord,
+  rowOf,
+} from "../../helpers/public-record.ts";
 
 const SUM = { url: "https://seller.example/sum" };
 let record: PublicRecord;
@@ -67,6 +78,65 @@ test.each<[string, (answer: object) => object | string, string]>([
   ["more than an answer is long", (answer) => ({ ...answer, why: "x".repeat(300_000) }), "too_large"],
 ])("%s: %#", async (_, answer, code) => {
   expect(await faultOf(answer)).toBe(code);
+});
+
+describe("an answer about one method does not stand in for one about another", () => {
+  const BOTH = { url: "https://seller.example/both" };
+  const TOOL: EndpointSpec = { url: "https://seller.example/mcp", tool: "add one", method: "POST" };
+  const TEMPLATE = { url: "https://seller.example/users/:id" };
+  let own: PublicRecord;
+  let service: LiveService;
+  beforeAll(async () => {
+    own = await PublicRecord.open();
+    const all: EndpointSpec[] = [BOTH, { ...BOTH, method: "POST" }, TOOL, TEMPLATE];
+    await own.publish(all.map(listingDraft));
+    await own.live(all.map((spec) => rowOf(spec)));
+    service = await liveService(own);
+  });
+  afterAll(async () => {
+    await service.close();
+    await own.close();
+  });
+
+  const check = (url: string, method: "GET" | "POST") => service.client().check({ url, method });
+  /** The true answer to one question, in the place of the answer to another. */
+  const replayed = async (url: string, of: "GET" | "POST", to: "GET" | "POST"): Promise<string> => {
+    const answer = await (await fetch(`${service.url}/v1/check?${new URLSearchParams({ url, method: of })}`)).text();
+    const options = { base: "https://touchstone.test", keys: own.jwks, now };
+    const client = new Service({ ...options, fetch: async () => new Response(answer) });
+    return client.check({ url, method: to }).then(
+      () => "believed",
+      ({ code }) => code,
+    );
+  };
+
+  test("of one url", async () => {
+    expect((await check(BOTH.url, "GET")).capabilityId).toBe(capOf(BOTH));
+    expect((await check(BOTH.url, "POST")).capabilityId).toBe(capOf({ ...BOTH, method: "POST" }));
+    expect(await replayed(BOTH.url, "GET", "GET")).toBe("believed");
+    expect(await replayed(BOTH.url, "GET", "POST")).toBe("other_answer");
+    expect(await replayed(BOTH.url, "POST", "GET")).toBe("other_answer");
+  });
+
+  test("of one path, and of a template", async () => {
+    for (const url of [`${BOTH.url}?a=1`, "https://seller.example/users/7"]) {
+      expect((await check(url, "GET")).matched).toBe("path");
+      expect(await replayed(url, "GET", "POST")).toBe("other_answer");
+    }
+  });
+
+  test("of a tool, which is called by POST, whether or not the question names it", async () => {
+    expect((await check(`${TOOL.url}#add%20one`, "POST")).capabilityId).toBe(capOf(TOOL));
+    expect((await check(TOOL.url, "POST")).capabilityId).toBe(capOf(TOOL));
+    expect(await replayed(`${TOOL.url}#add%20one`, "POST", "GET")).toBe("other_answer");
+  });
+
+  test("ids are those of the record", async () => {
+    for (const spec of [BOTH, TOOL, TEMPLATE, { url: "https://bücher.example/%C3%A9?b=2&a=1", method: "PUT" }]) {
+      const { method = "GET", tool = "" } = spec as EndpointSpec;
+      expect(await capabilityId(method, normaliseUrl(spec.url), tool)).toBe(capOf(spec as EndpointSpec));
+    }
+  });
 });
 
 test("an answer signed by a key that nobody published is not believed", async () => {

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
+import { DOLLARS, NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
+import type { Offer } from "../../../pipelines/record/terms/offers.ts";
 import type { Defect, DefectCode } from "../../../pipelines/record/vocabulary.ts";
 import { DEFECTS, defect, FLAGS } from "../../../pipelines/record/vocabulary.ts";
 import { DEFAULT_POLICY, decide, guard, type Policy, Service } from "../../../serving/client/index.ts";
-import type { Offer } from "../../../serving/client/terms.ts";
 import { type LiveService, liveService, now, peer } from "../../helpers/client.ts";
 import { cardOf, type EndpointSpec, listingDraft, PAYEE, PublicRecord, rowOf } from "../../helpers/public-record.ts";
 
@@ -20,7 +20,13 @@ const WRONG = at("wrong", ["price_differs"]);
 const ODD = at("odd", ["network_form"]);
 const DYNAMIC = at("dynamic");
 const ALL = [GOOD, POOR, FAILING, THIEF, UNGRADED, WRONG, ODD, DYNAMIC];
+const UNPRICED = at("unpriced");
 const OTHER = "0x2222222222222222222222222222222222222222";
+const BASE = USDC["eip155:8453"]!;
+const USDT0 = "0x779Ded0c9e1022225f8E0630b35a9b54bE713736";
+const STELLAR_PAYEE = "GA5ZSEJYB37JRC5AVCIA5MOP4RHTM335X2KGX3IHOJAPP5RE34K4KZVN";
+const STELLAR = { network: "stellar:pubnet", asset: "native" };
+const ELSEWHERE = { otherNetwork: "pay", otherAsset: "pay" } as const;
 
 let record: PublicRecord;
 let live: LiveService;
@@ -34,7 +40,7 @@ beforeAll(async () => {
     record.grades([cardOf(THIEF, { band: "UNRATED", flags: ["took_the_money"] })], "It took the money."),
     record.grades([cardOf(DYNAMIC, { flags: ["dynamic_price"] })], "B: it delivers."),
   );
-  await record.live(ALL.map((spec) => rowOf(spec)));
+  await record.live([...ALL.map((spec) => rowOf(spec)), rowOf(UNPRICED, { price: null, asset: null, networks: [] })]);
   live = await liveService(record);
 });
 afterAll(async () => {
@@ -49,6 +55,7 @@ const offer = (more: Partial<Offer> = {}): Offer => ({
   amount: 20_000n,
   payTo: PAYEE,
   scheme: "exact",
+  validFor_s: 300,
   ...more,
 });
 
@@ -70,19 +77,57 @@ const CASES: Case[] = [
   ["such a flaw, where no flaw is taken", ODD, {}, { defects: Object.keys(DEFECTS) }, "defect"],
   ["another payee", GOOD, { payTo: OTHER }, {}, "flag"],
   ["the payee in capitals", GOOD, { payTo: `0x${PAYEE.slice(2).toUpperCase()}` }, {}, "allowed"],
-  ["an address that the service does not take", GOOD, { payTo: "nano_1abc" }, {}, "allowed"],
-  ["a network that its 402 does not name", GOOD, { network: "eip155:8453", asset: null }, {}, "network"],
-  ["such a network, and the buyer knows", GOOD, { network: "eip155:8453" }, { otherNetwork: "pay" }, "allowed"],
+  ["an address that the service does not take", GOOD, { ...STELLAR, payTo: STELLAR_PAYEE }, ELSEWHERE, "allowed"],
+  ["a network that its 402 does not name", GOOD, { network: "eip155:8453", asset: BASE }, {}, "network"],
+  [
+    "such a network, and the buyer knows",
+    GOOD,
+    { network: "eip155:8453", asset: BASE },
+    { otherNetwork: "pay" },
+    "allowed",
+  ],
   ["a little more than it asked", GOOD, { amount: 25_000n }, {}, "allowed"],
   ["a little more, where nothing more is paid", GOOD, { amount: 20_001n }, { priceRise: 1 }, "price"],
   ["less than it asked", GOOD, { amount: 1n }, { priceRise: 1 }, "allowed"],
   ["three times what it asked", GOOD, { amount: 60_000n }, {}, "price"],
   ["three times, of a dynamic price", DYNAMIC, { amount: 60_000n }, {}, "allowed"],
-  ["much of a token that nobody knows", GOOD, { amount: 10n ** 18n, asset: OTHER }, {}, "allowed"],
+  ["a token that its 402 does not name", GOOD, { amount: 10n ** 16n, asset: OTHER }, {}, "asset"],
+  ["such a token, and the buyer knows", GOOD, { amount: 10n ** 16n, asset: OTHER }, { otherAsset: "pay" }, "allowed"],
+  ["USDC, where nothing is known", at("never"), {}, {}, "allowed"],
+  ["another dollar, where nothing is known", at("never"), { network: "eip155:988", asset: USDT0 }, {}, "allowed"],
+  ["that dollar's contract elsewhere", at("never"), { asset: USDT0 }, {}, "asset"],
+  ["a token, where nothing is known", at("never"), { asset: OTHER }, {}, "asset"],
+  ["a token, where its 402 names no price", UNPRICED, { asset: OTHER }, {}, "asset"],
+  ["a signature for ten minutes", GOOD, { validFor_s: 600 }, {}, "allowed"],
+  ["a signature for longer", GOOD, { validFor_s: 601 }, {}, "validity"],
+  ["a signature for a year", GOOD, { validFor_s: 31_536_000 }, {}, "validity"],
+  ["a year, and the buyer knows", GOOD, { validFor_s: 31_536_000 }, { maxValidity_s: 31_536_000 }, "allowed"],
+  ["a signature until a moment", GOOD, { validFor_s: null, validUntil_s: now() / 1000 + 600 }, {}, "allowed"],
+  ["a signature until a later moment", GOOD, { validFor_s: null, validUntil_s: now() / 1000 + 601 }, {}, "validity"],
+  ["a scheme with parts of its own", GOOD, { scheme: "batch-settlement" }, {}, "scheme"],
+  ["such a scheme, and the buyer knows", GOOD, { scheme: "batch-settlement" }, { otherScheme: "pay" }, "allowed"],
+  ["mpp on a chain", GOOD, { scheme: "mpp:tempo" }, {}, "allowed"],
+  ["a session of mpp", GOOD, { scheme: "mpp:tempo/session" }, {}, "scheme"],
 ];
 
+test.each<[string, Partial<Offer>]>([
+  ["amount", { amount: null }],
+  ["payTo", { payTo: null }],
+  ["asset", { asset: null }],
+  ["network", { network: null }],
+  ["entry", { unread: ["entry"] }],
+])("an offer whose %s is not known is refused, and nobody is asked", async (member, more) => {
+  live.asked.length = 0;
+  const { policy, offers } = { policy: { flags: [], defects: [], notAsked: "pay" } as const, offers: [offer(more)] };
+  const decision = await guard(live.client(), policy)({ url: GOOD.url, offers });
+  expect(decision).toMatchObject({ allow: false, outcome: "refused", reason: "unreadable_terms", answer: null });
+  expect(decision.says).toContain(member);
+  expect(live.asked).toEqual([]);
+});
+
 test.each(CASES)("%s: %#", async (_, spec, more, policy, outcome) => {
-  const decision = await guard(live.client(), policy)({ url: spec.url, method: "GET", offers: [offer(more)] });
+  const ask = guard(live.client(), policy, now);
+  const decision = await ask({ url: spec.url, method: "GET", offers: [offer(more)] });
   expect(decision.reason ?? decision.outcome).toBe(outcome);
   expect(decision.allow).toBe(outcome === "allowed");
   expect(decision.answer!.signature).toEqual(expect.any(String));
@@ -130,6 +175,8 @@ test.each<[string, Record<string, unknown>]>([
   ["no letter", { atLeast: "F" }],
   ["no word", { notAsked: "perhaps" }],
   ["no number", { priceRise: Number.NaN }],
+  ["no time", { maxValidity_s: 0 }],
+  ["no word for an asset", { otherAsset: "usdc" }],
 ])("a policy that is %s is an error at once", (_, policy) => {
   expect(() => guard(live.client(), policy as Partial<Policy>)).toThrow(TypeError);
 });
@@ -142,4 +189,19 @@ test("what the default refuses are words of the record; a letter nobody knows is
   // Of Tempo x402's first version has no name: its sellers speak mpp, where networks are chain ids.
   const named = Object.keys(USDC).filter((network) => network !== "eip155:4217");
   expect(Object.values(NETWORK_NAMES)).toEqual(expect.arrayContaining(named));
+});
+
+test("the dollars that are known are those that the official client pays in as it comes", async () => {
+  const { DEFAULT_ASSETS } = (await import("@x402/evm")) as unknown as {
+    DEFAULT_ASSETS?: Record<string, { asset: string }[]>;
+  };
+  const all = Object.entries(DEFAULT_ASSETS ?? {}).flatMap(([network, assets]) =>
+    assets.map(({ asset }) => [network, asset] as const),
+  );
+  expect(all.length).toBeGreaterThan(20);
+  const unknown = all.filter(([network, asset]) => {
+    const key = asset.toLowerCase();
+    return USDC[network] !== key && !DOLLARS[network]?.includes(key);
+  });
+  expect(unknown).toEqual([]);
 });

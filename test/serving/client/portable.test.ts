@@ -2,6 +2,7 @@ import { resolve } from "node:path";
 import { createContext, runInContext } from "node:vm";
 import { type BuildResult, build } from "esbuild";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { USDC } from "../../../pipelines/record/networks.ts";
 import type * as Client from "../../../serving/client/index.ts";
 import { VERSION } from "../../../serving/client/index.ts";
 import { type LiveService, liveService, now } from "../../helpers/client.ts";
@@ -46,7 +47,17 @@ test("nothing of Node, and no package but the curve, is in the library", async (
     "infra/keys/portable.ts",
     "infra/url.ts",
     "node_modules/@noble/ed25519/index.js",
+    "pipelines/record/base58.ts",
+    "pipelines/record/json.ts",
+    "pipelines/record/money.ts",
     "pipelines/record/networks.ts",
+    "pipelines/record/terms/challenges.ts",
+    "pipelines/record/terms/entries.ts",
+    "pipelines/record/terms/mpp.ts",
+    "pipelines/record/terms/networks.ts",
+    "pipelines/record/terms/offers.ts",
+    "pipelines/record/terms/tools.ts",
+    "pipelines/record/vocabulary.ts",
   ]);
   const [file] = outputFiles;
   expect(file!.text).not.toMatch(/\b(?:Buffer|process|require|__dirname|setImmediate)\b/);
@@ -66,7 +77,8 @@ test("in a worker, where there are only the web's own globals, it guards, verifi
   const library = context.touchstone as typeof Client;
   expect(library.VERSION).toBe(VERSION);
   const service = new library.Service({ base: live.url, now });
-  const offers = [{ network: null, asset: null, amount: null, payTo: PAYEE, scheme: null }];
+  const [network, asset] = ["eip155:84532", USDC["eip155:84532"]!];
+  const offers = [{ network, asset, amount: 20_000n, payTo: PAYEE, scheme: "exact", validFor_s: 300 }];
   const mayPay = library.guard(service);
   expect(await mayPay({ url: GOOD.url, offers })).toMatchObject({ allow: true, outcome: "allowed" });
   expect(await mayPay({ url: FAILING.url, offers })).toMatchObject({ allow: false, reason: "failing" });

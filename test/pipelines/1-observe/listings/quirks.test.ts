@@ -4,9 +4,9 @@ import type { ListedClaim, Source } from "../../../../pipelines/1-observe/listin
 import { readListed, updatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { expand } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { differences } from "../../../../pipelines/1-observe/probe/probe.ts";
-import { looksLikeAddress, readNetwork } from "../../../../pipelines/1-observe/terms/networks.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { isTemplate } from "../../../../pipelines/record/template.ts";
+import { looksLikeAddress, readNetwork } from "../../../../pipelines/record/terms/networks.ts";
 import { registrableDomain } from "../../../../pipelines/record/url.ts";
 import { claimOf, readTerms } from "../readings.ts";
 import { ASSET, entry, FakeRail, NETWORK, PAY_TO } from "../world.ts";

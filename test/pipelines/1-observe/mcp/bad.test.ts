@@ -249,6 +249,30 @@ describe("other forms of the same demand", () => {
       json({ isError: true, content: [{ type: "text", text: JSON.stringify(toolTerms()) }] }),
     ],
     ["an error 402 with the terms as its data", fails(402, toolTerms())],
+    ["an error of another code with the terms as its data", fails(-32000, toolTerms())],
+    [
+      "Cloudflare's member of the result",
+      json({
+        isError: true,
+        _meta: { "x402/error": toolTerms() },
+        content: [{ type: "text", text: "PAYMENT_REQUIRED" }],
+      }),
+    ],
+    [
+      "another member of the result",
+      json({ isError: true, _meta: { "x402/payment-required": toolTerms() }, content: [] }),
+    ],
+    [
+      "an error in the text of the result",
+      json({
+        isError: true,
+        content: [
+          { type: "text", text: "Payment required" },
+          { type: "text", text: JSON.stringify({ "x402/error": { code: 402, data: toolTerms() } }) },
+        ],
+      }),
+    ],
+    ["terms that are not called an error", json({ structuredContent: toolTerms(), content: [] })],
     ["mpp's code with x402 terms beside it", fails(-32042, { challenges: [], x402: toolTerms() })],
     ["a stream of events", sse((one) => `event: message\ndata: ${answered(one.id, unpaid)}\n\n`)],
     [
@@ -299,6 +323,7 @@ describe("other forms of the same demand", () => {
   ];
   test.each<[string, Say]>([
     ["mpp's error", fails(-32042, { httpStatus: 402, challenges })],
+    ["mpp's error of a payment that did not do", fails(-32043, { challenges })],
     [
       "mpp's result",
       json({ isError: true, content: [], _meta: { "org.paymentauth/payment-required": { challenges } } }),
@@ -357,6 +382,12 @@ describe("the paid call", () => {
     expect(Buffer.from(result.raw!).toString()).toContain('"jsonrpc"');
     expect(result.headers!["payment-response"]).toBe(Buffer.from('{"success":true}').toString("base64"));
     expect(seen).toMatchObject({ tool: "add", tool_present: null });
+  });
+
+  test("an answer that was paid for may hold terms, as a tool does that looks up others", async () => {
+    const _meta = { "x402/payment-response": { success: true } };
+    const { result } = await paid({ "tools/call": json({ structuredContent: toolTerms(), content: [], _meta }) });
+    expect(result).toMatchObject({ outcome: "answered", status: 200 });
   });
 
   test("a server that never says welcome never sees the payment", async () => {

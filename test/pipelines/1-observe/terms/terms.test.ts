@@ -1,7 +1,8 @@
 import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";
+import { Challenge } from "mppx";
 import { describe, expect, test } from "vitest";
-import { readNetwork, sameAsset } from "../../../../pipelines/1-observe/terms/networks.ts";
 import { Terms } from "../../../../pipelines/record/bodies.ts";
+import { readNetwork, sameAsset } from "../../../../pipelines/record/terms/networks.ts";
 import { defect } from "../../../../pipelines/record/vocabulary.ts";
 import { fc } from "../../../helpers/histories.ts";
 import { readTerms } from "../readings.ts";
@@ -92,6 +93,26 @@ describe("forms that sellers send", () => {
     expect(read.price).toBe("0.010000");
     const only = readTerms({ headers: { "www-authenticate": challenge }, body: Buffer.from("") }, rail);
     expect(only).toMatchObject({ readable: true, payable: { challenge: { id: "a" } }, price: "0.005000" });
+  });
+
+  test("JSON that `btoa` made of Latin-1 text is read as the official client reads it, in header and body", () => {
+    const terms = JSON.stringify({ x402Version: 2, resource: { description: "22 °C, £5" }, accepts: [entry()] });
+    const read = readTerms({ headers: { "payment-required": btoa(terms) }, body: Buffer.from("{}") }, rail);
+    expect(read).toMatchObject({ readable: true, price: "0.010000" });
+    expect(codes(read)).toEqual([]);
+    const first = JSON.stringify({ x402Version: 1, accepts: [v1({ description: "22 °C" })] });
+    expect(readTerms({ headers: {}, body: Buffer.from(first, "latin1") }, rail).readable).toBe(true);
+  });
+
+  test.each(["id", "request", "expires", "realm"])("mpp: a challenge that names %s twice is none", (name) => {
+    const request = b64({ amount: "5000", currency: ASSET, recipient: PAY_TO, methodDetails: { chainId: 84532 } });
+    const challenge = `Payment id="a", realm="r", method="evm", intent="charge", request="${request}", expires="2099-01-01T00:00:00Z"`;
+    const of = (header: string) => readTerms({ headers: { "www-authenticate": header }, body: Buffer.from("") }, rail);
+    expect(of(challenge).readable).toBe(true);
+    const twice = of(`${challenge}, ${name.toUpperCase()}="x"`);
+    expect(twice).toMatchObject({ readable: false, payable: null, terms: { offers: { length: 1 } } });
+    expect(codes(twice)).toContain("malformed_terms");
+    expect(() => Challenge.deserializeList(`${challenge}, ${name}="x"`)).toThrow(`Duplicate parameter: ${name}`);
   });
 
   test("mpp on Tempo: USDC.e is a dollar with six decimals, also where no rail of ours pays it", () => {

@@ -1,6 +1,6 @@
-import { fromBase58 } from "../../record/base58.ts";
-import { NETWORK_NAMES, USDC } from "../../record/networks.ts";
+import { fromBase58 } from "../base58.ts";
 import { clean, show } from "../json.ts";
+import { NETWORK_NAMES, USDC } from "../networks.ts";
 
 const TESTNETS = new Set([
   "eip155:11155111",
@@ -162,6 +162,10 @@ const CONTRACT_ELSEWHERE = /^(?:[!-~]{20,200}|[!-~]*:[!-~]*|\d[\d.]*)$/;
  * placeholder or the zero address, which nobody can pay in, or by something we know nothing of.
  */
 export type AssetForm = "contract" | "code" | "symbol" | "placeholder" | "unknown";
+
+/** Can somebody pay in an asset that is named like this, who knows what is meant? */
+export const isPayableIn = (form: AssetForm | "missing"): boolean =>
+  form === "contract" || form === "code" || form === "symbol";
 
 /** @param hasUsdc is the contract of `usdc` known on this network? */
 export function assetForm(space: string, asset: string, hasUsdc: boolean): AssetForm {

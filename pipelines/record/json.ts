@@ -1,0 +1,126 @@
+import { MAX_DEPTH } from "../../infra/canonical-text.ts";
+
+/** Strangers' JSON, read without trust: every getter takes anything and answers undefined for what is not there. */
+export type JsonObject = Record<string, unknown>;
+
+export const isObject = (value: unknown): value is JsonObject =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** An own member of an object: `__proto__` and `constructor` of a stranger's JSON never reach a prototype. */
+export const get = (value: unknown, ...path: string[]): unknown => {
+  let at = value;
+  for (const key of path) {
+    if (typeof at !== "object" || at === null || !Object.hasOwn(at, key)) return undefined;
+    at = (at as JsonObject)[key];
+  }
+  return at;
+};
+
+/** Cut to `max` and made well-formed: a lone surrogate, the stranger's or from our cut, has no RFC 8785 form. */
+export const clean = (value: string, max: number): string => value.slice(0, max).replace(/\p{Surrogate}/gu, "\ufffd");
+
+/** Without the slashes at its end. A regular expression would backtrack at every slash. */
+export function withoutSlashes(value: string): string {
+  let end = value.length;
+  while (value[end - 1] === "/") end--;
+  return value.slice(0, end);
+}
+
+/** Text of at least one character, cut to `max`; undefined for anything else. */
+export const text = (value: unknown, max: number): string | undefined =>
+  typeof value === "string" && value.trim() ? clean(value.trim(), max) : undefined;
+
+/** Nesting of a stranger's JSON that is read: what walks it may recurse. Twice what the record can hold. */
+export const MAX_NESTED = 2 * MAX_DEPTH;
+/** Values of one text that are read: terms and documents of real sellers have some thousands. */
+const MAX_VALUES = 200_000;
+/** Values where many are honest: a paid answer may be a megabyte of numbers, a catalogue may send all its rows at once. */
+export const MOST_VALUES = 1_000_000;
+
+const [QUOTE, BACKSLASH, COMMA] = ['"', "\\", ","].map((char) => char.charCodeAt(0));
+const [OPEN, CLOSE, OPEN_LIST, CLOSE_LIST] = [..."{}[]"].map((char) => char.charCodeAt(0));
+
+/** Where the text that begins at this quote ends: at the next one that no odd number of backslashes stands before. */
+function endOfString(json: string, quote: number): number {
+  for (let end = json.indexOf('"', quote + 1); end >= 0; end = json.indexOf('"', end + 1)) {
+    let before = end - 1;
+    while (json.charCodeAt(before) === BACKSLASH) before--;
+    if ((end - before) % 2 === 1) return end;
+  }
+  return json.length;
+}
+
+/** Is this JSON, if it is any, nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? Linear. */
+export function isBounded(json: string, maxValues = MAX_VALUES): boolean {
+  let depth = 0;
+  let values = 1;
+  for (let i = 0; i < json.length; i++) {
+    const code = json.charCodeAt(i);
+    if (code === QUOTE) i = endOfString(json, i);
+    else if (code === COMMA) values++;
+    else if (code === OPEN || code === OPEN_LIST) {
+      values++;
+      if (++depth > MAX_NESTED) return false;
+    } else if (code === CLOSE || code === CLOSE_LIST) depth--;
+    if (values > maxValues) return false;
+  }
+  return true;
+}
+
+/**
+ * Bytes or text as JSON; undefined when it is none, and when it is nested too deep or has too many values to be walked.
+ * Invalid UTF-8 is no JSON.
+ */
+export function parseJson(input: Uint8Array | string, maxValues = MAX_VALUES): unknown {
+  try {
+    const json = typeof input === "string" ? input : new TextDecoder("utf-8", { fatal: true }).decode(input);
+    return isBounded(json, maxValues) ? JSON.parse(json) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Any value as JSON text; what is nested too deep to print is only named. */
+export function show(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? typeof value;
+  } catch {
+    return `unprintable ${typeof value}`;
+  }
+}
+
+/** Standard and URL-safe alphabet, padded or not (RFC 4648 sections 4 and 5): what every decoder of a wallet reads alike. */
+const PLAIN_BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
+
+/** Is it base64 that every decoder reads alike? Of other characters each decoder makes something of its own. */
+export const isPlainBase64 = (input: string): boolean => PLAIN_BASE64.test(input) && unpadded(input).length % 4 !== 1;
+
+function unpadded(input: string): string {
+  let end = input.length;
+  while (input[end - 1] === "=") end--;
+  return input.slice(0, end);
+}
+
+/** Bytes of base64 in either alphabet, white space aside; null when it is none. */
+function fromBase64(input: string): Uint8Array | null {
+  const standard = unpadded(input.replace(/[\t\n\f\r ]/g, ""))
+    .replaceAll("-", "+")
+    .replaceAll("_", "/");
+  try {
+    return Uint8Array.from(atob(standard), (char) => char.charCodeAt(0));
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Bytes as JSON, as the clients of the payment protocols decode them: what is no UTF-8 is replaced (Latin-1 text of `btoa`
+ * is common). Undefined as for {@link parseJson}.
+ */
+export const parseLooseJson = (bytes: Uint8Array): unknown => parseJson(new TextDecoder().decode(bytes));
+
+/** Base64 of JSON; undefined when it is none. */
+export function parseBase64Json(input: string): unknown {
+  const bytes = fromBase64(input);
+  return bytes === null ? undefined : parseLooseJson(bytes);
+}

@@ -1,0 +1,151 @@
+/**
+ * `WWW-Authenticate` (RFC 9110 section 11.6.1) as the payment clients read it: the challenges of the scheme `Payment`. Two
+ * readers stand on it. The observer takes whatever can be made out; a guard takes only headers that are `exact`: those
+ * which every client reads in the same way. Linear in the header, of which 16 KiB are read.
+ */
+
+/** Longest header that is read; egress refuses longer ones, and a tool's challenges are put into one as well. */
+const MAX_HEADER = 16_384;
+/** Challenges of one header that are read: the record takes no more offers. */
+const MAX_CHALLENGES = 64;
+
+export interface Challenge {
+  /** By name in lower case; of a name that is repeated the first. */
+  params: Map<string, string>;
+  /** Does a parameter stand there twice? RFC 9110 section 11.2 forbids it, and the stock client then reads nothing. */
+  isRepeated: boolean;
+}
+
+export interface Challenges {
+  challenges: Challenge[];
+  /**
+   * Is the header within the grammar, each parameter there once, and what decides about money free of escapes? Only then do
+   * all clients read the same.
+   */
+  isExact: boolean;
+}
+
+/** Parameters whose value decides what is signed. */
+const DECIDES = new Set(["id", "method", "intent", "request", "expires"]);
+
+const SEPARATORS = /[\s,]*/y;
+const TOKEN = /[!#$%&'*+.^_`|~0-9A-Za-z-]+/y;
+const SPACE = /\s*/y;
+/** What may stand alone behind a scheme's name, such as `Negotiate YII==`. */
+const TOKEN68 = /[A-Za-z0-9._~+/-]+=*(?=\s*(?:,|$))/y;
+/** A quoted text; one that is not closed runs to the end. It never goes back. */
+const QUOTED = /"((?:[^"\\]|\\.)*)("?)/sy;
+/** A value without quotes, as it is taken by the tolerant: up to white space, a comma or a quote. */
+const BARE = /[^\s,"]*/y;
+const WHOLE_TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+
+/** Reads a header from left to right; `#exact` falls at the first thing that clients may read differently. */
+class Scanner {
+  #at = 0;
+  #exact: boolean;
+  readonly #found: Challenge[] = [];
+  #current: Challenge | null = null;
+  readonly #header: string;
+
+  constructor(header: string) {
+    this.#header = header.slice(0, MAX_HEADER);
+    this.#exact = header.length <= MAX_HEADER;
+  }
+
+  read(): Challenges {
+    for (;;) {
+      const between = this.#take(SEPARATORS)!;
+      if (this.#at >= this.#header.length) break;
+      const stands = this.#at === between.length || between.includes(",");
+      if (!/^[ \t,]*$/.test(between)) this.#exact = false;
+      const token = this.#take(TOKEN);
+      if (token === null) this.#skip();
+      else if (!this.#parameter(token)) this.#scheme(token, stands);
+    }
+    const challenges = this.#found.filter(({ params }) => params.size > 0);
+    if (challenges.some(({ isRepeated }) => isRepeated) || challenges.length < this.#found.length) this.#exact = false;
+    return { challenges, isExact: this.#exact };
+  }
+
+  #take(expression: RegExp): string | null {
+    expression.lastIndex = this.#at;
+    const found = expression.exec(this.#header);
+    if (found === null) return null;
+    this.#at = expression.lastIndex;
+    return found[0];
+  }
+
+  /** What is no part of any grammar: a text in quotes as a whole, else one character. */
+  #skip(): void {
+    this.#exact = false;
+    if (this.#take(QUOTED) === null) this.#at++;
+  }
+
+  /** `name = value` behind a name that was read; false where no `=` follows. */
+  #parameter(name: string): boolean {
+    const behind = this.#at;
+    this.#take(SPACE);
+    if (this.#header[this.#at] !== "=") {
+      this.#at = behind;
+      return false;
+    }
+    this.#at++;
+    this.#take(SPACE);
+    const key = name.toLowerCase();
+    const value = this.#value(DECIDES.has(key));
+    if (value === null || this.#current === null) return true;
+    if (this.#current.params.has(key)) this.#current.isRepeated = true;
+    else this.#current.params.set(key, value);
+    return true;
+  }
+
+  /** A value, or null where there is none. @param decides must it be free of escapes? */
+  #value(decides: boolean): string | null {
+    QUOTED.lastIndex = this.#at;
+    const quoted = QUOTED.exec(this.#header);
+    if (quoted === null) return this.#bare();
+    this.#at = QUOTED.lastIndex;
+    const [, inner, end] = quoted;
+    // Of white space alone between two parameters every client makes a comma.
+    if (end === "" || !/^(?:[\s,]|$)/.test(this.#header.slice(this.#at, this.#at + 1))) this.#exact = false;
+    if (decides && inner!.includes("\\")) this.#exact = false;
+    return end === "" ? null : unescaped(inner!);
+  }
+
+  #bare(): string | null {
+    const value = this.#take(BARE)!;
+    const behind = /^\s*(?:,|$)/.test(this.#header.slice(this.#at));
+    if (!WHOLE_TOKEN.test(value) || !behind) this.#exact = false;
+    return value === "" ? null : value;
+  }
+
+  /** @param stands does it follow a comma, or begin the header? */
+  #scheme(name: string, stands: boolean): void {
+    const next = this.#header[this.#at];
+    if (next !== undefined && !/[\s,]/.test(next)) {
+      this.#exact = false;
+      return;
+    }
+    if (!stands) this.#exact = false;
+    this.#current = null;
+    if (name.toLowerCase() === "payment") {
+      if (this.#found.length >= MAX_CHALLENGES) this.#exact = false;
+      else {
+        this.#current = { params: new Map(), isRepeated: false };
+        this.#found.push(this.#current);
+      }
+    }
+    const before = this.#at;
+    this.#take(SPACE);
+    if (this.#take(TOKEN68) === null) this.#at = before;
+  }
+}
+
+/** Without escapes; `\uXXXX` is a character, as the stock server writes those beyond Latin-1. */
+const unescaped = (inner: string): string =>
+  inner.replace(/\\(?:u([0-9A-Fa-f]{4})|(.))/gs, (_, hex: string | undefined, char: string) =>
+    hex === undefined ? char : String.fromCharCode(Number.parseInt(hex, 16)),
+  );
+
+/** Every `Payment` challenge of a header; several may be folded into one line, and other schemes may stand between them. */
+export const readChallenges = (header: string): Challenges => new Scanner(header).read();

@@ -1,0 +1,144 @@
+import { get, isObject, parseBase64Json, parseJson, parseLooseJson, text } from "../json.ts";
+import { parseAtomic } from "../money.ts";
+import { type AssetForm, assetForm, type Network, readNetwork, usdcOf } from "./networks.ts";
+
+/** Where x402 terms stand in a 402, which version they are written in, and what each of their entries says. */
+
+/** Offers that are read of one 402; the rest are dropped (the record takes no more). */
+export const MAX_OFFERS = 64;
+/** Longest body that is read. */
+export const MAX_BODY = 1024 * 1024;
+
+/** Headers with lower-case names, and the body's bytes, of any answer with status 402. */
+export interface Answer402 {
+  headers: Record<string, string>;
+  body: Uint8Array;
+}
+
+export interface Envelope {
+  value: unknown;
+  raw: string | Uint8Array;
+  from: "header" | "body";
+}
+
+export const looksLikeEntry = (value: unknown): boolean =>
+  isObject(value) && typeof value.scheme === "string" && value.network !== undefined;
+
+const looksLikeTerms = (value: unknown): boolean =>
+  isObject(value) && (value.accepts !== undefined || value.x402Version !== undefined || looksLikeEntry(value));
+
+const headOf = (body: Uint8Array): string => new TextDecoder("latin1").decode(body.subarray(0, 4096));
+
+/** Version 2 speaks in the header, version 1 in the body; some sellers put either in the other's place. */
+export function envelopes(answer: Answer402): { found: Envelope[]; malformed: boolean } {
+  const found: Envelope[] = [];
+  const header = answer.headers["payment-required"];
+  let malformed = answer.body.length > MAX_BODY;
+  if (header !== undefined) {
+    const value = parseBase64Json(header) ?? parseJson(header);
+    if (looksLikeTerms(value)) found.push({ value, raw: header, from: "header" });
+    else malformed = true;
+  }
+  const body = answer.body.length <= MAX_BODY ? parseLooseJson(answer.body) : undefined;
+  const bare = Array.isArray(body) && looksLikeEntry(body[0]) ? { accepts: body } : body;
+  if (looksLikeTerms(bare)) found.push({ value: bare, raw: answer.body, from: "body" });
+  // JSON that broke off in the middle of its terms is not the same as having none.
+  else if (body === undefined && /"(?:accepts|x402Version)"/.test(headOf(answer.body))) malformed = true;
+  return { found, malformed };
+}
+
+/** Entries of terms: a list, one that is no list, or terms that are themselves an entry. */
+export function entriesOf(terms: unknown): unknown[] {
+  const accepts = get(terms, "accepts");
+  if (Array.isArray(accepts)) return accepts;
+  if (isObject(accepts)) return [accepts];
+  return accepts === undefined && looksLikeEntry(terms) ? [terms] : [];
+}
+
+/** The version terms are written in. */
+export interface Version {
+  /** As stated or inferred; null where what is stated is no number that can be written down. */
+  said: number | null;
+  /** Whose names of members are read. */
+  form: 1 | 2;
+  /** Does it stand there as it should? */
+  isStated: boolean;
+  /** Is it one of the two that are specified? Of another one nobody knows what its members mean. */
+  isKnown: boolean;
+}
+
+/** By its members, where no version is stated. */
+function inferredForm(first: unknown, from: Envelope["from"]): 1 | 2 {
+  if (get(first, "maxAmountRequired") !== undefined) return 1;
+  const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
+  return from === "header" || get(first, "amount") !== undefined || caip2 ? 2 : 1;
+}
+
+export function versionOf(value: unknown, first: unknown, from: Envelope["from"]): Version {
+  const stated = get(value, "x402Version");
+  const number = typeof stated === "string" && /^\d{1,6}$/.test(stated) ? Number(stated) : stated;
+  if (number === 1 || number === 2) return { said: number, form: number, isStated: stated === number, isKnown: true };
+  const form = inferredForm(first, from);
+  if (typeof number !== "number") return { said: form, form, isStated: false, isKnown: true };
+  return { said: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
+}
+
+const AMOUNTS = { 1: ["maxAmountRequired", "amount"], 2: ["amount", "maxAmountRequired"] } as const;
+
+interface Amount {
+  atomic: bigint | null;
+  isMissing: boolean;
+  /** Do both names stand there with other texts? */
+  isTwofold: boolean;
+}
+
+/** Amounts are never converted: "0.001", "$1" and 40000 as a JSON number are defects, not prices. */
+function readAmount(entry: unknown, form: 1 | 2): Amount {
+  const present = AMOUNTS[form].map((name) => get(entry, name)).filter((value) => value != null && value !== "");
+  const isTwofold = present.length > 1 && String(present[0]) !== String(present[1]);
+  return { atomic: parseAtomic(present[0]), isMissing: present.length === 0, isTwofold };
+}
+
+interface Asset {
+  asset: string | null;
+  form: AssetForm | "missing";
+  /** Is it written with its chain before it (CAIP-19)? */
+  isCaip19: boolean;
+}
+
+/**
+ * A contract or mint, without a CAIP-19 prefix. A symbol ("USDC") stays a symbol: the contract is never guessed, and where
+ * assets have contracts a payment needs it.
+ */
+function readAsset(entry: unknown, network: string): Asset {
+  const named = text(get(entry, "asset"), 200);
+  if (!named) return { asset: null, form: "missing", isCaip19: false };
+  const caip19 = /^[^/\s]+\/[a-z0-9]+:(.+)$/.exec(named);
+  const asset = caip19 ? caip19[1]! : named;
+  return { asset, form: assetForm(network, asset, usdcOf(network) !== undefined), isCaip19: caip19 !== null };
+}
+
+/** What one entry of `accepts` says, each member by itself. */
+export interface Members {
+  scheme: string | null;
+  network: Network | null;
+  amount: Amount;
+  asset: Asset;
+  payTo: string | null;
+  /** `maxTimeoutSeconds`; null where it is no whole number. */
+  timeout_s: number | null;
+}
+
+/** Reads an entry, version 1 or 2, whatever it is. Never throws. */
+export function readMembers(entry: unknown, form: 1 | 2): Members {
+  const network = readNetwork(get(entry, "network"));
+  const timeout = get(entry, "maxTimeoutSeconds");
+  return {
+    scheme: text(get(entry, "scheme"), 60) ?? null,
+    network,
+    amount: readAmount(entry, form),
+    asset: readAsset(entry, network?.id ?? ""),
+    payTo: text(get(entry, "payTo"), 200) ?? null,
+    timeout_s: Number.isSafeInteger(timeout) ? (timeout as number) : null,
+  };
+}

@@ -1,0 +1,51 @@
+import { clean, get, isObject, text } from "../json.ts";
+import { parseAtomic } from "../money.ts";
+import { type AssetForm, assetForm, readNetwork, usdcOf } from "./networks.ts";
+
+/** What the request of an mpp challenge asks for, read the same for the record and for whoever is about to pay. */
+
+/** What Solana's method calls its clusters -> the name of the network. */
+const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", devnet: "solana-devnet" };
+
+/**
+ * The chain a request names, as a number or as text; the drafts disagree on what a missing one means, so it is never
+ * guessed.
+ */
+function networkOf(method: string, request: unknown): { id: string; raw: string } {
+  const details = get(request, "methodDetails");
+  const named = get(details, "chainId") ?? get(details, "evm", "chainId");
+  const raw = typeof named === "string" ? clean(named.trim(), 120) : Number.isSafeInteger(named) ? String(named) : "";
+  const chainId = /^(?:eip155:)?([1-9]\d{0,15})$/.exec(raw)?.[1];
+  if (chainId !== undefined) return { id: `eip155:${chainId}`, raw };
+  const cluster = method === "solana" ? text(get(details, "network"), 60) : undefined;
+  if (cluster === undefined) return { id: "unknown", raw };
+  const known = readNetwork(Object.hasOwn(CLUSTERS, cluster) ? CLUSTERS[cluster] : undefined);
+  return { id: known?.id ?? "unknown", raw: cluster };
+}
+
+export interface MppRequest {
+  network: { id: string; raw: string };
+  /** The chain, or the method with a colon behind it (`tempo:`): how payees and assets are written there. */
+  place: string;
+  asset: string | null;
+  form: AssetForm | "missing";
+  payTo: string | null;
+  atomic: bigint | null;
+  isAmountMissing: boolean;
+}
+
+/** Reads a decoded request; null where it is no object. @param method of its challenge, such as `tempo` */
+export function readMppRequest(method: string, request: unknown): MppRequest | null {
+  if (!isObject(request)) return null;
+  const network = networkOf(method, request);
+  const place = network.id === "unknown" ? `${method}:` : network.id;
+  const amount = get(request, "amount");
+  const asset = text(get(request, "currency"), 200) ?? null;
+  return {
+    ...{ network, place, asset },
+    form: asset === null ? "missing" : assetForm(place, asset, usdcOf(place) !== undefined),
+    payTo: text(get(request, "recipient"), 200) ?? null,
+    atomic: parseAtomic(amount),
+    isAmountMissing: amount == null || amount === "",
+  };
+}

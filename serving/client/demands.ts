@@ -1,0 +1,125 @@
+import { isBounded, parseJson } from "../../pipelines/record/json.ts";
+import { type Demanded, demandedBy, joined, type Offer } from "../../pipelines/record/terms/offers.ts";
+import { demandedIn, inError, inResult } from "../../pipelines/record/terms/tools.ts";
+import { readBounded } from "./http.ts";
+
+/** A payment that is about to be signed. */
+export interface Demand {
+  /** Where the request went, not what the 402 says of itself. A tool of an MCP server is `url#tool`. */
+  url: string;
+  method?: string | undefined;
+  /** The offer that is taken; all that may be taken, where that is not known yet. */
+  offers: readonly Offer[];
+}
+
+const MAX_BODY_BYTES = 1024 * 1024;
+/** An answer over MCP may be what was paid for, and as long as the service takes any. */
+const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
+/** Values of such an answer that are read, as of any paid answer. */
+const MAX_MESSAGE_VALUES = 1_000_000;
+
+/** A body as far as it may be read in that time; null where it was not all. */
+async function within(body: ReadableStream<Uint8Array> | null, within_ms: number): Promise<Uint8Array | null> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  try {
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error("late")), within_ms);
+    });
+    return await Promise.race([readBounded(body, MAX_BODY_BYTES), late]);
+  } catch {
+    return null;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/**
+ * Every offer of a 402, wherever it stands. The response is read from a copy, and stays whole for its reader.
+ * @param within_ms for the body, which a seller may let trickle
+ */
+export async function read402(response: Response, within_ms: number): Promise<Demanded> {
+  const body = await within(response.clone().body, within_ms);
+  return demandedBy((name) => response.headers.get(name), body);
+}
+
+/**
+ * Is this a message to an MCP server (streamable HTTP)? There a demand comes with status 200, in the JSON-RPC answer, and
+ * mppx pays it. Told by the headers, as mppx does: the body may be a stream.
+ */
+export function isMcpRequest(method: string, headers: Headers): boolean {
+  if (method === "GET" || method === "HEAD") return false;
+  const accept = (headers.get("accept") ?? "").toLowerCase();
+  return headers.has("mcp-method") || (accept.includes("application/json") && accept.includes("text/event-stream"));
+}
+
+/** The tool that a JSON-RPC request calls, where its text is at hand. */
+export function toolIn(body: unknown): string | null {
+  if (typeof body !== "string" || body.length > MAX_BODY_BYTES) return null;
+  const message = parseJson(body) as { params?: { name?: unknown } } | null | undefined;
+  const name = message?.params?.name;
+  return typeof name === "string" ? name : null;
+}
+
+const UNREAD: Demanded = { offers: [], unread: "the answer over MCP holds more than is read" };
+
+/** What one JSON-RPC message, or a batch of them, demands. */
+function inMessage(text: string): Demanded {
+  if (!isBounded(text, MAX_MESSAGE_VALUES)) return UNREAD;
+  const parsed = parseJson(text, MAX_MESSAGE_VALUES);
+  const messages = (Array.isArray(parsed) ? parsed : [parsed]) as (Record<string, unknown> | null | undefined)[];
+  const places = messages.flatMap((one) => [
+    inError((one?.error as { data?: unknown } | undefined)?.data),
+    inResult(one?.result),
+  ]);
+  return joined(places.map(demandedIn));
+}
+
+/**
+ * Data of the first event of a stream that has some (WHATWG HTML section 9.2.6), which is all that mppx reads; null where none
+ * comes. An event that breaks off at the end counts: mppx hands it on.
+ */
+async function firstEvent(body: ReadableStream<Uint8Array> | null): Promise<string | null> {
+  if (body === null) return null;
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  const data: string[] = [];
+  let size = 0;
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      size += value?.length ?? 0;
+      if (size > MAX_MESSAGE_BYTES) throw new Error("too long");
+      const chunk = done ? `${decoder.decode()}\n\n` : decoder.decode(value, { stream: true });
+      rest += chunk;
+      if (!/[\r\n]/.test(chunk)) continue;
+      const lines = rest.split(/\r\n|\n|\r(?!$)/);
+      rest = lines.pop()!;
+      for (const line of lines) {
+        if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
+        else if (line === "" && data.some((one) => one !== "")) return data.join("\n");
+      }
+      if (done) return null;
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/**
+ * What the answer to a message over MCP demands. It is waited for as long as the caller waits for it: a tool may take its
+ * time. Of a stream of events the first that holds data is read.
+ */
+export async function readMcpAnswer(response: Response): Promise<Demanded> {
+  const type = (response.headers.get("content-type") ?? "").toLowerCase();
+  try {
+    if (type.includes("text/event-stream")) {
+      const data = await firstEvent(response.clone().body);
+      return data === null ? { offers: [], unread: null } : inMessage(data);
+    }
+    if (!type.includes("json")) return { offers: [], unread: null };
+    return inMessage(new TextDecoder().decode(await readBounded(response.clone().body, MAX_MESSAGE_BYTES)));
+  } catch {
+    return UNREAD;
+  }
+}
