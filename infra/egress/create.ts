@@ -126,9 +126,9 @@ class GuardedEgress implements Egress {
       ca: options.ca,
     };
     const { maxConcurrent = 64, maxWaiting: waiting = 1_024, pools = {} } = options;
-    const placesOf = (pool: string, size: number) => new Places({ name: `egress of ${pool}`, size, waiting });
-    this.#pools = new Map(Object.entries(pools).map(([pool, size]) => [pool, placesOf(pool, size)]));
-    this.#others = placesOf("others", maxConcurrent);
+    const placesOf = (name: string, size: number) => new Places({ name, size, waiting });
+    this.#pools = new Map(Object.entries(pools).map(([pool, size]) => [pool, placesOf(`egress of ${pool}`, size)]));
+    this.#others = placesOf("egress of others", maxConcurrent);
   }
 
   validate(url: string): ReturnType<Egress["validate"]> {
