@@ -17,3 +17,8 @@ export function sha256hex(data: Uint8Array | string): string {
 export function sha256(data: Uint8Array | string): Buffer {
   return createHash("sha256").update(data).digest();
 }
+
+/** Lower-case hex sha256 of bytes, on a thread of the pool: megabytes of a stranger's hold nobody up. */
+export async function sha256Soon(bytes: Uint8Array): Promise<string> {
+  return Buffer.from(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)).toString("hex");
+}

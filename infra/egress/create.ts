@@ -1,4 +1,5 @@
-import { type LoopWatch, watched } from "../loop-watch.ts";
+import { type LoopWatch, STOOD_STILL_MS, watched } from "../loop-watch.ts";
+import { Places } from "../shares.ts";
 import { parseUrl } from "../url.ts";
 import {
   ownRanges,
@@ -20,7 +21,6 @@ import {
   limitsFor,
 } from "./egress.ts";
 import { type Ending, Exchange } from "./exchange.ts";
-import { Gate, type Pool } from "./gate.ts";
 import { afterRedirect, type Dress, declaredDress, prepareHeaders, stockDress } from "./headers.ts";
 
 /** What every hop needs and no hop changes. */
@@ -86,11 +86,12 @@ export interface EgressOptions {
   ownAddresses?: readonly string[];
   /** All addresses of a name; default: the machine's name servers. */
   resolve?: Resolve;
-  /** Fetches at once (default 64), and fetches of one pool that wait for a place (default 1024). */
+  /** Fetches at once that are of no pool (default 64). */
   maxConcurrent?: number;
+  /** Fetches of one pool that wait for a place (default 1,024). */
   maxWaiting?: number;
-  /** Pools that may have only some of the places, or have some of their own. */
-  pools?: Readonly<Record<string, Pool>>;
+  /** Pools that have places of their own, and how many: no pool waits for another. */
+  pools?: Readonly<Record<string, number>>;
   /** What requests call themselves that say whose they are. */
   userAgent: string;
   /** Addresses that connections leave from; default: the system's choice. */
@@ -107,7 +108,8 @@ const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIO
 
 class GuardedEgress implements Egress {
   readonly #means: Means;
-  readonly #gate: Gate;
+  readonly #pools: ReadonlyMap<string, Places>;
+  readonly #others: Places;
   /** Fetches under way: how to call each off, and when it is over. */
   readonly #underway = new Map<AbortController, Promise<EgressResult>>();
   readonly #declared: Dress;
@@ -123,7 +125,10 @@ class GuardedEgress implements Egress {
       resolve: options.resolve ?? systemResolve(),
       ca: options.ca,
     };
-    this.#gate = new Gate(options.maxConcurrent ?? 64, options.maxWaiting ?? 1_024, options.pools);
+    const { maxConcurrent = 64, maxWaiting: waiting = 1_024, pools = {} } = options;
+    const placesOf = (name: string, size: number) => new Places({ name, size, waiting });
+    this.#pools = new Map(Object.entries(pools).map(([pool, size]) => [pool, placesOf(`egress of ${pool}`, size)]));
+    this.#others = placesOf("egress of others", maxConcurrent);
   }
 
   validate(url: string): ReturnType<Egress["validate"]> {
@@ -162,20 +167,26 @@ class GuardedEgress implements Egress {
     const dress = stock === undefined ? this.#declared : stockDress(target.tls);
     const prepared = prepareHeaders(request.headers ?? {}, dress);
     if (!prepared.ok) return unsent(prepared);
-    const leave = await this.#gate.enter(signal, request.pool ?? request.profile);
-    if (!leave) return unsent({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
+    const whole = limitsFor(request, this.options.limits ?? {});
+    const came = performance.now();
+    const pool = this.#pools.get(request.pool ?? request.profile) ?? this.#others;
+    const place = await pool.take(request.holder ?? {}, AbortSignal.any([signal, AbortSignal.timeout(whole.totalMs)]));
+    if (!place) return unsent({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
+    const waitedMs = Math.floor(performance.now() - came);
     try {
       const first = { target, headers: prepared.headers };
-      const limits = limitsFor(request, this.options.limits ?? {});
+      const limits = { ...whole, totalMs: whole.totalMs - waitedMs };
       const { declared = [], stock: others = [] } = this.options.sources ?? {};
       const sources = stock === undefined ? declared : others;
       const sourceTo = (address: string) => pickSource(sources, address, stock ?? target.host);
       const exchange = () => follow(request, first, { limits, signal }, { ...this.#means, sourceTo });
-      if (!this.options.loop) return await exchange();
-      const [result, loop] = await watched(this.options.loop, exchange);
-      return loop.stoodStill ? { ...result, loop } : result;
+      const [result, loop] = this.options.loop ? await watched(this.options.loop, exchange) : [await exchange()];
+      // A deadline that passed because we came late is no more the stranger's than one that we overslept.
+      const late = result.outcome === "timeout" && waitedMs > STOOD_STILL_MS;
+      if (late) return { ...result, loop: { stoodStill: true, atEnd: true } };
+      return loop?.stoodStill ? { ...result, loop } : result;
     } finally {
-      leave();
+      place.leave();
     }
   }
 }
@@ -183,14 +194,14 @@ class GuardedEgress implements Egress {
 /**
  * The one way to what strangers name; see egress.ts for the contract. Each fetch has a connection of its own, made to
  * an address that was checked and closed afterwards. Times count from the first byte of the (first) request out:
- * waiting for a place, resolving, connecting and TLS come before and are bounded apart (3 s a step). `totalMs` is 0
- * when nothing left.
+ * resolving, connecting and TLS come before and are bounded apart (3 s a step). The deadline holds for waiting for a
+ * place and the exchange together. `totalMs` is 0 when nothing left.
  *
  * `refused` without a `reason` is our own side (called off, no place, no file handles, a header with CR LF): it is
  * nothing about the stranger. `sent` is false only when not a byte of any request was handed to a socket. A body in
  * gzip, deflate or br comes decoded; the headers stay as they were sent. On redirects past the profile's number, and
  * on those of other methods than GET and HEAD, the redirect itself is the answer.
- * @throws TypeError here, for an own address that is none or an unsafe user agent, RangeError for pools that leave no
+ * @throws TypeError here, for an own address that is none or an unsafe user agent, RangeError for a pool without a
  * place; `fetch` does not throw.
  */
 export const createEgress = (options: EgressOptions): Egress => new GuardedEgress(options);

@@ -1,4 +1,5 @@
 import type { LoopSeen } from "../loop-watch.ts";
+import type { Holder } from "../shares.ts";
 
 /**
  * Fetching what strangers name: the only way out of this process to an address that somebody else gave.
@@ -12,7 +13,10 @@ export interface Egress {
 }
 
 /** The same way out, with this said of every fetch. */
-export const saying = (egress: Egress, all: Pick<EgressRequest, "pool" | "stock" | "deadlineMs">): Egress => ({
+export const saying = (
+  egress: Egress,
+  all: Pick<EgressRequest, "pool" | "stock" | "deadlineMs" | "holder">,
+): Egress => ({
   fetch: (request) => egress.fetch({ ...request, ...all }),
   validate: (url) => egress.validate(url),
   close: () => egress.close(),
@@ -24,13 +28,18 @@ export interface EgressRequest {
   headers?: Record<string, string>;
   body?: Uint8Array;
   profile: Profile;
-  /** Paid leg: deadline to the last byte in ms (already clamped by the caller to 30..120 s). Others: the profile's. */
+  /**
+   * ms to the last byte, waiting for a place included. Paid leg: already clamped by the caller to 30..120 s. Others: at
+   * most the profile's, which is the default.
+   */
   deadlineMs?: number;
   /** Redirects that are followed at most, where that is fewer than the profile's. */
   hops?: number;
   signal?: AbortSignal;
-  /** Whose places it takes (gate.ts); default: the profile's name. */
+  /** Whose places it takes; default: the profile's name. */
   pool?: string;
+  /** Whose share of them it takes (shares.ts); default: nobody's. */
+  holder?: Holder;
   /**
    * Absent: the request says whose it is. A key: it looks like one of Node's own fetch, and leaves from the source
    * address that the key picks of those for such requests; the same key always picks the same.
@@ -47,7 +56,10 @@ export type Profile = "handshake" | "paid" | "evidence" | "challenge" | "notice"
 export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" | "address" | "own_address";
 
 export type EgressResult = {
-  /** What the event loop did that watched the exchange; absent: it never stood still, and the times are the stranger's. */
+  /**
+   * What the event loop did that watched the exchange; absent: it never stood still, and the times are the stranger's. A
+   * deadline that passed after a long wait for a place is told as a loop that stood still: both are ours.
+   */
   loop?: LoopSeen;
 } & (
   | {

@@ -8,6 +8,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { ASK_KEPT_MS, ASK_REST_MS, dayOf, dayStart, rfc3339 } from "../record/time.ts";
+import { PLATFORM_TIMES } from "../record/url.ts";
 import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
@@ -31,6 +32,9 @@ export interface OpenAsk {
   body: string;
 }
 
+/** Asks of one domain, and of all names under one platform, that are begun within an hour. */
+const boundsOf = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_TIMES * perDomain });
+
 /** The head of the line, in fair turns of the domains: asks whose domain may be begun now (sql/queries/asks, open). */
 export const openAsks = (
   lake: Pick<Lake, "all">,
@@ -38,7 +42,7 @@ export const openAsks = (
   perDomain = LIMITS.asks_per_domain_hour,
 ): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), {
-    ...{ now: now.getTime(), per_domain: perDomain, most: HEAD },
+    ...{ now: now.getTime(), ...boundsOf(perDomain), most: HEAD },
     ...{ rest_ms: ASK_REST_MS, kept_ms: ASK_KEPT_MS },
   });
 
@@ -57,7 +61,7 @@ interface Unprobed {
 /** Endpoints that were listed since the day's plan may have been drawn, and were never probed; the newest first. */
 const unprobed = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<Unprobed[]> =>
   lake.all<Unprobed>(sql("queries/asks:unprobed"), {
-    ...{ now: now.getTime(), per_domain: perDomain, most: HEAD },
+    ...{ now: now.getTime(), ...boundsOf(perDomain), most: HEAD },
     since: dayStart(dayOf(now)).getTime() - BEFORE_DAY_MS,
   });
 

@@ -1,5 +1,3 @@
-import type { Pool } from "../../infra/egress/gate.ts";
-
 /** Hosts that asks may hold up at once. A stranger names them, and each may keep us waiting as long as we wait. */
 export const ASKS_AT_ONCE = 8;
 
@@ -25,23 +23,30 @@ export const NOTICES_AT_ONCE = 16;
 /** Calls of sellers at once that are bought for others. */
 export const VIA_AT_ONCE = 32;
 
-/** What is asked for or listed never takes more than a few places, and some are there for paid calls alone. */
-export const POOLS: Readonly<Record<string, Pool>> = {
-  [ASKS]: { most: ASKS_AT_ONCE },
-  [INTAKE]: { most: INTAKE_AT_ONCE },
-  [PAID]: { kept: 16 },
-  challenge: { most: 8 },
-  notice: { most: NOTICES_AT_ONCE },
-  [WORK]: { most: 16 },
-  [VIA]: { most: VIA_AT_ONCE },
-  [PRICES]: { most: 16 },
-};
+/** Fetches for our own paid work at once, and prices of sellers: of all buyers, each by its share. */
+export const WORK_AT_ONCE = 16;
+export const PRICES_AT_ONCE = 16;
 
-const BESIDE = Object.values(POOLS).reduce((sum, { most = 0, kept = 0 }) => sum + most + kept, 0);
+/**
+ * Places on the way out, by pool: each has its own, so that none waits for another. Whoever fetches in {@link VIA} or
+ * {@link PRICES} holds one of as many places already (serving), so a payment that is signed never waits for one here.
+ */
+export const POOLS = {
+  [ASKS]: ASKS_AT_ONCE,
+  [INTAKE]: INTAKE_AT_ONCE,
+  [PAID]: 16,
+  challenge: 8,
+  notice: NOTICES_AT_ONCE,
+  [WORK]: WORK_AT_ONCE,
+  [VIA]: VIA_AT_ONCE,
+  [PRICES]: PRICES_AT_ONCE,
+} as const satisfies Readonly<Record<string, number>>;
 
-/** Places of egress: so many that no host of the plan waits for one. */
-export const placesFor = (hostsAtOnce: number, looksAtOnce = 0): number =>
-  Math.max(64, hostsAtOnce + BESIDE + looksAtOnce);
+/** Places of egress of a process that calls so many hosts at once: no host of the plan waits for one. */
+export const placesFor = (hostsAtOnce: number, looksAtOnce: number) => ({
+  maxConcurrent: Math.max(64, 2 * hostsAtOnce),
+  pools: { ...POOLS, [PAID]: Math.max(POOLS[PAID], hostsAtOnce), [LOOKS]: looksAtOnce },
+});
 
 /** The queue holds as much as it may: try later. */
 export class QueueFull extends Error {

@@ -6,7 +6,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { SHOWN_AGAIN_MS } from "../3-grade/params.ts";
 import { capId } from "../record/ids.ts";
-import { registrableDomain } from "../record/url.ts";
+import { platformOf, registrableDomain } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import { MAX_PAY_TOS, type Positions } from "../record/volatile.ts";
 import { openDaySegments } from "./day-segments.ts";
@@ -199,10 +199,11 @@ function methodOf({ cap, url, method, tool }: Named): string {
   return order.find((name) => capId(name, url, tool ?? "") === cap) ?? method ?? "GET";
 }
 
-/** Host (with port) and registrable domain; both null where a listing carries what is no url, which is never called. */
-function placeOf(url: string): { host: string | null; domain: string | null } {
+/** Host (with port), registrable domain and platform; null where a listing carries what is no url, which is never called. */
+function placeOf(url: string): { host: string | null; domain: string | null; platform: string | null } {
   const parsed = parseUrl(url);
-  return parsed ? { host: parsed.host, domain: registrableDomain(url) } : { host: null, domain: null };
+  if (!parsed) return { host: null, domain: null, platform: null };
+  return { host: parsed.host, domain: registrableDomain(url), platform: platformOf(url) };
 }
 
 /** Rows of `endpoint` for the staged records' new capabilities; their `site` is made anew with them. */

@@ -6,11 +6,13 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
+import { Places } from "../../infra/shares.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { NOTICES_AT_ONCE } from "../1-observe/queue.ts";
 import type { PublishedTree, Snapshot } from "../published/reader.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { rfc3339 } from "../record/time.ts";
+import { PLATFORM_TIMES } from "../record/url.ts";
 import { type Change, type Message, noticeOf, type WatcherType, watcherRecord } from "./notice.ts";
 import { isBehind, type Line, MAX_WAITING_ALL, scan, type Watcher, WatcherTable } from "./watcher-table.ts";
 
@@ -93,6 +95,7 @@ export class Notifier {
   /** Lines of active watchers; who was served goes to the end (a Map keeps its order). */
   readonly #lines = new Map<string, Sending>();
   readonly #domains = new Map<string, { running: number; begun: number[] }>();
+  readonly #places = new Places({ name: "notices", size: NOTICES_AT_ONCE });
   readonly #stop = new AbortController();
   readonly #underway = new Set<Promise<void>>();
   #snapshot: Snapshot | null = null;
@@ -165,19 +168,26 @@ export class Notifier {
 
   #begin(): void {
     if (this.#stop.signal.aborted) return;
-    const now = this.parts.clock.now().getTime();
+    const { clock, perDomainMinute } = this.parts;
+    const now = clock.now().getTime();
     for (const [id, line] of [...this.#lines]) {
-      if (this.#underway.size >= NOTICES_AT_ONCE) return;
+      if (this.#places.taken >= NOTICES_AT_ONCE) return;
       if (line.busy || !isDue(line, now)) continue;
-      const domain = this.#domain(line.watcher.domain);
-      if (domain.running >= PER_DOMAIN_AT_ONCE || domain.begun.length >= this.parts.perDomainMinute) continue;
+      const { domain: name, platform, by } = line.watcher;
+      const domain = this.#domain(name);
+      const under = this.#domain(`all of ${platform}`);
+      if (domain.running >= PER_DOMAIN_AT_ONCE || domain.begun.length >= perDomainMinute) continue;
+      if (under.begun.length >= PLATFORM_TIMES * perDomainMinute) continue;
+      const place = this.#places.tryTake({ client: by ?? undefined, domain: platform });
+      if (!place) continue;
       this.#lines.delete(id);
       this.#lines.set(id, line);
       domain.running++;
-      domain.begun.push(this.parts.clock.monotonic());
+      for (const one of [domain, under]) one.begun.push(clock.monotonic());
       line.busy = true;
       const work = this.#attempt(line).finally(() => {
         domain.running--;
+        place.leave();
         line.busy = false;
         this.#underway.delete(work);
         this.#begin();

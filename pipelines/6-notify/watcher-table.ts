@@ -1,10 +1,12 @@
 import type { KeptFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
+import { type Holder, Line as SharedLine } from "../../infra/shares.ts";
 import type { ReadLeaf } from "../published/reader.ts";
 import type { BodyOf, Standing } from "../record/bodies.ts";
 import { readRecord } from "../record/envelope.ts";
 import type { GradeLeaf } from "../record/leaf.ts";
-import { registrableDomain } from "../record/url.ts";
+import { DAY_MS, rfc3339 } from "../record/time.ts";
+import { platformOf, registrableDomain } from "../record/url.ts";
 import { type Change, changeOf, standingOf } from "./notice.ts";
 
 /** Attempts that a watcher shows, the newest. */
@@ -35,8 +37,13 @@ export interface Failing {
 export interface Watcher {
   readonly id: string;
   readonly url: string;
-  /** Whose limits it counts toward: the registrable domain of the receiver. */
+  /** Whose limits it counts toward: the registrable domain of the receiver, and its platform. */
   readonly domain: string;
+  readonly platform: string;
+  /** Opaque name of the network that made it; null in records of before. */
+  readonly by: string | null;
+  /** When it was made, or a notice of it was accepted last. */
+  usedAt: string;
   readonly watched: BodyOf<"watcher.created">["watched"];
   readonly caps: Map<string, WatchedCap>;
   readonly tokenSha256: string;
@@ -56,14 +63,28 @@ export interface Watcher {
 
 type Kept = { watcher: Omit<Watcher, "caps"> & { caps: [string, WatchedCap][] } } | { ended: string[] };
 
-const WHY_STOPPED = { asked: "stopped with its token", gone: "the receiver answered 410 Gone" };
+const WHY_STOPPED = {
+  asked: "stopped with its token",
+  gone: "the receiver answered 410 Gone",
+  unused: "no notice was accepted for 90 days, and others needed the room; make a new one",
+  share: "others needed the room, and whoever made it, or its receiver's platform, had most; make a new one later",
+};
+
+/** A watcher whose receiver accepted nothing for so long gives its place to others where there is none left, ms. */
+const UNUSED_MS = 90 * DAY_MS;
+
+/** Whose a watcher is: the network that made it, and its receiver's platform. */
+const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder => ({
+  client: by ?? undefined,
+  domain: platform,
+});
 
 /**
  * All watchers as the topic `watchers` tells them: the same fold for the replicas that answer and for the process that
  * delivers. A record that comes twice changes nothing the second time. Live watchers are bounded where they are made.
  */
 export class WatcherTable implements KeptFold {
-  readonly form = "watchers.1";
+  readonly form = "watchers.2";
   readonly #watchers = new Map<string, Watcher>();
   readonly #active = new Map<string, number>();
   readonly #ended = new Set<string>();
@@ -87,6 +108,37 @@ export class WatcherTable implements KeptFold {
     return this.#active.get(domain) ?? 0;
   }
 
+  /** The same of a whole platform. */
+  ofPlatform(platform: string): number {
+    return this.#active.get(`all of ${platform}`) ?? 0;
+  }
+
+  /**
+   * Which watcher would have to end for one more, where `most` may be active: one that is unused, the one that was used
+   * longest ago first, else the newest of whoever has most. @returns null: there is room; undefined: none may end for it
+   */
+  wouldEnd(most: number, one: Pick<Watcher, "by" | "platform">, now: Date) {
+    if (this.size < most) return null;
+    const before = rfc3339(new Date(now.getTime() - UNUSED_MS));
+    const line = new SharedLine<Watcher>({ name: "watchers", size: this.size });
+    let unused: Watcher | null = null;
+    for (const watcher of this.active()) {
+      line.admit(holderOf(watcher), watcher);
+      if (watcher.usedAt < (unused?.usedAt ?? before)) unused = watcher;
+    }
+    if (unused) return { watcher: unused, why: "unused" as const };
+    const watcher = line.wouldEvict(holderOf(one));
+    return watcher ? { watcher, why: "share" as const } : undefined;
+  }
+
+  #count({ domain, platform }: Watcher, by: 1 | -1): void {
+    for (const name of [domain, `all of ${platform}`]) {
+      const count = (this.#active.get(name) ?? 0) + by;
+      if (count > 0) this.#active.set(name, count);
+      else this.#active.delete(name);
+    }
+  }
+
   *kept(): Generator<Kept> {
     for (const watcher of this.#watchers.values()) yield { watcher: { ...watcher, caps: [...watcher.caps] } };
     yield { ended: [...this.#ended] };
@@ -100,7 +152,7 @@ export class WatcherTable implements KeptFold {
     }
     const watcher: Watcher = { ...kept.watcher, caps: new Map(kept.watcher.caps) };
     this.#watchers.set(watcher.id, watcher);
-    if (watcher.state === "active") this.#active.set(watcher.domain, this.ofDomain(watcher.domain) + 1);
+    if (watcher.state === "active") this.#count(watcher, 1);
   }
 
   clear(): void {
@@ -133,21 +185,21 @@ export class WatcherTable implements KeptFold {
     if (this.#watchers.has(body.id)) return;
     const standing = new Map(body.standing.map(({ capability_id, ...card }) => [capability_id, card]));
     const ids = body.watched.flatMap(({ capability_ids }) => capability_ids);
-    const domain = registrableDomain(body.url);
-    this.#watchers.set(body.id, {
-      ...{ id: body.id, url: body.url, domain, watched: body.watched, partition },
+    const { url, by = null } = body;
+    const watcher: Watcher = {
+      ...{ id: body.id, url, domain: registrableDomain(url), platform: platformOf(url), by, partition },
+      ...{ watched: body.watched, usedAt: body.created_at },
       ...{ tokenSha256: body.token_sha256, createdAt: body.created_at, next: body.tree_size },
       caps: new Map(ids.map((cap) => [cap, { seq: 0, standing: standing.get(cap) ?? null }])),
       ...{ state: "active", why: null, endedAt: null, failing: null, late: [] },
-    });
-    this.#active.set(domain, this.ofDomain(domain) + 1);
+    };
+    this.#watchers.set(body.id, watcher);
+    this.#count(watcher, 1);
   }
 
   #end(watcher: Watcher, state: "stopped" | "disabled", why: string, at: string): void {
     Object.assign(watcher, { state, why, endedAt: at });
-    const left = this.ofDomain(watcher.domain) - 1;
-    if (left > 0) this.#active.set(watcher.domain, left);
-    else this.#active.delete(watcher.domain);
+    this.#count(watcher, -1);
     this.#ended.add(watcher.id);
     if (this.#ended.size <= MAX_ENDED) return;
     const [oldest] = this.#ended;
@@ -161,6 +213,7 @@ function delivered(watcher: Watcher, body: BodyOf<"watcher.delivered">): void {
   if (body.leaf < watcher.next) return;
   watcher.next = body.leaf + 1;
   watcher.failing = null;
+  watcher.usedAt = body.at;
   watcher.caps.set(body.capability_id, { seq: body.seq, standing: body.to });
   show(watcher, body);
 }

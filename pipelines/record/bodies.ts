@@ -450,10 +450,15 @@ const WatcherCreated = z.looseObject({
   standing: z.array(z.looseObject({ capability_id: Id, ...Standing.shape })).max(200),
   token_sha256: Sha256Hex,
   created_at: Time,
+  /** Opaque name of the client network that made it: watchers are shared out by it. */
+  by: z.string().max(60).optional(),
 });
 
-/** asked: by the token. gone: the receiver answered 410. */
-const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone"]), at: Time });
+/**
+ * asked: by the token. gone: the receiver answered 410. unused, share: there was no room for another one, and this had no
+ * notice accepted for long, or was one of whoever had most.
+ */
+const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone", "unused", "share"]), at: Time });
 
 /** The notice that an attempt carried. Leaves rise from one delivered notice of a watcher to the next. */
 const Notified = {

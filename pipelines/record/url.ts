@@ -74,3 +74,9 @@ export function platformOf(url: string): string {
   const { hostname, host } = new URL(url);
   return getDomain(hostname, { allowPrivateDomains: false }) ?? host;
 }
+
+/**
+ * How many times one domain's cap a whole platform has, where each of the honest sellers on it has a domain's cap of its
+ * own: one address under it costs nothing, so without a bound of the platform the cap of a domain bounds nobody.
+ */
+export const PLATFORM_TIMES = 4;

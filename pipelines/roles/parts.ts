@@ -18,7 +18,7 @@ import { openStore } from "../../infra/store/open.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { tellingMissing } from "../../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
-import { LOOKS, POOLS, placesFor } from "../1-observe/queue.ts";
+import { placesFor } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
 import { folders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
@@ -111,8 +111,7 @@ export function egressOf(config: Config, sources?: Sources): Egress {
     allowLoopback,
     extraPorts: config.ports,
     userAgent: `touchstone (+${config.base_url})`,
-    maxConcurrent: placesFor(config.observe.hosts_at_once, looks),
-    pools: { ...POOLS, [LOOKS]: { most: looks } },
+    ...placesFor(config.observe.hosts_at_once, looks),
     ...(address === null ? {} : { resolveTo: address }),
     ...(sources && { sources }),
   });

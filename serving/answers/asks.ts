@@ -108,35 +108,39 @@ export class Asks {
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
       return this.#line.turnOf(cap) === null ? null : inLine(this.#line.wait(cap, now.getTime()));
     }
-    return this.#append(ask, cap, { now, from: now.getTime() + this.#held(client), client, proof });
+    return this.#append(ask, cap, { now, from: now.getTime() + this.#heldBack(client), client, proof });
   }
 
-  /** Real ms for which an ask of this client is held back. */
-  #held = (client: string): number => Math.round(Math.max(this.#clients.owes(client, 1), this.#total.owes("all", 1)));
+  /** Real ms for which an ask is held back since its client asked for much. */
+  #heldBack = (client: string): number => Math.round(this.#clients.owes(client, 1));
+
+  /** The same, where it would have its turn now, since all of them asked for much. */
+  #held = (client: string): number => this.#heldBack(client) || Math.round(this.#total.owes("all", 1));
 
   async #append(ask: Ask, cap: string, turn: Turn): Promise<Place> {
     const { now, from, client, proof } = turn;
     const t = now.getTime();
     const line = this.#line;
     const wait = line.waitFor(ask.normalised, from, t);
-    if (line.turnOf(cap) === null && line.full) return { queued: false, next: FULL };
+    const retest = proof !== undefined;
+    if ((line.turnOf(cap) === null || retest) && !line.hasRoom(client, retest)) return { queued: false, next: FULL };
     if (wait.hours > LONGEST_HOURS) return { queued: false, next: TOO_LONG[wait.by ?? "line"] };
-    this.#charge(client, 1);
+    const held = this.#heldBack(client) > 0;
+    const charge = (cost: 1 | -1): void => {
+      this.#clients.charge(client, cost);
+      if (!held && !retest) this.#total.charge("all", cost);
+    };
+    charge(1);
     try {
       await this.deps.log.append([this.#record(ask, cap, turn)]);
     } catch (error) {
-      this.#charge(client, -1);
+      charge(-1);
       return { queued: false, next: this.#notTaken(ask, error) };
     }
     // Folded at once, without waiting for the log to return it: the fold takes a record once.
-    if (proof) line.retest(cap, ask.normalised, t, from);
-    else line.ask(cap, ask.normalised, t, from);
+    if (retest) line.retest(cap, ask.normalised, t, from, client);
+    else line.ask(cap, ask.normalised, t, from, client);
     return inLine(line.wait(cap, t));
-  }
-
-  #charge(client: string, cost: 1 | -1): void {
-    this.#clients.charge(client, cost);
-    this.#total.charge("all", cost);
   }
 
   #notTaken({ url }: Ask, error: unknown): string {

@@ -2,12 +2,13 @@ import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { LIMITS, type Limits } from "../../infra/config.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
+import { type Place, Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { type Looked, lookOnce } from "../../pipelines/1-observe/probe/look.ts";
 import type { Probe, ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
 import type { Offer } from "../../pipelines/record/bodies.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
-import { registrableDomain } from "../../pipelines/record/url.ts";
+import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 import type { DefectCode } from "../../pipelines/record/vocabulary.ts";
 import { Limiter } from "../http/limits.ts";
 import { badField, Problem } from "../http/problem.ts";
@@ -147,17 +148,21 @@ const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_t
 export class ListingChecks {
   readonly #kept = new BoundedMap<string, { answer: ListingAnswer; madeAt: number }>(MAX_KEPT);
   readonly #underway = new Map<string, Promise<ListingAnswer>>();
-  /** Domains that are being looked at. */
-  readonly #busy = new Set<string>();
+  readonly #places: Places;
   readonly #limits: Limits;
   readonly #perDomain: Limiter;
+  readonly #perPlatform: Limiter;
   readonly #own: ReadonlySet<string>;
 
   constructor(private readonly deps: LookDeps) {
     this.#limits = { ...LIMITS, ...deps.limits };
     const { clock, own } = deps;
     const quota = this.#limits.looks_per_domain_minute;
-    this.#perDomain = new Limiter({ name: "looks at one domain", quota, windowS: 60 }, () => clock.monotonic());
+    const steady = () => clock.monotonic();
+    this.#perDomain = new Limiter({ name: "looks at one domain", quota, windowS: 60 }, steady);
+    const ofPlatform = { name: "looks at one platform", quota: PLATFORM_TIMES * quota, windowS: 60 };
+    this.#perPlatform = new Limiter(ofPlatform, steady);
+    this.#places = new Places({ name: "looks", size: this.#limits.looks_at_once, most: { domain: 1 } });
     this.#own = new Set(own.map(registrableDomain));
   }
 
@@ -165,27 +170,26 @@ export class ListingChecks {
    * @throws Problem bad_request with a pointer; too_many_requests (its domain was looked at too often, or is being looked
    * at); unavailable (as many looks are under way as may be, or this process probes nothing)
    */
-  answer({ url, method }: ListingQuestion): Promise<ListingAnswer> {
+  answer({ url, method }: ListingQuestion, client: string): Promise<ListingAnswer> {
     const normalised = normalOf(url);
     const key = `${method ?? ""} ${normalised}`;
     const kept = this.#kept.get(key);
     if (kept && this.deps.clock.monotonic() - kept.madeAt < KEPT_MS) return Promise.resolve(kept.answer);
     const underway = this.#underway.get(key);
     if (underway) return underway;
-    const domain = this.#admitted(normalised);
-    this.#busy.add(domain);
+    const place = this.#admitted(normalised, client);
     const made = this.#look(normalised, method ?? null)
       .then((answer) => this.#keep(key, answer))
       .finally(() => {
-        this.#busy.delete(domain);
+        place.leave();
         this.#underway.delete(key);
       });
     this.#underway.set(key, made);
     return made;
   }
 
-  /** The domain of a url that may be looked at now. @throws Problem */
-  #admitted(url: string): string {
+  /** A place to look at a url that may be looked at now. @throws Problem */
+  #admitted(url: string, client: string): Place {
     const domain = registrableDomain(url);
     if (this.#own.has(domain)) throw badField("/url", "is an address of this service");
     const verdict = this.deps.validateUrl(url);
@@ -193,19 +197,21 @@ export class ListingChecks {
     if (!this.deps.tools)
       throw new Problem("unavailable", "this server does not look at listings; ask the service itself");
     const retry = { headers: { "retry-after": String(RETRY_S) } };
-    if (this.#busy.has(domain)) throw new Problem("too_many_requests", `${domain} is being looked at`, retry);
-    if (this.#busy.size >= this.#limits.looks_at_once) {
-      throw new Problem(
-        "unavailable",
-        `${this.#limits.looks_at_once} looks are under way, which is the most at one time`,
-        retry,
-      );
+    const place = this.#places.tryTake({ client, domain });
+    if (!place) {
+      if (this.#places.heldBy({ domain }) > 0) {
+        throw new Problem("too_many_requests", `${domain} is being looked at`, retry);
+      }
+      const detail = "as many looks are under way as there are places for, or as one client's share of them";
+      throw new Problem("unavailable", detail, retry);
     }
-    const taken = this.#perDomain.take(domain);
-    if (taken.ok) return domain;
+    const platform = this.#perPlatform.take(platformOf(url));
+    const taken = platform.ok ? this.#perDomain.take(domain) : platform;
+    if (taken.ok) return place;
+    place.leave();
     throw new Problem(
       "too_many_requests",
-      `${domain} was looked at ${this.#limits.looks_per_domain_minute} times in a minute`,
+      `${domain} was looked at ${this.#limits.looks_per_domain_minute} times in a minute, or its platform as often as may be`,
       {
         headers: { "retry-after": String(taken.resetS) },
       },

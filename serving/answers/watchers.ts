@@ -14,7 +14,7 @@ import { type Watcher, WatcherTable, wasDelivered } from "../../pipelines/6-noti
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { capId, crockford130, isId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
-import { BadUrl, normaliseUrl, registrableDomain } from "../../pipelines/record/url.ts";
+import { BadUrl, normaliseUrl, PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter, type Taken } from "../http/limits.ts";
 import { badField, type FieldError, Problem } from "../http/problem.ts";
 import { type ServingLog, TakesNothing } from "../replica/late-log.ts";
@@ -22,6 +22,7 @@ import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
 import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
+import { clientNames } from "./client-names.ts";
 import { challenge, sameText } from "./receiver.ts";
 
 export interface WatchersDeps {
@@ -60,17 +61,19 @@ export class Watchers {
   readonly #tail: LogTail;
   readonly #limits: Limits;
   readonly #clients: Limiter;
-  readonly #domains: Limiter;
+  readonly #platforms: Limiter;
+  readonly #nameOf: (client: string) => string;
 
   constructor(private readonly deps: WatchersDeps) {
     this.#limits = { ...LIMITS, ...deps.limits };
-    const { log, folds } = deps;
+    const { log, folds, signer } = deps;
+    this.#nameOf = clientNames(signer);
     const file = folds ? new FoldFile(join(folds.dir, "watchers"), this.table, folds) : null;
     this.#tail = new LogTail(log, "watchers", (record) => this.table.apply(record), file);
     const steady = () => deps.clock.monotonic();
     const { watchers_per_hour, challenges_per_domain_hour } = this.#limits;
     this.#clients = new Limiter({ name: "watchers", quota: watchers_per_hour, windowS: 3600 }, steady);
-    this.#domains = new Limiter({ name: "challenges", quota: challenges_per_domain_hour, windowS: 3600 }, steady);
+    this.#platforms = new Limiter({ name: "challenges", quota: challenges_per_domain_hour, windowS: 3600 }, steady);
   }
 
   /** Fold what is new in the topic. @throws what the log throws */
@@ -86,18 +89,23 @@ export class Watchers {
     const receiver = this.#receiver(url);
     const view = this.deps.view();
     const watched = watchedOf(view, watch, this.deps.validateUrl);
-    const domain = registrableDomain(receiver);
-    const taken = this.#admit(client, domain);
+    const one = { domain: registrableDomain(receiver), platform: platformOf(receiver), by: this.#nameOf(client) };
+    const taken = this.#admit(client, one.platform);
     await this.#inLog(() => this.#tail.catchUp());
-    this.#refuseMany(domain);
+    this.#refuseMany(one);
     const id = `wat_${crockford130(randomBytes(17))}`;
     const { egress, signer, clock } = this.deps;
     await challenge(receiver, id, { egress, signer, clock });
-    this.#refuseMany(domain);
+    const ends = this.#refuseMany(one);
+    if (ends) {
+      const at = rfc3339(clock.now());
+      await this.#append("watcher.stopped", { id: ends.watcher.id, why: ends.why, at });
+    }
     const secret = newSecret();
     const body: BodyOf<"watcher.created"> = {
       ...{ id, url: receiver, watched, tree_size: view.size, standing: standingIn(view, watched) },
       ...{ token_sha256: hashOfSecret(secret), created_at: rfc3339(clock.now()) },
+      by: one.by,
     };
     const { partition, offset } = await this.#append("watcher.created", body);
     const watcher = this.table.get(id)!;
@@ -151,17 +159,24 @@ export class Watchers {
     return parsed.href;
   }
 
-  /** @throws Problem too_many_watchers */
-  #refuseMany(domain: string): void {
+  /** @returns what has to end for it, if anything @throws Problem too_many_watchers */
+  #refuseMany(one: Pick<Watcher, "domain" | "platform" | "by">) {
     const { watchers_per_domain: perDomain, watchers: total } = this.#limits;
-    if (this.table.ofDomain(domain) >= perDomain) {
-      throw new Problem("too_many_watchers", `${domain} has ${perDomain} watchers: stop one first`);
+    const { domain, platform } = one;
+    const refuse = (detail: string): never => {
+      throw new Problem("too_many_watchers", detail);
+    };
+    if (this.table.ofDomain(domain) >= perDomain) refuse(`${domain} has ${perDomain} watchers: stop one first`);
+    const most = PLATFORM_TIMES * perDomain;
+    if (platform !== domain && this.table.ofPlatform(platform) >= most) {
+      refuse(`names under ${platform} have ${most} watchers together`);
     }
-    if (this.table.size >= total) throw new Problem("too_many_watchers", `there are ${total} watchers already`);
+    const ends = this.table.wouldEnd(total, one, this.deps.clock.now());
+    return ends === undefined ? refuse(`there are ${total} watchers already, and nobody has more than you`) : ends;
   }
 
   /** @throws Problem too_many_requests */
-  #admit(client: string, domain: string): Record<string, string> {
+  #admit(client: string, platform: string): Record<string, string> {
     const admitted = (limiter: Limiter, key: string, whose: string): Taken => {
       const taken = limiter.take(key);
       if (taken.ok) return taken;
@@ -169,7 +184,7 @@ export class Watchers {
       throw new Problem("too_many_requests", detail, { headers: limiter.headers(taken) });
     };
     const taken = admitted(this.#clients, client, "of one client");
-    admitted(this.#domains, domain, `under ${domain}`);
+    admitted(this.#platforms, platform, `under ${platform}`);
     return this.#clients.headers(taken);
   }
 

@@ -1,12 +1,13 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
+import type { Place } from "../../infra/shares.ts";
 import { type Fallback, sellerOf } from "../../pipelines/orders/buying.ts";
 import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
 import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { soldAs, unsold } from "./eligible.ts";
-import { holdsFor, type PayOnDelivery, requestTo } from "./pay-on-delivery.ts";
+import { holderOf, holdsFor, type PayOnDelivery, requestTo } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { planOf } from "./plan.ts";
 import { paymentRequired, type Sale, totalOf } from "./terms.ts";
@@ -36,6 +37,8 @@ class Candidates implements Fallback {
   #most: bigint | null = null;
   /** One more cancellation was granted, and was not used yet. */
   #granted = false;
+  /** The order's place among all calls. */
+  #place: Place | null = null;
 
   constructor(
     private readonly selling: PayOnDelivery,
@@ -46,8 +49,13 @@ class Candidates implements Fallback {
     this.#until = systemClock.monotonic() + execution.asked.deadline_s * 1000;
   }
 
+  /** What is left of the buyer's deadline for asking candidates, real ms. */
+  get leftMs(): number {
+    return this.#until - systemClock.monotonic();
+  }
+
   left(): boolean {
-    if (this.#waiting.length === 0 || systemClock.monotonic() >= this.#until) return false;
+    if (this.#waiting.length === 0 || this.leftMs <= 0) return false;
     return this.#most === null || this.mayCancel();
   }
 
@@ -56,9 +64,10 @@ class Candidates implements Fallback {
     return this.#granted;
   }
 
-  /** Further ones may ask this much: the buyer is charged what was quoted, whoever does the work. */
-  atMost(priceMicro: bigint): this {
+  /** Further ones may ask this much: the buyer is charged what was quoted, whoever does the work, in the order's place. */
+  atMost(priceMicro: bigint, place: Place): this {
     this.#most = priceMicro;
+    this.#place = place;
     return this;
   }
 
@@ -94,7 +103,7 @@ class Candidates implements Fallback {
     const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
     const request = requestTo(sold, { query: new URLSearchParams(query ?? {}), body: sent, headers: new Headers() });
     if (request.url.length > 4096) return "its address with this query is too long.";
-    const quote = await selling.quote(sold, request);
+    const quote = await selling.quote(sold, request, execution);
     const { priceMicro } = quote;
     if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price)) return "it asks for more now.";
     if (totalOf(priceMicro) > parseMoney(asked.max_total)) return "with our fee it would cost more than the most.";
@@ -105,7 +114,10 @@ class Candidates implements Fallback {
     // What is in escrow already waits there, whenever the signature that brought it there ends.
     const ends = payment?.scheme === "exact" ? payment.validBefore : null;
     if (this.#most !== null && ends !== null && ends < now + holdsFor(quote)) return "your payment ends too soon.";
-    return (this.#most === null && buying.refusal(sellerOf(quote), null)?.says) || quote;
+    if (this.#most === null) return buying.refusal(sellerOf(quote), null)?.says ?? quote;
+    if (!this.#place?.move(holderOf(execution.client, payment!, request.url)))
+      return "too many calls of it are under way.";
+    return quote;
   }
 }
 
@@ -158,7 +170,12 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
   const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client };
   const claimed = counter.claimOf(payment, sale, asked);
-  return counter.buy({ ...claimed, quote, fallback: candidates.atMost(priceMicro) }, payment, sale);
+  const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);
+  try {
+    return await counter.buy({ ...claimed, quote, fallback: candidates.atMost(priceMicro, place) }, payment, sale);
+  } finally {
+    place.leave();
+  }
 }
 
 const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null): Sale => ({

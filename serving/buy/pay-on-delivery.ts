@@ -1,21 +1,23 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
+import type { Holder } from "../../infra/shares.ts";
 import { sellerOf } from "../../pipelines/orders/buying.ts";
 import { type CallRequest, quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
-import { registrableDomain } from "../../pipelines/record/url.ts";
-import { Limiter, Slots } from "../http/limits.ts";
+import { platformOf } from "../../pipelines/record/url.ts";
+import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
 import { Counter, refusedAs, type Sales } from "./counter.ts";
 import { type Sold, soldAs, unsold } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
+import { SalePlaces } from "./places.ts";
 import { paymentRequired, type Sale, totalOf } from "./terms.ts";
 
 export interface PayOnDeliveryDeps {
   view: () => View;
   clock: Clock;
   baseUrl: string;
-  /** Prices that all buyers together may have asked of one registrable domain in a minute. */
+  /** Prices that all buyers together may have asked of one seller's platform in a minute. */
   quotesPerDomainMinute: number;
   /** Payments to sellers that may be cancelled for one wallet, and for all, in an hour: each costs us a transaction. */
   fallbacksPerHour: { payer: number; all: number };
@@ -36,12 +38,17 @@ export interface Wanted {
 
 /** Seconds that a payment must still hold after the seller's deadline: settlement, and what stands between. */
 const MARGIN_S = 45;
-/** Prices that one registrable domain is asked for at once. */
-const ASKED_AT_ONCE = 8;
 
 /** Seconds for which a payment must still hold when a call at this quote begins. */
 export const holdsFor = ({ entry }: Pick<SellerQuote, "entry">): number =>
   Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + MARGIN_S;
+
+/** Whose a bought call is. @param payment a verified one @param url the seller's */
+export const holderOf = (client: string, payment: Pick<Payment, "from">, url: string): Holder => ({
+  payer: payment.from.toLowerCase(),
+  client,
+  domain: platformOf(url),
+});
 
 const TEXT = /^[\x20-\x7e]{1,200}$/;
 
@@ -74,9 +81,8 @@ export function requestTo(
 /** Calls bought through the service: priced off the seller, paid to it, and charged only when the answer passed. */
 export class PayOnDelivery {
   readonly counter: Counter;
-  readonly #domains: Limiter;
-  /** Prices that are being asked of a registrable domain. */
-  readonly #asking = new Slots(ASKED_AT_ONCE);
+  readonly places = new SalePlaces();
+  readonly #platforms: Limiter;
   readonly #fallbacks: { payer: Limiter; all: Limiter };
 
   constructor(
@@ -86,7 +92,7 @@ export class PayOnDelivery {
     this.counter = new Counter(sales);
     const steady = () => deps.clock.monotonic();
     const quota = deps.quotesPerDomainMinute;
-    this.#domains = new Limiter({ name: "prices of one domain", quota, windowS: 60 }, steady);
+    this.#platforms = new Limiter({ name: "prices of one platform", quota, windowS: 60 }, steady);
     const { payer, all } = deps.fallbacksPerHour;
     this.#fallbacks = {
       payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, steady),
@@ -115,7 +121,7 @@ export class PayOnDelivery {
   async #fresh(wanted: Wanted, sold: Sold, request: CallRequest): Promise<Response> {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
-    const quote = await this.quote(sold, request);
+    const quote = await this.quote(sold, request, wanted);
     const sale = this.#saleOf(sold, quote);
     const unfit = unsold(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
@@ -143,22 +149,22 @@ export class PayOnDelivery {
     throw new Problem("method_not_allowed", `this endpoint is called with ${allow}`, { headers: { allow } });
   }
 
-  /** The seller's price of this request, now. @throws Problem too_many_requests, seller_failed */
-  async quote(sold: Sold, request: CallRequest): Promise<SellerQuote> {
-    const domain = registrableDomain(request.url);
-    const taken = this.#domains.take(domain);
+  /** The seller's price of this request, now. @throws Problem too_many_requests, unavailable, seller_failed */
+  async quote(
+    sold: Sold,
+    request: CallRequest,
+    { client, payment }: Pick<Wanted, "client" | "payment">,
+  ): Promise<SellerQuote> {
+    const domain = platformOf(request.url);
+    const taken = this.#platforms.take(domain);
     if (!taken.ok) {
       const headers = { "retry-after": String(taken.resetS) };
       throw new Problem("too_many_requests", "this seller was asked for too many prices within a minute", { headers });
     }
-    // One domain, however slow, takes a few of the places for asking.
-    const free = this.#asking.take(domain);
-    if (!free) {
-      const headers = { "retry-after": "2" };
-      const detail = "this seller is being asked for its price many times at once";
-      throw new Problem("too_many_requests", detail, { headers });
-    }
-    const quote = await quoteOf(this.sales.seller, sold, request, this.deps.clock).finally(free);
+    // The payment is not verified yet: its payer may be anybody's name.
+    const place = await this.places.forPrice({ client, domain, reserved: payment !== null });
+    const asked = quoteOf(this.sales.seller, sold, request, this.deps.clock);
+    const quote = await asked.finally(() => place.leave());
     if ("says" in quote) throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);
     return quote;
   }
@@ -179,7 +185,11 @@ export class PayOnDelivery {
     const { priceMicro, request } = quote;
     const { publish, client } = wanted;
     const asked = { operation: "via" as const, requestSha256: request.sha256, priceMicro, publish, client };
-    const purchase = counter.claimOf(payment, sale, asked);
-    return counter.buy({ ...purchase, quote }, payment, sale);
+    const place = await this.places.forCall(holderOf(client, payment, request.url));
+    try {
+      return await counter.buy({ ...counter.claimOf(payment, sale, asked), quote }, payment, sale);
+    } finally {
+      place.leave();
+    }
   }
 }

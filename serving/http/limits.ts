@@ -85,36 +85,6 @@ export class Limiter {
   }
 }
 
-/** Slots that clients hold at once, of sockets, long answers or questions to one domain: counted by client and in all. */
-export class Slots {
-  readonly #byClient = new Map<string, number>();
-  #taken = 0;
-
-  constructor(private readonly perClient: number) {}
-
-  /** Slots taken by all clients. */
-  get taken(): number {
-    return this.#taken;
-  }
-
-  /** @returns gives the slot back, once; null when this client has as many as it may */
-  take(client: string): (() => void) | null {
-    const mine = this.#byClient.get(client) ?? 0;
-    if (mine >= this.perClient) return null;
-    this.#byClient.set(client, mine + 1);
-    this.#taken++;
-    let held = true;
-    return () => {
-      if (!held) return;
-      held = false;
-      this.#taken--;
-      const left = this.#byClient.get(client)! - 1;
-      if (left > 0) this.#byClient.set(client, left);
-      else this.#byClient.delete(client);
-    };
-  }
-}
-
 export type Cidr = [Address, number];
 
 /** Which peers may name the client in X-Forwarded-For. @throws Error for a text that is no address or CIDR block. */

@@ -1,8 +1,8 @@
 import type { RequestListener, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Limits } from "../../infra/config.ts";
+import { Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
-import { Slots } from "./limits.ts";
 
 /** Looks within `slow_after_s`, and the longest pause between two of them, ms. */
 const LOOKS = 10;
@@ -28,7 +28,7 @@ interface Watched {
 }
 
 /**
- * Bounds what sockets cost, on top of the server's own timeouts: too many of one client are refused as they come; a
+ * Bounds what sockets cost, on top of the server's own timeouts: more than a client's share are refused as they come; a
  * reader that takes less than the slowest rate while bytes wait for it is reset, so that the system forgets them too; a
  * body that comes slower than that is a 408; one that pipelines many requests without taking their answers is cut. A
  * look counts as one pause however late it comes: when our own loop stood still nobody is slow for it.
@@ -44,7 +44,7 @@ export function guardSockets(
   metrics?: Pick<Metrics, "count">,
 ): () => number {
   const watched = new Map<Socket, Watched>();
-  const slots = new Slots(limits.sockets_per_client);
+  const places = new Places({ name: "sockets", size: limits.sockets, most: { client: limits.sockets_per_client } });
   const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / LOOKS);
   const due = (limits.min_bytes_per_s * pauseMs) / 1000;
   const grace = limits.min_bytes_per_s * limits.slow_after_s;
@@ -74,8 +74,8 @@ export function guardSockets(
   server.on("drop", () => refused("total"));
   server.on("connection", (socket: Socket) => {
     const client = clientOf(socket.remoteAddress);
-    const free = client === null ? null : slots.take(client);
-    if (client !== null && !free) {
+    const place = places.tryTake(client === null ? {} : { client });
+    if (!place) {
       refused("client");
       socket.destroy();
       return;
@@ -83,7 +83,7 @@ export function guardSockets(
     watched.set(socket, { drained: 0, received: 0, out: grace, in: grace, newest: null, unanswered: 0 });
     socket.once("close", () => {
       watched.delete(socket);
-      free?.();
+      place.leave();
     });
   });
   server.on("request", (request, response) => {

@@ -1,6 +1,7 @@
 import type { Limits } from "../../infra/config.ts";
+import { Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
-import { Limiter, Slots } from "./limits.ts";
+import { Limiter } from "./limits.ts";
 import { Problem } from "./problem.ts";
 
 type StreamLimits = Pick<Limits, "streams" | "streams_per_client" | "stream_mb_per_hour">;
@@ -16,17 +17,16 @@ const PIECE = 64 * 1024;
  * long as its client pleases, so they are bounded in number, and clients by what they are sent.
  */
 export class Streams {
-  readonly #limits: StreamLimits;
   readonly #bytes: Limiter;
-  readonly #slots: Slots;
+  readonly #places: Places;
 
   constructor(
     limits: StreamLimits,
     now: () => number,
     private readonly metrics?: Pick<Metrics, "count" | "gauge">,
   ) {
-    this.#limits = limits;
-    this.#slots = new Slots(limits.streams_per_client);
+    const most = { client: limits.streams_per_client };
+    this.#places = new Places({ name: "streams", size: limits.streams, most });
     const quota = limits.stream_mb_per_hour * 1024 ** 2;
     this.#bytes = new Limiter({ name: "bytes", quota, windowS: 3600 }, now);
   }
@@ -87,27 +87,25 @@ export class Streams {
 
   /** @returns gives the slot back, once */
   #enter(client: string): () => void {
-    const { streams: total, streams_per_client: perClient } = this.#limits;
-    const headers = { "retry-after": String(RETRY_S) };
-    const free = this.#slots.take(client);
-    if (!free) {
-      this.#refused("client");
-      throw new Problem("too_many_requests", `at most ${perClient} long answers at once`, { headers });
-    }
-    if (this.#slots.taken > total) {
-      free();
-      this.#refused("total");
-      throw new Problem("unavailable", "too many long answers are under way", { headers });
+    const place = this.#places.tryTake({ client });
+    if (!place) {
+      const had = this.#places.heldBy({ client });
+      const headers = { "retry-after": String(RETRY_S) };
+      this.#refused(had > 0 ? "client" : "total");
+      if (had === 0) throw new Problem("unavailable", "too many long answers are under way", { headers });
+      throw new Problem("too_many_requests", `${had} long answers of one client at once are its share now`, {
+        headers,
+      });
     }
     this.#gauge();
     return () => {
-      free();
+      place.leave();
       this.#gauge();
     };
   }
 
   #gauge(): void {
-    this.metrics?.gauge("touchstone_http_streams", this.#slots.taken);
+    this.metrics?.gauge("touchstone_http_streams", this.#places.taken);
   }
 
   #refused(bound: string): void {

@@ -25,9 +25,9 @@ export const validateListing: Operation = {
   tag: "check",
   errors: ["unavailable"],
   limiter: (service) => service.lookLimiter,
-  async run({ service, request, limitHeaders }) {
+  async run({ service, request, client, limitHeaders }) {
     const question = validated(ListingQuestion, await jsonBody(request.body, MAX_BODY));
-    const answer = await service.looks.answer(question);
+    const answer = await service.looks.answer(question, client);
     return freshJson(answer, 200, limitHeaders);
   },
 };
@@ -82,7 +82,7 @@ const answerPage: Operation = {
   type: HTML_TYPE,
   page: true,
   limiter: (service) => service.lookLimiter,
-  async run({ service, request, limitHeaders }) {
+  async run({ service, request, client, limitHeaders }) {
     refuseOtherSites(request);
     const shown = await asked(request);
     const page = (more: Partial<Shown>, status: number, headers: Record<string, string> = {}) =>
@@ -90,7 +90,7 @@ const answerPage: Operation = {
     try {
       const { url, method } = shown;
       const question = validated(ListingQuestion, { url, ...(method === "" ? {} : { method }) });
-      return page({ answer: await service.looks.answer(question) }, 200);
+      return page({ answer: await service.looks.answer(question, client) }, 200);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       return page({ wrong: error.message }, PROBLEMS[error.code].status, error.extra.headers);

@@ -57,7 +57,7 @@ const ERRORS = [
 
 async function sold(call: Call, work: Work): Promise<Response> {
   const { service, request } = call;
-  const { sales, counter } = sellingOf(service);
+  const { sales, counter, places } = sellingOf(service);
   const { work: deps } = service;
   if (!deps) throw new Problem("unavailable", "this server sells no work of its own; ask the service itself");
   const sale: Sale = {
@@ -76,10 +76,16 @@ async function sold(call: Call, work: Work): Promise<Response> {
     if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
     const { client } = call;
     const asked = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
-    return counter.sell(counter.claimOf(payment, sale, asked), payment, sale, async () => ({
-      bytes: Buffer.from(JSON.stringify(await work.run(input, deps))),
-      contentType: JSON_TYPE,
-    }));
+    const holder = { payer: payment.from.toLowerCase(), client };
+    const place = await places.forWork(holder);
+    try {
+      return await counter.sell(counter.claimOf(payment, sale, asked), payment, sale, async () => ({
+        bytes: Buffer.from(JSON.stringify(await work.run(input, { ...deps, holder }))),
+        contentType: JSON_TYPE,
+      }));
+    } finally {
+      place.leave();
+    }
   });
 }
 

@@ -54,10 +54,11 @@ const executes: Operation = {
     "Buy a call of whoever can do it, with fallbacks: charged once, only if an answer passed. Without a payment: the price, as a 402",
   body: ExecuteRequest,
   errors: ["bad_payment", "payment_used", "answer_expired", "seller_failed", "unavailable", "log_unavailable"],
-  async run({ service, request, client }) {
+  async run({ service, request, client, shed }) {
     const selling = sellingOf(service);
     const { headers } = request;
     const payment = paymentOf(headers);
+    if (!payment) shed();
     const publish = wantsPublish(headers);
     const bytes = await bytesOf(request.body, MAX_EXECUTE_BODY);
     const asked = validated(ExecuteRequest, jsonOf(bytes));

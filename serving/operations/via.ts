@@ -36,12 +36,17 @@ export const wantsPublish = (headers: Headers): boolean => {
   });
 };
 
-async function viaCall(method: "GET" | "POST", { service, request, params, query, client }: Call): Promise<Response> {
+async function viaCall(
+  method: "GET" | "POST",
+  { service, request, params, query, client, shed }: Call,
+): Promise<Response> {
   const selling = sellingOf(service);
   const cap = validated(ViaPath, params).capability_id;
   const { headers } = request;
   // A HEAD asks what a GET would say and buys nothing.
   const payment = request.method === "HEAD" ? null : paymentOf(headers);
+  // Asking what a call costs is free: it waits where those who pay need what is left.
+  if (!payment) shed();
   const publish = wantsPublish(headers);
   const body = method === "POST" ? await bytesOf(request.body, MAX_BODY) : null;
   return selling.call({ cap, method, query, body, headers, payment, publish, client });

@@ -1,11 +1,12 @@
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
+import { Line } from "../../infra/shares.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { ASK_KEPT_MS, ASK_REST_MS } from "../../pipelines/record/time.ts";
-import { registrableDomain } from "../../pipelines/record/url.ts";
+import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 
 const HOUR_MS = 3_600_000;
 /** An ask that would wait longer than this would not be looked at before it has had its time, hours. */
@@ -17,14 +18,22 @@ const LOOKS_AN_HOUR = 20_000;
 /** Capabilities whose last look is remembered, and as many whose last re-test is. */
 const MAX_LOOKED = 100_000;
 
+/** Part of the line that is kept for re-tests which sellers signed, on top of it. */
+const KEPT_SHARE = 0.1;
+/** Whose ask it is where the client is not known: another replica took it, or this process did before a restart. */
+const ELSEWHERE = "elsewhere";
+
 export interface LineLimits {
-  /** Asks in line at most. */
+  /** Asks in line at most; and a tenth as many re-tests. */
   max: number;
-  /** Asks of one registrable domain that are begun within an hour. */
+  /** Asks of one registrable domain that are begun within an hour; of its platform {@link PLATFORM_TIMES} as many. */
   perDomainHour: number;
 }
 
+/** A registrable domain, or a platform of many. */
 interface Domain {
+  /** Asks of it that are begun within an hour. */
+  perHour: number;
   /** Asks of it in line, in the order in which they are begun. */
   line: Waiting[];
   /** Moments of its newest looks, unix ms, oldest first; no more than can matter. */
@@ -32,7 +41,9 @@ interface Domain {
 }
 
 interface Waiting {
-  domain: string;
+  /** Its domain, and its platform. */
+  domains: readonly string[];
+  retest: boolean;
   /** Its number among all that ever came. */
   n: number;
   t: number;
@@ -54,24 +65,32 @@ export interface Wait {
 
 /**
  * The line of asks as serving knows it: the same fold of the topic `asks` that the pipeline works off, so how long an
- * ask waits is told from the real line, whoever put it there, and a restart forgets nothing. Bounded.
+ * ask waits is told from the real line, whoever put it there, and a restart forgets nothing. Bounded by shares: who asked
+ * stays in this process, and where the line is full the newest ask of whoever has most is forgotten here for one of a
+ * client that has fewer. What stands in the log is looked at all the same, so replicas may forget different ones.
  */
 export class AskLine {
   readonly #open = new Map<string, Waiting>();
+  readonly #asks: Line<string>;
+  readonly #retests: Line<string>;
   readonly #domains = new Map<string, Domain>();
   readonly #looked = new BoundedMap<string, number>(MAX_LOOKED);
   readonly #retested = new BoundedMap<string, number>(MAX_LOOKED);
   #came = 0;
 
-  constructor(private readonly limits: LineLimits) {}
+  constructor(private readonly limits: LineLimits) {
+    this.#asks = new Line({ name: "asks", size: limits.max });
+    this.#retests = new Line({ name: "re-tests", size: Math.ceil(KEPT_SHARE * limits.max) });
+  }
 
   /** Asks in line. */
   get size(): number {
     return this.#open.size;
   }
 
-  get full(): boolean {
-    return this.#open.size >= this.limits.max;
+  /** Is there room for an ask of this client, or somebody with more? */
+  hasRoom(client: string, retest = false): boolean {
+    return (retest ? this.#retests : this.#asks).wouldEvict({ client }) !== undefined;
   }
 
   /** When its turn may come at the earliest (unix ms), or null when it is not in line. */
@@ -94,26 +113,38 @@ export class AskLine {
     return Math.max(now, this.#lookOf(cap) + ASK_REST_MS + 1);
   }
 
-  /** An ask came, not to be begun before `from`; one that says nothing new, or is past the bound, changes nothing. */
-  ask(cap: string, normalised: string, t: number, from = t, rest = ASK_REST_MS): void {
+  /**
+   * An ask came, not to be begun before `from`; one that says nothing new, or has no room, changes nothing.
+   * @param client key of whoever asked, where it is known
+   */
+  ask(cap: string, normalised: string, t: number, from = t, client = ELSEWHERE): void {
+    this.#put(cap, normalised, { t, from, rest: ASK_REST_MS, retest: false }, client);
+  }
+
+  /** Its seller asked for a re-test: it is in line until a look that comes after its turn. */
+  retest(cap: string, normalised: string, t: number, from = t, client = ELSEWHERE): void {
+    this.#retested.set(cap, t);
+    this.#put(cap, normalised, { t, from, rest: 0, retest: true }, client);
+  }
+
+  #put(cap: string, normalised: string, when: Omit<Waiting, "domains" | "n">, client: string): void {
+    const { t, from, rest, retest } = when;
     if (this.#lookOf(cap) >= from - rest) return;
     const held = this.#open.get(cap);
     if (held && held.from <= from && held.rest <= rest) return;
     this.#expire(t);
     if (held) this.#leave(cap);
-    if (this.full) return;
-    const name = registrableDomain(normalised);
-    const domain = this.#domains.get(name) ?? { line: [], looks: [] };
-    this.#domains.set(name, domain);
-    const waiting = { domain: name, n: this.#came++, t, from, rest };
-    domain.line.splice(placeOf(domain.line, waiting), 0, waiting);
+    const out = (retest ? this.#retests : this.#asks).admit({ client }, cap);
+    if (out === undefined) return;
+    if (out !== null) this.#leave(out);
+    const waiting = { ...when, domains: namesOf(normalised), n: this.#came++ };
+    for (const [i, name] of waiting.domains.entries()) {
+      const perHour = this.limits.perDomainHour * (i === 0 ? 1 : PLATFORM_TIMES);
+      const domain = this.#domains.get(name) ?? { perHour, line: [], looks: [] };
+      this.#domains.set(name, domain);
+      domain.line.splice(placeOf(domain.line, waiting), 0, waiting);
+    }
     this.#open.set(cap, waiting);
-  }
-
-  /** Its seller asked for a re-test: it is in line until a look that comes after its turn. */
-  retest(cap: string, normalised: string, t: number, from = t): void {
-    this.#retested.set(cap, t);
-    this.ask(cap, normalised, t, from, 0);
   }
 
   /** It was looked at and leaves the line, unless its turn is a later one. */
@@ -121,9 +152,10 @@ export class AskLine {
     this.#looked.set(cap, t);
     const waiting = this.#open.get(cap);
     if (!waiting || t < waiting.from - waiting.rest) return;
-    const { looks } = this.#leave(cap);
-    looks.push(t);
-    if (looks.length > this.limits.perDomainHour) looks.shift();
+    for (const { looks, perHour } of this.#leave(cap)) {
+      looks.push(t);
+      if (looks.length > perHour) looks.shift();
+    }
   }
 
   /** Drops what the plan has probed meanwhile: nobody looks at it any more. @param seen newest handshake, unix ms */
@@ -137,19 +169,22 @@ export class AskLine {
   wait(cap: string, now: number): Wait {
     const waiting = this.#open.get(cap);
     if (!waiting) return { hours: 1 };
-    return this.#wait(waiting, this.#domains.get(waiting.domain), now);
+    return this.#wait(waiting, now);
   }
 
   /** The same for one that would come now. */
   waitFor(normalised: string, from: number, now: number): Wait {
-    const name = registrableDomain(normalised);
-    return this.#wait({ domain: name, n: this.#came, t: now, from, rest: 0 }, this.#domains.get(name), now);
+    return this.#wait({ domains: namesOf(normalised), n: this.#came, from }, now);
   }
 
-  #wait(waiting: Waiting, domain: Domain | undefined, now: number): Wait {
-    const { line, looks } = domain ?? { line: [], looks: [] };
-    const begun = looks.filter((t) => t > now - HOUR_MS).length;
-    const inDomain = Math.floor((placeOf(line, waiting) + begun) / this.limits.perDomainHour) + 1;
+  #wait(waiting: Pick<Waiting, "domains" | "n" | "from">, now: number): Wait {
+    const inDomain = Math.max(
+      ...waiting.domains.map((name) => {
+        const { line, looks, perHour } = this.#domains.get(name) ?? { line: [], looks: [], perHour: 1 };
+        const begun = looks.filter((t) => t > now - HOUR_MS).length;
+        return Math.floor((placeOf(line, waiting) + begun) / perHour) + 1;
+      }),
+    );
     const own = Math.floor(Math.max(0, waiting.from - now) / HOUR_MS) + 1;
     const inAll = Math.ceil(this.size / LOOKS_AN_HOUR);
     const hours = Math.max(1, inDomain, own, inAll);
@@ -175,13 +210,16 @@ export class AskLine {
     return this.#looked.get(cap) ?? Number.NEGATIVE_INFINITY;
   }
 
-  /** Takes one that is in line out of it. @returns its domain */
-  #leave(cap: string): Domain {
+  /** Takes one that is in line out of it. @returns its domain and its platform */
+  #leave(cap: string): Domain[] {
     const waiting = this.#open.get(cap)!;
     this.#open.delete(cap);
-    const domain = this.#domains.get(waiting.domain)!;
-    domain.line.splice(placeOf(domain.line, waiting), 1);
-    return domain;
+    (waiting.retest ? this.#retests : this.#asks).remove(cap);
+    return waiting.domains.map((name) => {
+      const domain = this.#domains.get(name)!;
+      domain.line.splice(placeOf(domain.line, waiting), 1);
+      return domain;
+    });
   }
 
   /** A Map keeps its order, so the oldest stand first. Domains with nothing in line and no look that matters go with them. */
@@ -190,15 +228,22 @@ export class AskLine {
       if (t >= now - ASK_KEPT_MS) break;
       this.#leave(cap);
     }
-    if (this.#domains.size <= this.limits.max * 2) return;
+    if (this.#domains.size <= this.limits.max * 4) return;
     for (const [name, { line, looks }] of this.#domains) {
       if (line.length === 0 && (looks.at(-1) ?? 0) <= now - HOUR_MS) this.#domains.delete(name);
     }
   }
 }
 
+/** Names of the lines that an url stands in: its registrable domain's, and where that is one of many its platform's. */
+function namesOf(normalised: string): string[] {
+  const domain = registrableDomain(normalised);
+  const platform = platformOf(normalised);
+  return platform === domain ? [domain] : [domain, `all of ${platform}`];
+}
+
 /** How many of a domain's line stand before this one: by their moments, then as they came. */
-function placeOf(line: readonly Waiting[], { from, n }: Waiting): number {
+function placeOf(line: readonly Waiting[], { from, n }: Pick<Waiting, "from" | "n">): number {
   let low = 0;
   let high = line.length;
   while (low < high) {

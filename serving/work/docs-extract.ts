@@ -1,7 +1,8 @@
+import { sha256Soon } from "../../infra/canonical.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { badField } from "../http/problem.ts";
 import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
-import { documentAt, readBy, sha256Soon } from "./fetching.ts";
+import { documentAt, readBy } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
 /** The document in base64, and the rest of the body. */
@@ -28,7 +29,7 @@ async function sourceOf({ url, bytes }: ExtractRequest, deps: WorkDeps, signal?:
     const nowhere = { url: null, final_url: null, fetched_at: null, content_type: null };
     return { ...nowhere, document: sent(bytes ?? ""), pointer: "/bytes" };
   }
-  const answer = await documentAt(deps.egress, { url, pointer: "/url", signal });
+  const answer = await documentAt(deps.egress, { url, pointer: "/url", holder: deps.holder, signal });
   return {
     url,
     final_url: answer.url,
@@ -61,6 +62,7 @@ export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
           url: source.final_url,
           part: asked.part ?? "whole",
           kinds: ["pdf", "html"],
+          ...(deps.holder ? { holder: deps.holder } : {}),
           ...(signal ? { signal } : {}),
         },
         pointer,

@@ -1,4 +1,7 @@
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
+import type { Holder } from "../../infra/shares.ts";
+import { WORK } from "../../pipelines/1-observe/queue.ts";
+import { platformOf } from "../../pipelines/record/url.ts";
 import { Problem } from "../http/problem.ts";
 import type { Extracted } from "../schemas/extract.ts";
 import { type Asked, type Extractor, NobodyReads, NotExtracted } from "./extract/extractor.ts";
@@ -12,11 +15,10 @@ export interface Fetching {
   pointer: string;
   /** Redirects that are followed; default: as many as evidence may have. */
   hops?: number | undefined;
+  holder?: Holder | undefined;
   signal?: AbortSignal | undefined;
 }
 
-/** Places of egress that paid work shares, so that it never takes those of probes. */
-const POOL = "work";
 /** Seconds after which a place is most likely free. */
 const RETRY_S = 10;
 
@@ -28,12 +30,13 @@ const notNow = (detail: string): Problem =>
  * One GET of what a caller named, within the bounds of evidence: whatever it answered, whole.
  * @throws Problem bad_request (an address that is never fetched), not_fetched (no whole answer), unavailable (our side)
  */
-export async function answeredBy(egress: Egress, { url, pointer, hops, signal }: Fetching): Promise<Answered> {
+export async function answeredBy(egress: Egress, { url, pointer, hops, holder, signal }: Fetching): Promise<Answered> {
   const result = await egress.fetch({
     url,
     method: "GET",
     profile: "evidence",
-    pool: POOL,
+    pool: WORK,
+    holder: { ...holder, domain: platformOf(url) },
     headers: { accept: "text/html,application/pdf;q=0.9,*/*;q=0.8" },
     ...(hops === undefined ? {} : { hops }),
     ...(signal ? { signal } : {}),
@@ -79,9 +82,4 @@ export async function readBy(extractor: Extractor, asked: Asked, pointer: string
     const says = error.bound === null ? error.message : `beyond the limit of ${error.bound}: ${error.message}`;
     throw new Problem("not_extracted", says, at(pointer, says));
   }
-}
-
-/** Lower-case hex sha256 of bytes, on a thread of the pool: megabytes of a stranger's hold nobody up. */
-export async function sha256Soon(bytes: Uint8Array): Promise<string> {
-  return Buffer.from(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)).toString("hex");
 }

@@ -1,14 +1,14 @@
 import { z } from "zod";
+import { sha256Soon } from "../../infra/canonical.ts";
 import { SHA256_HEX, Sha256Hex } from "../../infra/sha256-hex.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { signedText } from "../answers/check.ts";
 import { Problem } from "../http/problem.ts";
 import { FetchedUrl } from "../schemas/extract.ts";
-import type { Extractor } from "./extract/extractor.ts";
 import { textOnly } from "./extract/limits.ts";
-import { type Answered, answeredBy, readBy, sha256Soon } from "./fetching.ts";
-import type { Work } from "./work.ts";
+import { type Answered, answeredBy, readBy } from "./fetching.ts";
+import type { Work, WorkDeps } from "./work.ts";
 
 /** Body of POST /v1/web/evidence. */
 const EvidenceRequest = z.strictObject({
@@ -106,7 +106,7 @@ function locationOf({ status, headers, url }: Answered): string | null {
 
 /** What can be read of it. A document that cannot is evidence all the same; that nobody can read now is our fault. */
 async function excerptOf(
-  extractor: Extractor,
+  { extractor, holder }: Pick<WorkDeps, "extractor" | "holder">,
   answer: Answered,
   signal?: AbortSignal,
 ): Promise<Pick<EvidenceReceipt, "excerpt" | "excerpt_missing">> {
@@ -117,6 +117,7 @@ async function excerptOf(
     url: answer.url,
     kinds: ["pdf", "html", "text"] as const,
     most: textOnly(EXCERPT_CHARS),
+    ...(holder ? { holder } : {}),
     ...(signal ? { signal } : {}),
   };
   try {
@@ -137,10 +138,11 @@ export const webEvidence: Work<EvidenceRequest, EvidenceReceipt> = {
   answer: EvidenceReceipt,
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "unavailable"],
-  async run({ url, compare_to }, { egress, extractor, clock, signer }, signal) {
-    const answer = await answeredBy(egress, { url, pointer: "/url", hops: 0, signal });
+  async run({ url, compare_to }, deps, signal) {
+    const { egress, clock, signer, holder } = deps;
+    const answer = await answeredBy(egress, { url, pointer: "/url", hops: 0, holder, signal });
     const fetchedAt = clock.now();
-    const [sha256, excerpt] = await Promise.all([sha256Soon(answer.body), excerptOf(extractor, answer, signal)]);
+    const [sha256, excerpt] = await Promise.all([sha256Soon(answer.body), excerptOf(deps, answer, signal)]);
     const compared = compare_to && ({ to: compare_to, result: compare_to === sha256 ? "same" : "different" } as const);
     const facts: Omit<EvidenceReceipt, "signing_key_id" | "canonicalization" | "signature"> = {
       schema: "svc.evidence.v1",

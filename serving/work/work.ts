@@ -2,6 +2,7 @@ import type { z } from "zod";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
+import type { Holder } from "../../infra/shares.ts";
 import type { Register } from "../../pipelines/register/register.ts";
 import type { ProblemCode } from "../http/problem.ts";
 import type { Corpus } from "./brief/corpus.ts";
@@ -19,6 +20,8 @@ export interface WorkDeps {
   corpus: Corpus;
   summariser: Summariser;
   register: Register;
+  /** Whose work it is: fetching and reading take its share. */
+  holder?: Holder;
 }
 
 /**

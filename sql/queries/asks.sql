@@ -3,8 +3,8 @@
 -- An ask has its turn when it came, or from its `not_before` on. It is open when no handshake of its capability, and no look
 -- for it, is younger than $rest_ms before its turn: what was found wanting is not looked at again for so long. A
 -- re-test that the seller asked for is open until it is looked at after its turn. Each domain's
--- oldest ask comes first, then each one's second; no more than $per_domain of a domain are begun within an hour. After $kept_ms
--- an ask has had its time. $now is unix ms.
+-- oldest ask comes first, then each one's second; no more than $per_domain of a domain are begun within an hour, and no more
+-- than $per_platform of all names under one hosting platform. After $kept_ms an ask has had its time. $now is unix ms.
 -- grain: one asked capability
 -- reads: asked, looked, seen, endpoint
 -- writes: nothing
@@ -18,29 +18,32 @@ WITH last_look AS (SELECT cap, max(t) AS t FROM looked GROUP BY cap),
   WHERE a.t <= epoch_ms($now) AND coalesce(greatest(s.last_seen, l.t) < a.t - a.rest, TRUE)
   GROUP BY a.cap),
  queued AS (
-  SELECT o.cap, o.first, e.domain, row_number() OVER (PARTITION BY e.domain ORDER BY o.first.t, o.first.id) AS turn
-  FROM open o JOIN endpoint e USING (cap))
+  SELECT o.cap, o.first, e.domain, e.platform, row_number() OVER (PARTITION BY e.domain ORDER BY o.first.t, o.first.id) AS turn
+  FROM open o JOIN endpoint e USING (cap)),
+ placed AS (
+  SELECT *, row_number() OVER (PARTITION BY platform ORDER BY turn, first.t, first.id) AS platform_turn FROM queued)
 SELECT p.cap, epoch_ms(p.first.t)::DOUBLE AS t, p.first.body AS body
-FROM queued p LEFT JOIN begun_before($now) b USING (domain)
-WHERE p.turn + coalesce(b.n, 0) <= $per_domain
+FROM placed p LEFT JOIN begun_before($now) b USING (domain) LEFT JOIN begun_under($now) u USING (platform)
+WHERE p.turn + coalesce(b.n, 0) <= $per_domain AND p.platform_turn + coalesce(u.n, 0) <= $per_platform
 ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
 
 -- name: unprobed
 -- What was listed since $since (unix ms) and never probed, nor looked at within a day of $now: the newest first, fairly by
--- registrable domain and within the same hourly bound as asks.
+-- registrable domain and within the same hourly bounds as asks.
 -- grain: one listed capability
 -- reads: listing, looked, seen, endpoint
 -- writes: nothing
 WITH came AS (
   SELECT cap, min(t) AS t FROM listing WHERE NOT gone GROUP BY cap HAVING min(t) >= epoch_ms($since)),
  queued AS (
-  SELECT c.cap, c.t, e.url, e.method, e.domain, row_number() OVER (PARTITION BY e.domain ORDER BY c.t DESC, c.cap) AS turn
+  SELECT c.cap, c.t, e.url, e.method, e.domain, e.platform, row_number() OVER (PARTITION BY e.domain ORDER BY c.t DESC, c.cap) AS turn
   FROM came c JOIN endpoint e USING (cap) ANTI JOIN (FROM seen WHERE last_seen IS NOT NULL) s USING (cap)
     ANTI JOIN (FROM looked WHERE t > epoch_ms($now) - INTERVAL 1 DAY) l USING (cap)
-  WHERE NOT e.ours)
+  WHERE NOT e.ours),
+ placed AS (SELECT *, row_number() OVER (PARTITION BY platform ORDER BY turn, t DESC, cap) AS platform_turn FROM queued)
 SELECT q.cap, epoch_ms(q.t)::DOUBLE AS t, q.url, q.method
-FROM queued q LEFT JOIN begun_before($now) b USING (domain)
-WHERE q.turn + coalesce(b.n, 0) <= $per_domain
+FROM placed q LEFT JOIN begun_before($now) b USING (domain) LEFT JOIN begun_under($now) u USING (platform)
+WHERE q.turn + coalesce(b.n, 0) <= $per_domain AND q.platform_turn + coalesce(u.n, 0) <= $per_platform
 ORDER BY q.turn, q.t DESC, q.cap LIMIT $most;
 
 -- name: demand

@@ -27,7 +27,7 @@ ORDER BY CASE topic WHEN 'listings' THEN 0 WHEN 'asks' THEN 2 ELSE 1 END, cap
 -- writes: endpoint, temp touched
 CREATE OR REPLACE TEMP TABLE endpoint_new AS
 SELECT unnest(from_json($endpoints, '[{"topic": "VARCHAR", "cap": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR", "tool": "VARCHAR",
-  "host": "VARCHAR", "domain": "VARCHAR", "ours": "BOOLEAN"}]'), recursive := true);
+  "host": "VARCHAR", "domain": "VARCHAR", "platform": "VARCHAR", "ours": "BOOLEAN"}]'), recursive := true);
 INSERT INTO endpoint BY NAME SELECT * EXCLUDE (topic) FROM endpoint_new;
 INSERT INTO touched SELECT cap FROM endpoint_new ANTI JOIN touched USING (cap)
 WHERE topic <> 'asks' OR cap IN (SELECT cap FROM site);

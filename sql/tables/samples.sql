@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS dirty (cap VARCHAR);
 CREATE TABLE IF NOT EXISTS stale (cap VARCHAR);
 
 -- Where a capability lives. A cap is the hash of it, so a row never changes.
-CREATE TABLE IF NOT EXISTS endpoint (cap VARCHAR, url VARCHAR, method VARCHAR, tool VARCHAR, host VARCHAR, domain VARCHAR, ours BOOLEAN);
+CREATE TABLE IF NOT EXISTS endpoint (cap VARCHAR, url VARCHAR, method VARCHAR, tool VARCHAR, host VARCHAR, domain VARCHAR, platform VARCHAR, ours BOOLEAN);
 -- Counts since the first handshake ever, the newest paid call that was tried (paid or not), and the newest 402: totals,
 -- so that rows may leave for the archive.
 CREATE TABLE IF NOT EXISTS seen (

@@ -12,7 +12,7 @@ export const volatileData = (endpoints: number, rows: number): readonly string[]
   `CREATE TABLE made AS SELECT e, 'cap_' || upper(left(md5('cap' || e), 26)) AS cap, 0.9 + 0.1 * u(e, 1) AS p_live,
     '0x' || left(sha256('pay' || (e // 3)), 40) AS pay_to, round(.001 * pow(10, 3 * u(e, 2)) * 1e6)::BIGINT AS micro,
     'https://shop' || (e // 5) || '.example/paid/' || e AS url, 'shop' || (e // 5) || '.example' AS host FROM range(${endpoints}) r(e)`,
-  `INSERT INTO endpoint SELECT cap, url, 'GET', NULL, host, host, FALSE FROM made`,
+  `INSERT INTO endpoint SELECT cap, url, 'GET', NULL, host, host, host, FALSE FROM made`,
   `INSERT INTO samples BY NAME
   WITH looks AS (
     SELECT m.*, e * ${rows} + i AS n, TIMESTAMP '2026-08-17 12:00:00' + to_seconds(floor(u(n, 24) * 90 * 86400)::BIGINT) AS t,

@@ -2,7 +2,7 @@ import { createHmac } from "node:crypto";
 import { expect } from "vitest";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { DayPlan, PlanLine, PlannedCall } from "../../pipelines/record/plan.ts";
-import { registrableDomain } from "../../pipelines/record/url.ts";
+import { platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 
 /** The rule of docs/schedule.md, written down a second time from its words, for whoever holds a plan against it. */
 
@@ -30,6 +30,11 @@ function roomsOf({ host, payee }: PlanLine, caps: DayCaps): Room[] {
     ["per_domain_day", `domain ${registrableDomain(`http://${host}/`)}`, parseMoney(caps.per_domain_day)],
     ["per_day", "day", parseMoney(caps.per_day)],
   ];
+  // A platform of many domains has four times a domain's day, and is named as a domain's cap.
+  const platform = platformOf(`http://${host}/`);
+  if (host.endsWith(`.${platform}`) && registrableDomain(`http://${host}/`) !== platform) {
+    rooms.push(["", `platform ${platform}`, 4n * parseMoney(caps.per_domain_day)]);
+  }
   if (payee) rooms.push(["per_payee_day", `payee ${payee.toLowerCase()}`, parseMoney(caps.per_payee_day)]);
   return rooms;
 }

@@ -134,15 +134,45 @@ describe("how long an ask waits", () => {
     expect(line.wait(cap("https://big.example/19"), T0)).toEqual({ hours: 5, by: "domain" });
   });
 
-  test("a full line takes nothing more and says when to ask again; what stands in it keeps its place", async () => {
+  test("a full line takes nothing more of whoever has most and says when to ask again; what stands keeps its place", async () => {
     const { asks, log } = asksOver({ limits: { asks_in_line: 3 } });
     for (let i = 0; i < 3; i++) await asks.put(ask(`https://n${i}.example/`), "c");
-    expect(await asks.put(ask("https://n4.example/"), "d")).toEqual({
+    expect(await asks.put(ask("https://n4.example/"), "c")).toEqual({
       queued: false,
       next: "The line of urls for a free handshake is full, so it is not in it. Ask again in about an hour.",
     });
     expect(await waitOf(asks, "https://n1.example/", "d")).toBe(1);
     expect(log.records).toHaveLength(3);
+  });
+
+  test("four clients that fill the line shut nobody out: whoever has fewer pushes out the newest of theirs", async () => {
+    const limits = { asks_in_line: 40 };
+    const line = askLineOf(limits);
+    const { asks, log } = asksOver({ limits, line });
+    const flood = async (client: string): Promise<number> => {
+      let took = 0;
+      while (took < 100 && (await asks.put(ask(`https://${client}-${took}.com/`), client)).queued) took++;
+      return took;
+    };
+    // Each may push out of those before it until all have the same, and no further.
+    const took = [];
+    for (const client of ["a", "b", "c", "d"]) took.push(await flood(client));
+    expect([line.size, took]).toEqual([40, [40, 20, 13, 10]]);
+    expect(await asks.put(ask("https://victim.com/"), "victim")).toMatchObject({ queued: true });
+    expect(line.turnOf(cap("https://victim.com/"))).not.toBeNull();
+    expect(line.size).toBe(40);
+    const known = { cap: cap("https://seller.com/"), tool: null };
+    const proof = { statement: "s", pay_to: "p", signature: "z" };
+    expect(await asks.retest({ ...ask("https://seller.com/"), known }, proof, "a")).toMatchObject({ queued: true });
+    expect(log.records).toHaveLength(40 + 20 + 13 + 10 + 2);
+  });
+
+  test("names under one hosting platform have a few times a domain's share together", async () => {
+    const { asks } = asksOver({ limits: { asks_per_domain_hour: 1 } });
+    const waits = [];
+    for (let i = 0; i < 9; i++) waits.push(await waitOf(asks, `https://n${i}.vercel.app/`, `c${i}`));
+    expect(waits).toEqual([1, 1, 1, 1, 2, 2, 2, 2, 3]);
+    expect(await waitOf(asks, "https://elsewhere.com/", "c")).toBe(1);
   });
 
   test("nobody is promised a look after the ask has had its time", async () => {

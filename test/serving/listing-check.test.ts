@@ -258,8 +258,8 @@ describe("the limits of looks", () => {
     expect(await statusOf(SUM.url)).toEqual([429, "3600"]);
   });
 
-  test("one look at a domain at a time, and so many in all", async () => {
-    await limited({ looks_at_once: 2 });
+  test("one look at a domain at a time, and of all places one client has its share", async () => {
+    await limited({ looks_at_once: 3 });
     let go = () => {};
     const held = new Promise<void>((resolve) => {
       go = resolve;

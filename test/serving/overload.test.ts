@@ -120,7 +120,7 @@ test("sockets of who is free are closed where nearly all are taken", async () =>
   const server = await listening(overload, { sockets: 10, sockets_per_client: 10 });
   const sockets: Socket[] = [];
   for (let i = 0; i < 9; i++) {
-    const socket = connect({ port: server.port, host: "127.0.0.1" });
+    const socket = connect({ port: server.port, host: "127.0.0.1", localAddress: `127.0.0.${10 + i}` });
     sockets.push(socket);
     open.push({ close: () => socket.destroy() });
     await once(socket, "connect");

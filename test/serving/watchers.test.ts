@@ -10,6 +10,7 @@ import type { Receiver } from "../../fixtures/receiver.ts";
 import { sha256hex } from "../../infra/canonical.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import { createLogger } from "../../infra/telemetry.ts";
+import { Watchers } from "../../serving/answers/watchers.ts";
 import { NO_LOG } from "../../serving/replica/late-log.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { WatcherAnswer, WatcherMade } from "../../serving/schemas/watchers.ts";
@@ -230,6 +231,36 @@ describe("limits", () => {
     expect((await made({ url: other.url, watch: [SUM.url] }, on)).status).toBe(201);
     const full = await bed.serving({ limits: { watchers: 1 } });
     expect((await made({ url: receiver.url, watch: [SUM.url] }, full)).status).toBe(429);
+  });
+
+  test("a full table: the newest of the network that has most ends for one that has fewer; then the unused first", async () => {
+    const own = await WatcherTestbed.open();
+    try {
+      const to = await own.receiver();
+      const on = await own.serving();
+      const { log, egress, clock, logger } = own;
+      const watchers = new Watchers({
+        ...{ log, egress, clock, logger, plain: true, ownHost: "touchstone.test", signer: own.record.keys.answers },
+        ...{ view: () => on.follower.view, validateUrl: (url) => egress.validate(url) },
+        limits: { watchers: 3, watchers_per_hour: 100 },
+      });
+      const make = async (client: string) => (await watchers.make({ url: to.url, watch: [SUM.url] }, client)).watcher;
+      const first = await make("192.0.2.1");
+      const second = await make("192.0.2.1");
+      const third = await make("192.0.2.1");
+      await expect(make("192.0.2.1")).rejects.toThrow("nobody has more");
+      const other = await make("198.51.100.7");
+      expect([third.state, third.why]).toEqual(["stopped", expect.stringContaining("had most")]);
+      expect([first.state, second.state, other.state]).toEqual(["active", "active", "active"]);
+      await expect(make("198.51.100.7")).rejects.toThrow("nobody has more");
+      clock.pass(91 * 86_400_000);
+      await make("198.51.100.7");
+      expect([first.state, first.why]).toEqual(["stopped", expect.stringContaining("90 days")]);
+      const told = JSON.stringify((await own.told()).map(({ body }) => body));
+      expect(told).not.toMatch(/192\.0\.2|198\.51/);
+    } finally {
+      await own.close();
+    }
   });
 
   test("challenges to one domain, from all clients", async () => {

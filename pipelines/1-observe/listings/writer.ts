@@ -5,7 +5,7 @@ import type { Metrics } from "../../../infra/telemetry.ts";
 import { BODIES, type BodyOf, type Claims } from "../../record/bodies.ts";
 import type { ListedCap, Memory, StandingListing } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
-import { registrableDomain } from "../../record/url.ts";
+import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../record/url.ts";
 import { hashOf } from "../json.ts";
 import { type Draft, draft, Recorder } from "../recorder.ts";
 import { type ListedClaim, type Rejected, rejected, type Source } from "./claims.ts";
@@ -69,8 +69,12 @@ class Standings {
   }
 }
 
-/** Endpoints of one registrable domain that enter by discovery; more only by an operator's hand (records.md). */
+/**
+ * Endpoints of one registrable domain that enter by discovery, and of all under one hosting platform so many times as many;
+ * more only by an operator's hand (records.md).
+ */
 export const MAX_PER_DOMAIN = 200;
+const MAX_PER_PLATFORM = PLATFORM_TIMES * MAX_PER_DOMAIN;
 /** Sellers' own claims that are kept whole, to be newer than the lake. */
 const MAX_OWN = 20_000;
 const BATCH = 200;
@@ -119,7 +123,7 @@ export class ListingWriter {
   /** What is listed already. */
   know(listed: readonly ListedCap[]): void {
     this.#standing = new Set(listed.flatMap((one) => one.standing));
-    for (const one of listed) this.#domain(one.url).add(one.cap);
+    for (const { url, cap } of listed) for (const { caps } of this.#domainsOf(url)) caps.add(cap);
   }
 
   /** The newest listing of its own that a seller gave this process for an endpoint. */
@@ -127,23 +131,28 @@ export class ListingWriter {
     return this.#own.get(cap);
   }
 
-  #domain(url: string): Set<string> {
-    const name = registrableDomain(url);
-    let caps = this.#domains.get(name);
-    if (!caps) {
-      caps = new Set();
+  /** Endpoints of its domain, and of its platform where that is another. */
+  #domainsOf(url: string): { caps: Set<string>; most: number }[] {
+    const domain = registrableDomain(url);
+    const platform = platformOf(url);
+    const capsOf = (name: string): Set<string> => {
+      const caps = this.#domains.get(name) ?? new Set();
       this.#domains.set(name, caps);
-    }
-    return caps;
+      return caps;
+    };
+    return [
+      { caps: capsOf(domain), most: MAX_PER_DOMAIN },
+      ...(platform === domain ? [] : [{ caps: capsOf(`all of ${platform}`), most: MAX_PER_PLATFORM }]),
+    ];
   }
 
-  /** Does the endpoint's domain take it? What stands already always may stay. */
+  /** Do the endpoint's domain and platform take it? What stands already always may stay. */
   #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
-    const caps = this.#domain(claim.body.normalised_url);
+    const domains = this.#domainsOf(claim.body.normalised_url);
     const stands = state.rows.get(claim.body.source_id);
-    const known = caps.has(claim.cap) || (stands?.cap === claim.cap && !stands.gone);
-    if (!known && !source.byHand && caps.size >= MAX_PER_DOMAIN) return false;
-    caps.add(claim.cap);
+    const known = domains[0]!.caps.has(claim.cap) || (stands?.cap === claim.cap && !stands.gone);
+    if (!known && !source.byHand && domains.some(({ caps, most }) => caps.size >= most)) return false;
+    for (const { caps } of domains) caps.add(claim.cap);
     return true;
   }
 

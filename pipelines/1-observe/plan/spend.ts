@@ -5,7 +5,7 @@ import { networkKey } from "../../../infra/egress/address.ts";
 import type { Memory } from "../../record/memory.ts";
 import { formatMoney, parseMoney } from "../../record/money.ts";
 import type { Uncovered } from "../../record/plan.ts";
-import { registrableDomain } from "../../record/url.ts";
+import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../record/url.ts";
 
 /** Most that may be spent, in micro-units. A day is a UTC date. */
 export interface Caps {
@@ -79,11 +79,20 @@ interface CapScope {
   most: bigint;
 }
 
+/** The platform of a host that has many domains under it, where names cost nothing; null where the domain was bought. */
+function platformUnder({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
+  const platform = platformOf(`http://${host}`);
+  return domain.endsWith(`.${platform}`) ? platform : null;
+}
+
 /** The caps that a payment falls under, the narrowest first. @param before spent ever, before this day */
 function scopesOf(caps: Caps, { host, domain, payee }: Payee, before: bigint): CapScope[] {
+  const platform = platformUnder({ host, domain });
+  const ofPlatform = { key: `platform ${platform}`, most: caps.perDomainDay * BigInt(PLATFORM_TIMES) };
   return [
     { why: "per_host_day", key: `host ${host}`, most: caps.perHostDay },
     { why: "per_domain_day", key: `domain ${domain}`, most: caps.perDomainDay },
+    ...(platform === null ? [] : [{ why: "per_domain_day" as const, ...ofPlatform }]),
     ...(payee === null ? [] : [{ why: "per_payee_day" as const, key: `payee ${payee}`, most: caps.perPayeeDay }]),
     { why: "per_day", key: "day", most: caps.perDay },
     { why: "total", key: "total", most: caps.total - before },

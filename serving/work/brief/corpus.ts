@@ -1,10 +1,10 @@
+import { sha256Soon } from "../../../infra/canonical.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { rfc3339 } from "../../../pipelines/record/time.ts";
 import type { Doc } from "../../pages/docs.ts";
 import type { BriefSource } from "../../schemas/brief.ts";
 import type { Extractor } from "../extract/extractor.ts";
 import { textOnly } from "../extract/limits.ts";
-import { sha256Soon } from "../fetching.ts";
 
 /** A document that was read, and its text as far as briefs look at it. */
 export interface Source {

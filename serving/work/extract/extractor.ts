@@ -1,7 +1,10 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync, realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { Gate } from "../../../infra/egress/gate.ts";
+import { BoundedMap } from "../../../infra/bounded-map.ts";
+import { sha256Soon } from "../../../infra/canonical.ts";
+import { systemClock } from "../../../infra/clock.ts";
+import { type Holder, Places } from "../../../infra/shares.ts";
 import { Extracted } from "../../schemas/extract.ts";
 import { EXTRACT_LIMITS, type ExtractLimits } from "./limits.ts";
 
@@ -19,6 +22,8 @@ export interface Asked {
   kinds: readonly Kind[];
   /** Changes to what an answer holds. */
   most?: Partial<ExtractLimits>;
+  /** Who wants it read; default: we do. */
+  holder?: Holder;
   signal?: AbortSignal;
 }
 
@@ -37,7 +42,10 @@ export class NotExtracted extends Error {
   }
 }
 
-/** Nobody can read now: too many wait, no child could be begun, or it was called off. It says nothing of the document. */
+/**
+ * Nobody can read now: too many wait, no child could be begun, it took long while others waited, or it was called off. It
+ * says nothing of the document.
+ */
 export class NobodyReads extends Error {
   override readonly name = "NobodyReads";
 }
@@ -138,9 +146,16 @@ class Job {
   readonly #wall: NodeJS.Timeout;
   readonly done: Promise<Extracted>;
 
+  /** Processor time of the child at the last look, ms. */
+  cpuMs = 0;
+  /** The clock ended it, which says as much of this machine as of the document. */
+  isLate = false;
+
+  /** @param isWanted do others wait for its place? */
   constructor(
     private readonly asked: Asked,
     private readonly limits: ExtractLimits,
+    private readonly isWanted: () => boolean,
   ) {
     const seconds = Math.ceil(limits.cpuMs / 1_000) + KERNEL_SLACK_S;
     this.#child = spawn(...limited(seconds, [...childFlags(limits.heapMib), CHILD]), {
@@ -150,7 +165,10 @@ class Job {
     });
     this.#watch = setInterval(() => this.#look(), WATCH_MS);
     const late = `not read within ${limits.wallMs} ms`;
-    this.#wall = setTimeout(() => this.end(pastBound("time", late)), limits.wallMs);
+    this.#wall = setTimeout(() => {
+      this.isLate = true;
+      this.end(pastBound("time", late));
+    }, limits.wallMs);
     this.done = this.#run();
   }
 
@@ -188,10 +206,14 @@ class Job {
   #look(): void {
     const used = this.#child.pid === undefined ? null : usedBy(this.#child.pid);
     if (!used) return;
-    const { rssBytes, cpuMs } = this.limits;
+    const { rssBytes, cpuMs, sharedCpuMs } = this.limits;
+    this.cpuMs = used.cpuMs;
     if (used.rssBytes > rssBytes)
       this.end(pastBound("memory", `reading it takes more than ${mib(rssBytes)} of memory`));
     if (used.cpuMs > cpuMs) this.end(pastBound("time", `reading it takes more than ${cpuMs} ms of processor time`));
+    else if (used.cpuMs > sharedCpuMs && this.isWanted()) {
+      this.end(new NobodyReads(`others wait, and reading it takes more than ${sharedCpuMs} ms of processor time`));
+    }
   }
 
   #take(chunk: Buffer): void {
@@ -233,39 +255,69 @@ class Job {
 }
 
 /** Wait for a child, ms, children at once and documents that wait, unless said otherwise. */
-const DEFAULTS = { atOnce: 2, maxWaiting: 16, waitMs: 15_000 };
-const LINE = "documents";
+const DEFAULTS = { atOnce: 2, maxWaiting: 64, waitMs: 15_000 };
+/** Documents that gave nothing are remembered for so long, ms, and so many of them. */
+const REMEMBERED_MS = 3_600_000;
+const MAX_REMEMBERED = 1_000;
+
+/** What a document gave nothing for, under this bound of processor time. */
+interface Failure {
+  fault: NotExtracted;
+  cpuMs: number;
+  at: number;
+}
 
 class ChildExtractor implements Extractor {
-  readonly #gate: Gate;
+  readonly #places: Places;
   readonly #jobs = new Set<Job>();
   readonly #closing = new AbortController();
+  readonly #failed = new BoundedMap<string, Failure>(MAX_REMEMBERED);
 
   constructor(private readonly options: ExtractorOptions) {
-    this.#gate = new Gate(options.atOnce ?? DEFAULTS.atOnce, options.maxWaiting ?? DEFAULTS.maxWaiting);
+    const { atOnce: size, maxWaiting: waiting } = { ...DEFAULTS, ...options };
+    this.#places = new Places({ name: "documents", size, waiting });
   }
 
   async read(asked: Asked): Promise<Extracted> {
     const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.most };
     const off = asked.signal ? [asked.signal, this.#closing.signal] : [this.#closing.signal];
+    const { kinds, type, part, most } = asked;
+    const document = JSON.stringify([await sha256Soon(asked.bytes), kinds, type, part, most]);
+    this.#refuseKnown(document, limits);
     const patience = AbortSignal.timeout(this.options.waitMs ?? DEFAULTS.waitMs);
-    const leave = await this.#gate.enter(AbortSignal.any([...off, patience]), LINE);
-    if (!leave) throw new NobodyReads("too many documents are being read");
+    const place = await this.#places.take(asked.holder ?? {}, AbortSignal.any([...off, patience]));
+    if (!place) throw new NobodyReads("too many documents are being read");
     try {
-      return await this.#inChild(asked, limits, AbortSignal.any(off));
+      this.#refuseKnown(document, limits);
+      return await this.#inChild(asked, limits, document, AbortSignal.any(off));
     } finally {
-      leave();
+      place.leave();
     }
   }
 
-  async #inChild(asked: Asked, limits: ExtractLimits, signal: AbortSignal): Promise<Extracted> {
+  /** The same bytes would end as they did. @throws NotExtracted */
+  #refuseKnown(document: string, { cpuMs }: ExtractLimits): void {
+    const known = this.#failed.get(document);
+    if (!known || known.cpuMs < cpuMs || systemClock.monotonic() - known.at > REMEMBERED_MS) return;
+    throw known.fault;
+  }
+
+  /** Work that gave nothing is not paid for: what it took is remembered of whoever sent it. */
+  async #inChild(asked: Asked, limits: ExtractLimits, document: string, signal: AbortSignal): Promise<Extracted> {
     if (signal.aborted) throw new NobodyReads("called off");
-    const job = new Job(asked, limits);
+    const { holder = {} } = asked;
+    const job = new Job(asked, limits, () => this.#places.isWantedBeside(holder));
     const off = () => job.end(new NobodyReads("called off"));
     signal.addEventListener("abort", off, { once: true });
     this.#jobs.add(job);
     try {
       return await job.done;
+    } catch (error) {
+      this.#places.remember(holder, job.cpuMs / limits.cpuMs);
+      if (error instanceof NotExtracted && !job.isLate) {
+        this.#failed.set(document, { fault: error, cpuMs: limits.cpuMs, at: systemClock.monotonic() });
+      }
+      throw error;
     } finally {
       signal.removeEventListener("abort", off);
       this.#jobs.delete(job);

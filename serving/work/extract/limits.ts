@@ -4,6 +4,8 @@ const MIB = 1024 * 1024;
 export const EXTRACT_LIMITS = {
   /** Held from outside, by killing the child: processor time, time of the clock, memory and what it writes. */
   cpuMs: 10_000,
+  /** Processor time after which it makes room for others that wait. */
+  sharedCpuMs: 3_000,
   wallMs: 40_000,
   rssBytes: 512 * MIB,
   outputBytes: 8 * MIB,

@@ -681,7 +681,7 @@ describe("how many at once", () => {
     const tarpit = await stranger(() => {});
     const seller = await stranger(say("200 OK"));
     open.push(tarpit, seller);
-    const egress = egressOf({ pools: { asks: { most: 8 }, paid: { kept: 16 } } });
+    const egress = egressOf({ maxConcurrent: 40, pools: { asks: 8, paid: 16 } });
     let ended = 0;
     const hang = (pool: string) => {
       const request: EgressRequest = { url: `${tarpit.origin}/`, method: "GET", profile: "handshake", pool };
@@ -699,6 +699,29 @@ describe("how many at once", () => {
     await egress.close();
     await Promise.all([...asks, ...others]);
   });
+
+  it.each(["handshake", "paid", "evidence", "challenge", "notice", "control"] as const)(
+    "the deadline of a %s holds for its wait for a place too, and a wait is nobody else's lateness",
+    async (profile) => {
+      const tarpit = await stranger(() => {});
+      const seller = await stranger((socket, request) => setTimeout(() => say("200 OK")(socket, request), 400));
+      open.push(tarpit, seller);
+      const limits = { [profile]: { bodyBytes: 1_000 } };
+      const egress = egressOf({ pools: { few: 1 }, limits });
+      const held = { url: `${tarpit.origin}/`, method: "GET", profile, pool: "few" };
+      const asked = { url: `${seller.origin}/`, method: "GET", profile, pool: "few" };
+      const first = egress.fetch({ ...held, deadlineMs: 600 });
+      const began = performance.now();
+      // It comes to its place after some 600 ms, and what is left of its deadline is less than what its answer takes.
+      const late = await egress.fetch({ ...asked, deadlineMs: 800 });
+      expect(performance.now() - began).toBeLessThan(1_100);
+      expect(late).toMatchObject({ outcome: "timeout", loop: { stoodStill: true, atEnd: true } });
+      expect(await first).not.toHaveProperty("loop");
+      const holding = egress.fetch({ ...held, deadlineMs: 500 });
+      expect(await egress.fetch({ ...asked, deadlineMs: 200 })).toMatchObject({ outcome: "refused", sent: false });
+      await holding;
+    },
+  );
 
   it("one that is called off in the line gives up its place in it", async () => {
     const server = await stranger((socket, request) => setTimeout(() => say("200 OK")(socket, request), 60));

@@ -105,6 +105,14 @@ describe("the line of asks", () => {
     ]);
   });
 
+  test("names under one platform get a few times a domain's bound together, and another domain is not behind them", async () => {
+    const names = Array.from({ length: 30 }, (_, i): [string, number] => [`https://n${i}.vercel.app/`, T0 - 100 + i]);
+    await put(...names, ["https://other.example/1", T0 - 4]);
+    const begun = await turn(line());
+    expect(begun.filter((url) => url.includes("vercel"))).toHaveLength(20);
+    expect(begun).toContain("https://other.example/1");
+  });
+
   test("what was begun is not begun twice, whether or not the lake has heard of it; a restart goes on", async () => {
     await put(["https://a.example/1", T0 - 9], ["https://b.example/1", T0 - 8]);
     let finish = () => {};

@@ -21,6 +21,8 @@ const MIB = 1024 * 1024;
 const extractor = createExtractor({ limits: { wallMs: 300_000 }, waitMs: 300_000 });
 afterAll(() => extractor.close());
 
+const pause = (ms: number) => new Promise((done) => setTimeout(done, ms));
+
 const read = (bytes: string | Buffer, more: Partial<Asked> = {}, reader = extractor) =>
   reader.read({ bytes: Buffer.from(bytes as string), kinds: ["pdf", "html"], ...more });
 
@@ -353,13 +355,16 @@ describe("the child", () => {
   test("so many at once and so many that wait; who comes later is refused, and so is who waited too long", async () => {
     const reader = createExtractor({ atOnce: 1, maxWaiting: 1, limits: { wallMs: 300_000, cpuMs: 60_000 } });
     const slow = read(`<p>x${"<div>".repeat(20_000)}`, {}, reader).catch((error: Error) => error);
+    await pause(50);
     const waiting = read("<p>second", {}, reader);
+    await pause(50);
     await expect(read("<p>third", {}, reader)).rejects.toThrow(NobodyReads);
     expect(await slow).toBeInstanceOf(NotExtracted);
     expect((await waiting).text).toBe("second");
     await reader.close();
     const short = createExtractor({ atOnce: 1, waitMs: 1, limits: { wallMs: 300_000 } });
     const first = read("<p>first", {}, short);
+    await pause(20);
     await expect(read("<p>second", {}, short)).rejects.toThrow("too many documents");
     expect((await first).text).toBe("first");
     await short.close();

@@ -1,0 +1,101 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join, relative, resolve } from "node:path";
+import { expect, test } from "vitest";
+import { LIMITS } from "../infra/config.ts";
+import { placesFor } from "../pipelines/1-observe/queue.ts";
+
+/** Every resource that strangers share is made of infra/shares.ts and stands here; one that is not fails these tests. */
+const ROOT = resolve(import.meta.dirname, "..");
+const SOURCES = ["infra", "pipelines", "serving", "commands"]
+  .flatMap((folder) =>
+    readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile() && entry.name.endsWith(".ts"))
+      .map((entry) => join(entry.parentPath, entry.name)),
+  )
+  .map((file) => ({ file: relative(ROOT, file), text: readFileSync(file, "utf8") }))
+  .filter(({ file }) => file !== "infra/shares.ts");
+
+/** What each match says, with the file that it stands in. */
+const found = (pattern: RegExp): string[] =>
+  SOURCES.flatMap(({ file, text }) => [...text.matchAll(pattern)].map((match) => `${file}: ${match[1]}`)).sort();
+
+test("places, and lines of entries: each under a name with its size", () => {
+  const made = /new (?:Places|Line|SharedLine)(?:<[^>]+>)?\(\{ (name[^}]*?) \}/g;
+  expect(found(made)).toEqual([
+    "infra/egress/create.ts: name, size, waiting",
+    'pipelines/6-notify/notifier.ts: name: "notices", size: NOTICES_AT_ONCE',
+    'pipelines/6-notify/watcher-table.ts: name: "watchers", size: this.size',
+    'serving/answers/listing-check.ts: name: "looks", size: this.#limits.looks_at_once, most: { domain: 1',
+    'serving/buy/places.ts: name: "bought calls", size: VIA_AT_ONCE',
+    'serving/buy/places.ts: name: "own work", size: WORK_AT_ONCE',
+    'serving/buy/places.ts: name: "prices", size: PRICES_AT_ONCE, kept: PRICES_KEPT',
+    'serving/http/sockets.ts: name: "sockets", size: limits.sockets, most: { client: limits.sockets_per_client',
+    'serving/http/streams.ts: name: "streams", size: limits.streams, most',
+    'serving/tables/ask-line.ts: name: "asks", size: limits.max',
+    'serving/tables/ask-line.ts: name: "re-tests", size: Math.ceil(KEPT_SHARE * limits.max)',
+    'serving/work/extract/extractor.ts: name: "documents", size, waiting',
+  ]);
+  // None is made in another form, under a name that the list does not show.
+  expect(found(/(new (?:Places|Line|SharedLine)\b)/g)).toHaveLength(found(made).length);
+});
+
+test("the pools of egress: what is held before has as many places there, so that nobody waits twice", () => {
+  expect(placesFor(16, LIMITS.looks_at_once)).toEqual({
+    maxConcurrent: 64,
+    pools: { asks: 8, intake: 8, paid: 16, challenge: 8, notice: 16, work: 16, via: 32, prices: 16, looks: 6 },
+  });
+  expect(placesFor(128, 6)).toMatchObject({ maxConcurrent: 256, pools: { paid: 128 } });
+});
+
+test("rates: each by a client, a platform or a payer", () => {
+  expect(found(/new Limiter\(\{ name: ([^,]+),/g)).toEqual([
+    'serving/answers/asks.ts: "asks"',
+    'serving/answers/asks.ts: "asks-total"',
+    'serving/answers/listing-check.ts: "looks at one domain"',
+    'serving/answers/watchers.ts: "challenges"',
+    'serving/answers/watchers.ts: "watchers"',
+    'serving/buy/pay-on-delivery.ts: "all fallbacks"',
+    'serving/buy/pay-on-delivery.ts: "fallbacks"',
+    'serving/buy/pay-on-delivery.ts: "prices of one platform"',
+    'serving/http/streams.ts: "bytes"',
+  ]);
+  expect(found(/(new Limiter\()(?!\{ name:)/g)).toEqual([
+    "serving/answers/listing-check.ts: new Limiter(",
+    "serving/context.ts: new Limiter(",
+  ]);
+});
+
+test("turns, which wait without a bound, are for work of our own that something else bounds", () => {
+  expect(found(/new (Turns)\(/g)).toEqual([
+    "infra/lake/duckdb.ts: Turns",
+    "infra/lake/duckdb.ts: Turns",
+    // Look-ups are own work: whoever waits holds one of its places.
+    "pipelines/2-ingest/ingest.ts: Turns",
+    "pipelines/register/register.ts: Turns",
+  ]);
+});
+
+test("nobody counts places by hand", () => {
+  const named = /class (\w*(?:Gate|Slots?|Semaphore|Mutex|Permits?|Turns|Limiter|Places|Throttle|Bulkhead)\w*)/g;
+  expect(found(named)).toEqual([
+    "infra/concurrency.ts: Turns",
+    "serving/buy/places.ts: SalePlaces",
+    "serving/http/limits.ts: Limiter",
+  ]);
+  // Counters of what is under way that go up and down: those of the plan's own hosts, of records and of the lake.
+  const counters = /\b(this\.#(?:running|inUse|active|busy|taken|held|slots|underway|pending|atOnce)(?:\+\+|--))/g;
+  expect(found(counters)).toEqual([
+    "pipelines/1-observe/queue.ts: this.#pending++",
+    "pipelines/1-observe/queue.ts: this.#pending--",
+  ]);
+});
+
+test("caps that protect money or a shared resource count names under a hosting platform together", () => {
+  const byDomain = found(/(?<!import .*)(registrableDomain)\(/g).map((one) => one.split(":")[0]!);
+  const without = [...new Set(byDomain)]
+    .filter((file) => !/platformOf\(/.test(SOURCES.find((one) => one.file === file)!.text))
+    // The caps of orders have a test of their own.
+    .filter((file) => !file.startsWith("pipelines/orders/"));
+  // Whose flags an endpoint shares: a published rule, and no cap.
+  expect(without).toEqual(["pipelines/audit/recompute.ts"]);
+});
