@@ -26,6 +26,7 @@ import {
   ASSET,
   type FakeAuthorization,
   FakeChain,
+  type FakeNode,
   NETWORK,
   newNonce,
   readAuth,
@@ -69,6 +70,8 @@ export class FakeReplica {
   readonly sweep: ObjectSweep;
   /** How far its machine's clock is ahead of the log's, ms. */
   aheadMs = 0;
+  /** What it reads the chain from: up to date and honest, until a test changes it. */
+  readonly node: FakeNode = {};
   /** Effects until it stands still, and appends until one fails. */
   haltIn: number | null = null;
   faultIn: { appends: number; fault: AppendFault } | null = null;
@@ -92,7 +95,7 @@ export class FakeReplica {
     const real = { now: () => new Date(log.now + this.aheadMs) };
     const reading = { append, read: log.read, bounds: log.bounds, partitions: 2 };
     const orders = new OrderLog(reading, clock, name, null, { real });
-    const rail = chain.rail();
+    const rail = chain.rail(this.node);
     const seller = {
       ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
       egress: { fetch: (request: EgressRequest) => this.#at(() => world.sell(request)) },
