@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
-import type { AsOf, Rail, Settlement } from "../../infra/rails/rails.ts";
+import { type AsOf, type Block, mapAsOf, type Rail, type Settlement } from "../../infra/rails/rails.ts";
+import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 
 /** A signed transfer of EIP-3009: whoever holds it may submit it. */
@@ -16,6 +17,20 @@ export const NETWORK = "eip155:84532";
 export const ASSET = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
 
 type Soon<T> = T | Promise<T>;
+
+/** How a rail's node is at the moment: a test may change it while the rail is in use. */
+export interface FakeNode {
+  /** Chain seconds that it is behind: it has no newer block, and says nothing of one. */
+  lagS?: number;
+  /** The same of {@link Rail.head} alone, where another node answers that; default: `lagS`. */
+  headLagS?: number;
+  /** It answers nothing. */
+  down?: boolean;
+  /** Nothing ever happened, it says, and the chain is a day further. */
+  lies?: boolean;
+}
+
+const DAY_S = 86_400;
 
 /** The one chain that a history is lived on: in memory, or a node's. Wallets have names there, `0xbuyer1`. */
 export interface TestChain {
@@ -34,7 +49,8 @@ export interface TestChain {
   movements(): Soon<readonly Settlement[]>;
   pass(seconds: number): Soon<void>;
   reorg(depth: number, again: boolean): Soon<void>;
-  rail(): Rail;
+  /** @param node default: one that is up to date and honest; a chain on a real node has no other */
+  rail(node?: FakeNode): Rail;
   /** Lets whatever is under way go on for a moment. */
   turn(): Promise<void>;
 }
@@ -123,10 +139,6 @@ export class FakeChain implements TestChain {
     if (again) for (const one of gone) one.again();
   }
 
-  #isFinal = ({ blockNumber }: Settlement): boolean => this.block - blockNumber + 1 >= this.confirmations;
-
-  #asSeen = (one: Settlement): Settlement => ({ ...one, final: this.#isFinal(one) });
-
   isUsed = ({ from, nonce }: Pick<FakeAuthorization, "from" | "nonce">): boolean =>
     this.#nonces.has(`${from} ${nonce}`);
 
@@ -163,19 +175,55 @@ export class FakeChain implements TestChain {
     this.#mined.push({ block: mined.block, undo, again });
   }
 
-  settlementOf({ from, nonce, sinceBlock }: { from: string; nonce: string; sinceBlock: number }): Settlement | null {
+  /** What became of a nonce up to a block: nothing, a cancellation (null too), or the Transfer. */
+  #settled({ from, nonce }: Pick<FakeAuthorization, "from" | "nonce">, head: Block): Settlement | null {
     const found = this.#nonces.get(`${from} ${nonce}`) ?? null;
-    return found && found.blockNumber >= sinceBlock ? this.#asSeen(found) : null;
+    return found && found.blockNumber <= head.number ? found : null;
   }
 
-  #read<T>(value: T): AsOf<T> {
-    const number = this.block - this.confirmations + 1;
-    const time = this.confirmations === 1 ? this.time : this.#times.findLast((one) => one.number <= number)!.time;
-    return { value, head: { number: this.block, time: this.time }, final: { number, time } };
+  settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Settlement | null {
+    const { value, final } = this.#read({}, (head) => this.#settled(query, head));
+    if (!value || value.blockNumber < query.sinceBlock) return null;
+    return { ...value, final: value.blockNumber <= final.number };
   }
 
-  /** What a rail reads of it, and how it signs: the header is the authorization itself. */
-  rail(): Rail {
+  /** The newest block that was made so long ago. */
+  #headOf({ lagS = 0, lies = false }: FakeNode): Block {
+    if (lies) return { number: this.block + DAY_S / SECONDS_A_BLOCK, time: this.time + DAY_S };
+    if (lagS <= 0) return { number: this.block, time: this.time };
+    const late = this.#times.findLast(({ time }) => time <= this.time - lagS) ?? this.#times[0]!;
+    return { number: Math.max(late.number, 1), time: late.time };
+  }
+
+  #finalOf(head: Block): Block {
+    if (this.confirmations === 1) return head;
+    const number = head.number - this.confirmations + 1;
+    return { number, time: Math.min(head.time, this.#times.findLast((one) => one.number <= number)!.time) };
+  }
+
+  #read<T>(node: FakeNode, read: (head: Block) => T): AsOf<T> {
+    if (node.down) throw new ChainDown("the node is down");
+    const head = this.#headOf(node);
+    return { value: read(node.lies ? { number: -1, time: 0 } : head), head, final: this.#finalOf(head) };
+  }
+
+  #listed(node: FakeNode, isAsked: (one: Settlement) => boolean): AsOf<Settlement[]> {
+    const read = this.#read(node, ({ number }) =>
+      this.moved.filter((one) => one.blockNumber <= number && isAsked(one)),
+    );
+    return mapAsOf(read, (all, { final }) => all.map((one) => ({ ...one, final: one.blockNumber <= final.number })));
+  }
+
+  /** What it held at a block: what came and went since is taken off again. */
+  #heldAt(address: string, { number }: Block): bigint {
+    const since = this.moved.filter((one) => one.blockNumber > number);
+    const sum = (all: Settlement[]) => all.reduce((micro, one) => micro + one.amountAtomic, 0n);
+    const [came, went] = [since.filter(({ to }) => to === address), since.filter(({ from }) => from === address)];
+    return this.balance(address) - sum(came) + sum(went);
+  }
+
+  /** What a rail over one node reads of it, and how it signs: the header is the authorization itself. */
+  rail(node: FakeNode = {}): Rail {
     return {
       network: NETWORK,
       asset: ASSET,
@@ -186,17 +234,18 @@ export class FakeChain implements TestChain {
         const auth = { from, to: payTo, value: amountAtomic, nonce, ...times };
         return { headerName: "PAYMENT-SIGNATURE", headerValue: written(auth), from, nonce, amountAtomic, ...times };
       },
-      settlementOf: async (query) => this.#read(this.settlementOf(query)),
+      settlementOf: async (query) => {
+        const read = this.#read(node, (head) => this.#settled(query, head));
+        const { value } = read;
+        if (value && value.blockNumber < query.sinceBlock) throw new ChainDown("used, and no log says how");
+        return mapAsOf(read, (one, { final }) => one && { ...one, final: one.blockNumber <= final.number });
+      },
       transfers: async ({ from, to, sinceBlock }) =>
-        this.#read(
-          this.moved
-            .filter((one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock)
-            .map((one) => this.#asSeen(one)),
-        ),
-      transfersIn: async (tx) => this.#read(this.moved.filter((one) => one.tx === tx).map((one) => this.#asSeen(one))),
+        this.#listed(node, (one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock),
+      transfersIn: async (tx) => this.#listed(node, (one) => one.tx === tx),
       payersOf: async () => null,
-      head: async () => ({ number: this.block, time: this.time }),
-      balance: async (address) => this.#read(this.balance(address)),
+      head: async () => this.#read({ ...node, lagS: node.headLagS ?? node.lagS }, () => null).head,
+      balance: async (address) => this.#read(node, (head) => this.#heldAt(address, head)),
     };
   }
 }

@@ -28,6 +28,7 @@ import {
   ASSET,
   type FakeAuthorization,
   FakeChain,
+  type FakeNode,
   NETWORK,
   newNonce,
   readAuth,
@@ -75,6 +76,8 @@ export class FakeReplica {
   readonly sweep: ObjectSweep;
   /** How far its machine's clock is ahead of the log's, ms. */
   aheadMs = 0;
+  /** What it reads the chain from: up to date and honest, until a test changes it. */
+  readonly node: FakeNode = {};
   /** Effects until it stands still, and appends until one fails. */
   haltIn: number | null = null;
   faultIn: { appends: number; fault: AppendFault } | null = null;
@@ -100,7 +103,7 @@ export class FakeReplica {
     const real = { now: () => new Date(log.now + this.aheadMs) };
     const reading = { append, read: log.read, bounds: log.bounds, partitions: 2 };
     const orders = new OrderLog(reading, clock, name, null, { real });
-    const rail = chain.rail();
+    const rail = world.railOf(this.node);
     this.rail = rail;
     const seller = {
       ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
@@ -216,6 +219,8 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     for (let n = 0; n < replicas; n++) this.replicas.push(this.replica());
   }
 
+  /** What a replica reads the chain through. */
+  railOf = (node: FakeNode): Rail => this.chain.rail(node);
   /** Name of the client network that a wallet asks from. */
   network: (payer: string) => string = (payer) => `net of ${payer}`;
 

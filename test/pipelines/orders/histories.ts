@@ -226,10 +226,10 @@ const ordersOf = (table: OrderTable): string => JSON.stringify([...table.all()])
 const show = (of: object): string => JSON.stringify(of, (_, value) => (typeof value === "bigint" ? `${value}` : value));
 
 /** The chain agrees with itself: each wallet holds what it began with and what moved. A chain that does not agree proves nothing of an order. */
-export async function agreesWithItself(chain: TestChain): Promise<void> {
+export async function agreesWithItself(chain: TestChain, holdings = HOLDINGS): Promise<void> {
   const moved = await chain.movements();
   const sum = (all: readonly Settlement[]) => all.reduce((micro, one) => micro + one.amountAtomic, 0n);
-  for (const [name, has] of Object.entries(HOLDINGS)) {
+  for (const [name, has] of Object.entries(holdings)) {
     const came = moved.filter(({ to }) => to === name);
     const went = moved.filter(({ from }) => from === name);
     expect(await chain.balance(name), `${name} of the chain itself: ${show({ came, went })}`).toBe(
@@ -253,13 +253,13 @@ async function floatsCourse(chain: TestChain, orders: readonly Order[]): Promise
 }
 
 /** The books sum to zero, are on the chain, and say what both wallets hold. */
-async function balances({ chain }: AnyWorld, orders: readonly Order[], gifts: bigint): Promise<void> {
+async function balances({ chain }: AnyWorld, orders: readonly Order[], gifts: bigint, tillHas: bigint): Promise<void> {
   const [books] = booksOf(orders);
   if (!books) return;
   expect([...books.accounts.values()].reduce((all, one) => all + one, 0n)).toBe(0n);
   expect(await differences(books.movements, chain.rail())).toEqual([]);
   expect(books.owed.filter(({ what }) => what !== "loss")).toEqual([]);
-  expect(await chain.balance(TILL)).toBe(TILL_HAS + (books.accounts.get("till") ?? 0n) + gifts);
+  expect(await chain.balance(TILL)).toBe(tillHas + (books.accounts.get("till") ?? 0n) + gifts);
   const recovered = new Set(books.movements.flatMap(({ what, tx }) => (what === "call sent back" ? [tx] : [])));
   const moved = await chain.movements();
   const toFloat = moved.filter(({ to, tx }) => to === FLOAT && !recovered.has(tx));
@@ -304,14 +304,18 @@ async function keepsAnswers(world: AnyWorld, orders: readonly Order[]): Promise<
   await expect.poll(swept, { timeout: 5_000, interval: 20 }).toEqual(keys.sort());
 }
 
-/** The invariants of orders.md, of a history that has come to its end. */
-export async function holds(world: AnyWorld): Promise<void> {
+/**
+ * The invariants of orders.md, of a history that has come to its end.
+ * @param holdings what the wallets held at its beginning
+ */
+export async function holds(world: AnyWorld, holdings = HOLDINGS): Promise<OrderTable> {
   const { chain } = world;
   const table = await world.end();
   expect(world.unannounced).toEqual([]);
   expect(table.open().map(({ id, state, legs }) => ({ id, state, legs: legs.map(({ fate }) => fate) }))).toEqual([]);
   const orders = [...table.all()];
-  await agreesWithItself(chain);
+  const tillHas = holdings[TILL]!;
+  await agreesWithItself(chain, holdings);
   const theirs = (await Promise.all(orders.map((order) => eachHolds(order, chain)))).filter((one) => one !== null);
   const moved = await chain.movements();
   const refunds = orders.reduce((all, { refunded }) => all + (refunded ? parseMoney(refunded.amount) : 0n), 0n);
@@ -324,8 +328,8 @@ export async function holds(world: AnyWorld): Promise<void> {
   const unasked = came.filter(({ tx }) => !theirs.some((one) => one.tx === tx));
   const gifts = unasked.reduce((all, one) => all + one.amountAtomic, 0n);
   const told = orders.map(({ state, charged, expired }) => ({ state, charged, expired }));
-  expect(await chain.balance(TILL), show({ told, came, theirs })).toBe(TILL_HAS + charged + gifts);
-  await balances(world, orders, gifts);
+  expect(await chain.balance(TILL), show({ told, came, theirs })).toBe(tillHas + charged + gifts);
+  await balances(world, orders, gifts, tillHas);
   await keepsAnswers(world, orders);
   const ofKey = new Map<string, Set<string>>();
   for (const { payment, order } of world.bought) {
@@ -343,4 +347,5 @@ export async function holds(world: AnyWorld): Promise<void> {
   expect(ordersOf(twice)).toBe(once);
   for (const record of records) twice.apply(record);
   expect(ordersOf(twice)).toBe(once);
+  return table;
 }

@@ -1,0 +1,136 @@
+import { describe, expect, test } from "vitest";
+import { agreed, MOVED, MOVED_LIST, orNull } from "../../../infra/rails/agreed.ts";
+import { type Block, isOver } from "../../../infra/rails/rails.ts";
+import { ChainDown } from "../../../infra/rails/rpc.ts";
+import type { Money, Moved } from "../../../infra/rails/settlement.ts";
+
+/** Nodes that lag, lie and fail in the middle of a question: what is believed of them, and as of which block. */
+interface Node extends Money {
+  /** Its newest block; others are ten seconds apart. */
+  block: Block;
+  fails: boolean;
+  /** Says of every block that there is nothing. */
+  isBlind: boolean;
+}
+
+const GENESIS = 1_000;
+const timeOf = (number: number): number => GENESIS + number * 10;
+const at = (number: number): Block => ({ number, time: timeOf(number) });
+
+function nodeAt(number: number, changes: Partial<Node> = {}): Node {
+  const node = { block: at(number), fails: false, isBlind: false, confirmations: 1, ...changes } as Node;
+  const getBlock = async ({ blockNumber }: { blockNumber?: bigint }) => {
+    if (node.fails) throw new ChainDown("it does not answer");
+    const asked = blockNumber === undefined ? node.block : at(Number(blockNumber));
+    if (asked.number > node.block.number) throw new ChainDown("header not found");
+    return { number: BigInt(asked.number), timestamp: BigInt(asked.time) };
+  };
+  return Object.assign(node, { reader: { getBlock } as never });
+}
+
+const moved = (blockNumber: number, tx = `0x${blockNumber}`): Moved => ({
+  ...{ tx, blockNumber, blockTime: timeOf(blockNumber), from: "0xpayer", to: "0xtill", amountAtomic: 1n },
+  ...{ asset: "0xusdc", network: "eip155:1" },
+});
+
+/** A payment that was settled in block 95, as each of these nodes tells of it. */
+const IN_BLOCK = 95;
+const settlement = (nodes: Node[], agree: number) =>
+  agreed.read(
+    { nodes, agree },
+    async (node, head) => {
+      const { fails, isBlind } = node as Node;
+      if (fails) throw new ChainDown("it does not answer");
+      return isBlind || head.number < IN_BLOCK ? null : moved(IN_BLOCK);
+    },
+    orNull(MOVED),
+  );
+
+test("a head of one node and a missing settlement of the next, which lags, are no verdict", async () => {
+  const validBefore = timeOf(96);
+  const [first, lagging] = [nodeAt(100), nodeAt(80)];
+  expect((await agreed.head({ nodes: [first, lagging], agree: 1 })).time).toBeGreaterThan(validBefore);
+  first.fails = true;
+  const read = await settlement([first, lagging], 1);
+  expect(read).toEqual({ value: null, head: at(80), final: at(80) });
+  expect(isOver(read, validBefore, 0)).toBe(false);
+  lagging.block = at(97);
+  expect((await settlement([first, lagging], 1)).value).toEqual(moved(IN_BLOCK));
+});
+
+test("a node that fails between its head and its answer gives none: the next one is asked everything", async () => {
+  const first = nodeAt(100);
+  const ask = async (node: Money, head: Block) => {
+    if (node === first) throw new ChainDown("it fell");
+    return head.number;
+  };
+  const read = await agreed.read({ nodes: [first, nodeAt(70)], agree: 1 }, ask, { textOf: String });
+  expect(read).toEqual({ value: 70, head: at(70), final: at(70) });
+});
+
+describe("where two have to agree", () => {
+  test.each<[string, Node[], number | null]>([
+    ["both are there", [nodeAt(100), nodeAt(100)], 100],
+    ["one lags: as of what both have", [nodeAt(100), nodeAt(97)], 97],
+    ["one lags, and two others do not", [nodeAt(80), nodeAt(100), nodeAt(99)], 99],
+    ["one hides it, and two others do not", [nodeAt(100, { isBlind: true }), nodeAt(100), nodeAt(99)], 99],
+    ["one is down", [nodeAt(100), nodeAt(98), nodeAt(100, { fails: true })], 98],
+    ["one claims a height that nobody has", [nodeAt(10_000), nodeAt(100), nodeAt(99)], 100],
+    ["one hides it", [nodeAt(100, { isBlind: true }), nodeAt(100)], null],
+    ["one is down, and one is left", [nodeAt(100), nodeAt(100, { fails: true })], null],
+    [
+      "two say yes and two say no",
+      [nodeAt(100), nodeAt(100), ...[1, 2].map(() => nodeAt(100, { isBlind: true }))],
+      null,
+    ],
+  ])("%s", async (_, nodes, number) => {
+    const asked = settlement(nodes, 2);
+    if (number === null) await expect(asked).rejects.toThrow(ChainDown);
+    else expect(await asked).toEqual({ value: moved(IN_BLOCK), head: at(number), final: at(number) });
+  });
+
+  test("one that lags behind the payment says no more than that it was not there then", async () => {
+    const read = await settlement([nodeAt(100), nodeAt(80)], 2);
+    expect(read).toEqual({ value: null, head: at(80), final: at(80) });
+    expect(isOver(read, timeOf(96), 0)).toBe(false);
+  });
+
+  test("one that lies of the time makes no verdict earlier", async () => {
+    const early = { number: 90, time: timeOf(10_000) };
+    for (const others of [[nodeAt(90)], [nodeAt(90), nodeAt(92)]]) {
+      const read = await settlement([nodeAt(90, { block: early }), ...others], 2);
+      expect(read.value).toBeNull();
+      expect(read.final.time).toBeLessThanOrEqual(timeOf(92));
+      expect((await agreed.head({ nodes: [nodeAt(90, { block: early }), ...others], agree: 2 })).time).toBeLessThan(
+        timeOf(93),
+      );
+    }
+  });
+
+  test("a list is whole up to the block that it is as of, or there is none", async () => {
+    const all = [moved(60), moved(95)];
+    const list = (nodes: Node[]) =>
+      agreed.read(
+        { nodes, agree: 2 },
+        async (node, head) => ((node as Node).isBlind ? [] : all.filter((one) => one.blockNumber <= head.number)),
+        MOVED_LIST,
+      );
+    expect(await list([nodeAt(100), nodeAt(80)])).toEqual({ value: [moved(60)], head: at(80), final: at(80) });
+    // A refund that one of them hides must not be passed over once the others are further.
+    expect((await list([nodeAt(100, { isBlind: true }), nodeAt(100), nodeAt(80)])).head).toEqual(at(80));
+    await expect(list([nodeAt(100, { isBlind: true }), nodeAt(100)])).rejects.toThrow(ChainDown);
+  });
+});
+
+test("a final block that is later than the head above it is no final block", async () => {
+  const node = nodeAt(100, { confirmations: 3, block: { number: 100, time: timeOf(50) } });
+  await expect(settlement([node], 1)).rejects.toThrow(ChainDown);
+});
+
+test("who sent it is told where all that say so agree", () => {
+  const by = (...senders: (string | undefined)[]) =>
+    MOVED.merged!(senders.map((sender) => ({ ...moved(1), ...(sender === undefined ? {} : { sender }) }))).sender;
+  expect([by("0xa", "0xa"), by("0xa", "0xb"), by("0xa", undefined), by(undefined)]).toEqual([
+    ...["0xa", undefined, undefined, undefined],
+  ]);
+});

@@ -1,0 +1,15 @@
+import { expect, test } from "vitest";
+import * as fc from "../../helpers/fast-check.ts";
+import { battle, fought, served, survives } from "./adversaries.ts";
+
+// Draws histories.
+test("against adversaries with money the books agree with the chain, losses stay bounded, and honest buyers are served", {
+  timeout: 120_000,
+}, async () => {
+  await fc.assert(
+    fc.asyncProperty(battle, async (moves) => survives(await fought(moves))),
+    { numRuns: 200 },
+  );
+  console.log(`honest buyers: ${served.settled} of ${served.asked} calls were served at once`);
+  expect(served.settled / served.asked).toBeGreaterThan(0.5);
+});
