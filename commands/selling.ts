@@ -133,8 +133,9 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
       escrow: money.escrow === false ? null : escrow,
     },
     close: async () => {
+      await sweeping.stop();
       orders.close();
-      await Promise.all([recovering.stop(), sweeping.stop()]);
+      await recovering.stop();
     },
   };
 }

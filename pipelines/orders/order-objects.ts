@@ -50,9 +50,6 @@ const AGAIN_MS = [200, 1_000, 3_000] as const;
  * ({@link ObjectSweep}). The store is that of the selling replicas alone: whoever has an order's id may read its answer.
  */
 export class OrderObjects {
-  /** Bytes that this process has written. */
-  written = 0;
-
   constructor(
     private readonly store: Pick<Store, "create" | "swap" | "get" | "delete">,
     private readonly metrics: Pick<Metrics, "count">,
@@ -70,7 +67,6 @@ export class OrderObjects {
       this.metrics.count("touchstone_orders_objects_failed_total", { kind });
       throw new StepNotSeen(`the ${kind} of ${order.id} could not be kept: ${(cause as Error).message}`, { cause });
     });
-    this.written += bytes.length;
     this.metrics.count("touchstone_orders_objects_written_bytes_total", { kind }, bytes.length);
   }
 

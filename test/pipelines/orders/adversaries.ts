@@ -189,7 +189,8 @@ async function fight(fought: Fought, one: Move): Promise<void> {
     case "again":
       return void (named && world.post(replica, named, shopOf(0)));
     case "node":
-      return void Object.assign(nodes.get(replica.node)![one.node]!, NODES[one.is]);
+      // One of three may lie; two that lie together are believed, as docs/networks-and-wallets.md says.
+      return void Object.assign(nodes.get(replica.node)![one.is === "lies" ? 0 : one.node]!, NODES[one.is]);
     case "clock":
       log.now += one.seconds * 1000;
       return chain.pass(one.seconds);

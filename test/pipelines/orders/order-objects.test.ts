@@ -2,9 +2,10 @@ import { describe, expect, test } from "vitest";
 import { sha256hex } from "../../../infra/canonical.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import { type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
-import { answerOf, objectKey, objectNameOf } from "../../../pipelines/orders/order-objects.ts";
+import { answerOf, OrderObjects, objectKey, objectNameOf } from "../../../pipelines/orders/order-objects.ts";
 import { neededBy, ObjectSweep } from "../../../pipelines/orders/order-objects-sweep.ts";
 import { FLOAT, FLOAT_HAS, OrderWorld } from "../../helpers/order-world.ts";
+import { MemoryStore } from "../mirror/memory-store.ts";
 
 const MIB = 1024 * 1024;
 const BODY = Buffer.from('{"a":20,"b":22}');
@@ -188,6 +189,30 @@ test("a retry at another replica gets the same bytes", async () => {
   const other = (await world.post(second!, payment))!;
   expect([other.id, other.state]).toEqual([one.id, "settled"]);
   expect((await answerOf(second!.buying.objects, other))?.equals(big)).toBe(true);
+});
+
+test("what was written is counted by its kind, what could not be too, and no bytes are no object", async () => {
+  const counted: [string, string, number][] = [];
+  const metrics = {
+    count: (name: string, labels: Record<string, string> = {}, by = 1) =>
+      void counted.push([name.slice("touchstone_orders_objects_".length), labels.kind!, by]),
+  };
+  const store = new MemoryStore();
+  const objects = new OrderObjects(store, metrics, []);
+  const order = { id: `ord_${"0".repeat(26)}`, createdAt: "2026-11-23T12:00:00.000Z" } as Order;
+  await objects.put(order, 0, "request", BODY);
+  expect(await objects.putAnswer(order, 0, HONEST)).toBe(true);
+  expect(await objects.putAnswer(order, 1, Buffer.alloc(0))).toBe(true);
+  store.create = async () => {
+    throw new Error("down");
+  };
+  expect(await objects.putAnswer(order, 2, HONEST)).toBe(false);
+  expect(counted).toEqual([
+    ["written_bytes_total", "request", BODY.length],
+    ["written_bytes_total", "answer", HONEST.length],
+    ["failed_total", "answer", 1],
+  ]);
+  expect(store.objects.size).toBe(2);
 });
 
 describe("what is needed, and by whom", () => {
