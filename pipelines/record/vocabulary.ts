@@ -106,6 +106,7 @@ export const DEFECTS = {
   missing_domain: "an EVM entry lacks the token's EIP-712 name or version",
   bad_timeout: "maxTimeoutSeconds is missing or out of range",
   resource_differs: "the terms name another resource than the url that was asked",
+  resource_scheme_differs: "the terms name their resource with http; it is the one that was asked over https",
   terms_in_body: "version 2 terms came in the body instead of the header",
   both_amounts: "amount and maxAmountRequired differ",
   testnet_only: "only test networks are offered",

@@ -41,6 +41,8 @@ export const MENDS: Readonly<Record<DefectCode, string>> = {
     "Add `extra.name` and `extra.version` of the token's EIP-712 domain (for USDC on Base: `USD Coin` and `2`): nobody can sign without them.",
   bad_timeout: "Set `maxTimeoutSeconds` to a whole number from 1 to 86400; 60 is usual.",
   resource_differs: "Let `resource` name the very url that is called: scheme, host and path.",
+  resource_scheme_differs:
+    "Let `resource` begin with `https`: behind a proxy that ends TLS, let the server believe its `X-Forwarded-Proto`.",
   terms_in_body:
     "Send version 2 terms in the PAYMENT-REQUIRED header, as base64 of the JSON. A version 2 client does not look into the body.",
   both_amounts: "Keep one of `amount` and `maxAmountRequired`, or give both the same value.",

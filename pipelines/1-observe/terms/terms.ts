@@ -78,13 +78,21 @@ export interface ReadTerms {
   declared: Declared;
 }
 
-function resourceDiffers(x402: X402, url: string | undefined): boolean {
-  if (!url) return false;
+/**
+ * What is wrong with the resource that the terms name. A server behind a proxy that ends TLS writes `http` of itself: host and
+ * path are right, and nobody is sent elsewhere.
+ */
+function resourceDefects(x402: X402, url: string | undefined): DefectCode[] {
+  if (!url) return [];
   const named = get(x402.raw?.value, "resource");
-  const claims = [text(named, 4096) ?? text(get(named, "url"), 4096)];
   const accepts = get(x402.raw?.value, "accepts");
-  claims.push(text(get(Array.isArray(accepts) ? accepts[0] : accepts, "resource"), 4096));
-  return claims.some((claim) => claim !== undefined && !sameResource(claim, url));
+  const first = get(Array.isArray(accepts) ? accepts[0] : accepts, "resource");
+  const claims = [text(named, 4096) ?? text(get(named, "url"), 4096), text(first, 4096)];
+  const wrong = claims.filter((claim) => claim !== undefined && !sameResource(claim, url)) as string[];
+  if (wrong.length === 0) return [];
+  const isProxied = (claim: string): boolean =>
+    url.startsWith("https:") && /^http:/i.test(claim) && sameResource(claim.replace(/^http:/i, "https:"), url);
+  return [wrong.every(isProxied) ? "resource_scheme_differs" : "resource_differs"];
 }
 
 /** CAIP-2 ids of the chains that our rail pays on, or the only one. */
@@ -138,7 +146,7 @@ export function readAsked(answer: Answer402, own: Networks, url?: string): Asked
   const codes: DefectCode[] = [...x402.defects, ...unpayable(entries), ...whole];
   if (x402.raw === null && mpp.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
   if (onlyTestnets(entries, own)) codes.push("testnet_only");
-  if (resourceDiffers(x402, url)) codes.push("resource_differs");
+  codes.push(...resourceDefects(x402, url));
   const value = x402.raw?.value;
   const first = get(value, "accepts", "0") ?? (looksLikeEntry(value) ? value : undefined);
   const declared = mergeDeclared(

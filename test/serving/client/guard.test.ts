@@ -18,8 +18,9 @@ const THIEF = at("thief");
 const UNGRADED = at("ungraded");
 const WRONG = at("wrong", ["price_differs"]);
 const ODD = at("odd", ["network_form"]);
+const PROXIED = at("proxied", ["resource_scheme_differs"]);
 const DYNAMIC = at("dynamic");
-const ALL = [GOOD, POOR, FAILING, THIEF, UNGRADED, WRONG, ODD, DYNAMIC];
+const ALL = [GOOD, POOR, FAILING, THIEF, UNGRADED, WRONG, ODD, PROXIED, DYNAMIC];
 const UNPRICED = at("unpriced");
 const OTHER = "0x2222222222222222222222222222222222222222";
 const BASE = USDC["eip155:8453"]!;
@@ -74,6 +75,7 @@ const CASES: Case[] = [
   ["took the money, and the buyer does not mind", THIEF, {}, { flags: [] }, "allowed"],
   ["a listing whose price is another than its 402's", WRONG, {}, {}, "defect"],
   ["a listing with a flaw that costs nobody money", ODD, {}, {}, "allowed"],
+  ["a resource of http behind a proxy", PROXIED, {}, {}, "allowed"],
   ["such a flaw, where no flaw is taken", ODD, {}, { defects: Object.keys(DEFECTS) }, "defect"],
   ["another payee", GOOD, { payTo: OTHER }, {}, "flag"],
   ["the payee in capitals", GOOD, { payTo: `0x${PAYEE.slice(2).toUpperCase()}` }, {}, "allowed"],

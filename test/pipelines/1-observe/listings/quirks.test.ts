@@ -210,7 +210,7 @@ describe("terms", () => {
           { x402Version: 1, accepts: [v1Entry({ resource: "http://seller.example/x" })] },
           "https://seller.example/x",
         ),
-      ["resource_differs"],
+      ["resource_scheme_differs"],
       { readable: true },
     ],
     ["accepts: []", () => body({ x402Version: 1, accepts: [] }), ["no_terms"], { readable: false }],

@@ -296,6 +296,16 @@ describe("what is no terms", () => {
     const read = inBody({ x402Version: 1, accepts: [v1({ resource: "https://other.example/x" })] }, URL_ASKED);
     expect(codes(read)).toEqual(["resource_differs"]);
     expect(codes(inBody({ x402Version: 1, accepts: [v1({ resource: `${URL_ASKED}?a=1` })] }, URL_ASKED))).toEqual([]);
+    const named = (resource: string, asked = URL_ASKED) =>
+      codes(inHeader({ x402Version: 2, resource: { url: resource }, accepts: [entry()] }, "{}", asked));
+    const plain = URL_ASKED.replace("https", "http");
+    expect(named(plain)).toEqual(["resource_scheme_differs"]);
+    expect(named(`${plain}?a=1`)).toEqual(["resource_scheme_differs"]);
+    for (const other of [`${plain}2`, "http://other.example/sum", "http://seller.example:8080/sum"]) {
+      expect(named(other)).toEqual(["resource_differs"]);
+    }
+    // The other way round it is not the same: whoever asks over http was not asked to.
+    expect(named(URL_ASKED, plain)).toEqual(["resource_differs"]);
     const play = entry({ network: "eip155:80002" });
     expect(codes(inHeader({ x402Version: 2, accepts: [play] }))).toEqual(["testnet_only"]);
   });
