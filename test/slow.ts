@@ -22,7 +22,7 @@ export const SLOW = [
   "test/pipelines/mirror/{command,heal,power,segment,segment-cards,table}.test.ts",
   "test/pipelines/observing-archive.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,live-tables,payees,takeover}.test.ts",
-  "test/pipelines/orders/histories-{long,real}.test.ts",
+  "test/pipelines/orders/{adversaries-long,histories-long,histories-real}.test.ts",
   "test/commands/{npm-start,own,replica}.test.ts",
   "test/serving/buy/escrow-killed.test.ts",
   "test/serving/fuzz-long.test.ts",

@@ -163,8 +163,11 @@ export class Caps {
       past(caps.perPayer, of(payer), "behind one buyer's calls at once") ??
       (network ? past(caps.perNetwork, of(network), "behind the calls of one network at once") : null);
     if (own) return { says: own, exactOnly: true };
+    const free = caps.open - sums(SUM.openInAll);
+    // Shared out as places are: whoever has more than is left for others waits, so that something is left for the next.
+    const hasMost = !counted && buyersOf(buyer).some((who) => sums(SUM.open(who)) > free + buyer.micro);
     const whole =
-      past(caps.open, sums(SUM.openInAll), "behind calls at once") ??
+      (hasMost || free < 0n ? limited(caps.open, "behind calls at once") : null) ??
       (sums(SUM.lostInAll(day)) >= caps.lossPerDay ? LOST : null);
     const onCredit = counted ? counted.credit : whole !== null;
     if (!onCredit) return whole === null ? { credit: false } : { says: whole, exactOnly: true };
@@ -202,5 +205,7 @@ export class Caps {
 const LOST =
   "As much was lost today through payments that could not be collected as may be lost in a day. Buyers that have paid fees, and payments into escrow, are served; ask again tomorrow.";
 
-const past = (limit: bigint, sum: bigint, words: string): string | null =>
-  sum > limit ? `At most ${formatMoney(limit)} USDC of ours may stand ${words}; ask again later.` : null;
+const limited = (limit: bigint, words: string): string =>
+  `At most ${formatMoney(limit)} USDC of ours may stand ${words}; ask again later.`;
+
+const past = (limit: bigint, sum: bigint, words: string): string | null => (sum > limit ? limited(limit, words) : null);

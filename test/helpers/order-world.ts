@@ -128,7 +128,7 @@ export class FakeReplica {
     const gas: GasOf = async (order, kind, tx) =>
       tx && !order.gas.some((one) => one.tx === tx) ? { gas: { kind, tx, wei: "1" } } : {};
     const deps = { orders, seller, till, holding, objects, caps, gas, clock, logger: quiet, metrics };
-    this.buying = new Buying({ ...deps, settlePollMs: [0], coverPollMs: [0, 5, 20, 50, 100] });
+    this.buying = new Buying({ ...deps, settlePollMs: [0], coverPollMs: [0, 1, 2, 5, 10] });
     this.recovery = new Recovery({
       ...{
         buying: this.buying,
@@ -167,6 +167,11 @@ export class FakeReplica {
     if (this.haltIn === null || --this.haltIn > 0) return Promise.resolve();
     this.haltIn = null;
     return new Promise((resolve) => this.#halted.push(resolve));
+  }
+
+  /** Does it stand still, or is about to, or will its log fail? */
+  get stands(): boolean {
+    return this.haltIn !== null || this.faultIn !== null || this.#halted.length > 0;
   }
 
   wake(): void {

@@ -10,6 +10,6 @@ test("against adversaries with money the books agree with the chain, losses stay
     fc.asyncProperty(battle, async (moves) => survives(await fought(moves))),
     { numRuns: 200 },
   );
-  console.log(`honest buyers: ${served.settled} of ${served.asked} calls were served at once`);
-  expect(served.settled / served.asked).toBeGreaterThan(0.5);
+  console.log(`honest buyers: ${served.settled} of ${served.asked} calls were served`);
+  expect(served.settled / served.asked).toBeGreaterThan(0.95);
 });

@@ -46,8 +46,8 @@ const SHOPS = 6;
 const PRICE = 100_000n;
 const TOTAL = 110_000n;
 const TILL_HAS = 5_000_000n;
-const HONEST = "0xhonest";
-const HONEST_HAS = 100n * TOTAL;
+const HONEST = 12;
+const HONEST_HAS = 10n * TOTAL;
 const WALLET_HAS = 2n * TOTAL;
 
 /** Small enough that every one of them is reached. */
@@ -140,9 +140,11 @@ interface Fought {
   nodes: WeakMap<FakeNode, FakeNode[]>;
   payments: FakePayment[];
   gone: FakeReplica[];
-  honest: Promise<Order | null>[];
+  /** Calls of honest buyers, and whether the replica and its nodes were well when they came. */
+  honest: { order: Promise<Order | null>; isWell: boolean }[];
 }
 
+const honestOf = (n: number): string => `0xhonest${n}`;
 const walletOf = (n: number): string => `0xmallory${n}`;
 const shopOf = (n: number): string => (n < 2 ? `https://n${n}.vercel.app` : `https://shop${n}.example`);
 /** Two of the six have no letter. */
@@ -154,12 +156,16 @@ const NODES: Record<Extract<Move, { do: "node" }>["is"], FakeNode> = {
   well: { lagS: 0, down: false, lies: false },
 };
 
-function spend({ world, payments, honest }: Fought, one: Extract<Move, { do: "burst" | "honest" }>): void {
-  if (one.do === "honest") {
-    const payment = world.pay(HONEST, "honest", PRICE);
-    honest.push(world.post(world.replicas[one.replica]!, payment, "https://fair.example"));
-    return;
-  }
+/** An honest buyer waits for its answer, in the middle of everything that goes on. */
+async function buys({ world, nodes, honest }: Fought, replica: FakeReplica): Promise<void> {
+  const n = honest.length % HONEST;
+  const isWell = nodes.get(replica.node)!.every(({ down, lies, lagS }) => !down && !lies && !lagS);
+  const order = world.post(replica, world.pay(honestOf(n), "honest", PRICE), `https://fair${n}.example`);
+  honest.push({ order, isWell: isWell && !replica.stands && world.tillFault === null });
+  await Promise.race([order, new Promise((resolve) => setTimeout(resolve, 50))]);
+}
+
+function burst({ world, payments }: Fought, one: Extract<Move, { do: "burst" }>): void {
   for (let n = 0; n < one.calls; n++) {
     const payment = world.pay(walletOf(one.wallet), one.kind, PRICE);
     payments.push(payment);
@@ -174,8 +180,9 @@ async function fight(fought: Fought, one: Move): Promise<void> {
   const named = "of" in one ? payments[one.of % Math.max(1, payments.length)] : undefined;
   switch (one.do) {
     case "burst":
+      return burst(fought, one);
     case "honest":
-      return spend(fought, one);
+      return buys(fought, replica);
     case "drain":
       return void chain.transfer(walletOf(one.wallet), "0xstash", chain.balance(walletOf(one.wallet)));
     case "fill":
@@ -238,7 +245,7 @@ export async function fought(moves: Battle): Promise<Fought> {
     all.push(...three);
     return quorum(three.map((one) => chain.rail(one)));
   };
-  world.network = (payer) => (payer === HONEST ? "home" : `net ${Number(payer.at(-1)) % 2}`);
+  world.network = (payer) => (payer.startsWith("0xhonest") ? `home ${payer}` : `net ${Number(payer.at(-1)) % 2}`);
   for (let n = 0; n < REPLICAS; n++) world.replicas.push(world.replica());
   for (const [name, has] of Object.entries(HOLDINGS)) if (name !== FLOAT) chain.mint(name, has);
   const state: Fought = { world, nodes, payments: [], gone: [], honest: [] };
@@ -259,7 +266,8 @@ export async function fought(moves: Battle): Promise<Fought> {
 
 const HOLDINGS: Readonly<Record<string, bigint>> = {
   ...Object.fromEntries(Array.from({ length: WALLETS }, (_, n) => [walletOf(n), WALLET_HAS])),
-  ...{ [HONEST]: HONEST_HAS, [TILL]: TILL_HAS, [FLOAT]: FLOAT_HAS, "0xstash": 0n },
+  ...Object.fromEntries(Array.from({ length: HONEST }, (_, n) => [honestOf(n), HONEST_HAS])),
+  ...{ [TILL]: TILL_HAS, [FLOAT]: FLOAT_HAS, "0xstash": 0n },
 };
 
 const DAY = "2026-11-23";
@@ -284,14 +292,16 @@ function lossIsBounded(table: OrderTable): void {
   }
 }
 
-/** Calls of honest buyers in all battles so far, and how many of them were served at once. */
+/** Calls of honest buyers, in all battles so far, at replicas that were well; and how many of them were served. */
 export const served = { asked: 0, settled: 0 };
 
 /** The books agree with the chain to the micro-unit, and no loss is larger than it can be. */
 export async function survives({ world, honest }: Fought): Promise<void> {
   const table = await holds(world, HOLDINGS);
   lossIsBounded(table);
-  const came = await Promise.all(honest.map((one) => Promise.race([one, Promise.resolve(null)])));
-  served.asked += came.length;
-  served.settled += came.filter((order) => order?.state === "settled").length;
+  for (const { order, isWell } of honest) {
+    if (!isWell) continue;
+    served.asked += 1;
+    served.settled += (await Promise.race([order, null]))?.state === "settled" ? 1 : 0;
+  }
 }
