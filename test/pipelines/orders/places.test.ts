@@ -53,7 +53,9 @@ test("a price is told at once while every place for calls is held by a slow sell
     sendLeg(tools, intent, { request, want: { class: "any", schema: undefined, mime: null } }),
   );
   await expect.poll(() => held.length).toBe(VIA_AT_ONCE);
-  expect(await quoteOf(tools, { cap: "cap_x", lettered: true }, request, systemClock)).toMatchObject({ priceMicro: 10_000n });
+  expect(await quoteOf(tools, { cap: "cap_x", lettered: true }, request, systemClock)).toMatchObject({
+    priceMicro: 10_000n,
+  });
   // All places for calls were taken meanwhile: the one that was too many has not come.
   expect(held).toHaveLength(VIA_AT_ONCE);
   for (const answer of held.splice(0)) answer.end("{}");

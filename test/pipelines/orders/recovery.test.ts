@@ -41,7 +41,15 @@ test("a payment whose cancellation takes long keeps no order from being brought 
 function left(validBefore: number) {
   const leg = { leg: 0, wallet: "0xF", nonce: "0x1", sinceBlock: 0, validBefore, checked: { pass: false } };
   const legs = [{ ...leg, fate: "unknown" }];
-  const order = { id: "ord_0", payer: "0xb", state: "released", by: "r1", movedAt: 0, client: null, legs } as unknown as Order;
+  const order = {
+    id: "ord_0",
+    payer: "0xb",
+    state: "released",
+    by: "r1",
+    movedAt: 0,
+    client: null,
+    legs,
+  } as unknown as Order;
   const cancelled: string[] = [];
   const buying = new Buying({
     orders: {
