@@ -214,6 +214,15 @@ export async function logsSince<L extends { removed: boolean }>(
   return logs;
 }
 
+/**
+ * A node without a block refuses its logs by its hash (EIP-234), where a range past its end may come back empty.
+ * @throws ChainDown
+ */
+export async function requireLogsOf({ reader, asset }: Money, { number }: Block): Promise<void> {
+  const { hash } = await reading("a block", () => reader.getBlock({ blockNumber: BigInt(number) }));
+  await reading("logs of a block", () => reader.getLogs({ address: asset, blockHash: hash }));
+}
+
 export interface TransferLog {
   transactionHash: string;
   blockNumber: bigint;

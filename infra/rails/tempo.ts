@@ -17,7 +17,7 @@ import {
   type Wallet,
 } from "./rails.ts";
 import { reading } from "./rpc.ts";
-import { balanceOf, blockAt, logsSince, type Money, type Moved, toMoved } from "./settlement.ts";
+import { balanceOf, blockAt, logsSince, type Money, type Moved, requireLogsOf, toMoved } from "./settlement.ts";
 
 /**
  * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package
@@ -106,13 +106,21 @@ function checked(
   return { memo, validBefore, fee: (gas * maxFeePerGas + FEE_UNIT - 1n) / FEE_UNIT };
 }
 
-/** See `Rail.settlementOf`: the payment's memo stands in the token's own event. */
+/**
+ * See `Rail.settlementOf`: the payment's memo stands in the token's own event. No state of the token says whether a memo
+ * was used, so nothing ties the logs to the block as a nonce does: the node has to give the logs of this very block by
+ * its hash, which one without the block refuses (EIP-234). A node that has it, and hides older logs, is believed; then
+ * only `agree` helps.
+ */
 async function findByMemo(money: Money, query: SettlementQuery, head: Block): Promise<Moved | null> {
   const args = { from: query.from as Address, memo: query.nonce as Hex };
   const [log] = await logsSince(query.sinceBlock, head, (range) =>
     money.reader.getLogs({ address: money.asset, event: WITH_MEMO, args, strict: true, ...range }),
   );
-  if (!log) return null;
+  if (!log) {
+    await requireLogsOf(money, head);
+    return null;
+  }
   const { from, to, amount: value } = log.args;
   return toMoved(money, { ...log, args: { from, to, value } });
 }

@@ -1,7 +1,7 @@
 import { systemClock } from "../../infra/clock.ts";
 import { allAtOnce, repeating } from "../../infra/concurrency.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
-import { isOver, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
+import { isOver, type Rail, type Settlement, type Wallet, wholeUpTo } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
@@ -396,12 +396,13 @@ export class Recovery {
     const { buying, rail } = this.deps;
     const { table } = buying.orders;
     const sinceBlock = this.#scanned.get(key) ?? leg.sinceBlock;
-    const { value: back, final } = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
+    const read = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
+    const { value: back } = read;
     const taken = back.length === 0 ? new Set<string>() : table.recoveries();
     const isFree = (one: Settlement) => one.final && !taken.has(one.tx);
     const price = parseMoney(leg.price);
     const found = back.find((one) => isFree(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= price);
-    if (!found) this.#scanned.set(key, final.number + 1);
+    if (!found) this.#scanned.set(key, Math.max(sinceBlock, wholeUpTo(read) + 1));
     // Only who has something to say takes an order over: replicas that look again and again would write for ever.
     if (!found || !(await this.#isOurs(order)) || table.recoveries().has(found.tx)) return;
     const step = { state: "leg_recovered", leg: leg.leg, tx: found.tx, amount: moneyOf(found) } as const;

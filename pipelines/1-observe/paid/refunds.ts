@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
-import type { AsOf, Rail, Settlement } from "../../../infra/rails/rails.ts";
+import { type AsOf, type Rail, type Settlement, wholeUpTo } from "../../../infra/rails/rails.ts";
 import { params } from "../../3-grade/params.ts";
 import { MAX_UNDELIVERED, type Memory, type OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
@@ -63,8 +63,6 @@ const PAIRS_PER_LOOK = 200;
 const AT_ONCE = 8;
 /** After every eighth look in vain the pause is one look longer: a minute at first, twenty minutes after a day. */
 const LOOKS_A_STEP = 8;
-/** Blocks looked at again, and all that are not final: logs of a node may lag behind its head. */
-const OVERLAP_BLOCKS = 300;
 /** A refund later than the longest window counts for no card any more (chain seconds). */
 const REFUND_WITHIN_S = params.window.days_max * 86_400;
 
@@ -127,7 +125,7 @@ export class Refunds {
         found++;
       }
       for (const payment of payments) {
-        payment.since = Math.max(payment.since, Math.min(read.final.number, read.head.number - OVERLAP_BLOCKS));
+        payment.since = Math.max(payment.since, wholeUpTo(read) + 1);
         payment.due = this.#look + 1 + Math.floor(++payment.looks / LOOKS_A_STEP);
       }
     });

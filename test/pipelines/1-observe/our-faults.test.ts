@@ -225,6 +225,23 @@ describe("one cause each", () => {
   });
 });
 
+test("a wallet that its seller emptied is no excuse while the node that is asked of the payment lags", async () => {
+  const world = fakeWorld();
+  const seller = paying(world.rail, (asked) => {
+    const { block: number, time } = world.rail;
+    world.rail.asOf = { number, time };
+    world.rail.settle(asked.payment!);
+    world.rail.funds = 0n;
+    return answer(500, "");
+  });
+  await world.observer.observeSpan(only(await listAndPlan(world, seller), aKnownPayment), START, END);
+  const { says } = world.log.bodies("paid.result")[0]!;
+  expect(says).toMatch(/one node is at block \d+, another at \d+/);
+  expect(says).not.toContain("our wallet holds less");
+  world.rail.asOf = null;
+  expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 1 });
+});
+
 describe("a restart", () => {
   test("in the middle of a payment: nobody watched its end, so it is ours", async () => {
     const world = fakeWorld();

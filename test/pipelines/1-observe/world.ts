@@ -316,8 +316,11 @@ export class FakeRail implements Rail {
     const seen = this.settled.get(nonce) ?? null;
     return this.#read(seen && this.asOf && seen.blockNumber > this.asOf.number ? null : seen);
   }
-  async transfers(query: { from: string; to: string }): Promise<AsOf<Settlement[]>> {
-    return this.#read(this.transfersBack.filter((one) => one.from === query.from && one.to === query.to));
+  async transfers(query: { from: string; to: string; sinceBlock: number }): Promise<AsOf<Settlement[]>> {
+    const last = this.asOf?.number ?? Infinity;
+    const isAsked = ({ from, to, blockNumber }: Settlement) =>
+      from === query.from && to === query.to && blockNumber >= query.sinceBlock && blockNumber <= last;
+    return this.#read(this.transfersBack.filter(isAsked));
   }
   /** What the chain has of every payee; null: nothing yet. */
   paid: Payers | null = null;

@@ -258,6 +258,23 @@ describe("how a paid call ends", () => {
     expect(world.log.bodies("settlement")).toHaveLength(1);
   });
 
+  test("a payment that a lagging node does not show is not given up, however far the newest block is", async () => {
+    const world = fakeWorld();
+    const seller = paying(world.rail, (asked) => {
+      const { block: number, time } = world.rail;
+      world.rail.asOf = { number, time };
+      world.rail.settle(asked.payment!);
+      return answer(200, { sum: 0 });
+    });
+    await payOnce(world, seller);
+    expect(world.log.bodies("settlement")).toEqual([]);
+    world.rail.time += 10_000;
+    for (let n = 0; n < 2; n++)
+      expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 0, waiting: 1 });
+    world.rail.asOf = null;
+    expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 1, waiting: 0 });
+  });
+
   test("an input that passed before is no bad input when it fails later", async () => {
     const world = fakeWorld();
     let good = true;

@@ -185,3 +185,16 @@ test("a settlement that was not final when its process ended becomes final under
   expect(later(world)).toMatchObject([{ kind: "finality" }]);
   expect(world.log.bodies("settlement")).toHaveLength(1);
 });
+
+test("a refund is not passed over by a look at a node that lags behind the one with the newest block", async () => {
+  const world = await robbed();
+  back(world, "0xback", 10_000n);
+  const next = world.restart();
+  // It has the block of the payment, and nothing since.
+  const { blockNumber: number, blockTime: time } = payment(world);
+  world.rail.asOf = { number, time };
+  world.rail.block += 10_000;
+  expect(await refundsFound(next)).toBe(0);
+  world.rail.asOf = null;
+  expect(await refundsFound(next)).toBe(1);
+});
