@@ -72,6 +72,11 @@ await Promise.all([
     const host = `${attacks[n % attacks.length]}.abuse-${Math.floor(n / attacks.length) % DOMAINS}.com:${sellers}`;
     return send(n, get(`/v1/check?url=${encodeURIComponent(`http://${host}/x/${n}`)}`));
   }),
+  // Four networks that fill the line of asks with names that nobody has.
+  every(50, (n) => {
+    const url = encodeURIComponent(`http://q${n}-nobody.com/`);
+    return send(n % 4, get(`/v1/check?url=${url}`));
+  }),
   every(100, (n) => send(n, get(ODD[n % ODD.length]!))),
   // Posts that break off, and posts that trickle.
   every(250, async (n) => {

@@ -14,11 +14,12 @@ import { TOPICS } from "../../pipelines/record/topics.ts";
 import { freePort } from "../cluster/ports.ts";
 import { runStart } from "../helpers/run-start.ts";
 import { ATTACKS } from "./attackers.ts";
+import { type Bought, HonestBuyer, hostileBuyers } from "./buyers.ts";
 import { type Honest, readHonest } from "./record.ts";
 
 /**
  * `npm run test:abuse [-- --minutes 10]`: the whole service, as `npm start` runs it, while every attack of a stranger goes
- * on at once: hostile sellers that anonymous checks name, and hostile clients. Record time runs at a pace, so that the
+ * on at once: hostile sellers that anonymous checks name, hostile clients, and hostile buyers with money. Record time runs at a pace, so that the
  * honest sellers of the market are paid all the while. First the same without any attack, to compare with.
  *
  * Fails when an honest seller's planned payment was lost, an answer was a 5xx that is not a 503, memory grew, or (in the
@@ -94,6 +95,8 @@ const rssMb = (pid: number): number => {
 
 interface Phase {
   honest: Honest;
+  /** Calls that somebody bought through the service meanwhile. */
+  bought: Bought;
   api: Asked;
   /** Leaves of the tree at its end: memory may grow with the record, and with nothing else. */
   leaves: number;
@@ -135,6 +138,9 @@ try {
     "/v1/check?url=http%3A%2F%2Fnobody-knows.com%2Fx",
   ];
 
+  const serviceUrl = `http://127.0.0.1:${port}`;
+  const buyer = await HonestBuyer.open(serviceUrl, world);
+  const urlOf = (name: string): string => world.sellers.find((seller) => seller.name === name)!.urls[0]!;
   const leaves = async () => Number((await (await fetch(`http://127.0.0.1:${port}/checkpoint`)).text()).split("\n")[1]);
   const phase = async (name: string, seconds: number): Promise<Phase> => {
     say(`${name}: ${seconds} s`);
@@ -148,16 +154,19 @@ try {
     const from = await recordTime();
     const began = performance.now();
     const asking = ask(port, paths, api, over);
+    const buying = buyer.buy(urlOf("honest-v2"), over);
     while (!over.aborted) {
       rss.push(rssMb(pid));
       await sleep(1_000, undefined, { signal: over }).catch(() => {});
     }
     await asking;
+    const bought = await buying;
     // The answer is kept for a minute of the record; what was planned in the last one may still be under way.
     const to = from + (performance.now() - began) * PACE;
     await sleep(15_000);
     return {
       honest: await readHonest(log, privateStore, sellers, { from, to }),
+      bought,
       api,
       leaves: await leaves(),
       rss,
@@ -173,8 +182,10 @@ try {
   const clients = attacker("clients.ts", [String(port), String(hostilePort), String(ATTACK_S), ...names]);
   children.push(clients);
   const answers = firstLine(clients);
+  const hostileBuying = hostileBuyers(serviceUrl, world, urlOf("slow"), AbortSignal.timeout(1_000 * ATTACK_S));
   const under = await phase(`under ${names.length} attacks of sellers and those of clients`, ATTACK_S);
   const statuses = JSON.parse(await answers) as Record<string, number>;
+  Object.assign(statuses, await hostileBuying);
   await privateStore.close();
   await log.close();
   evaluate(calm, under, statuses);
@@ -215,6 +226,8 @@ function evaluate(calm: Phase, under: Phase, hostileStatuses: Record<string, num
     api_statuses: Object.fromEntries(under.api.statuses),
     hostile_statuses: hostileStatuses,
     leaves: { calm: calm.leaves, under: under.leaves },
+    via_ms: compared(calm.bought.ms, under.bought.ms, 0.5),
+    via_statuses: { calm: calm.bought.statuses, under: under.bought.statuses },
     rss_mb: {
       calm: quantile(calm.rss, 0.5),
       first: quantile(under.rss.slice(0, third), 0.5),
@@ -233,6 +246,12 @@ function evaluate(calm: Phase, under: Phase, hostileStatuses: Record<string, num
     honest.unpaid.length <= Math.max(2, MOST_MISSED * honest.planned),
     `payments were missed: ${honest.unpaid.slice(0, 5).join("; ")}`,
   );
+  for (const [name, { bought }] of Object.entries({ calm, under })) {
+    must(bought.lost !== null && bought.ms.length > 0, `${name}: no call was bought: this run shows nothing of that`);
+    must((bought.lost ?? 0n) <= 0n, `${name}: an honest buyer was charged ${bought.lost} micro-units for nothing`);
+    const failed = Object.keys(bought.statuses).filter((status) => !["200", "429", "503"].includes(status));
+    must(failed.length === 0, `${name}: calls of an honest buyer ended with ${failed.join(", ")}`);
+  }
   const bad = [...Object.keys(hostileStatuses), ...under.api.statuses.keys()].filter(
     (status) => /^5/.test(status) && status !== "503",
   );
@@ -244,6 +263,8 @@ function evaluate(calm: Phase, under: Phase, hostileStatuses: Record<string, num
   const { paid_ms: paid, added_ms: added, probe_ms: probe } = figures;
   const more = (of: { calm: number }): number => Math.max(SLOWER * of.calm, KEPT_MS);
   must(added.under <= added.calm + more(paid), `${added.under} ms of a paid call's latency are not the seller's`);
+  const { via_ms: via } = figures;
+  must(via.under <= 2 * via.calm, `a bought call takes ${via.under} ms, without attack ${via.calm}`);
   must(probe.under <= probe.calm + more(probe), `a probe of honest sellers takes ${probe.under} ms`);
   must(last <= GROWTH * second, `memory grew from ${second} to ${last} MB`);
   must(figures.api_p99_ms.under <= P99_MS, `p99 of the API: ${figures.api_p99_ms.under} ms`);
