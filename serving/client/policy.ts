@@ -33,7 +33,10 @@ export const DEFAULT_POLICY: Readonly<Policy> = {
   atLeast: "D",
   unrated: "pay",
   notAsked: "refuse",
-  flags: ["pay_to_unknown", "pay_to_differs", "took_the_money", "payee_took_the_money", "listing_mismatch"],
+  flags: [
+    ...["pay_to_unknown", "pay_to_differs", "listing_mismatch"],
+    ...["took_the_money", "payee_took_the_money", "domain_took_the_money"],
+  ],
   defects: [
     "malformed_terms",
     "no_terms",

@@ -71,7 +71,7 @@ export class HonestBuyer {
     const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
     const offer = await offered(this.service, seller);
     if (!offer) return { ms: [], statuses: {}, lost: null };
-    const before = await rail.balance(this.buyer.address);
+    const { value: before } = await rail.balance(this.buyer.address);
     const fetching = this.buyer.over(this.#from);
     const ms: number[] = [];
     const statuses: Record<string, number> = {};
@@ -84,7 +84,7 @@ export class HonestBuyer {
       await sleep(again ? 1_000 * Number(answer!.headers.get("retry-after") ?? 1) : 2_000);
       if (!again) began = performance.now();
     }
-    const charged = before - (await rail.balance(this.buyer.address));
+    const charged = before - (await rail.balance(this.buyer.address)).value;
     return { ms, statuses, lost: charged - BigInt(ms.length) * offer.total };
   }
 }

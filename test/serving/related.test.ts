@@ -6,9 +6,11 @@ import { FixedClock } from "../../infra/clock.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log, NewRecord } from "../../infra/log/log.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
+import { USDC } from "../../pipelines/record/networks.ts";
+import { offerOf } from "../../pipelines/record/terms/offers.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import type { Owner } from "../../pipelines/roles/owner.ts";
-import { DEFAULT_POLICY, guard } from "../../serving/client/index.ts";
+import { guard } from "../../serving/client/index.ts";
 import { CheckAnswer } from "../../serving/schemas/check.ts";
 import { ExposureReport } from "../../serving/schemas/exposure.ts";
 import { type LiveService, liveService } from "../helpers/client.ts";
@@ -228,12 +230,16 @@ describe("what payee and domain are known for", () => {
 });
 
 describe("who acts on it", () => {
-  const offer = (payTo: string) => ({
-    ...{ network: "eip155:8453", asset: "0xasset", amount: 20_000n, payTo, scheme: "exact" },
-  });
+  const offer = (payTo: string) =>
+    offerOf(
+      {
+        ...{ scheme: "exact", network: "eip155:8453", asset: USDC["eip155:8453"], amount: "20000", payTo },
+        ...{ maxTimeoutSeconds: 60, extra: { name: "USD Coin", version: "2" } },
+      },
+      2,
+    );
   const decided = (url: string, payTo: string) => {
-    const flags = [...new Set([...DEFAULT_POLICY.flags, DOMAIN!])];
-    const asks = guard(live.client({ now: () => live.clock.now().getTime() }), { flags });
+    const asks = guard(live.client({ now: () => live.clock.now().getTime() }));
     return asks({ url, method: "GET", offers: [offer(payTo)] });
   };
 
