@@ -18,8 +18,8 @@ export const claimKey = ({ network, asset, from, nonce }: Authorized): string =>
 export const newOrderId = (): string => `ord_${crockford130(randomBytes(17))}`;
 
 /**
- * Names of client networks in orders: an HMAC under a key of its own, so that orders of one network can be told to be so,
- * by every replica, and nobody who reads them learns the address.
+ * Names of client networks in the private record: an HMAC under a key of its own, so that every replica can tell what came
+ * from one network, and nobody who reads the record learns the address.
  * @param secret of the whole service, at least 32 bytes
  */
 export function clientNames(secret: Uint8Array): (client: string) => string {

@@ -15,6 +15,9 @@ import { OrderTable } from "./order-table.ts";
 const BARRIER_MS = 5_000;
 const PRODUCER = "orders";
 
+/** How long an order may go without a step until another replica takes it over, ms of the log's own time. */
+export const STALE_MS = 180_000;
+
 /** The log did not take a step, or it was not read back: whether it stands is not known, and nothing may be done on it. */
 export class StepNotSeen extends Error {
   override readonly name = "StepNotSeen";
@@ -35,7 +38,7 @@ export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Shared>;
 export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } & StepBody<T> }[S];
 
 export interface OrderLogOptions {
-  /** After which an order counts as left, ms of the log's time: the same at every replica (default: three minutes). */
+  /** After which an order counts as left, ms of the log's time (default {@link STALE_MS}). */
   staleMs?: number | undefined;
   /** This machine's clock. */
   real?: Pick<Clock, "now">;
@@ -47,13 +50,14 @@ export interface OrderLogOptions {
  * was first. Only then is anything done on it.
  */
 export class OrderLog {
-  readonly table: OrderTable;
+  readonly table = new OrderTable();
+  readonly staleMs: number;
   readonly #tail: LogTail;
   readonly #real: Pick<Clock, "now">;
   /** Each holds where the records stand that changed an order since somebody began to append. */
   readonly #changes = new Set<Set<string>>();
-  /** Records of our own that were not read back yet, by their id. */
-  readonly #mine = new Set<string>();
+  /** Records of our own that are being appended, by their id, and when the log has them, its own time in ms. */
+  readonly #mine = new Map<string, number | null>();
   /** How far the log's clock is ahead of this machine's, ms, by the newest record of our own. */
   #aheadMs = 0;
 
@@ -64,25 +68,27 @@ export class OrderLog {
     readonly replica: string,
     /** Where the fold is kept, so that a start reads only what came since. */
     folder: FoldFolder | null = null,
-    { staleMs, real = systemClock }: OrderLogOptions = {},
+    { staleMs = STALE_MS, real = systemClock }: OrderLogOptions = {},
   ) {
     this.#real = real;
-    this.table = new OrderTable(undefined, staleMs);
+    this.staleMs = staleMs;
     const file = folder && new FoldFile(join(folder.dir, "orders"), this.table, folder);
     this.#tail = new LogTail(log, "orders", (record) => this.#apply(record), file);
   }
 
   /**
    * Does an order look as if its replica had left it for so long? A guess by this machine's clock, held against the log's
-   * stamp of what we wrote last; whether it may be taken over the fold decides, by the log's stamps alone ({@link adopt}).
+   * stamp of what we wrote last; before it is taken over, the log is asked for its own time ({@link adopt}).
    */
-  looksLeft(order: Order, forMs = this.table.staleMs): boolean {
+  looksLeft(order: Order, forMs = this.staleMs): boolean {
     return this.#real.now().getTime() + this.#aheadMs - order.movedAt >= forMs;
   }
 
   #apply(record: LogRecord): void {
-    if (this.#mine.delete(record.eventId)) {
-      this.#aheadMs = record.appendedAt.getTime() - this.#real.now().getTime();
+    if (this.#mine.has(record.eventId)) {
+      const stamp = record.appendedAt.getTime();
+      this.#mine.set(record.eventId, stamp);
+      this.#aheadMs = stamp - this.#real.now().getTime();
     }
     if (!this.table.apply(record)) return;
     for (const changes of this.#changes) changes.add(placeOf(record));
@@ -118,18 +124,22 @@ export class OrderLog {
     const { epoch } = order;
     const made = steps.map((one) => ({ ...one, ...this.#shared(order.id, order.key, epoch) }) as unknown as OrderStep);
     // Did these very records change it? One of ours whose append failed may still arrive before them and say other things.
-    const stand = await this.#append(made, order.steps);
+    const { stand } = await this.#append(made, order.steps);
     if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }
 
   /**
-   * Take over an order that its replica has left. By the log's stamps it was not left long enough: then the step changes
-   * nothing, and its stamp tells us how wrong our own clock is.
+   * Take over an order that its replica has left, by the log's own time: a record of ours is stamped first, so a clock of
+   * this machine that is minutes ahead takes over nothing. If its replica goes on meanwhile, nothing is taken over either.
    * @returns whether we are the ones who act on it now
    */
   async adopt(order: Order): Promise<boolean> {
-    const step = { ...this.#shared(order.id, order.key, order.epoch + 1), state: "adopted" } as OrderStep;
-    await this.#append([step], order.steps);
+    const { steps } = order;
+    const of = () => this.#shared(order.id, order.key, order.epoch + 1);
+    const { stamp } = await this.#append([{ ...of(), state: "stamped" }], steps);
+    if (stamp - order.movedAt < this.staleMs || order.steps !== steps) return false;
+    const step: OrderStep = { ...of(), state: "adopted", steps };
+    await this.#append([step], steps);
     return order.by === this.replica && order.epoch === step.epoch;
   }
 
@@ -147,8 +157,8 @@ export class OrderLog {
     return { order, key, epoch, by: this.replica, at: rfc3339(this.clock.now()) };
   }
 
-  /** @returns whether each of them changed its order */
-  async #append(steps: readonly OrderStep[], before: number): Promise<boolean> {
+  /** @returns whether each of them changed its order, and the log's time of the last one, ms */
+  async #append(steps: readonly OrderStep[], before: number): Promise<{ stand: boolean; stamp: number }> {
     const at = this.clock.now();
     const records = steps.map((body, i) => {
       const slot = `${body.order}/${body.state}/${body.epoch}/${body.by}`;
@@ -157,12 +167,15 @@ export class OrderLog {
     });
     const changes = new Set<string>();
     this.#changes.add(changes);
-    for (const { eventId } of records) this.#mine.add(eventId);
+    for (const { eventId } of records) this.#mine.set(eventId, null);
     try {
       const appended = await this.log.append(records);
       const last = appended.at(-1)!;
       const seen = await this.#tail.reach(last.partition, last.offset, BARRIER_MS);
-      if (seen === "there") return appended.every((one) => changes.has(placeOf(one)));
+      if (seen === "there") {
+        const stamp = this.#mine.get(last.eventId) ?? 0;
+        return { stand: appended.every((one) => changes.has(placeOf(one))), stamp };
+      }
     } catch (error) {
       throw new StepNotSeen(`an order's step could not be written: ${(error as Error).message}`, { cause: error });
     } finally {

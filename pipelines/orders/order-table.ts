@@ -4,18 +4,7 @@ import { readRecord } from "../record/envelope.ts";
 import { parseMoney } from "../record/money.ts";
 import type { OrderStep } from "../record/order-step.ts";
 import { platformOf } from "../record/url.ts";
-import {
-  advance,
-  begun,
-  faultOf,
-  isClosed,
-  isEnded,
-  type Leg,
-  type Order,
-  type ReadAt,
-  STALE_MS,
-  unpaidLegs,
-} from "./order.ts";
+import { advance, begun, faultOf, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
 import { SUM, Sums, stakesOf } from "./stakes.ts";
 
 /** Orders that nothing can happen to any more and that can still be read; the one closed longest ago goes first. */
@@ -58,14 +47,8 @@ export class OrderTable implements KeptFold {
   readonly #owing = new Set<Order>();
   readonly #sums = new Sums();
 
-  /**
-   * @param maxClosed closed orders that are kept; the books keep them all
-   * @param staleMs after which an order counts as left by its replica: the same at every replica
-   */
-  constructor(
-    private readonly maxClosed = MAX_CLOSED,
-    readonly staleMs = STALE_MS,
-  ) {}
+  /** @param maxClosed closed orders that are kept; the books keep them all */
+  constructor(private readonly maxClosed = MAX_CLOSED) {}
 
   get(id: string): Order | undefined {
     return this.#byId.get(id);
@@ -189,7 +172,7 @@ export class OrderTable implements KeptFold {
     const order = this.#byId.get(step.order);
     if (!order || order.key !== step.key) return false;
     const before = stakesOf(order);
-    if (!advance(order, step, at, this.staleMs)) return false;
+    if (!advance(order, step, at)) return false;
     this.#sums.add(before, -1n);
     this.#book(order);
     return true;

@@ -71,7 +71,10 @@ export interface Order {
   readonly credit: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
-  state: Exclude<StepState, "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted">;
+  state: Exclude<
+    StepState,
+    "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted" | "stamped"
+  >;
   epoch: number;
   /** Replica that acts on it. */
   by: string;
@@ -190,9 +193,6 @@ export interface ReadAt extends At {
   bytes: number;
 }
 
-/** How long an order may go without a step until another replica may take it over, ms of the log's own time. */
-export const STALE_MS = 180_000;
-
 /** The order that a claim begins. */
 export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt, bytes }: ReadAt): Order {
   return {
@@ -260,14 +260,12 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   checked: null,
 });
 
-/**
- * Steps beside the states: what became of a leg's money, who acts. Whether an order was left for long is told
- * from the log's own stamps, so a replica whose clock is minutes ahead takes over nothing that is being served.
- * @returns whether it changed anything
- */
-function noted(order: Order, step: OrderStep, { appendedAt }: ReadAt, staleMs: number): boolean {
+/** Steps beside the states: what became of a leg's money, who acts. @returns whether it changed anything */
+function noted(order: Order, step: OrderStep): boolean {
+  if (step.state === "stamped") return false;
   if (step.state === "adopted") {
-    if (step.epoch !== order.epoch + 1 || appendedAt.getTime() - order.movedAt < staleMs) return false;
+    // Whoever acts on it has gone on since it was taken for left.
+    if (step.epoch !== order.epoch + 1 || (step.steps !== undefined && step.steps !== order.steps)) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
     return true;
   }
@@ -296,6 +294,7 @@ function noted(order: Order, step: OrderStep, { appendedAt }: ReadAt, staleMs: n
 
 const BESIDE: ReadonlySet<StepState> = new Set([
   "adopted",
+  "stamped",
   "expired",
   "recorded",
   "leg_paid",
@@ -373,11 +372,10 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
 
 /**
  * One step of an order. Pure but for the order itself; a step that comes twice, of an epoch that is over, or from a state
- * that does not lead there changes nothing.
- * @param staleMs after which an order counts as left @returns whether it changed anything
+ * that does not lead there changes nothing. @returns whether it changed anything
  */
-export function advance(order: Order, step: OrderStep, at: ReadAt, staleMs = STALE_MS): boolean {
-  if (!changes(order, step, at, staleMs)) return false;
+export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
+  if (!changes(order, step, at)) return false;
   const { gas } = step;
   if (gas && !order.gas.some(({ tx }) => tx === gas.tx)) order.gas.push(gas);
   order.steps += 1;
@@ -386,10 +384,10 @@ export function advance(order: Order, step: OrderStep, at: ReadAt, staleMs = STA
   return true;
 }
 
-function changes(order: Order, step: OrderStep, at: ReadAt, staleMs: number): boolean {
+function changes(order: Order, step: OrderStep, at: At): boolean {
   if (step.order !== order.id || step.state === "claimed") return false;
   if (step.state !== "adopted" && step.epoch !== order.epoch) return false;
-  if (BESIDE.has(step.state)) return noted(order, step, at, staleMs);
+  if (BESIDE.has(step.state)) return noted(order, step);
   const state = step.state as keyof typeof RULES;
   const { from, when } = RULES[state];
   if (order.final && (order.state === "settled" || order.state === "voided")) return false;

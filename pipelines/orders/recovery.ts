@@ -81,7 +81,7 @@ export class Recovery {
   /** Kinds whose turn is under way, and orders that are being looked at. */
   readonly #underWay = new Set<Kind>();
   readonly #looking = new Map<string, Promise<void>>();
-  /** Up to which block it is known that a loss was not made good, by its order and leg. */
+  /** From which block on a loss is looked for next, by its order and leg; the one looked for longest ago comes first. */
   readonly #scanned = new Map<string, number>();
   #cancelling: Promise<void> | null = null;
   #isOver = false;
@@ -164,7 +164,7 @@ export class Recovery {
   /** A few at once; what this process may not cancel costs no time. Never rejects. */
   async #cancelLeft(orders: readonly Order[]): Promise<void> {
     const { buying, logger } = this.deps;
-    const leftMs = Math.min(LEFT_MS, buying.orders.table.staleMs);
+    const leftMs = Math.min(LEFT_MS, buying.orders.staleMs);
     await allAtOnce(orders, CANCELS_AT_ONCE, async (order) => {
       if (this.#isOver) return;
       await buying.cancelling.cancelLeft(order, leftMs).catch((error: unknown) => {
@@ -381,8 +381,9 @@ export class Recovery {
       order.legs.filter(isOwed).map((leg) => ({ order, leg, key: `${order.id} ${leg.leg}` })),
     );
     for (const key of this.#scanned.keys()) if (!owed.some((one) => one.key === key)) this.#scanned.delete(key);
-    const from = ({ leg, key }: (typeof owed)[number]): number => this.#scanned.get(key) ?? leg.sinceBlock;
-    const next = owed.sort((a, b) => from(a) - from(b)).slice(0, LOSSES_AT_ONCE);
+    const turn = new Map([...this.#scanned.keys()].map((key, n) => [key, n + 1]));
+    const turnOf = ({ key }: (typeof owed)[number]): number => turn.get(key) ?? 0;
+    const next = owed.sort((a, b) => turnOf(a) - turnOf(b)).slice(0, LOSSES_AT_ONCE);
     for (const { order, leg, key } of next) {
       if (this.#isOver || this.deps.buying.isActing(order)) continue;
       await this.#sentBack(order, leg, key).catch((error: unknown) => {
@@ -396,6 +397,9 @@ export class Recovery {
     const { buying, rail } = this.deps;
     const { table } = buying.orders;
     const sinceBlock = this.#scanned.get(key) ?? leg.sinceBlock;
+    // Whatever comes of it, all others are looked for before it is again.
+    this.#scanned.delete(key);
+    this.#scanned.set(key, sinceBlock);
     const read = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
     const { value: back } = read;
     const taken = back.length === 0 ? new Set<string>() : table.recoveries();

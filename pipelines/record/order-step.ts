@@ -189,7 +189,10 @@ export const OrderStep = z.discriminatedUnion("state", [
    * gone before it could be written, and it never will be.
    */
   step("recorded", { lost: z.literal(true).optional() }),
-  step("adopted", {}),
+  /** `steps`: how many steps had changed the order when it was taken for left; after a further one this changes nothing. */
+  step("adopted", { steps: z.int().min(0).optional() }),
+  /** Changes nothing: whoever wants to take an order over reads the log's own time from it. */
+  step("stamped", {}),
 ]);
 export type OrderStep = z.infer<typeof OrderStep>;
 export type StepState = OrderStep["state"];

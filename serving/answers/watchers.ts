@@ -22,7 +22,7 @@ import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
 import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
-import { clientNames } from "./client-names.ts";
+import { clientNamesOf } from "./client-names.ts";
 import { challenge, sameText } from "./receiver.ts";
 
 export interface WatchersDeps {
@@ -67,7 +67,7 @@ export class Watchers {
   constructor(private readonly deps: WatchersDeps) {
     this.#limits = { ...LIMITS, ...deps.limits };
     const { log, folds, signer } = deps;
-    this.#nameOf = clientNames(signer);
+    this.#nameOf = clientNamesOf(signer);
     const file = folds ? new FoldFile(join(folds.dir, "watchers"), this.table, folds) : null;
     this.#tail = new LogTail(log, "watchers", (record) => this.table.apply(record), file);
     const steady = () => deps.clock.monotonic();

@@ -12,8 +12,8 @@ import type { OrderCaps } from "../../pipelines/orders/caps.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import type { GasOf } from "../../pipelines/orders/gas.ts";
 import type { Holding } from "../../pipelines/orders/holding.ts";
-import { type Order, STALE_MS } from "../../pipelines/orders/order.ts";
-import { OrderLog } from "../../pipelines/orders/order-log.ts";
+import type { Order } from "../../pipelines/orders/order.ts";
+import { OrderLog, STALE_MS } from "../../pipelines/orders/order-log.ts";
 import { OrderObjects } from "../../pipelines/orders/order-objects.ts";
 import { ObjectSweep } from "../../pipelines/orders/order-objects-sweep.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
@@ -229,8 +229,8 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   /** Name of the client network that a wallet asks from. */
   network: (payer: string) => string = (payer) => `net of ${payer}`;
 
-  /** Records that tried to take an order over. */
-  adoptions = (): number => this.#steps().filter(({ state }) => state === "adopted").length;
+  /** Steps of a state as they stand in the log, those too that change nothing. */
+  stepsOf = (state: OrderStep["state"]): OrderStep[] => this.#steps().filter((one) => one.state === state);
 
   replica = (): FakeReplica => new FakeReplica(this, `r${this.#names++}`, this.caps);
 

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { Caps } from "../../../pipelines/orders/caps.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
-import { isClosed, STALE_MS } from "../../../pipelines/orders/order.ts";
+import { isClosed } from "../../../pipelines/orders/order.ts";
+import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { FakeChain } from "../../helpers/fake-chain.ts";

@@ -1,7 +1,8 @@
 import { expect } from "vitest";
 import type { Settlement } from "../../../infra/rails/rails.ts";
 import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
-import { type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
+import type { Order } from "../../../pipelines/orders/order.ts";
+import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import { answerOf, objectKey } from "../../../pipelines/orders/order-objects.ts";
 import type { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";

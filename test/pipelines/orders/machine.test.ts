@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { advance, begun, type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
+import { advance, begun, type Order } from "../../../pipelines/orders/order.ts";
 import { OrderStep, type StepOf, type StepState } from "../../../pipelines/record/order-step.ts";
 import * as fc from "../../helpers/fast-check.ts";
 
@@ -57,6 +57,7 @@ const STEPS: Readonly<Record<StepState, object>> = {
   expired: {},
   recorded: {},
   adopted: {},
+  stamped: {},
 };
 const ALL = Object.keys(STEPS) as StepState[];
 const stepOf = (state: StepState, more: object = {}): OrderStep =>
@@ -70,7 +71,7 @@ function after(way: Way, claim: Partial<StepOf<"claimed">> = {}): Order {
   for (const [i, word] of way.entries()) {
     const step = word === "failed" ? stepOf("checked", failed) : stepOf(word);
     expect(
-      advance(order, step, { partition: 0, offset: i + 1, appendedAt: new Date(i * STALE_MS), bytes: 100 }),
+      advance(order, step, { partition: 0, offset: i + 1, appendedAt: new Date(i), bytes: 100 }),
       `${way} at ${i}`,
     ).toBe(true);
   }
@@ -138,7 +139,7 @@ const TABLE: [string, Way, Partial<StepOf<"claimed">>, StepState[]][] = [
   ],
   ["escrow: voided", [...HELD_FAILED, "void_intent", "voided"], { scheme: "auth-capture" }, ["leg_paid", "leg_unpaid"]],
 ];
-const at = { partition: 0, offset: 99, appendedAt: new Date(99 * STALE_MS), bytes: 100 };
+const at = { partition: 0, offset: 99, appendedAt: new Date(99), bytes: 100 };
 
 test.each(TABLE)("%s: each step changes it or nothing", (_, way, claim, changing) => {
   const changed = ALL.filter((state) => advance(after(way, claim), stepOf(state), at));
@@ -189,7 +190,7 @@ test("another seller is paid only once the one before can take nothing more", ()
 test("a charge whose block vanished, said again after it was written off, is no charge; one that is final is", () => {
   const unsure = stepOf("settled", { final: false });
   const order = after([...PASSED, "settle_intent"]);
-  const at = { partition: 0, offset: 9, appendedAt: new Date(9 * STALE_MS), bytes: 100 };
+  const at = { partition: 0, offset: 9, appendedAt: new Date(9), bytes: 100 };
   expect(advance(order, unsure, at)).toBe(true);
   expect(advance(order, stepOf("written_off"), at)).toBe(true);
   const before = structuredClone(order);

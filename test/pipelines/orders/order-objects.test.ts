@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { sha256hex } from "../../../infra/canonical.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
-import { type Order, STALE_MS } from "../../../pipelines/orders/order.ts";
+import type { Order } from "../../../pipelines/orders/order.ts";
+import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import { answerOf, OrderObjects, objectKey, objectNameOf } from "../../../pipelines/orders/order-objects.ts";
 import { neededBy, ObjectSweep } from "../../../pipelines/orders/order-objects-sweep.ts";
 import { FLOAT, FLOAT_HAS, OrderWorld } from "../../helpers/order-world.ts";

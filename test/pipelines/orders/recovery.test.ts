@@ -15,7 +15,7 @@ test("a payment whose cancellation takes long keeps no order from being brought 
   const begun: (() => void)[] = [];
   const buying = {
     orders: {
-      ...{ replica: "r0", catchUp: async () => {}, table: { open: () => orders, owing: () => [], staleMs: 0 } },
+      ...{ replica: "r0", catchUp: async () => {}, staleMs: 0, table: { open: () => orders, owing: () => [] } },
       step: async ({ id }: Order) => void brought.push(id),
     },
     isActing: () => false,
