@@ -1,8 +1,9 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
-import { expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { LIMITS } from "../infra/config.ts";
-import { placesFor } from "../pipelines/1-observe/queue.ts";
+import { placesFor, VIA_AT_ONCE } from "../pipelines/1-observe/queue.ts";
+import { SalePlaces } from "../serving/buy/places.ts";
 
 /** Every resource that strangers share is made of infra/shares.ts and stands here; one that is not fails these tests. */
 const ROOT = resolve(import.meta.dirname, "..");
@@ -100,4 +101,21 @@ test("caps that protect money or a shared resource count names under a hosting p
   expect(without).toEqual([
     ...["pipelines/audit/recompute.ts", "serving/answers/related.ts", "serving/tables/thefts.ts"],
   ]);
+});
+
+afterEach(() => void vi.useRealTimers());
+
+test("a call whose log never answers gives its place back at last; a further leg has the whole time again", async () => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  const places = new SalePlaces();
+  const half = VIA_AT_ONCE / 2;
+  const held = await Promise.all(Array.from({ length: half }, () => places.forCall({ client: "a", domain: "x" })));
+  await expect(places.forCall({ client: "a" }, 1)).rejects.toThrow(`${half} bought calls`);
+  vi.advanceTimersByTime(149_000);
+  expect(held[0]!.move({ client: "a", domain: "y" })).toBe(true);
+  vi.advanceTimersByTime(2_000);
+  for (let n = 1; n < half; n++) await places.forCall({ client: "a" }, 1);
+  await expect(places.forCall({ client: "a" }, 1)).rejects.toThrow(`${half} bought calls`);
+  vi.advanceTimersByTime(149_000);
+  await places.forCall({ client: "a" }, 1);
 });

@@ -8,6 +8,11 @@ const PRICES_KEPT = 4;
 /** Longest wait for a place of a call or of work, and of a price, ms. A payment is verified before, and must still hold. */
 const WAIT_MS = 5_000;
 const PRICE_WAIT_MS = 2_000;
+/**
+ * A place is given back after so long, ms, whatever became of its work: a log that never answers would hold it for ever.
+ * The longest leg is 90 s, and each leg of an execution begins it anew.
+ */
+const LAPSES_MS = 150_000;
 /** Seconds after which a place is likely free: a seller has 30 to 90 for its answer, most take a few. */
 const RETRY_S = "5";
 
@@ -43,11 +48,26 @@ export class SalePlaces {
 /** @throws Problem too_many_requests where this holder has some already, unavailable where others have all */
 async function placeIn(places: Places, holder: Holder, withinMs: number): Promise<Place> {
   const place = await places.take(holder, AbortSignal.timeout(Math.max(0, Math.ceil(withinMs))));
-  if (place) return place;
+  if (place) return lapsing(place);
   const headers = { "retry-after": RETRY_S };
   const had = places.heldBy(holder);
   if (had === 0)
     throw new Problem("unavailable", `all places for ${places.name} are taken; nothing was done`, { headers });
   const detail = `${had} ${places.name} of one buyer, network or seller are under way, which is its share now; nothing was done`;
   throw new Problem("too_many_requests", detail, { headers });
+}
+
+function lapsing(place: Place): Place {
+  const timer = setTimeout(() => place.leave(), LAPSES_MS).unref();
+  return {
+    leave() {
+      clearTimeout(timer);
+      place.leave();
+    },
+    move(holder) {
+      const moved = place.move(holder);
+      if (moved) timer.refresh();
+      return moved;
+    },
+  };
 }

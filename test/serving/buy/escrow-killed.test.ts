@@ -17,7 +17,8 @@ import { capOf } from "../../helpers/public-record.ts";
 
 /** A replica dies at one step of an order whose money is in escrow; another brings it to its end, and the chain is asked. */
 let world: Awaited<ReturnType<typeof marketBeside>>;
-let seller: Awaited<ReturnType<typeof dearSeller>>;
+/** One for each table: a call that was killed holds its place as long as this process lives, and a seller has its share. */
+let sellers: Record<"cases" | "between" | "late", Awaited<ReturnType<typeof dearSeller>>>;
 let log: KillableLog;
 let service: Replica;
 let rail: Rail;
@@ -57,20 +58,23 @@ const BETWEEN: (KillPoint & { ends: "voided" | "settled"; second: boolean })[] =
 /** Those in which chain time must pass. */
 const LATE = ["unplaced", "uncaptured", "reclaimed", "unvoided"] as const;
 
-const specOf = (kind: Kind, name: string) => seller.spec(46_000, kind, name);
+const sellerOf = (name: string) =>
+  sellers[name.startsWith("between") ? "between" : (LATE as readonly string[]).includes(name) ? "late" : "cases"];
+const specOf = (kind: Kind, name: string) => sellerOf(name).spec(46_000, kind, name);
 const nameOf = ({ when, state }: KillPoint) => `${when}-${state}`;
 const between = (one: KillPoint) => `between-${nameOf(one)}`;
 const kindOf = (name: string): Kind => (name === "unvoided" ? "thief" : "honest");
 
 beforeAll(async () => {
   world = await marketBeside();
-  seller = await dearSeller(world);
+  sellers = { cases: await dearSeller(world), between: await dearSeller(world), late: await dearSeller(world) };
   const specs = [
     ...CASES.map((one) => specOf(one.kind, nameOf(one))),
     ...LATE.map((name) => specOf(kindOf(name), name)),
     ...BETWEEN.flatMap((one) => [specOf("broken", between(one)), specOf("honest", between(one))]),
   ];
   service = await sellingOver(world, specs, {
+    deps: { limits: { trusted_proxies: ["127.0.0.1"] } as never },
     seen: (whole) => {
       log = new KillableLog(whole);
       return log;
@@ -81,7 +85,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await service?.close();
-  await seller?.close();
+  for (const one of Object.values(sellers ?? {})) await one.close();
   await world?.close();
 });
 
@@ -96,6 +100,9 @@ interface Left {
 const dying = (kind: Kind, name: string, point: KillPoint): Promise<Left> =>
   dyingOf(`/v1/via/${capOf(specOf(kind, name))}?a=20&b=22`, {}, point);
 
+/** Networks that something was bought from. */
+let networks = 0;
+
 /** The same of whatever is bought. */
 async function dyingOf(path: string, init: RequestInit, point: KillPoint): Promise<Left> {
   const buyer = await officialBuyer(world, payBy("escrow"));
@@ -104,8 +111,9 @@ async function dyingOf(path: string, init: RequestInit, point: KillPoint): Promi
   const asked = await fetch(url, init);
   const terms = JSON.parse(Buffer.from(asked.headers.get("payment-required")!, "base64").toString("utf8"));
   const header = encodePaymentSignatureHeader(await buyer.client.createPaymentPayload(terms));
+  const from = { "x-forwarded-for": `198.51.100.${++networks}`, "payment-signature": header };
   const send = (signal?: AbortSignal) =>
-    fetch(url, { ...init, headers: { ...init.headers, "payment-signature": header }, signal: signal ?? null });
+    fetch(url, { ...init, headers: { ...init.headers, ...from }, signal: signal ?? null });
   const gone = new AbortController();
   const died = log.dies(point);
   const lost = send(gone.signal).catch(() => {});
@@ -128,7 +136,7 @@ async function recovered({ buyer }: Left, until: (order: Order) => boolean = isE
 }
 
 const paths = (kind: Kind, name: string) =>
-  seller.paid.filter((path) => path === new URL(specOf(kind, name).url).pathname);
+  sellerOf(name).paid.filter((path) => path === new URL(specOf(kind, name).url).pathname);
 
 describe("killed", () => {
   test.each(CASES)("$when $state ($kind): $ends", async (one) => {
