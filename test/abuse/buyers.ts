@@ -1,16 +1,15 @@
 import { request as httpRequest } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
-import { deflateSync } from "node:zlib";
 import type { WorldInfo } from "../../commands/world.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
 import { type OfficialBuyer, officialBuyer } from "../helpers/buying.ts";
 
-/** Buyers of calls, honest and hostile, with the protocol's own client; each comes from a loopback address of its own. */
+/** Buyers of calls with the protocol's own client; each comes from a loopback address of its own. */
 
 /** Fetch from one address: the service tells networks apart by it. */
-const fetchFrom =
+export const fetchFrom =
   (localAddress: string): typeof fetch =>
   async (input, init) => {
     const request = new Request(input as Request, init);
@@ -37,7 +36,7 @@ const fetchFrom =
   };
 
 /** Where a seller's call is bought, and its total in micro-units; null where it is not sold. */
-async function offered(service: string, url: string): Promise<{ via: string; total: bigint } | null> {
+export async function offered(service: string, url: string): Promise<{ via: string; total: bigint } | null> {
   const answer = (await (await fetch(`${service}/v1/check?url=${encodeURIComponent(url)}`)).json()) as CheckAnswer;
   if (!answer.buy) return null;
   const via = `${service}${new URL(answer.buy.url).pathname}?${new URLSearchParams({ a: "20", b: "22", topic: "stones" })}`;
@@ -87,53 +86,4 @@ export class HonestBuyer {
     const charged = before - (await rail.balance(this.buyer.address)).value;
     return { ms, statuses, lost: charged - BigInt(ms.length) * offer.total };
   }
-}
-
-/** A PDF of some 80 KB that takes a reader ten seconds. */
-function burner(seal: string): string {
-  const content = deflateSync(Buffer.alloc(80 * 2 ** 20, "q Q\n"), { level: 9 });
-  const head =
-    "%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n2 0 obj\n<< /Type /Pages /Kids [3 0 R] /Count 1 >>\nendobj\n" +
-    "3 0 obj\n<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << >> >>\nendobj\n" +
-    `4 0 obj\n<< /Length ${content.length} /Filter /FlateDecode >>\nstream\n`;
-  const tail = `\nendstream\nendobj\ntrailer\n<< /Root 1 0 R /Size 5 >>\n%%EOF\n%${seal}`;
-  return Buffer.concat([Buffer.from(head), content, Buffer.from(tail)]).toString("base64");
-}
-
-/** Works again and again, so many at once, until `signal`. */
-const crowd = (atOnce: number, signal: AbortSignal, work: (n: number) => Promise<unknown>): Promise<unknown> =>
-  Promise.all(
-    Array.from({ length: atOnce }, async (_, n) => {
-      for (let i = 0; !signal.aborted; i++) {
-        await work(n + i * atOnce).catch(() => {});
-        await sleep(200);
-      }
-    }),
-  );
-
-/**
- * One stranger with money: three wallets of one network in the slowest seller that is sold, prices asked from four networks
- * without end, and documents that burn the readers.
- */
-export async function hostileBuyers(service: string, world: WorldInfo, slow: string, signal: AbortSignal) {
-  const wallets = await Promise.all([1, 2, 3, 4].map(() => officialBuyer(world)));
-  const offer = await offered(service, slow);
-  const [one, two] = [fetchFrom("127.5.0.1"), fetchFrom("127.5.0.2")];
-  const statuses: Record<string, number> = {};
-  const count = async (what: string, asked: Promise<Response>): Promise<void> => {
-    const answer = await asked.catch(() => null);
-    const name = `${what} ${answer?.status ?? "none"}`;
-    statuses[name] = (statuses[name] ?? 0) + 1;
-  };
-  const document = Array.from({ length: 4 }, (_, n) => burner(String(n)));
-  await Promise.all([
-    crowd(offer ? 48 : 0, signal, (n) => count("slow", wallets[n % 3]!.over(one)(`${offer!.via}&n=${n}`))),
-    crowd(offer ? 32 : 0, signal, (n) => count("price", fetchFrom(`127.5.1.${1 + (n % 4)}`)(offer!.via))),
-    crowd(8, signal, (n) => {
-      const body = JSON.stringify({ bytes: document[n % 4] });
-      const init = { method: "POST", headers: { "content-type": "application/json" }, body };
-      return count("document", wallets[3]!.over(two)(`${service}/v1/docs/extract`, init));
-    }),
-  ]);
-  return statuses;
 }

@@ -14,7 +14,7 @@ import { TOPICS } from "../../pipelines/record/topics.ts";
 import { freePort } from "../cluster/ports.ts";
 import { runStart } from "../helpers/run-start.ts";
 import { ATTACKS } from "./attackers.ts";
-import { type Bought, HonestBuyer, hostileBuyers } from "./buyers.ts";
+import { type Bought, HonestBuyer } from "./buyers.ts";
 import { type Honest, readHonest } from "./record.ts";
 
 /**
@@ -182,10 +182,13 @@ try {
   const clients = attacker("clients.ts", [String(port), String(hostilePort), String(ATTACK_S), ...names]);
   children.push(clients);
   const answers = firstLine(clients);
-  const hostileBuying = hostileBuyers(serviceUrl, world, urlOf("slow"), AbortSignal.timeout(1_000 * ATTACK_S));
+  const worldPath = join(dataDir, "market", "world.json");
+  const buyers = attacker("hostile-buyers.ts", [serviceUrl, worldPath, urlOf("slow"), String(ATTACK_S)]);
+  children.push(buyers);
+  const hostileBuying = firstLine(buyers);
   const under = await phase(`under ${names.length} attacks of sellers and those of clients`, ATTACK_S);
   const statuses = JSON.parse(await answers) as Record<string, number>;
-  Object.assign(statuses, await hostileBuying);
+  Object.assign(statuses, JSON.parse(await hostileBuying));
   await privateStore.close();
   await log.close();
   evaluate(calm, under, statuses);

@@ -100,9 +100,10 @@ export const childFlags = (heapMib: number): string[] => [
 const KERNEL_SLACK_S = 2;
 /**
  * Sets limits of the kernel on itself and becomes the child: no core file, no file at all, so many seconds of processor; past
- * the soft limit it is told which one ended it (SIGXCPU), past the hard one it is killed.
+ * the soft limit it is told which one ended it (SIGXCPU), past the hard one it is killed. It is nice to whatever else wants
+ * a processor: a stranger's document comes after payments.
  */
-const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec "$@"';
+const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec nice -n 10 "$@"';
 
 /** A command that runs Node with these arguments under limits of the kernel. @param seconds of a processor */
 export const limited = (seconds: number, node: readonly string[]): [string, string[]] => [
