@@ -6,7 +6,7 @@ import type { Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import type { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
-import { FakeChain, type FakeNode } from "../../helpers/fake-chain.ts";
+import { FakeChain, type FakeNode, type TestChain } from "../../helpers/fake-chain.ts";
 import type { AppendFault } from "../../helpers/fake-log.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import {
@@ -15,6 +15,7 @@ import {
   FLOAT,
   FLOAT_HAS,
   OrderWorld,
+  SELLERS,
   type SellerKind,
   TILL,
 } from "../../helpers/order-world.ts";
@@ -136,7 +137,7 @@ function quorum(rails: readonly Rail[]): Rail {
 }
 
 interface Fought {
-  world: OrderWorld;
+  world: OrderWorld<TestChain>;
   /** The three nodes of each replica, by the node that it was made with. */
   nodes: WeakMap<FakeNode, FakeNode[]>;
   payments: FakePayment[];
@@ -146,6 +147,7 @@ interface Fought {
 }
 
 const honestOf = (n: number): string => `0xhonest${n}`;
+const fairOf = (n: number): string => `https://fair${n}.example`;
 const walletOf = (n: number): string => `0xmallory${n}`;
 const shopOf = (n: number): string => (n < 2 ? `https://n${n}.vercel.app` : `https://shop${n}.example`);
 /** Two of the six have no letter. */
@@ -161,7 +163,7 @@ const NODES: Record<Extract<Move, { do: "node" }>["is"], FakeNode> = {
 async function buys({ world, nodes, honest }: Fought, replica: FakeReplica): Promise<void> {
   const n = honest.length % HONEST;
   const isWell = nodes.get(replica.node)!.every(({ down, lies, lagS }) => !down && !lies && !lagS);
-  const order = world.post(replica, world.pay(honestOf(n), "honest", PRICE), `https://fair${n}.example`);
+  const order = world.post(replica, world.pay(honestOf(n), "honest", PRICE), fairOf(n));
   honest.push({ order, isWell: isWell && !replica.stands && world.tillFault === null });
   await Promise.race([order, new Promise((resolve) => setTimeout(resolve, 50))]);
 }
@@ -185,15 +187,19 @@ async function fight(fought: Fought, one: Move): Promise<void> {
     case "honest":
       return buys(fought, replica);
     case "drain":
-      return void chain.transfer(walletOf(one.wallet), "0xstash", chain.balance(walletOf(one.wallet)));
+      await chain.transfer(walletOf(one.wallet), "0xstash", await chain.balance(walletOf(one.wallet)));
+      return;
     case "fill":
-      return void chain.transfer("0xstash", walletOf(one.wallet), TOTAL);
+      await chain.transfer("0xstash", walletOf(one.wallet), TOTAL);
+      return;
     case "cancel":
       return named && chain.cancel(named.auth);
     case "submit":
-      return void (named && chain.submit(named.auth));
+      await (named && chain.submit(named.auth));
+      return;
     case "elsewhere":
-      return void (named && chain.submit({ ...named.auth, to: "0xstash", value: 1n }));
+      await (named && chain.submit({ ...named.auth, to: "0xstash", value: 1n }));
+      return;
     case "again":
       return void (named && world.post(replica, named, shopOf(0)));
     case "node":
@@ -227,16 +233,18 @@ async function fight(fought: Fought, one: Move): Promise<void> {
       world.tillFault = one.fault;
       return;
     case "grab":
-      for (const auth of world.held.splice(0)) chain.submit(auth);
+      for (const auth of world.held.splice(0)) await chain.submit(auth);
       return;
     case "arrive":
       return log.arrive();
   }
 }
 
-/** Lives through a battle and brings it to its end, with all nodes well again. */
-export async function fought(moves: Battle): Promise<Fought> {
-  const chain = new FakeChain(3);
+/**
+ * Lives through a battle and brings it to its end, with all nodes well again.
+ * @param chain where nothing but {@link HOLDINGS} is; one on a real node has no nodes that lag or lie
+ */
+export async function fought(moves: Battle, chain: TestChain = new FakeChain(3)): Promise<Fought> {
   const world = new OrderWorld(0, CAPS, chain);
   const nodes = new WeakMap<FakeNode, FakeNode[]>();
   const all: FakeNode[] = [];
@@ -260,16 +268,25 @@ export async function fought(moves: Battle): Promise<Fought> {
     replica.wake();
     await chain.turn();
   }
-  for (const auth of world.held.splice(0)) chain.submit(auth);
+  for (const auth of world.held.splice(0)) await chain.submit(auth);
   await world.end();
   return state;
 }
 
-const HOLDINGS: Readonly<Record<string, bigint>> = {
+/** What the wallets of a battle hold at its beginning, by their names. */
+export const HOLDINGS: Readonly<Record<string, bigint>> = {
   ...Object.fromEntries(Array.from({ length: WALLETS }, (_, n) => [walletOf(n), WALLET_HAS])),
   ...Object.fromEntries(Array.from({ length: HONEST }, (_, n) => [honestOf(n), HONEST_HAS])),
   ...{ [TILL]: TILL_HAS, [FLOAT]: FLOAT_HAS, "0xstash": 0n },
 };
+
+/** Wallets that hold nothing then. */
+export const PAYEES: readonly string[] = SELLERS.flatMap((kind) => {
+  const name = `0x${kind.replaceAll(" ", "")}`;
+  const shops = Array.from({ length: SHOPS }, (_, n) => shopOf(n));
+  const fair = Array.from({ length: HONEST }, (_, n) => fairOf(n));
+  return [name, ...[...shops, ...fair].map((shop) => `${name} of ${shop}`)];
+});
 
 const DAY = "2026-11-23";
 
