@@ -229,7 +229,8 @@ const held = await slowed(new URL(slow.url).origin);
 const { urls, payTo } = world.sellers.find(({ name }) => name === "honest-v2")!;
 const honest: SoldSpec = { url: urls[0]!, payTo, price: "0.010000" };
 const behind: SoldSpec = { ...slow, url: slow.url.replace(new URL(slow.url).origin, held.origin) };
-const caps = Object.fromEntries(Object.entries(ORDER_CAPS).map(([name, micro]) => [name, micro * 1_000n]));
+const { leastPrice, ...most } = ORDER_CAPS;
+const caps = { leastPrice, ...Object.fromEntries(Object.entries(most).map(([name, micro]) => [name, micro * 1_000n])) };
 const limits = { buys_per_minute: 1e6, quotes_per_domain_minute: 1e6, reads_per_minute: 1e6 };
 const service = await sellingOver(world, [honest, behind], {
   money: () => ({ caps: caps as unknown as OrderCaps }),

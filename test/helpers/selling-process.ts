@@ -19,7 +19,8 @@ const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 process.stdout.write("ready\n");
 const { dir, world, specs } = JSON.parse((await lines.next()).value as string) as SellingProcess;
 // Losses of a test that kills much are no reason to stop selling.
-const caps = Object.fromEntries(Object.entries(ORDER_CAPS).map(([name, micro]) => [name, micro * 1_000n]));
+const { leastPrice, ...most } = ORDER_CAPS;
+const caps = { leastPrice, ...Object.fromEntries(Object.entries(most).map(([name, micro]) => [name, micro * 1_000n])) };
 const limits = { buys_per_minute: 1e6, quotes_per_domain_minute: 1e6, reads_per_minute: 1e6 };
 const service = await sellingOver(world, specs, {
   // Whoever had the orders before is dead when this one begins, and nobody else has them.

@@ -8,7 +8,7 @@ test("against adversaries with money the books agree with the chain, losses stay
 }, async () => {
   await fc.assert(
     fc.asyncProperty(battle, async (moves) => survives(await fought(moves))),
-    { numRuns: 200 },
+    { numRuns: 100 },
   );
   console.log(`honest buyers: ${served.settled} of ${served.asked} calls were served`);
   expect(served.settled / served.asked).toBeGreaterThan(0.95);
