@@ -209,6 +209,8 @@ class StandIns {
   readonly sent: (Asks & { url: string })[] = [];
   readonly taken: Taken[] = [];
   readonly refused: string[] = [];
+  /** Payments that were taken: shown once more they are refused, as by any seller that settles each time. */
+  readonly #had = new Set<string>();
 
   constructor(
     private readonly at: ReturnType<typeof sitesOf>,
@@ -269,9 +271,10 @@ class StandIns {
     if (done.success) {
       const { payTo, amount } = paid;
       this.taken.push({ host, network: wanted.network, payTo, amount, tx: done.transaction });
+      this.#had.add(header);
       return done;
     }
-    this.refused.push(`${host}: ${done.errorReason}`);
+    if (!this.#had.has(header)) this.refused.push(`${host}: ${done.errorReason}`);
     return null;
   }
 }
