@@ -111,9 +111,10 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const gas = gasBooked(sender, metrics);
   const poll = pollMs ? { pollMs } : {};
   const holding = new Holding({ orders, escrow, rail, confirmations, gas, logger, metrics, ...poll });
+  const caps = money.caps ?? capsOf(config.sell);
   const buying = new Buying({
     ...{ orders, seller, till: money.charger, holding, objects, authorizations, gas },
-    ...{ caps: money.caps ?? capsOf(config.sell), clock, logger, metrics },
+    ...{ caps, clock, logger, metrics },
     closed: () => money.closed?.() ?? sweep.full(),
     ...(pollMs ? { settlePollMs: pollMs } : {}),
   });
@@ -126,7 +127,8 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const recovering = startRecovery(recovery, logger, money.lookMs);
   const sweeping = startSweep(sweep, logger);
   return {
-    ...{ buying, seller, till: money.charger, policy: SALE_POLICY, recovering, sweep },
+    ...{ buying, seller, till: money.charger, recovering, sweep },
+    policy: { ...SALE_POLICY, leastPrice: caps.leastPrice },
     clientName: clientNames(secret),
     cashier: {
       ...{ network, asset, domain, payTo: money.till.address.toLowerCase() },

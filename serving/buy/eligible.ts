@@ -11,14 +11,17 @@ export const PUBLISH_HEADER = "Touchstone-Publish";
 
 /** What is bought of whom (orders.md, "Our float is somebody's prize"). */
 export interface SalePolicy {
-  /** Most that is paid to a seller for one call, micro-units. */
+  /** Least and most that is paid to a seller for one call, micro-units. */
+  leastPrice: bigint;
   maxPrice: bigint;
   /** The same where there is no letter, and the passes of our own that are wanted first. */
   unratedPrice: bigint;
   unratedPasses: number;
 }
 
-export const SALE_POLICY: SalePolicy = { maxPrice: 10_000_000n, unratedPrice: 100_000n, unratedPasses: 5 };
+export const SALE_POLICY: Omit<SalePolicy, "leastPrice"> = {
+  ...{ maxPrice: 10_000_000n, unratedPrice: 100_000n, unratedPasses: 5 },
+};
 
 /** An endpoint that is sold, as the record knows it. */
 export interface Sold {
@@ -61,6 +64,7 @@ export function unsold(view: View, cap: string, priceMicro: bigint, policy: Sale
   const { band, passes } = passesOf(view, cap);
   if (band === "F") return "Its letter is F: calls of it are not bought through this service.";
   if (view.row(cap)?.unserved) return "It took money for a call of ours and gave nothing: it is not bought from.";
+  if (priceMicro < policy.leastPrice) return `Calls below ${formatMoney(policy.leastPrice)} USDC are not bought.`;
   if (priceMicro > policy.maxPrice) return `At most ${formatMoney(policy.maxPrice)} USDC are paid for one call.`;
   if (band !== "UNRATED") return null;
   if (priceMicro > policy.unratedPrice) {

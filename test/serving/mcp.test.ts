@@ -52,7 +52,7 @@ beforeAll(async () => {
     logger,
     limits,
     sales: {
-      policy: SALE_POLICY,
+      policy: { ...SALE_POLICY, leastPrice: 100n },
       cashier: { network: "eip155:84532" },
       buying: { orders: { table: new OrderTable() }, cancelling: {} },
     } as unknown as Sales,

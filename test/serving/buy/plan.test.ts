@@ -45,6 +45,7 @@ const NEVER: Spec[] = [
   at("unpayable", { band: "A", composite: 0.95, pay_to: null }),
   at("elsewhere", { band: "A", composite: 0.98, row: { networks: ["eip155:137"] } }),
   at("too-dear-for-us", { band: "A", composite: 0.99, price: "10.000001" }),
+  at("dust", { band: "A", composite: 0.97, price: "0.000099" }),
 ];
 const OTHER = { url: "https://other.example/sums", band: "A" as const };
 
@@ -66,7 +67,7 @@ beforeAll(async () => {
   // Nobody is asked anything: of what sells only the policy is there.
   serving = await servingOver(record, {
     sales: {
-      policy: SALE_POLICY,
+      policy: { ...SALE_POLICY, leastPrice: 100n },
       cashier: { network: "eip155:84532" },
       buying: { orders: { table: new OrderTable() }, cancelling: {} },
     } as unknown as Sales,
@@ -88,7 +89,7 @@ describe("the rule", () => {
   test("letter, then composite, then price, then latency, then url; what via would not take is no candidate", async () => {
     const all = await plan({ need: "weather", limit: 20 });
     expect(namesOf(all)).toEqual(RANKED.map(({ url }) => new URL(url).hostname.split(".")[0]));
-    expect([countsOf(all), all.looked_at, all.more, all.rule]).toEqual([{ not_sold: 4 }, 13, false, RULE]);
+    expect([countsOf(all), all.looked_at, all.more, all.rule]).toEqual([{ not_sold: 5 }, 14, false, RULE]);
   });
 
   test("each says why it stands where it stands, and what a call costs", async () => {
@@ -115,10 +116,10 @@ test("whether a retry is safe is said beside the rule, which it plays no part in
 
 describe("what is asked for", () => {
   test.each([
-    [{ min_band: "B" }, 7, { below_band: 3, not_sold: 3 }],
-    [{ method: "POST" }, 1, { other_method: 12 }],
-    [{ max_price: "0.02" }, 6, { not_sold: 4, too_dear: 3 }],
-    [{ max_latency_ms: 800 }, 2, { not_sold: 4, latency_unknown: 6, too_slow: 1 }],
+    [{ min_band: "B" }, 7, { below_band: 3, not_sold: 4 }],
+    [{ method: "POST" }, 1, { other_method: 13 }],
+    [{ max_price: "0.02" }, 6, { not_sold: 5, too_dear: 3 }],
+    [{ max_latency_ms: 800 }, 2, { not_sold: 5, latency_unknown: 6, too_slow: 1 }],
     [{ class: "arithmetic" }, 0, {}],
   ])("%j", async (more, fit, passed) => {
     const answer = await plan({ need: "weather", limit: 20, ...more });
