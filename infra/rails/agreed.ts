@@ -1,3 +1,4 @@
+import { systemClock } from "../clock.ts";
 import type { AsOf, Block } from "./rails.ts";
 import { ChainDown, Resting } from "./rpc.ts";
 import { blockAt, type ChainMoney, finalAt, type Money, type Moved } from "./settlement.ts";
@@ -107,6 +108,41 @@ function inCommon<T>(said: readonly AsOf<T>[], agree: number, { textOf, merged }
   };
 }
 
+/** Pauses (real ms) between reads of nodes that are at odds: the newest block may have changed while they were asked. */
+const AGAIN_MS = [0, 50, 250] as const;
+
+/** What `agree` nodes say as of one block, or why there is no such answer; `isAtOdds`: enough answered, and differently. */
+async function readTogether<T>(
+  nodes: readonly Money[],
+  agree: number,
+  ask: (node: Money, head: Block) => Promise<T>,
+  alike: Alike<T>,
+): Promise<AsOf<T> | { failed: unknown; isAtOdds: boolean }> {
+  const heads = new Map<Money, Block>();
+  await answersOf(nodes, agree, null, async (node) => heads.set(node, await blockAt(node, "latest")));
+  const heights = [...heads.values()].map(({ number }) => number).sort((a, b) => b - a);
+  let failed: unknown = null;
+  let isAtOdds = false;
+  for (const height of new Set(heights.slice(agree - 1))) {
+    const having = [...heads].flatMap(([node, { number }]) => (number >= height ? [node] : []));
+    const at = async (node: Money): Promise<AsOf<T>> => {
+      const newest = heads.get(node)!;
+      return readAt(node, newest.number === height ? newest : await blockAt(node, height), ask);
+    };
+    try {
+      const said = await answersOf(having, agree, null, at);
+      const found = inCommon(said, agree, alike);
+      if (found) return found;
+      isAtOdds = true;
+      failed = new ChainDown(`no ${agree} of ${said.length} nodes that answered say the same of block ${height}`);
+    } catch (error) {
+      if (!isDown(error)) throw error;
+      failed = error;
+    }
+  }
+  return { failed, isAtOdds };
+}
+
 /**
  * One answer of several nodes of a chain. Where one node is enough, it is the first that answers; where `agree` have to
  * say the same, all are asked, and what fewer say is neither so nor otherwise: the chain is down, and whoever asked asks
@@ -128,25 +164,13 @@ export const agreed = {
       const first = async (node: Money) => readAt(node, await blockAt(node, "latest"), ask);
       return (await answersOf(nodes, 1, 1, first))[0]!;
     }
-    const heads = new Map<Money, Block>();
-    await answersOf(nodes, agree, null, async (node) => heads.set(node, await blockAt(node, "latest")));
-    const heights = [...heads.values()].map(({ number }) => number).sort((a, b) => b - a);
     let failed: unknown = null;
-    for (const height of new Set(heights.slice(agree - 1))) {
-      const having = [...heads].flatMap(([node, { number }]) => (number >= height ? [node] : []));
-      const at = async (node: Money): Promise<AsOf<T>> => {
-        const newest = heads.get(node)!;
-        return readAt(node, newest.number === height ? newest : await blockAt(node, height), ask);
-      };
-      try {
-        const said = await answersOf(having, agree, null, at);
-        const found = inCommon(said, agree, alike);
-        if (found) return found;
-        failed = new ChainDown(`no ${agree} of ${said.length} nodes that answered say the same of block ${height}`);
-      } catch (error) {
-        if (!isDown(error)) throw error;
-        failed = error;
-      }
+    for (const pause of AGAIN_MS) {
+      if (pause > 0) await systemClock.sleep(pause);
+      const found = await readTogether(nodes, agree, ask, alike);
+      if ("value" in found) return found;
+      failed = found.failed;
+      if (!found.isAtOdds) break;
     }
     throw failed;
   },
