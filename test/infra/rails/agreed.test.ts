@@ -134,3 +134,14 @@ test("who sent it is told where all that say so agree", () => {
     ...["0xa", undefined, undefined, undefined],
   ]);
 });
+
+test("nodes that are at odds over their newest block are asked again, and believed once they agree", async () => {
+  const nodes = [nodeAt(100), nodeAt(100)];
+  let asked = 0;
+  // The second one answers the first question out of a block that it has just made.
+  const held = async (node: unknown): Promise<bigint> => (node === nodes[1] && asked++ === 0 ? 9n : 10n);
+  const units = { textOf: String };
+  expect((await agreed.read({ nodes, agree: 2 }, held, units)).value).toBe(10n);
+  const always = async (node: unknown): Promise<bigint> => (node === nodes[1] ? 9n : 10n);
+  await expect(agreed.read({ nodes, agree: 2 }, always, units)).rejects.toThrow(/no 2 of 2 nodes/);
+});
