@@ -152,5 +152,5 @@ it("the private bucket opens for the pipeline alone, and each has its own creden
 });
 
 it("what this store does not have is told", () => {
-  for (const what of missing) expect(what).toMatch(/^(?:access block|lifecycle) of ts-(?:public|private)$/);
+  for (const what of missing) expect(what).toMatch(/^(?:access block|lifecycle) of ts-(?:public|private|orders)$/);
 });
