@@ -296,21 +296,20 @@ export class Buying {
    * for too.
    */
   async #uncovered(order: Order): Promise<string | null> {
-    const { scheme, payer, network, asset } = order;
+    const { scheme, payer } = order;
     if (scheme !== "exact") return null;
-    const { orders, seller } = this.deps;
+    const { orders } = this.deps;
     const { table } = orders;
     for (const pause of this.deps.coverPollMs ?? COVER_POLL_MS) {
       if (pause > 0) {
         await systemClock.sleep(pause);
         await orders.catchUp();
       }
-      const has = await seller.rail.balance(payer, { network, asset }).catch((error: unknown) => {
+      const micro = await this.#held(order).catch((error: unknown) => {
         if (error instanceof ChainDown) return null;
         throw error;
       });
-      if (!has) return "The chain cannot be asked now; nothing was bought.";
-      const micro = atomicToMicro(has.value, 6) ?? 0n;
+      if (micro === null) return "The chain cannot be asked now; nothing was bought.";
       const due = table.sum(SUM.due(payer));
       if (micro >= due) return null;
       if (micro + table.sum(SUM.settling(payer)) < due - table.dueAfter(order)) break;
@@ -441,9 +440,14 @@ export class Buying {
   }
 
   /** What the payer of an order holds of its token, as money. @throws ChainDown */
-  async payerHas({ payer, network, asset }: Order): Promise<string> {
+  async payerHas(order: Order): Promise<string> {
+    return formatMoney(await this.#held(order));
+  }
+
+  /** The same in micro-units. */
+  async #held({ payer, network, asset }: Order): Promise<bigint> {
     const { value } = await this.deps.seller.rail.balance(payer, { network, asset });
-    return formatMoney(atomicToMicro(value, 6) ?? 0n);
+    return atomicToMicro(value, 6) ?? 0n;
   }
 
   gas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
