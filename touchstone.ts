@@ -1,4 +1,6 @@
 #!/usr/bin/env -S npx tsx
+// First of all imports: a signal that comes while the others are loaded is not lost.
+import "./commands/early-stop.ts";
 import { realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
