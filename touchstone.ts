@@ -1,6 +1,7 @@
-#!/usr/bin/env -S npx tsx
+#!/usr/bin/env node
+// First of all imports: a signal that comes while the others are loaded is not lost.
+import "./commands/early-stop.ts";
 import { realpathSync } from "node:fs";
-import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { setFlagsFromString } from "node:v8";
 import { Command, InvalidArgumentError, Option } from "commander";
@@ -8,8 +9,7 @@ import { EXIT, EXIT_HELP, exitCodeOf, exitNameOf } from "./commands/exit.ts";
 import { explain } from "./commands/help.ts";
 import { hasAnswered, printJson, sayError } from "./commands/printer.ts";
 import { loadConfig } from "./infra/config.ts";
-
-const packaged = createRequire(import.meta.url)("./package.json") as { version: string };
+import packaged from "./package.json" with { type: "json" };
 
 /** The front door: one command, the roles as sub-commands. Each loads only what it needs. */
 export const program = new Command("touchstone")
@@ -76,7 +76,7 @@ program
     ),
   )
   .action(async (options) => {
-    const worldScript = fileURLToPath(new URL("./fixtures/market/main.ts", import.meta.url));
+    const worldScript = fileURLToPath(new URL("./fixtures/market/main.mjs", import.meta.url));
     const { start } = await import("./commands/start.ts");
     const given = {
       ...(options.log ? { TOUCHSTONE_LOG: options.log } : {}),
@@ -437,7 +437,7 @@ function fail(error: unknown): never {
 
 // Whoever imports this file wants to look at the words, not to run them.
 const started = process.argv[1];
-if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
+if (started !== undefined && /\btouchstone\.(?:ts|mjs)$/.test(realpathSync(started))) {
   // V8 lets garbage grow to as much as what lives, or more, before it collects: where 150 MB lived its heap took up to 330,
   // and buffers outside of it wait for the same collection. Here it collects at 1.4 times what lives.
   setFlagsFromString("--heap-growing-percent=40");
