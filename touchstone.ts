@@ -229,8 +229,8 @@ const wallets = program
   .description("wallets that calls are paid from; docs/networks-and-wallets.md");
 wallets
   .command("new")
-  .description("make the known wallet and further blind ones, and print the addresses to fund")
-  .option("--blind <n>", "how many blind ones", wholeNumber, 20)
+  .description("make the wallets that are missing, and print the addresses to fund; a second run makes nothing")
+  .option("--blind <n>", "how many blind ones there shall be that were never used", wholeNumber, 20)
   .addOption(json)
   .action(async (options) => (await import("./commands/wallets.ts")).newWallets(settings(), options));
 wallets
