@@ -358,6 +358,19 @@ function pathOf(name: string): string[] | null {
   return null;
 }
 
+/** What a variable has to look like where a list or an object is wanted, by an example that a shell and an env file take. */
+const FORMS: Record<string, string> = {
+  array: `a list as a JSON array in one line, such as ["https://one.example/","https://two.example/"]`,
+  object: `an object as JSON in one line, such as {"name":"value"}`,
+  record: `an object as JSON in one line, such as {"api.example.com":1}`,
+};
+
+/** A wrong value in words; of a list or an object in a variable, the form that is wanted, which zod does not know. */
+function wordsOf(issue: z.core.$ZodIssue, fromEnv: boolean): string {
+  const form = fromEnv && issue.code === "invalid_type" ? FORMS[issue.expected] : undefined;
+  return form === undefined ? issue.message : `expected ${form}`;
+}
+
 /** A variable's text as JSON where it is JSON, else as the text itself: `8402`, `true`, `["https://.."]`, `warn`. */
 function settingFrom(text: string): unknown {
   try {
@@ -441,7 +454,7 @@ export function loadConfig(
       const where = fromEnv
         ? `${PREFIX}${at.join("_").toUpperCase()} (environment)`
         : `${at.join(".") || "the file"} (${path})`;
-      problems.push(`${where}: ${issue.message}`);
+      problems.push(`${where}: ${wordsOf(issue, fromEnv)}`);
     }
   }
   if (problems.length || !parsed.success) throw new ConfigError(problems);

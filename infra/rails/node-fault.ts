@@ -81,5 +81,8 @@ export function nodeFault(error: unknown): NodeFault {
   const isOther = causes.some(({ name }) => name === "SyntaxError") || !(error instanceof BaseError);
   if (!told && isOther)
     return { says: "it answers, and not as JSON-RPC", todo: "look at its address: a page or another service is there" };
-  return { says: inWords(error), todo: "look whether this node answers, or name another one" };
+  const words = inWords(error);
+  const last = inWords(causes.at(-1) instanceof Error ? causes.at(-1) : words);
+  const says = last === words ? words : `${words} (${last})`;
+  return { says, todo: "look whether this node answers, or name another one" };
 }
