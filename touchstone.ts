@@ -85,6 +85,22 @@ program
   });
 
 program
+  .command("init")
+  .description("write a settings file: five questions, asked on a terminal or answered by options; docs/operate.md")
+  .option("--name <address>", "address under which others reach the service, as record.example")
+  .option("--network <id>", "network that is paid on, as eip155:8453")
+  .option("--rpc <url>", "JSON-RPC address of a node of it; may be repeated", repeated, [])
+  .option("--control <url>", "address on another machine that is always up; may be repeated", repeated, [])
+  .option("--catalogue <name>", "where listings are read: an address or a known name; may be repeated", repeated, [])
+  .option("--sell", "sell calls and work on that network")
+  .option("--no-sell", "sell nothing")
+  .option("--force", "replace a settings file that is there")
+  .addOption(json)
+  .action(async (options) =>
+    (await import("./commands/init.ts")).initCommand(program.opts<{ config?: string }>().config, options),
+  );
+
+program
   .command("keygen")
   .description("make the four signing keys and the secrets, in files that only you can read")
   .addOption(json)

@@ -421,6 +421,17 @@ function keepSecretsOf(settings: z.infer<typeof Settings>): void {
     keepAddress(address);
 }
 
+/** What is wrong in these settings, by the name of each: nothing where they hold. Their secrets are kept from now on. */
+export function problemsIn(settings: object): { at: string; says: string }[] {
+  const parsed = Settings.safeParse(settings);
+  if (parsed.success) keepSecretsOf(parsed.data);
+  return (parsed.error?.issues ?? []).map(({ path, message }) => ({ at: path.join("."), says: message }));
+}
+
+/** Path of the settings file: `file`, else `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder. */
+export const settingsFile = (file?: string, env: NodeJS.ProcessEnv = process.env): string =>
+  resolve(file ?? env[`${PREFIX}CONFIG`] ?? "touchstone.json");
+
 /**
  * Settings from one JSON file and the environment (the environment wins). The file is `file`, else
  * `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder if it is there.
@@ -433,7 +444,7 @@ export function loadConfig(
   flags: Record<string, string> = {},
 ): Config {
   const named = file ?? env[`${PREFIX}CONFIG`];
-  const path = resolve(named ?? "touchstone.json");
+  const path = settingsFile(file, env);
   let settings: Record<string, unknown> = {};
   const found = existsSync(path);
   if (!found && named) throw new ConfigError([`${named}: there is no such file`]);

@@ -186,7 +186,9 @@ Settings come from one JSON file (\`touchstone.json\`, or \`--config FILE\`) and
 In a variable, a **list** is a JSON array in one line, and an **object** is JSON in one line; commas between bare values are not read. In a file for systemd or compose nothing is quoted around it, in a shell single quotes are:
 
 \`\`\`sh
-TOUCHSTONE_CONTROL_URLS=["https://one.example/","https://two.example/"]      # a line of an env file
+# a line of an env file
+TOUCHSTONE_CONTROL_URLS=["https://one.example/","https://two.example/"]
+# in a shell
 export TOUCHSTONE_CONTROL_URLS='["https://one.example/","https://two.example/"]'
 \`\`\`
 

@@ -72,7 +72,7 @@ const network = (rpcUrl: string, id = "eip155:8453"): Network => ({
   assets: [{ symbol: "USDC", address: `0x${"1".repeat(40)}`, decimals: 6, name: "", version: "" }],
 });
 
-test.each<[string, () => string, RegExp, RegExp]>([
+test.concurrent.each<[string, () => string, RegExp, RegExp]>([
   [
     "a host that DNS does not know",
     () => "http://no-such-host.invalid/",
