@@ -1,4 +1,6 @@
 #!/usr/bin/env node
+// First of all imports: a signal that comes while the others are loaded is not lost.
+import "./commands/early-stop.ts";
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { setFlagsFromString } from "node:v8";
@@ -451,7 +453,7 @@ function fail(error: unknown): never {
 
 // Whoever imports this file wants to look at the words, not to run them.
 const started = process.argv[1];
-if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
+if (started !== undefined && /\btouchstone\.(?:ts|mjs)$/.test(realpathSync(started))) {
   // V8 lets garbage grow to as much as what lives, or more, before it collects: where 150 MB lived its heap took up to 330,
   // and buffers outside of it wait for the same collection. Here it collects at 1.4 times what lives.
   setFlagsFromString("--heap-growing-percent=40");

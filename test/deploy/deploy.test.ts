@@ -23,7 +23,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 /** Names of variables whose value nobody else may know. */
 const SECRET = /(?:SECRET|PASSWORD|TOKEN|PRIVATE_KEY|PUBLIC_KEY)(?:_KEY)?$/;
 
-/** Every command line that a file of the deployment gives to touchstone: words after `touchstone.ts`. */
+/** Every command line that a file of the deployment gives to touchstone: words after the program. */
 const commandLines = new Map<string, readonly string[]>();
 
 describe("compose.yaml", () => {
@@ -224,7 +224,7 @@ describe("service units", () => {
 
   for (const unit of units) {
     const [exec] = linesOf(unit, "ExecStart") as [string];
-    commandLines.set(unit, exec.split(" touchstone.ts ")[1]!.split(" "));
+    commandLines.set(unit, exec.split(" dist/touchstone.mjs ")[1]!.split(" "));
   }
 
   test.each(units)("%s: settings that hold, and variables that are set", (unit) => {
