@@ -87,6 +87,22 @@ program
   });
 
 program
+  .command("init")
+  .description("write a settings file: five questions, asked on a terminal or answered by options; docs/operate.md")
+  .option("--name <address>", "address under which others reach the service, as record.example")
+  .option("--network <id>", "network that is paid on, as eip155:8453")
+  .option("--rpc <url>", "JSON-RPC address of a node of it; may be repeated", repeated, [])
+  .option("--control <url>", "address on another machine that is always up; may be repeated", repeated, [])
+  .option("--catalogue <name>", "where listings are read: an address or a known name; may be repeated", repeated, [])
+  .option("--sell", "sell calls and work on that network")
+  .option("--no-sell", "sell nothing")
+  .option("--force", "replace a settings file that is there")
+  .addOption(json)
+  .action(async (options) =>
+    (await import("./commands/init.ts")).initCommand(program.opts<{ config?: string }>().config, options),
+  );
+
+program
   .command("keygen")
   .description("make the four signing keys and the secrets, in files that only you can read")
   .addOption(json)
@@ -229,8 +245,8 @@ const wallets = program
   .description("wallets that calls are paid from; docs/networks-and-wallets.md");
 wallets
   .command("new")
-  .description("make the known wallet and further blind ones, and print the addresses to fund")
-  .option("--blind <n>", "how many blind ones", wholeNumber, 20)
+  .description("make the wallets that are missing, and print the addresses to fund; a second run makes nothing")
+  .option("--blind <n>", "how many blind ones there shall be that were never used", wholeNumber, 20)
   .addOption(json)
   .action(async (options) => (await import("./commands/wallets.ts")).newWallets(settings(), options));
 wallets

@@ -27,6 +27,11 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
   return withOpen(egressOf(config), async (egress) => {
+    const nodes = pays ? looked("networks", "mend networks, or chain", () => networkFindings(config)) : null;
+    // Wallets are asked of the same nodes: one that says nothing is waited for once.
+    const money = nodes?.then((found) =>
+      looked("wallets", "look at the folder of the wallets", () => walletFindings(config, found)),
+    );
     const looks = await Promise.all([
       looked("settings", "mend the settings", () => settingsFindings(config)),
       looked("keys", "fix what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
@@ -35,9 +40,8 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
       ...(["private", "public", "orders"] as const).map((name) =>
         looked(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
       ),
-      ...(pays ? [looked("networks", "mend networks, or chain", () => networkFindings(config))] : []),
+      ...(nodes && money ? [nodes, money] : []),
       ...(pays ? [looked("observe", "mend observe", async () => blindFindings(config))] : []),
-      ...(pays ? [looked("wallets", "look at the folder of the wallets", () => walletFindings(config))] : []),
       ...(sells ? [looked("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
       ...(pays ? [looked("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
       ...(pays ? [looked("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),

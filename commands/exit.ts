@@ -27,7 +27,7 @@ export const EXIT = {
   stale: 12,
   /** An endpoint, record or correction that the record does not hold. */
   unknown: 13,
-  /** It is recorded already: withdrawn, taken back or disputed already. */
+  /** It is there already: a settings file, or a correction that was made, taken back or disputed before. */
   already: 14,
   /** A signature that is not of the address it should be of. */
   signature: 15,
@@ -91,6 +91,7 @@ const BY_ERROR: Record<string, ExitName> = {
   NotInRecord: "unknown",
   NotCommitted: "unknown",
   AlreadyRecorded: "already",
+  SettingsExist: "already",
   NotThePayee: "signature",
   InvalidArgumentError: "usage",
   ListingsUnreadable: "unreadable",

@@ -3,6 +3,10 @@ import { type Command, Help, type Option } from "commander";
 /** Examples for each command, as they run. A test checks that every command has one. */
 export const EXAMPLES: Record<string, readonly string[]> = {
   start: ["touchstone start --market", "touchstone start"],
+  init: [
+    "touchstone init",
+    "touchstone init --name record.example --network eip155:8453 --rpc https://node-a.example --rpc https://node-b.example --control https://one.example/ --control https://two.example/ --catalogue cdp-bazaar --no-sell",
+  ],
   keygen: ["touchstone keygen"],
   "keys list": ["touchstone keys list --json"],
   "keys rotate": ["touchstone keys rotate cards"],

@@ -69,3 +69,26 @@ export class ProgressLine {
     this.#open = false;
   }
 }
+
+/** Is somebody there who can be asked? */
+export const isAsked = (): boolean => process.stdin.isTTY === true && process.stderr.isTTY === true;
+
+/**
+ * Questions to who sits at the terminal, on stderr. The answer to one is its line, trimmed; null: the terminal said no more.
+ * Close it, or the process waits for further lines.
+ */
+export async function questions(): Promise<{ ask(text: string): Promise<string | null>; close(): void }> {
+  const { createInterface } = await import("node:readline/promises");
+  const lines = createInterface({ input: process.stdin, output: process.stderr });
+  // Lines that were typed ahead, or pasted together, wait for their question.
+  const typed = lines[Symbol.asyncIterator]();
+  return {
+    ask: async (text) => {
+      lines.setPrompt(redact(printable(text)));
+      lines.prompt();
+      const { value, done } = await typed.next();
+      return done === true ? null : value.trim();
+    },
+    close: () => lines.close(),
+  };
+}

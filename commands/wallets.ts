@@ -18,27 +18,42 @@ interface Printing {
   json?: boolean;
 }
 
-/** `touchstone wallets new`: make the known wallet where there is none, and further blind ones; say what to fund. */
+/**
+ * `touchstone wallets new`: make what is missing: the known wallet, the one for gas, what selling needs, and blind ones
+ * until so many are there that were never used. A second run makes nothing, and says so. Prints what to fund.
+ */
 export function newWallets(config: Config, options: Printing & { blind: number }): void {
   const folder = new WalletFolder(walletsAt(config));
   const had = folder.read();
+  const used = new Set(had.uses.map(({ address }) => address));
+  const unused = had.blind.filter(({ address }) => !used.has(address));
   const sells = config.sell.network !== null;
-  const made = folder.make(options.blind, sells);
-  const { known, gas, till, float } = folder.read();
+  const made = folder.make(Math.max(0, options.blind - unused.length), sells);
+  const now = folder.read();
+  const one = (role: "known" | "gas" | "till" | "float") => ({
+    address: now[role]!.address,
+    made: had[role] === null,
+  });
   const told = {
-    dir: folder.dir,
-    known: { address: known!.address, made: had.known === null },
-    gas: { address: gas!.address, made: had.gas === null },
-    ...(sells ? { till: { address: till!.address }, float: { address: float!.address } } : {}),
+    ...{ dir: folder.dir, known: one("known"), gas: one("gas") },
+    ...(sells ? { till: one("till"), float: one("float") } : {}),
     blind: made.map(({ address }) => address),
+    /** Those that were there and never used. */
+    unused: unused.map(({ address }) => address),
   };
+  const was = (single: { made: boolean }): string => (single.made ? "" : " (was there)");
+  const were = `${unused.length} blind wallets that were never used were there: ${made.length === 0 ? "none" : made.length} made`;
   print(options, told, [
     `Wallets are in ${folder.dir}; whoever has a copy of that folder has the money.`,
-    `known  ${told.known.address}${told.known.made ? "" : " (was there)"}  send the asset here: most calls are paid from it`,
-    `gas    ${told.gas.address}${told.gas.made ? "" : " (was there)"}  the chain's own coin, a little, and only for \`wallets sweep\`${sells ? " and what is sold" : ""}`,
-    ...(told.till ? [`till   ${told.till.address}  buyers pay it: it needs nothing`] : []),
-    ...(told.float ? [`float  ${told.float.address}  send the asset here: sellers are paid from it for buyers`] : []),
+    `known  ${told.known.address}${was(told.known)}  send the asset here: most calls are paid from it`,
+    `gas    ${told.gas.address}${was(told.gas)}  the chain's own coin, a little, and only for \`wallets sweep\`${sells ? " and what is sold" : ""}`,
+    ...(told.till ? [`till   ${told.till.address}${was(told.till)}  buyers pay it: it needs nothing`] : []),
+    ...(told.float
+      ? [`float  ${told.float.address}${was(told.float)}  send the asset here: sellers are paid from it for buyers`]
+      : []),
+    ...unused.map(({ address }) => `blind  ${address} (was there)`),
     ...told.blind.map((address) => `blind  ${address}`),
+    ...(unused.length > 0 ? [`${were}.`] : []),
     "A blind wallet needs only the asset, no coin for gas. Fund each by itself, in uneven amounts and at different times,",
     "from places that are not known to be yours, and never from the known wallet: docs/networks-and-wallets.md says why.",
   ]);

@@ -61,6 +61,7 @@ const full = z
   });
 
 /** The setting: an address, a known name, or all that is to be said of it. */
-export const CatalogueSetting = z.union([known, address, full], {
-  error: `expected an http(s) address, ${Object.keys(KNOWN_CATALOGUES).join(", ")}, or {url, kind?, headers?, ..}`,
+const EXPECTED = `expected an http(s) address, ${Object.keys(KNOWN_CATALOGUES).join(", ")}, or {url, kind?, headers?, ..}`;
+export const CatalogueSetting = z.union([known, z.url({ protocol: /^https?$/, error: EXPECTED }), full], {
+  error: EXPECTED,
 });

@@ -358,6 +358,19 @@ function pathOf(name: string): string[] | null {
   return null;
 }
 
+/** What a variable has to look like where a list or an object is wanted, by an example that a shell and an env file take. */
+const FORMS: Record<string, string> = {
+  array: `a list as a JSON array in one line, such as ["https://one.example/","https://two.example/"]`,
+  object: `an object as JSON in one line, such as {"name":"value"}`,
+  record: `an object as JSON in one line, such as {"api.example.com":1}`,
+};
+
+/** A wrong value in words; of a list or an object in a variable, the form that is wanted, which zod does not know. */
+function wordsOf(issue: z.core.$ZodIssue, fromEnv: boolean): string {
+  const form = fromEnv && issue.code === "invalid_type" ? FORMS[issue.expected] : undefined;
+  return form === undefined ? issue.message : `expected ${form}`;
+}
+
 /** A variable's text as JSON where it is JSON, else as the text itself: `8402`, `true`, `["https://.."]`, `warn`. */
 function settingFrom(text: string): unknown {
   try {
@@ -408,6 +421,17 @@ function keepSecretsOf(settings: z.infer<typeof Settings>): void {
     keepAddress(address);
 }
 
+/** What is wrong in these settings, by the name of each: nothing where they hold. Their secrets are kept from now on. */
+export function problemsIn(settings: object): { at: string; says: string }[] {
+  const parsed = Settings.safeParse(settings);
+  if (parsed.success) keepSecretsOf(parsed.data);
+  return (parsed.error?.issues ?? []).map(({ path, message }) => ({ at: path.join("."), says: message }));
+}
+
+/** Path of the settings file: `file`, else `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder. */
+export const settingsFile = (file?: string, env: NodeJS.ProcessEnv = process.env): string =>
+  resolve(file ?? env[`${PREFIX}CONFIG`] ?? "touchstone.json");
+
 /**
  * Settings from one JSON file and the environment (the environment wins). The file is `file`, else
  * `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder if it is there.
@@ -420,7 +444,7 @@ export function loadConfig(
   flags: Record<string, string> = {},
 ): Config {
   const named = file ?? env[`${PREFIX}CONFIG`];
-  const path = resolve(named ?? "touchstone.json");
+  const path = settingsFile(file, env);
   let settings: Record<string, unknown> = {};
   const found = existsSync(path);
   if (!found && named) throw new ConfigError([`${named}: there is no such file`]);
@@ -441,7 +465,7 @@ export function loadConfig(
       const where = fromEnv
         ? `${PREFIX}${at.join("_").toUpperCase()} (environment)`
         : `${at.join(".") || "the file"} (${path})`;
-      problems.push(`${where}: ${issue.message}`);
+      problems.push(`${where}: ${wordsOf(issue, fromEnv)}`);
     }
   }
   if (problems.length || !parsed.success) throw new ConfigError(problems);

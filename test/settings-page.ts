@@ -25,7 +25,7 @@ const SAYS: Record<string, string> = {
   host: "Address of this machine on which the service listens.",
   port: "Port on which the service listens; 0: a free one.",
   log_level: "Which lines a process writes about itself.",
-  catalogues: "Addresses of catalogues that are read for listings, as JSON array.",
+  catalogues: "Catalogues that are read for listings: addresses, names of known ones (docs/listings.md), or objects.",
   "kafka.replicas": "Copies of a topic that is created.",
   "kafka.min_in_sync": "Copies that must have an append before it counts.",
   "kafka.tls": "Whether the brokers are spoken to over TLS.",
@@ -57,7 +57,7 @@ const SAYS: Record<string, string> = {
   "lake.memory_limit": "Memory that the lake's engine may use.",
   "lake.threads": "Threads that it may use.",
   "limits.checks_per_minute": "Checks of one client in a minute.",
-  "limits.trusted_proxies": "Proxies whose `X-Forwarded-For` is believed: addresses or networks, as JSON array.",
+  "limits.trusted_proxies": "Proxies whose `X-Forwarded-For` is believed: addresses or networks.",
 };
 
 type Schema = {
@@ -93,9 +93,9 @@ function kindOf(schema: Schema): string {
   }
   if (Array.isArray(type))
     return type.map((one) => (one === "null" ? one : kindOf({ ...schema, type: one }))).join(" or ");
-  if (type === "array") return "array";
+  if (type === "array") return "list (JSON array)";
   if (type === "boolean") return "`true` or `false`";
-  return type === "object" ? "object" : schema.format === "uri" ? "address" : "text";
+  return type === "object" ? "object (JSON)" : schema.format === "uri" ? "address" : "text";
 }
 
 /** The comment right above each setting, by its name. */
@@ -182,6 +182,15 @@ export function settingsPage(): string {
 Every setting of the service, with its default. This page is made from the schema that the program checks them by.
 
 Settings come from one JSON file (\`touchstone.json\`, or \`--config FILE\`) and from the environment. The environment wins. A setting \`spend.per_day\` is \`{"spend": {"per_day": "25.00"}}\` in the file and \`TOUCHSTONE_SPEND_PER_DAY=25.00\` in the environment. Every value is checked at start, and every wrong one is named at once.
+
+In a variable, a **list** is a JSON array in one line, and an **object** is JSON in one line; commas between bare values are not read. In a file for systemd or compose nothing is quoted around it, in a shell single quotes are:
+
+\`\`\`sh
+# a line of an env file
+TOUCHSTONE_CONTROL_URLS=["https://one.example/","https://two.example/"]
+# in a shell
+export TOUCHSTONE_CONTROL_URLS='["https://one.example/","https://two.example/"]'
+\`\`\`
 
 ${parts.join("\n\n")}
 `;

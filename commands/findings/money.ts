@@ -9,6 +9,9 @@ import { WalletFolder, type WalletsHeld } from "../../infra/rails/wallet-folder.
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
 import { walletsAt } from "../../pipelines/roles/data-folder.ts";
 
+/** The finding that too few nodes of a network answer. */
+const networkName = (id: string): string => `network ${id}`;
+
 /** Each network of the settings is what they say: chain id, final blocks, every token's decimals and signing domain. */
 export async function networkFindings(config: Config): Promise<Finding[]> {
   const networks = networksIn(config);
@@ -16,7 +19,7 @@ export async function networkFindings(config: Config): Promise<Finding[]> {
   const found = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(nodesOf));
   return [
     ...unread.map(({ id }) =>
-      broken(`network ${id}`, "no node is named for it, so nothing is paid", "set chain.rpc_url, or networks"),
+      broken(networkName(id), "no node is named for it, so nothing is paid", "set chain.rpc_url, or networks"),
     ),
     ...found.flat(),
   ];
@@ -28,11 +31,14 @@ async function nodesOf(network: Network): Promise<Finding[]> {
   const answering = found.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
   if (answering >= network.agree) return found;
   const says = `${answering} of ${network.rpcUrls.length} nodes answer, and ${network.agree} must`;
-  return [...found, broken(`network ${network.id}`, says, "bring them up, or name others")];
+  return [...found, broken(networkName(network.id), says, "bring them up, or name others")];
 }
 
-/** What the wallets of the settings hold, and whether it lasts. */
-export async function walletFindings(config: Config): Promise<Finding[]> {
+/**
+ * What the wallets of the settings hold, and whether it lasts.
+ * @param nodes what was found of the networks: one of which too few nodes answer is not asked again
+ */
+export async function walletFindings(config: Config, nodes: readonly Finding[] = []): Promise<Finding[]> {
   const { wallets } = config;
   if (wallets.mint)
     return [warn("wallets", "they mint, which only a local chain allows", "wallets.mint is for a chain of your own")];
@@ -40,11 +46,15 @@ export async function walletFindings(config: Config): Promise<Finding[]> {
   const held = folder.read();
   if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
   const signers = await signerFindings(held);
-  const networks = networksIn(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
-  if (networks.length === 0) return [...signers, ok("wallets", `${folder.dir}: known and ${held.blind.length} blind`)];
-  const rail = railOn(networks);
-  const report = await walletReport(held, rail, networks);
-  return [...signers, ...lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind })];
+  const isDown = (id: string) => nodes.some(({ name, standing }) => name === networkName(id) && standing === "broken");
+  const [asked, silent] = [networksIn(config), [] as Finding[]];
+  for (const { id } of asked.filter(({ id }) => isDown(id)))
+    silent.push(warn(`wallets on ${id}`, "not asked, since its nodes do not answer", `see ${networkName(id)}`));
+  const networks = asked.filter(({ id }) => !isDown(id));
+  if (networks.length === 0)
+    return [...signers, ...silent, ok("wallets", `${folder.dir}: known and ${held.blind.length} blind`)];
+  const report = await walletReport(held, railOn(networks), networks);
+  return [...signers, ...silent, ...lowOnes(report, { money: wallets.low_water, blind: wallets.low_blind })];
 }
 
 /**

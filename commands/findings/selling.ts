@@ -41,8 +41,12 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
   const network = soldNetwork(config);
   if (!network) return [off("sell", "sell.network names no network, so nothing is sold")];
   const rail = railOn([network]);
+  const checked = await looked("sell.network", "look at its nodes", () => checkNetwork(network));
+  const nodes = checked.map((one) => ({ ...one, name: `sell ${one.name}` }));
+  // What follows is asked of the same nodes.
+  if (!checked.some(({ name, standing }) => name.includes(" node ") && standing === "ok"))
+    return [...nodes, broken(`sell network ${network.id}`, "none of its nodes answers: nothing is sold", "see above")];
   const found = await Promise.all([
-    looked("sell.network", "look at its nodes", () => checkNetwork(network)),
     looked("sell wallets", "look at the folder of the wallets", () => walletsOf(config, network, rail)),
     ...config.sell.facilitators.map((one, n) =>
       looked(`facilitator ${n + 1}`, "ask it again, or name another one", () => facilitatorOf(one, n, network)),
@@ -52,8 +56,7 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
       return [missing === null ? ok("escrow", "is offered") : ok("escrow", `is not offered: ${missing}`)];
     }),
   ]);
-  const nodes = found[0]!.map((one) => ({ ...one, name: `sell ${one.name}` }));
-  return [...nodes, ...found.slice(1).flat()];
+  return [...nodes, ...found.flat()];
 }
 
 async function walletsOf(config: Config, network: Network, rail: Pick<Rail, "balance">): Promise<Finding[]> {

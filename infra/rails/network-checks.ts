@@ -2,7 +2,8 @@ import { type Address, domainSeparator, type Hex, parseAbi } from "viem";
 import { broken, type Finding, ok, warn } from "../finding.ts";
 import { redact } from "../secrets.ts";
 import type { Network, Token } from "./networks.ts";
-import { ChainDown, createReader, type Reader, revertIn } from "./rpc.ts";
+import { nodeFault } from "./node-fault.ts";
+import { ChainDown, createReader, type Reader, revertIn, SHORT_PATIENCE } from "./rpc.ts";
 import { inWords } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
 
@@ -20,8 +21,10 @@ const TOKEN = parseAbi([
 ]);
 
 /** It could not be asked, which may pass; what says something else than the settings is `broken`. */
-const down = (name: string, error: unknown): Finding =>
-  warn(name, inWords(error), "look whether this node answers, or name another one");
+function down(name: string, error: unknown): Finding {
+  const { says, todo } = nodeFault(error);
+  return warn(name, says, todo);
+}
 
 /** A node is of the chain that the settings name. */
 async function checkNode(reader: Reader, name: string, id: string): Promise<Finding> {
@@ -133,7 +136,7 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
  * its way to call a block final known? Never throws for what a chain does.
  */
 export async function checkNetwork(network: Network): Promise<Finding[]> {
-  const readers = network.rpcUrls.map((url) => createReader(url));
+  const readers = network.rpcUrls.map((url) => createReader(url, SHORT_PATIENCE));
   const nodes = await Promise.all(
     readers.map((reader, n) => checkNode(reader, `network ${network.id} node ${n + 1}`, network.id)),
   );

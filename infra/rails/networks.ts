@@ -50,10 +50,23 @@ function usdcOf(id: string, setting: string): Token {
 
 const weiOf = (gwei: number): bigint => BigInt(Math.round(gwei * 1e9));
 
+/**
+ * Addresses of one host are one voice, whatever their paths and keys: two of them that agree prove nothing. That two hosts
+ * have one operator cannot be seen here. @throws ConfigError naming the two
+ */
+function requireDifferentHosts(rpcUrls: readonly string[], setting: string): void {
+  const hosts = rpcUrls.map((url) => new URL(url).host);
+  const second = hosts.findIndex((host, n) => hosts.indexOf(host) !== n);
+  if (second < 0) return;
+  const at = `${setting}.rpc_urls: ${hosts.indexOf(hosts[second]!)} and ${second} are of one host, ${hosts[second]}`;
+  throw new ConfigError([`${at}: nodes that have to agree are of different operators (or set agree to 1)`]);
+}
+
 function fromList(one: Config["networks"][number], setting: string): Network {
   const { id, rpc_urls, agree } = one;
   if (agree > rpc_urls.length)
     throw new ConfigError([`${setting}.agree: ${agree} nodes are to agree, and rpc_urls names ${rpc_urls.length}`]);
+  if (agree > 1) requireDifferentHosts(rpc_urls, setting);
   const assets = one.assets.map((asset, n) => {
     const address = asset.address.toLowerCase();
     if (isTempo(id) || (asset.name && asset.version)) return { ...asset, address };

@@ -18,9 +18,15 @@ export class ChainDown extends Error {
   readonly retriable = true;
 }
 
-const RETRIES = 3;
+/** How often a question is asked again, and how long each time waits for an answer, ms. */
+interface Patience {
+  retries: number;
+  timeoutMs: number;
+}
+const PATIENCE: Patience = { retries: 3, timeoutMs: 10_000 };
+/** For who only looks: a node that says nothing is told of within ten seconds. */
+export const SHORT_PATIENCE: Patience = { retries: 1, timeoutMs: 4_500 };
 const RETRY_DELAY_MS = 100;
-const TIMEOUT_MS = 10_000;
 
 /**
  * A transport whose errors say nothing of the address: it may carry the key of an account, viem writes it into every
@@ -41,17 +47,17 @@ function quiet(transport: HttpTransport): HttpTransport {
 }
 
 /** Over HTTP, with retries; its errors say nothing of the address. */
-export const quietHttp = (rpcUrl: string) => {
+export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = PATIENCE) => {
   keepAddress(rpcUrl, true);
-  return quiet(http(rpcUrl, { retryCount: RETRIES, retryDelay: RETRY_DELAY_MS, timeout: TIMEOUT_MS }));
+  return quiet(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
 };
 
 /**
- * A client that reads a chain. Each question is tried at most four times, ten seconds each.
+ * A client that reads a chain. Each question is tried at most four times, ten seconds each, or as `patience` has it.
  * @param rpcUrl one node, or several in their order: the next one is asked when one does not answer; none is `ChainDown`
  */
-export function createReader(rpcUrl: string | readonly string[]) {
-  const transports = [rpcUrl].flat().map(quietHttp);
+export function createReader(rpcUrl: string | readonly string[], patience = PATIENCE) {
+  const transports = [rpcUrl].flat().map((url) => quietHttp(url, patience));
   return createPublicClient({ transport: transports.length === 1 ? transports[0]! : inTurn(transports) });
 }
 

@@ -33,6 +33,8 @@ export interface Pool {
   /** Blind wallets that were never used and hold anything, and what they hold together; null: a chain was not asked. */
   fresh: number | null;
   freshTotal: string | null;
+  /** Blind wallets that were never used and hold nothing; null: a chain was not asked. */
+  unfunded: number | null;
 }
 
 export interface WalletReport {
@@ -89,6 +91,7 @@ function poolOf(wallets: readonly WalletShown[], network: string, { symbol, deci
   return {
     ...{ network, symbol, known: wallets.find(({ role }) => role === "known")?.balances[key] ?? null },
     fresh: asked ? rich.length : null,
+    unfunded: asked ? fresh.length - rich.length : null,
     freshTotal: asked
       ? formatUnits(
           rich.reduce((all, one) => all + one, 0n),
@@ -107,22 +110,29 @@ export function walletFindings({ pools, wallets }: WalletReport, low: LowWater):
     const todo = "touchstone wallets new --blind 20, then fund the addresses that it prints";
     return [warn("wallets", "there are none: nothing is paid", todo)];
   }
-  return pools.flatMap(({ network, symbol, known, fresh, freshTotal }): Finding[] => {
+  return pools.flatMap((pool): Finding[] => {
+    const { network, symbol, known } = pool;
     const name = `wallets on ${network} (${symbol})`;
-    if (known === null || fresh === null || freshTotal === null)
-      return [warn(name, "the chain could not be asked", "look at its node")];
-    const below = Number(known) < Number(low.money);
-    const few = fresh < low.blind || Number(freshTotal) < Number(low.money);
+    if (known === null || pool.fresh === null) return [warn(name, "the chain could not be asked", "look at its node")];
     const holds = `it holds ${known}`;
-    const unused = `${fresh} blind wallets with money were never used, ${freshTotal} in all`;
-    const fund = "touchstone wallets new --blind 20, and fund each from outside, never from the known one";
+    const todo = `send ${symbol} to the known wallet, ${low.money} or more (touchstone wallets list)`;
     return [
-      below
-        ? warn(`${name}: known`, holds, `send ${symbol} to the known wallet (touchstone wallets list)`)
-        : ok(`${name}: known`, holds),
-      few ? warn(`${name}: blind`, unused, fund) : ok(`${name}: blind`, unused),
+      Number(known) < Number(low.money) ? warn(`${name}: known`, holds, todo) : ok(`${name}: known`, holds),
+      blindFinding(`${name}: blind`, pool, low),
     ];
   });
+}
+
+/** Are there enough unused blind wallets with money? Those that are there and empty are funded before others are made. */
+function blindFinding(name: string, { symbol, fresh, freshTotal, unfunded }: Pool, low: LowWater): Finding {
+  const [rich, empty] = [fresh ?? 0, unfunded ?? 0];
+  const says = `${rich + empty} were never used: ${rich} hold ${freshTotal} in all, ${empty} hold nothing`;
+  const lacking = Math.max(low.blind - rich, 0);
+  if (lacking === 0 && Number(freshTotal) >= Number(low.money)) return ok(name, says);
+  const most = Math.max(lacking, 1);
+  const fund = `fund ${most} or more, until all hold ${low.money} ${symbol} or more together: each from outside, never from the known one`;
+  const make = empty < most ? `touchstone wallets new --blind ${Math.max(low.blind, 20)}, then ` : "";
+  return warn(name, says, `${make}${fund} (touchstone wallets list)`);
 }
 
 export interface WalletWatchOptions {

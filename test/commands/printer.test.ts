@@ -86,6 +86,7 @@ const PRINTS: Record<string, () => void> = {
     const market = [hostile({ url: "https://x.example/", composite: 1, flags: [HOSTILE], defects: [HOSTILE] })];
     printLines(letterLines({ simulated: hostile(), took_s: 1, tree_size: 1, market }, HOSTILE));
   },
+  init: printed,
   keygen: printed,
   "keys list": printed,
   "keys rotate": printed,

@@ -41,8 +41,8 @@ const configOf = (changes: Record<string, string> = {}): Config =>
     ...changes,
   });
 
-/** What a command printed, as a machine reads it. */
-async function told<T>(work: () => void | Promise<void>): Promise<T> {
+/** What a command printed. */
+async function printed(work: () => void | Promise<void>): Promise<string> {
   const written: string[] = [];
   const spy = vi.spyOn(process.stdout, "write").mockImplementation((text) => {
     written.push(String(text));
@@ -53,8 +53,11 @@ async function told<T>(work: () => void | Promise<void>): Promise<T> {
   } finally {
     spy.mockRestore();
   }
-  return JSON.parse(written.join("")) as T;
+  return written.join("");
 }
+
+/** The same, as a machine reads it. */
+const told = async <T>(work: () => void | Promise<void>): Promise<T> => JSON.parse(await printed(work)) as T;
 
 interface Made {
   known: { address: string; made: boolean };
@@ -73,6 +76,49 @@ test("before there are any: list says what to do, with a code of its own", async
   const refused = await listWallets(config, { json: true }).catch((error: Error) => error);
   expect(String(refused)).toContain("touchstone wallets new");
   expect(exitCodeOf(refused)).toBe(22);
+});
+
+test("a second run makes no other wallets and says so; what was used is made up for", async () => {
+  const apart = configOf({ TOUCHSTONE_WALLETS_DIR: join(dir, "twice") });
+  const first = await told<Made>(() => newWallets(apart, { blind: 3, json: true }));
+  const again = await told<Made>(() => newWallets(apart, { blind: 3, json: true }));
+  expect(again).toEqual({
+    ...{ ...first, blind: [], unused: first.blind },
+    ...{ known: { ...first.known, made: false }, gas: { ...first.gas, made: false } },
+  });
+  const folder = new WalletFolder(walletsAt(apart));
+  folder.use({ address: first.blind[0]!, day: TODAY, cap: "cap_a", network: "eip155:8453" });
+  const third = await told<Made>(() => newWallets(apart, { blind: 3, json: true }));
+  expect(third).toMatchObject({ blind: [expect.stringMatching(/^0x/)], unused: first.blind.slice(1) });
+  expect(first.blind).not.toContain(third.blind[0]);
+  expect(folder.read().blind).toHaveLength(4);
+  const lines = await printed(() => newWallets(apart, { blind: 3 }));
+  expect(lines).toContain("3 blind wallets that were never used were there: none made.");
+});
+
+test("what is empty is told apart from what is there, and how much it needs", async () => {
+  const empty = configOf({ TOUCHSTONE_WALLETS_DIR: join(dir, "empty") });
+  const folder = new WalletFolder(walletsAt(empty));
+  folder.make(3);
+  const networks = paidNetworks(empty);
+  const found = async (low: { money: string; blind: number }) =>
+    walletFindings(await walletReport(folder.read(), railOn(networks), networks), low);
+  expect(await found({ money: "1.00", blind: 2 })).toMatchObject([
+    { standing: "warn", says: "it holds 0", todo: expect.stringContaining("1.00 or more") },
+    {
+      ...{ standing: "warn", says: "3 were never used: 0 hold 0 in all, 3 hold nothing" },
+      todo: expect.stringMatching(/^fund 2 or more, until all hold 1\.00 USDC or more together: each from outside/),
+    },
+  ]);
+  // More are needed than there are.
+  expect((await found({ money: "1.00", blind: 4 }))[1]!.todo).toMatch(
+    /^touchstone wallets new --blind 20, then fund 4/,
+  );
+  for (const { address } of folder.read().blind.slice(0, 2)) await chain.fund(address, 400_000n);
+  expect((await found({ money: "1.00", blind: 2 }))[1]).toMatchObject({
+    ...{ says: "3 were never used: 2 hold 0.8 in all, 1 hold nothing", todo: expect.stringMatching(/^fund 1 or more/) },
+  });
+  expect((await found({ money: "0.80", blind: 2 }))[1]).toMatchObject({ standing: "ok" });
 });
 
 test("new, list, sweep: what is left of past days leaves by signed authorizations, and nothing else does", async () => {

@@ -108,7 +108,7 @@ export async function openBox(dir: string): Promise<Box> {
   ]);
   const bazaar = await openBazaar(facilitators);
   const networks = [
-    { id: "eip155:8453", rpc_urls: [base.rpcUrl, base.rpcUrl], agree: 2 },
+    { id: "eip155:8453", rpc_urls: [base.rpcUrl, base.rpcUrl.replace("127.0.0.1", "localhost")], agree: 2 },
     { id: "eip155:137", rpc_urls: ["http://127.0.0.1:9", polygon.rpcUrl] },
     { id: tempo.network, rpc_urls: [tempo.rpcUrl] },
   ];

@@ -54,7 +54,9 @@ const settings = (): Record<string, string> => ({
   TOUCHSTONE_BASE_URL: "https://touchstone.test",
   TOUCHSTONE_PORT: "0",
   TOUCHSTONE_LOG_LEVEL: "warn",
-  TOUCHSTONE_NETWORKS: JSON.stringify([{ id: NETWORK, rpc_urls: [chain.rpcUrl, chain.rpcUrl], agree: 2 }]),
+  TOUCHSTONE_NETWORKS: JSON.stringify([
+    { id: NETWORK, rpc_urls: [chain.rpcUrl, chain.rpcUrl.replace("127.0.0.1", "localhost")], agree: 2 },
+  ]),
   TOUCHSTONE_SELL_NETWORK: NETWORK,
 });
 

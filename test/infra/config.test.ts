@@ -70,6 +70,27 @@ test.each([
   expect(() => loadConfig(file, env)).toThrow(named);
 });
 
+test.each([
+  ["with commas", "TOUCHSTONE_CONTROL_URLS", "https://a.example/,https://b.example/"],
+  ["one address, bare", "TOUCHSTONE_CONTROL_URLS", "https://a.example/"],
+  ["JSON that is broken", "TOUCHSTONE_CATALOGUES", '["https://a.example/",]'],
+  ["one number", "TOUCHSTONE_PORTS", "8080"],
+  ["quotes that a shell kept", "TOUCHSTONE_LIMITS_TRUSTED_PROXIES", "'[\"127.0.0.1\"]'"],
+  ["nothing", "TOUCHSTONE_OBSERVE_BLIND_ADDRESSES", ""],
+  ["networks as a name", "TOUCHSTONE_NETWORKS", "eip155:8453"],
+  ["an object that is none", "TOUCHSTONE_OBSERVE_PRIORITY", "api.example.com=1"],
+  ["an object that may be null", "TOUCHSTONE_PRICE_REFERENCE", "https://a.example/{base}"],
+])("a list or an object in a variable, %s: the variable and the form that it has to have", (_, name, text) => {
+  expect(() => loadConfig(fileWith({}), { [name]: text })).toThrow(
+    new RegExp(`${name} \\(environment\\): expected an? (?:list|object) as (?:a )?JSON`),
+  );
+});
+
+test("what is wrong inside of a list says which of it", () => {
+  const env = { TOUCHSTONE_CONTROL_URLS: '["https://a.example/","b.example"]' };
+  expect(() => loadConfig(fileWith({}), env)).toThrow("TOUCHSTONE_CONTROL_URLS_1 (environment): Invalid URL");
+});
+
 test("priorities are named as addresses and capabilities are", () => {
   const cap = `cap_${"0".repeat(26)}`;
   const priority = { "Api.Example.com": 5, "b.example:443": 2, "b.example:8443": 1, "bücher.example": 3, [cap]: -1 };

@@ -41,6 +41,17 @@ describe("settings", () => {
 
   test.each([
     ["a chain whose USDC nobody knows", [{ id: "eip155:999999", rpc_urls: [NOBODY] }], "networks.0.assets"],
+    [
+      "two addresses of one host that are to agree",
+      [
+        {
+          id: "eip155:8453",
+          rpc_urls: ["https://a.example/k1", "https://b.example", "https://A.example:443/k2"],
+          agree: 2,
+        },
+      ],
+      "networks.0.rpc_urls: 0 and 2 are of one host, a.example",
+    ],
     ["more nodes to agree than there are", [{ id: "eip155:8453", rpc_urls: [NOBODY], agree: 2 }], "networks.0.agree"],
     ["one network twice", [1, 2].map(() => ({ id: "eip155:8453", rpc_urls: [NOBODY] })), "named twice"],
     ["no EVM chain", [{ id: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", rpc_urls: [NOBODY] }], "priced and not paid"],

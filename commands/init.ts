@@ -1,0 +1,202 @@
+import { existsSync } from "node:fs";
+import { dirname } from "node:path";
+import { KNOWN_CATALOGUES } from "../infra/catalogues.ts";
+import { ConfigError, problemsIn, Settings, settingsFile } from "../infra/config.ts";
+import { createPrivate, replacePrivate } from "../infra/keys/files.ts";
+import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
+import { parseUrl } from "../infra/url.ts";
+import { isAsked, print, questions, say } from "./printer.ts";
+
+/** The settings file is there, and nobody said that it may go. */
+class SettingsExist extends Error {
+  override readonly name = "SettingsExist";
+}
+
+/** The five answers: each as an option, or as a line of a terminal. */
+export interface Answers {
+  name?: string;
+  network?: string;
+  rpc?: string[];
+  control?: string[];
+  catalogue?: string[];
+  sell?: boolean;
+}
+
+export interface InitOptions extends Answers {
+  force?: boolean;
+  json?: boolean;
+}
+
+/** A question: which options it stands for, and how a line answers it. */
+interface Question {
+  options: readonly (keyof Answers)[];
+  asks: string;
+  /** An empty line says this. */
+  otherwise?: string;
+  read(line: string): Answers;
+}
+
+const words = (line: string): string[] => line.split(/[\s,]+/).filter(Boolean);
+
+const QUESTIONS: readonly Question[] = [
+  {
+    options: ["name"],
+    asks: "Address under which others reach this service (it names the record for good), as record.example",
+    read: (name) => ({ name }),
+  },
+  {
+    options: ["network", "rpc"],
+    asks: "Network that is paid on and addresses of its nodes, two of different operators or more, as eip155:8453 https://..",
+    read: (line) => ({ network: words(line)[0] ?? "", rpc: words(line).slice(1) }),
+  },
+  {
+    options: ["control"],
+    asks: "Two or three addresses on other people's machines that are always up, as https://one.example/ https://..",
+    read: (line) => ({ control: words(line) }),
+  },
+  {
+    options: ["catalogue"],
+    asks: `Catalogues that are read for listings: addresses, or names of known ones (${Object.keys(KNOWN_CATALOGUES).join(", ")})`,
+    otherwise: "none",
+    read: (line) => ({ catalogue: line === "none" ? [] : words(line) }),
+  },
+  {
+    options: ["sell"],
+    asks: "Sell calls and work of its own on that network, yes or no",
+    otherwise: "no",
+    read: (line) => (/^y(?:es)?$/i.test(line) ? { sell: true } : /^no?$/i.test(line) ? { sell: false } : {}),
+  },
+];
+
+/** How the settings call what an option says. */
+const OPTION: readonly [RegExp, keyof Answers][] = [
+  [/^base_url/, "name"],
+  [/^networks\.0\.rpc_urls|^chain\.rpc_url/, "rpc"],
+  [/^networks/, "network"],
+  [/^control_urls/, "control"],
+  [/^catalogues/, "catalogue"],
+  [/^sell/, "sell"],
+];
+
+const hostOf = (url: string): string => parseUrl(url)?.host ?? url;
+
+/**
+ * The settings that these answers make. With nodes of two hosts or more, two have to agree; a name without a scheme is one
+ * of https.
+ */
+export function settingsOf({ name = "", network = "", rpc = [], control = [], catalogue = [], sell = false }: Answers) {
+  const agree = new Set(rpc.map(hostOf)).size === rpc.length && rpc.length > 1 ? 2 : 1;
+  return {
+    base_url: name.includes("://") ? name : `https://${name}`,
+    networks: [{ id: network, rpc_urls: rpc, agree }],
+    control_urls: control,
+    catalogues: catalogue,
+    ...(sell ? { sell: { network } } : {}),
+  };
+}
+
+/** What is wrong with these answers, each with the option that it is about. */
+export function problemsOf(answers: Answers): { option: keyof Answers; says: string }[] {
+  const settings = settingsOf(answers);
+  const found = problemsIn(settings);
+  if (found.length === 0) found.push(...wrongTogether(settings));
+  if (settings.control_urls.length === 0)
+    found.push({ at: "control_urls", says: "one address or more: without one nothing is paid" });
+  return found.map(({ at, says }) => ({ option: OPTION.find(([is]) => is.test(at))?.[1] ?? "name", says }));
+}
+
+/** What the roles that pay and sell would refuse of settings that are right one by one. */
+function wrongTogether(settings: ReturnType<typeof settingsOf>): { at: string; says: string }[] {
+  const config = Settings.parse(settings);
+  try {
+    paidNetworks(config);
+    soldNetwork(config);
+    return [];
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return error.problems.map((one) => {
+      const [at = "", ...rest] = one.split(": ");
+      return { at, says: rest.join(": ") };
+    });
+  }
+}
+
+/** How often a question is asked again. */
+const TRIES = 5;
+
+const isGiven = (answers: Answers, option: keyof Answers): boolean => {
+  const value = answers[option];
+  return Array.isArray(value) ? value.length > 0 : value !== undefined;
+};
+
+const askable = ({ options }: Question, answers: Answers): boolean => !options.every((one) => isGiven(answers, one));
+
+/** Ask what the options do not say, one question after the other. @throws ConfigError when nobody answers */
+async function asked(given: Answers): Promise<Answers> {
+  const answers = { ...given };
+  const terminal = await questions();
+  try {
+    for (const question of QUESTIONS.filter((one) => askable(one, given))) {
+      for (let left = TRIES; ; left--) {
+        const { asks, otherwise, options } = question;
+        const line = await terminal.ask(`${asks}${otherwise ? ` [${otherwise}]` : ""}: `);
+        if (line === null || left === 0) throw new ConfigError([`${options.map(flag).join(", ")}: not answered`]);
+        const told = question.read(line || (otherwise ?? ""));
+        Object.assign(answers, told);
+        const wrong = problemsOf(answers).filter(({ option }) => options.includes(option));
+        if (wrong.length === 0 && Object.keys(told).length > 0) break;
+        say(wrong.length > 0 ? wrong.map(({ says }) => `  ${says}`) : "  yes or no");
+      }
+    }
+  } finally {
+    terminal.close();
+  }
+  return answers;
+}
+
+const flag = (option: keyof Answers): string => `--${option}`;
+
+/** What options leave unsaid where nobody can be asked. Catalogues and selling may be left out. */
+function requireAll(answers: Answers): void {
+  const missing = (["name", "network", "rpc", "control"] as const).filter((one) => !isGiven(answers, one));
+  if (missing.length > 0)
+    throw new ConfigError(missing.map((one) => `${flag(one)}: is missing, and there is no terminal to ask on`));
+}
+
+/**
+ * `touchstone init`: a settings file from five answers. What options do not say is asked, on a terminal and without --json.
+ * The file can be read by its owner alone, since addresses of nodes hold keys, and one that is there is left as it is.
+ * @param named the file of `--config`
+ * @throws SettingsExist, ConfigError naming every option that is wrong
+ */
+export async function initCommand(named: string | undefined, options: InitOptions): Promise<void> {
+  const file = settingsFile(named);
+  if (existsSync(file) && !options.force)
+    throw new SettingsExist(`${file} is there already and is left as it is: name another by --config, or say --force`);
+  if (!existsSync(dirname(file))) throw new ConfigError([`${file}: there is no folder ${dirname(file)}`]);
+  const asks = isAsked() && !options.json && QUESTIONS.some((one) => askable(one, options));
+  if (!asks) requireAll(options);
+  const answers = asks ? await asked(options) : options;
+  const wrong = problemsOf(answers);
+  if (wrong.length > 0) throw new ConfigError(wrong.map(({ option, says }) => `${flag(option)}: ${says}`));
+  const text = `${JSON.stringify(settingsOf(answers), null, 2)}\n`;
+  if (options.force) replacePrivate(file, text);
+  else createPrivate(file, text);
+  const config = named === undefined ? "" : ` --config ${named}`;
+  const next = [
+    `touchstone${config} keygen`,
+    `touchstone${config} wallets new --blind 20`,
+    `touchstone${config} doctor`,
+    `touchstone${config} start`,
+  ];
+  const { agree, rpc_urls } = settingsOf(answers).networks[0]!;
+  print(options, { file, agree, next }, [
+    `Settings are in ${file}, which only you can read.`,
+    agree > 1
+      ? `A settlement is believed when ${agree} of ${rpc_urls.length} nodes report it.`
+      : "A settlement is believed when one node reports it: name nodes of two operators, and a lie of one is not believed.",
+    "Then, in this order:",
+    ...next.map((one) => `  ${one}`),
+    "Fund what `wallets new` prints before `start`; docs/operate.md goes through all of it.",
+  ]);
+}
