@@ -222,19 +222,35 @@ export class ListingChecks {
 
   async #look(url: string, method: "GET" | "POST" | null): Promise<ListingAnswer> {
     const { tools, clock, metrics, view } = this.deps;
-    const looked = await lookOnce(tools!, url, method, clock);
-    metrics.count("touchstone_listing_looks_total", { state: looked.probe.body.state });
-    const { answer402, probe } = looked;
-    const { terms } = probe.body;
-    const stock = answer402 && terms ? await tryStockClient(answer402, terms) : NOTHING_TO_SIGN;
-    const match = matchUrl(view(), url, looked.method);
-    return answerOf(url, looked, stock, match?.cap ?? null, clock.now());
+    const capIn = (of: ListingAnswer["method"]) => matchUrl(view(), url, of)?.cap ?? null;
+    const answer = await listingAnswer(tools!, url, method, clock, capIn);
+    metrics.count("touchstone_listing_looks_total", { state: answer.state });
+    return answer;
   }
 
   #keep(key: string, answer: ListingAnswer): ListingAnswer {
     this.#kept.set(key, { answer, madeAt: this.deps.clock.monotonic() });
     return answer;
   }
+}
+
+/**
+ * One look at a listing: how it answers, what is wrong with it, and what the protocol's own client makes of it. Nothing is
+ * kept. Never throws for what the stranger does.
+ * @param url normalised @param capIn the endpoint in the record that the url means, asked with this method
+ */
+export async function listingAnswer(
+  tools: ProbeTools,
+  url: string,
+  method: "GET" | "POST" | null,
+  clock: Clock,
+  capIn: (method: ListingAnswer["method"]) => string | null,
+): Promise<ListingAnswer> {
+  const looked = await lookOnce(tools, url, method, clock);
+  const { answer402, probe } = looked;
+  const { terms } = probe.body;
+  const stock = answer402 && terms ? await tryStockClient(answer402, terms) : NOTHING_TO_SIGN;
+  return answerOf(url, looked, stock, capIn(looked.method), clock.now());
 }
 
 function answerOf(
