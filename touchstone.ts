@@ -1,6 +1,5 @@
-#!/usr/bin/env -S npx tsx
+#!/usr/bin/env node
 import { realpathSync } from "node:fs";
-import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { setFlagsFromString } from "node:v8";
 import { Command, InvalidArgumentError, Option } from "commander";
@@ -8,8 +7,7 @@ import { EXIT, EXIT_HELP, exitCodeOf, exitNameOf } from "./commands/exit.ts";
 import { explain } from "./commands/help.ts";
 import { hasAnswered, printJson, sayError } from "./commands/printer.ts";
 import { loadConfig, workflowOf } from "./infra/config.ts";
-
-const packaged = createRequire(import.meta.url)("./package.json") as { version: string };
+import packaged from "./package.json" with { type: "json" };
 
 /** The front door: one command, the roles as sub-commands. Each loads only what it needs. */
 export const program = new Command("touchstone")
@@ -76,7 +74,7 @@ program
     ),
   )
   .action(async (options) => {
-    const worldScript = fileURLToPath(new URL("./fixtures/market/main.ts", import.meta.url));
+    const worldScript = fileURLToPath(new URL("./fixtures/market/main.mjs", import.meta.url));
     const { start } = await import("./commands/start.ts");
     const given = {
       ...(options.log ? { TOUCHSTONE_LOG: options.log } : {}),

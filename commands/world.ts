@@ -91,7 +91,7 @@ export const alive = (pid: number): boolean => {
 
 function boot(dir: string, script: string): Promise<WorldInfo> {
   const log = openSync(join(dir, "world.log"), "a");
-  const child = spawn(process.execPath, ["--import", import.meta.resolve("tsx"), script, "--dir", dir], {
+  const child = spawn(process.execPath, [script, "--dir", dir], {
     // Its own process group: a kill of ours must not take the chain, which holds other people's money.
     detached: true,
     stdio: ["ignore", "pipe", log],

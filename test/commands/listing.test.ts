@@ -120,7 +120,7 @@ test("every defect has a severity, and every one that the client refuses is grav
 describe("for a workflow of GitHub", () => {
   test("errors and warnings are commands of the runner, with the file, and a summary in Markdown", async () => {
     const url = await selling(bare(entry({ amount: "0.01", maxTimeoutSeconds: "soon" })));
-    const summary = join(dir, "summary.md");
+    const summary = join(dir, "summary");
     const workflow = workflowOf({ GITHUB_ACTIONS: "true", GITHUB_STEP_SUMMARY: summary });
     expect(await look(url, { file: "public/a,b:c.json" }, workflow)).toBe(EXIT.unpayable);
     const errors = written.split("\n").filter((line) => line.startsWith("::error "));
@@ -147,7 +147,7 @@ describe("for a workflow of GitHub", () => {
   });
 
   test("a summary that cannot be written is said, with the variable that names it", async () => {
-    const workflow = workflowOf({ GITHUB_ACTIONS: "true", GITHUB_STEP_SUMMARY: join(dir, "none", "summary.md") });
+    const workflow = workflowOf({ GITHUB_ACTIONS: "true", GITHUB_STEP_SUMMARY: join(dir, "none", "summary") });
     const url = await selling(bare(entry()));
     await expect(listingCommand(config, url, {}, workflow)).rejects.toThrow(/GITHUB_STEP_SUMMARY/);
   });

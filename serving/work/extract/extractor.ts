@@ -1,5 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { readFileSync, realpathSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { sha256Soon } from "../../../infra/canonical.ts";
@@ -70,14 +72,19 @@ export interface ExtractorOptions {
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const CHILD = fileURLToPath(new URL("./child.mjs", import.meta.url));
 const CLOSED = new URL("./closed.mjs", import.meta.url).href;
-const PACKAGES = fileURLToPath(new URL("../../../node_modules", import.meta.url));
+/** Where Node looks for our packages from here: beside us in a clone, above us where we are a package ourselves. */
+const PACKAGES = (createRequire(import.meta.url).resolve.paths("unpdf") ?? []).filter(
+  (folder) => HERE.startsWith(dirname(folder)) && existsSync(folder),
+);
 
 /**
  * Files that the child may read: its own code and the packages, by both names where they are a link. Each once: Node 20 aborts
  * over a folder that is named twice.
  */
 const READABLE = [
-  ...new Set([HERE, PACKAGES, realpathSync(PACKAGES)].map((folder) => `${folder.replace(/\/$/, "")}/*`)),
+  ...new Set(
+    [HERE, ...PACKAGES, ...PACKAGES.map((one) => realpathSync(one))].map((one) => `${one.replace(/\/$/, "")}/*`),
+  ),
 ];
 
 /** Node's permission model by the name that this version has for it: no file is written, no process or thread begun. */
