@@ -2,14 +2,15 @@ import { randomBytes } from "node:crypto";
 import { appendFile } from "node:fs/promises";
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError, type Workflow } from "../infra/config.ts";
+import { resolveTo } from "../infra/egress/address.ts";
+import { createEgress } from "../infra/egress/create.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { networksIn, railOn } from "../infra/rails/networks.ts";
 import { parseUrl } from "../infra/url.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { BadUrl, normaliseUrl } from "../pipelines/record/url.ts";
-import { egressOf } from "../pipelines/roles/parts.ts";
-import { listingAnswer } from "../serving/answers/listing-check.ts";
+import { listingAnswer } from "../serving/answers/listing-look.ts";
 import { DEFAULT_POLICY } from "../serving/client/policy.ts";
 import type { ListingAnswer } from "../serving/schemas/listing.ts";
 import { type Annotation, annotationLine, markdownTable, withoutCommands } from "./annotations.ts";
@@ -79,9 +80,14 @@ const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3
 async function lookFromHere(config: Config, url: string, method: ListingOptions["method"]): Promise<ListingAnswer> {
   const at = parseUrl(url);
   if (at === null) throw new BadUrl(url, "not a url");
-  const ports = at.port === "" ? config.ports : [...config.ports, Number(at.port)];
-  const allow_loopback = config.allow_loopback || isOfThisMachine(at);
-  return withOpen(egressOf({ ...config, ports, allow_loopback }), async (egress) => {
+  const egress = createEgress({
+    allowLoopback: config.allow_loopback || isOfThisMachine(at),
+    extraPorts: at.port === "" ? config.ports : [...config.ports, Number(at.port)],
+    userAgent: `touchstone (+${config.base_url})`,
+    loop: ownLoop,
+    ...(config.allow_loopback && config.resolve_to !== null ? { resolve: resolveTo(config.resolve_to) } : {}),
+  });
+  return withOpen(egress, async () => {
     const rail = railOn(networksIn(config));
     const control = new Control(egress, config.control_urls);
     const tools = { egress, rail, control, reader: ownReader, loop: ownLoop };
