@@ -8,7 +8,7 @@ import { Command, InvalidArgumentError, Option } from "commander";
 import { EXIT, EXIT_HELP, exitCodeOf, exitNameOf } from "./commands/exit.ts";
 import { explain } from "./commands/help.ts";
 import { hasAnswered, printJson, sayError } from "./commands/printer.ts";
-import { loadConfig } from "./infra/config.ts";
+import { loadConfig, workflowOf } from "./infra/config.ts";
 import packaged from "./package.json" with { type: "json" };
 
 /** The front door: one command, the roles as sub-commands. Each loads only what it needs. */
@@ -133,6 +133,26 @@ program
     if (!options.once) throw new InvalidArgumentError("--listings probes once: say --once too");
     return (await import("./commands/listings.ts")).probeListings(settings(), listings, options);
   });
+
+program
+  .command("listing <url>")
+  .description("look at an endpoint of yours once, for free, and say what is wrong with it: docs/listings.md")
+  .addOption(new Option("--method <method>", "how it is called, where no document says").choices(["GET", "POST"]))
+  .addOption(
+    new Option("--annotations <form>", "say it as a workflow reads it (default: github in GitHub Actions)").choices([
+      "github",
+      "none",
+    ]),
+  )
+  .option("--file <path>", "file of your repository at which annotations are shown")
+  .addOption(json)
+  .addHelpText(
+    "after",
+    `\nExits with ${EXIT.ok} where nothing is wrong, ${EXIT.flawed} where it is paid all the same, ${EXIT.unpayable} where it is not, ${EXIT.unreachable} where no whole answer comes.`,
+  )
+  .action(async (url, options) =>
+    (await import("./commands/listing.ts")).listingCommand(settings(), url, options, workflowOf()),
+  );
 
 const listings = program.command("listings").description("what is listed: docs/listings.md");
 listings

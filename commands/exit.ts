@@ -47,6 +47,10 @@ export const EXIT = {
   wallet: 22,
   /** `doctor` found something that keeps a role from its work. */
   unfit: 23,
+  /** `listing`: it can be paid, and something of it is not as the protocols have it. */
+  flawed: 30,
+  /** `listing`: buyers cannot pay it, or would refuse to. */
+  unpayable: 31,
 } as const;
 
 export type ExitName = keyof typeof EXIT;
@@ -110,6 +114,8 @@ const BY_ERROR: Record<string, ExitName> = {
   NetworkMismatch: "network",
   NoWallet: "wallet",
   Unfit: "unfit",
+  ListingFlawed: "flawed",
+  ListingUnpayable: "unpayable",
 };
 
 /** The exit code of an error, by its name. */

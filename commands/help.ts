@@ -11,6 +11,10 @@ export const EXAMPLES: Record<string, readonly string[]> = {
   "keys list": ["touchstone keys list --json"],
   "keys rotate": ["touchstone keys rotate cards"],
   observe: ["touchstone observe --once", "touchstone observe --once --listings listings.csv"],
+  listing: [
+    "touchstone listing https://seller.example/weather",
+    "touchstone listing http://localhost:3000/weather --method POST --annotations github",
+  ],
   "listings add": ["touchstone listings add https://seller.example/.well-known/x402"],
   "listings list": ["touchstone listings list", "touchstone listings list --host seller.example --json"],
   "listings show": ["touchstone listings show https://seller.example/weather"],

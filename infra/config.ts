@@ -472,3 +472,15 @@ export function loadConfig(
   keepSecretsOf(parsed.data);
   return { ...parsed.data, file: found ? path : null };
 }
+
+/** A workflow that runs this process: GitHub's runner says so (docs.github.com, "Variables reference"). */
+export interface Workflow {
+  isGitHub: boolean;
+  /** File that the summary of the job is appended to; null where there is none. */
+  summary: string | null;
+}
+
+export const workflowOf = (env: NodeJS.ProcessEnv = process.env): Workflow => ({
+  isGitHub: env.GITHUB_ACTIONS === "true",
+  summary: env.GITHUB_STEP_SUMMARY || null,
+});

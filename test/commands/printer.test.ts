@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { annotationLine } from "../../commands/annotations.ts";
 import * as audit from "../../commands/audit.ts";
 import { budgetLines } from "../../commands/budget.ts";
 import { table } from "../../commands/doctor.ts";
@@ -8,6 +9,7 @@ import * as exposure from "../../commands/exposure.ts";
 import { commandsOf } from "../../commands/help.ts";
 import * as ledger from "../../commands/ledger.ts";
 import { letterLines } from "../../commands/letters.ts";
+import * as listing from "../../commands/listing.ts";
 import { lineOf, linesOf } from "../../commands/listings.ts";
 import * as mirror from "../../commands/mirror.ts";
 import { ProgressLine, print, printJson, printJsonText, printLines, say, sayError } from "../../commands/printer.ts";
@@ -93,6 +95,13 @@ const PRINTS: Record<string, () => void> = {
   observe: () => {
     reported();
     printLines(lineOf(seen));
+  },
+  listing: () => {
+    const finding = { severity: "grave", what: HOSTILE, says: HOSTILE, mend: HOSTILE } as const;
+    printLines(
+      listing.linesOf(hostile({ offers: [hostile()], stock_client: hostile(), listing: hostile() }), [finding]),
+    );
+    printLines(annotationLine(listing.annotationOf(finding, HOSTILE, HOSTILE)));
   },
   "listings add": () => printLines(linesOf(told)),
   "listings list": () => print({}, {}, columns([lines(3), lines(3)])),

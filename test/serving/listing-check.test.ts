@@ -5,7 +5,7 @@ import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
 import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { DEFECTS } from "../../pipelines/record/vocabulary.ts";
-import { MENDS, mendOf } from "../../serving/answers/listing-check.ts";
+import { MENDS, mendOf } from "../../serving/answers/listing-look.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { ListingAnswer } from "../../serving/schemas/listing.ts";
 import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";

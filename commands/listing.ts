@@ -1,0 +1,168 @@
+import { randomBytes } from "node:crypto";
+import { appendFile } from "node:fs/promises";
+import { systemClock } from "../infra/clock.ts";
+import { type Config, ConfigError, type Workflow } from "../infra/config.ts";
+import { resolveTo } from "../infra/egress/address.ts";
+import { createEgress } from "../infra/egress/create.ts";
+import { ownLoop } from "../infra/loop-watch.ts";
+import { networksIn, railOn } from "../infra/rails/networks.ts";
+import { parseUrl } from "../infra/url.ts";
+import { Control } from "../pipelines/1-observe/probe/exchange.ts";
+import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
+import { BadUrl, normaliseUrl } from "../pipelines/record/url.ts";
+import { listingAnswer } from "../serving/answers/listing-look.ts";
+import { DEFAULT_POLICY } from "../serving/client/policy.ts";
+import type { ListingAnswer } from "../serving/schemas/listing.ts";
+import { type Annotation, annotationLine, markdownTable, withoutCommands } from "./annotations.ts";
+import { withOpen } from "./files.ts";
+import { printJson, printLines } from "./printer.ts";
+
+export interface ListingOptions {
+  method?: "GET" | "POST";
+  /** Default: github where a runner of GitHub runs this, else none. */
+  annotations?: "github" | "none";
+  /** File of the repository at which annotations are shown. */
+  file?: string;
+  json?: boolean;
+}
+
+/**
+ * grave: a payment is refused by clients, goes astray or cannot be signed. mild: it is paid all the same. note: nothing is
+ * wrong.
+ */
+export type Severity = "grave" | "mild" | "note";
+
+export interface Finding {
+  severity: Severity;
+  /** A defect, a state of the look, or `stock_client`. */
+  what: string;
+  says: string;
+  /** What to change; null where nothing is known. */
+  mend: string | null;
+}
+
+/** It answers and can be paid; something of it is not as the protocols have it. */
+class ListingFlawed extends Error {
+  override readonly name = "ListingFlawed";
+}
+/** Buyers cannot pay it, or would refuse to. */
+class ListingUnpayable extends Error {
+  override readonly name = "ListingUnpayable";
+}
+/** No whole answer came. */
+class ListingSilent extends Error {
+  override readonly name = "ListingsUnreachable";
+}
+
+const RANK: readonly Severity[] = ["grave", "mild", "note"];
+
+const severityOf = (defect: string): Severity => {
+  if (defect === "paid_calls_refused") return "note";
+  return DEFAULT_POLICY.defects.includes(defect) ? "grave" : "mild";
+};
+
+/** Everything that a look found, the worst first. */
+export function findingsOf({ state, says, mend, defects, stock_client: stock }: ListingAnswer): Finding[] {
+  const found: Finding[] = [];
+  if (state !== "asked") found.push({ severity: "grave", what: state, says, mend });
+  for (const { defect, says: words, mend: how } of defects)
+    found.push({ severity: severityOf(defect), what: defect, says: words, mend: how });
+  if (state === "asked" && stock.verdict === "refuses")
+    found.push({ severity: "grave", what: "stock_client", says: stock.says, mend: null });
+  if (stock.verdict === "signs_without_spend_limits")
+    found.push({ severity: "mild", what: "stock_client", says: stock.says, mend: null });
+  return found.sort((a, b) => RANK.indexOf(a.severity) - RANK.indexOf(b.severity));
+}
+
+const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
+
+/** A look at one url from here: the settings' way out, and this url's own port and machine, which its seller named. */
+async function lookFromHere(config: Config, url: string, method: ListingOptions["method"]): Promise<ListingAnswer> {
+  const at = parseUrl(url);
+  if (at === null) throw new BadUrl(url, "not a url");
+  const egress = createEgress({
+    allowLoopback: config.allow_loopback || isOfThisMachine(at),
+    extraPorts: at.port === "" ? config.ports : [...config.ports, Number(at.port)],
+    userAgent: `touchstone (+${config.base_url})`,
+    loop: ownLoop,
+    ...(config.allow_loopback && config.resolve_to !== null ? { resolve: resolveTo(config.resolve_to) } : {}),
+  });
+  return withOpen(egress, async () => {
+    const rail = railOn(networksIn(config));
+    const control = new Control(egress, config.control_urls);
+    const tools = { egress, rail, control, reader: ownReader, loop: ownLoop };
+    return listingAnswer(tools, normaliseUrl(url), method ?? null, systemClock, () => null);
+  });
+}
+
+/** The look for people: a line of what came, then two of each finding. */
+export function linesOf(answer: ListingAnswer, findings: readonly Finding[]): string[] {
+  const { method, url, status, says, offers, stock_client: stock, listing } = answer;
+  const offered = offers.map(
+    ({ scheme, network, price, amount_atomic, pay_to }) =>
+      `  offers ${scheme} on ${network}: ${price ?? amount_atomic ?? "no amount"} to ${pay_to ?? "nobody"}`,
+  );
+  return [
+    `${method} ${url}: ${says}${status === null ? "" : ` (status ${status})`}`,
+    ...offered,
+    `  ${stock.client}: ${stock.says}`,
+    `  own document: ${listing === null ? "none names this url" : listing.document}`,
+    ...findings.flatMap(({ severity, what, says: words, mend }) => [
+      `${severity.padEnd(5)} ${what}: ${words}`,
+      ...(mend === null ? [] : [`      ${mend}`]),
+    ]),
+    findings.some(({ severity }) => severity !== "note") ? `${findings.length} findings` : "nothing is wrong with it",
+  ];
+}
+
+const LEVELS: Readonly<Record<Severity, Annotation["level"]>> = { grave: "error", mild: "warning", note: "notice" };
+
+/** A finding as GitHub shows it beside the code. */
+export const annotationOf = (finding: Finding, url: string, file: string | null): Annotation => ({
+  level: LEVELS[finding.severity],
+  title: `${finding.what} of ${url}`,
+  message: finding.mend === null ? finding.says : `${finding.says}\n${finding.mend}`,
+  file,
+});
+
+/** The same for the summary of a job, in Markdown. */
+export function summaryOf({ method, url, says }: ListingAnswer, findings: readonly Finding[]): string {
+  const rows = findings.map(({ severity, what, says: words, mend }) => [severity, what, words, mend ?? ""]);
+  const table = rows.length === 0 ? ["Nothing is wrong with it."] : markdownTable(["", "what", "says", "change"], rows);
+  return `${["### Listing", "", ...markdownTable(["endpoint", "answer"], [[`${method} ${url}`, says]]), "", ...table, ""].join("\n")}\n`;
+}
+
+/** @throws the error that stands for the worst finding; nothing where there is none */
+function failBy({ state, url }: ListingAnswer, findings: readonly Finding[]): void {
+  if (state === "silent" || state === "unfetchable") throw new ListingSilent(`${url} gave no whole answer`);
+  const count = (severity: Severity): number => findings.filter((one) => one.severity === severity).length;
+  if (count("grave") > 0) throw new ListingUnpayable(`${count("grave")} findings for which it is not paid`);
+  if (count("mild") > 0) throw new ListingFlawed(`${count("mild")} findings; it is paid all the same`);
+}
+
+/**
+ * `touchstone listing`: one free look at an endpoint from this machine, as POST /v1/listings/validate makes it: nothing is
+ * paid, kept or sent to a service. @throws ListingFlawed, ListingUnpayable, ListingSilent, BadUrl, ConfigError
+ */
+export async function listingCommand(
+  config: Config,
+  url: string,
+  options: ListingOptions,
+  workflow: Workflow,
+): Promise<void> {
+  const answer = await lookFromHere(config, url, options.method);
+  const findings = findingsOf(answer);
+  const lines = linesOf(answer, findings);
+  const forGitHub = (options.annotations ?? (workflow.isGitHub ? "github" : "none")) === "github";
+  if (options.json) printJson({ ...answer, findings });
+  else if (forGitHub) {
+    printLines(withoutCommands(lines, randomBytes(16).toString("hex")));
+    printLines(findings.map((one) => annotationLine(annotationOf(one, answer.url, options.file ?? null))));
+  } else printLines(lines);
+  if (forGitHub && workflow.summary !== null) {
+    await appendFile(workflow.summary, summaryOf(answer, findings)).catch((error: Error) => {
+      throw new ConfigError([`GITHUB_STEP_SUMMARY (environment): ${error.message}`]);
+    });
+  }
+  failBy(answer, findings);
+}

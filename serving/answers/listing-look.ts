@@ -1,0 +1,166 @@
+import type { Clock } from "../../infra/clock.ts";
+import { type Looked, lookOnce } from "../../pipelines/1-observe/probe/look.ts";
+import type { Probe, ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
+import type { Offer } from "../../pipelines/record/bodies.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import type { DefectCode } from "../../pipelines/record/vocabulary.ts";
+import type { ListingAnswer } from "../schemas/listing.ts";
+import { type StockVerdict, tryStockClient } from "./stock-client.ts";
+
+/** What a seller changes so that a defect goes away, in plain words: one sentence or two for every value of DEFECTS. */
+export const MENDS: Readonly<Record<DefectCode, string>> = {
+  malformed_terms:
+    "Send the terms as JSON: for x402 version 2 base64 of it in the PAYMENT-REQUIRED header, for version 1 as the body, with `accepts` as an array.",
+  no_terms: "Answer 402 with x402 terms (`x402Version` and `accepts`), or with an mpp challenge in WWW-Authenticate.",
+  no_payable_entry:
+    "Offer at least one entry with scheme, network, a whole amount above zero, the asset's contract and your payout address.",
+  bad_version: "Set `x402Version` to the number 1 or 2, without quotes.",
+  bad_entry: "Make every entry of `accepts` an object with `scheme` and `network` as text.",
+  bad_amount:
+    "Write the amount as a text of digits, in the asset's smallest units: 0.02 USDC is `20000`. No point, no currency sign.",
+  missing_amount: "Name the price of each entry: `amount` in version 2, `maxAmountRequired` in version 1.",
+  bad_pay_to:
+    "Set `payTo` to your own payout address in the form of that network; no placeholder, not the zero address.",
+  bad_asset:
+    "Name the asset by its contract (or mint) on that same network, not by a symbol such as USDC, and not by a placeholder.",
+  bad_network: "Write the network as a CAIP-2 id, such as `eip155:8453` for Base.",
+  network_form:
+    "Version 2 wants a CAIP-2 id (`eip155:8453`), version 1 wants the name (`base`): write the one that fits `x402Version`.",
+  missing_domain:
+    "Add `extra.name` and `extra.version` of the token's EIP-712 domain (for USDC on Base: `USD Coin` and `2`): nobody can sign without them.",
+  bad_timeout: "Set `maxTimeoutSeconds` to a whole number from 1 to 86400; 60 is usual.",
+  resource_differs: "Let `resource` name the very url that is called: scheme, host and path.",
+  resource_scheme_differs:
+    "Let `resource` begin with `https`: behind a proxy that ends TLS, let the server believe its `X-Forwarded-Proto`.",
+  terms_in_body:
+    "Send version 2 terms in the PAYMENT-REQUIRED header, as base64 of the JSON. A version 2 client does not look into the body.",
+  both_amounts: "Keep one of `amount` and `maxAmountRequired`, or give both the same value.",
+  testnet_only: "Add an entry on a main network, such as `eip155:8453`, once you want to be paid in real money.",
+  price_differs:
+    "Ask what your listing says, or list the price that you ask. A listed price may be undercut, never exceeded.",
+  pay_to_differs: "Let the 402 and your listing name the same payout address on each network.",
+  network_differs: "List the networks that the 402 offers, or offer one of those that you list.",
+  asset_differs: "Let the 402 and your listing name the same asset on each network.",
+  schema_differs: "Publish one output schema: let the 402 carry the one that your listing names.",
+  paid_calls_refused:
+    "Nothing is broken: take `paid_test_calls: false` out of your listing if you want a letter that paid calls stand behind.",
+  no_402: "Answer 402 with terms to a request without payment, or take the url out of your list of paid endpoints.",
+};
+
+/** How to mend a defect; of one that this page does not know, what can be said of any. */
+export const mendOf = (defect: string): string =>
+  Object.hasOwn(MENDS, defect)
+    ? MENDS[defect as DefectCode]
+    : "Compare the answer with the specification of the protocol that it speaks.";
+
+const CLIENT = "@x402/core 2.27 with the exact scheme of @x402/evm, as it comes";
+const NOTHING_TO_SIGN: StockVerdict = {
+  verdict: "cannot_be_told",
+  offer: null,
+  says: "There was no 402 for it to read.",
+};
+
+/** What came back in words, and what a seller changes where no terms came. */
+function stateWords(
+  { state, status, says, fault }: Probe["body"],
+  method: string,
+): { says: string; mend: string | null } {
+  const redirects = status !== null && status >= 300 && status < 400;
+  const ours = fault === "ours" ? " The fault may be ours: ask again." : "";
+  switch (state) {
+    case "asked":
+      return { says: "It answered 402 with terms that can be read.", mend: null };
+    case "malformed":
+      return {
+        says: "It answered 402 with terms that nobody could pay.",
+        mend: "Fix the defects below, the first one first.",
+      };
+    case "free":
+      return { says: "It answered without asking for payment.", mend: mendOf("no_402") };
+    case "wall":
+      return {
+        says: `It answered ${status}, as a wall against robots does.`,
+        mend: "Let requests without a browser through to the 402: those who pay here are programs.",
+      };
+    case "silent":
+      return {
+        says: `No whole answer came (${says ?? "silence"}).${ours}`,
+        mend: "Answer within 10 seconds, over https with a certificate that is valid, in at most 1 MiB.",
+      };
+    case "unfetchable":
+      return {
+        says: `It could not be asked: ${says ?? "no reason is known"}.`,
+        mend: "Let its name lead to public addresses only.",
+      };
+    case "status":
+      return {
+        says: `It answered with status ${status}.${ours}`,
+        mend: redirects
+          ? "Redirects are not followed by those who pay: list the address that it leads to."
+          : status === 404 || status === 405
+            ? `It does not serve ${method} here: ask again with the other method, or let your listing name the method.`
+            : "Answer 402 before you look at the input: a request without payment need not be valid.",
+      };
+  }
+}
+
+const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_timeout_s }: Offer) => ({
+  scheme,
+  network,
+  asset,
+  pay_to,
+  amount_atomic,
+  price,
+  max_timeout_s,
+});
+
+/**
+ * One look at a listing: how it answers, what is wrong with it, and what the protocol's own client makes of it. Nothing is
+ * kept. Never throws for what the stranger does.
+ * @param url normalised @param capIn the endpoint in the record that the url means, asked with this method
+ */
+export async function listingAnswer(
+  tools: ProbeTools,
+  url: string,
+  method: "GET" | "POST" | null,
+  clock: Clock,
+  capIn: (method: ListingAnswer["method"]) => string | null,
+): Promise<ListingAnswer> {
+  const looked = await lookOnce(tools, url, method, clock);
+  const { answer402, probe } = looked;
+  const { terms } = probe.body;
+  const stock = answer402 && terms ? await tryStockClient(answer402, terms) : NOTHING_TO_SIGN;
+  return answerOf(url, looked, stock, capIn(looked.method), clock.now());
+}
+
+function answerOf(
+  url: string,
+  { probe: { body }, method, listing }: Looked,
+  stock: StockVerdict,
+  cap: string | null,
+  now: Date,
+): ListingAnswer {
+  const { terms, differs } = body;
+  const { says, mend } = stateWords(body, method);
+  const all = [...(terms?.defects ?? []), ...differs, ...(listing?.defects ?? [])];
+  const found = new Map(all.map((one) => [one.defect, one.says]));
+  return {
+    schema: "svc.listing-check.v1",
+    url,
+    method,
+    looked_at: rfc3339(now),
+    state: body.state,
+    says,
+    mend,
+    status: body.status,
+    latency_ms: body.latency_ms,
+    protocols: terms?.protocols ?? [],
+    x402_version: terms?.x402_version ?? null,
+    offers: (terms?.offers ?? []).map(offerRead),
+    defects: [...found].map(([defect, words]) => ({ defect, says: words, mend: mendOf(defect) })),
+    stock_client: { client: CLIENT, ...stock },
+    listing: listing && { document: listing.url, differs: differs.map(({ defect }) => defect) },
+    capability_id: cap,
+    kept: "nothing",
+  };
+}
