@@ -6,8 +6,8 @@ import { promisify } from "node:util";
 
 /**
  * The other releases of Node that package.json admits: what is computed (canonical text, keys, tree, grading, record), what
- * meets the network, the embedded log, and the image's commands, from a key to an answer served. `npm test` tries the
- * release that it runs under, whole.
+ * meets the network, the embedded log, the image's commands, from a key to an answer served, and the client as it is
+ * installed. `npm test` tries the release that it runs under, whole.
  *
  * Each release comes as its package from the registry, headers included. All native packages are N-API, one build for all,
  * but better-sqlite3: it is compiled here for each release, without optimization and with SQLite's own assertions.
@@ -22,6 +22,7 @@ const SUITES = [
   ...["infra/canonical", "infra/config", "infra/keys/", "infra/tree/formats", "infra/tree/vectors", "infra/egress/"],
   ...["infra/store/directory", "infra/log/embedded", "pipelines/record/"],
   ...["pipelines/3-grade/grade-vectors", "pipelines/3-grade/functions", "pipelines/3-grade/hold", "deploy/image"],
+  "serving/client/portable",
 ].map((name) => `test/${name}`);
 const PARTS = ["commands", "docs", "fixtures", "infra", "pipelines", "serving", "sql", "test"];
 const FILES = ["touchstone.ts", "tsconfig.json", "package.json", "package-lock.json", "vitest.config.ts"];

@@ -48,5 +48,6 @@ export async function buildDeclarations(outdir = join(HERE, "dist")) {
 
 if (process.argv[1] === import.meta.filename) {
   await buildScript();
-  await buildDeclarations();
+  // The service serves no declarations, and its own build shall not wait for them.
+  if (!process.argv.includes("--script")) await buildDeclarations();
 }

@@ -3,6 +3,7 @@ import { isBuiltin } from "node:module";
 import { join, relative, resolve } from "node:path";
 import ts from "typescript";
 import { describe, expect, test } from "vitest";
+import { builtClient } from "../helpers/client-package.ts";
 import { builtDist } from "../helpers/programs.ts";
 
 /**
@@ -28,7 +29,13 @@ const asksFor = (text: string): string[] =>
 const scriptsBelow = (folder: string): string[] =>
   readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && /\.(?:ts|mjs)$/.test(entry.name) && !entry.name.endsWith(".d.mts"))
-    .map((entry) => join(entry.parentPath, entry.name));
+    .map((entry) => join(entry.parentPath, entry.name))
+    .filter((file) => !file.includes("serving/client/dist/"));
+
+test("an installed service serves the client's file as its package holds it", async () => {
+  const served = readFileSync(join(builtDist(), "serving/client/dist/client.mjs"));
+  expect(served.equals(readFileSync(await builtClient()))).toBe(true);
+});
 
 describe("packages", () => {
   const dist = builtDist();
@@ -62,7 +69,6 @@ describe("packages", () => {
   const used = new Set(
     ["infra", "pipelines", "serving", "commands", "fixtures", "test"]
       .flatMap(scriptsBelow)
-      .filter((file) => !file.includes("/dist/"))
       .flatMap((file) => [
         ...readFileSync(file, "utf8").matchAll(/(?:\bfrom |\bimport\(|\brequire(?:\.resolve)?\()"([@\w][\w./-]*)"/g),
       ])
