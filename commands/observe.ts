@@ -97,7 +97,7 @@ const observeShare = async (config: Config, options: RoleOptions): Promise<void>
   const share = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
     // Before the lake is loaded: who is starting says so.
     const parts = { role: "observe" as const, clock, metrics, listen: !options.once };
-    const status = await openStatus(config.status, parts, "follow");
+    const status = await openStatus(config, parts, "follow");
     try {
       sayStatus(status, options.json);
       const ownership = await openOwnership(config, log, OBSERVERS, logger);

@@ -58,7 +58,7 @@ export async function own(config: Config, options: RoleOptions): Promise<void> {
   let status: Status | null = null;
   try {
     const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
-    status = await openStatus(config.status, { role: "own", clock, metrics, listen: !options.once }, "own");
+    status = await openStatus(config, { role: "own", clock, metrics, listen: !options.once }, "own");
     sayStatus(status, options.json);
     const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
     const archived = async () => (await followed.current()).archive;

@@ -103,7 +103,7 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
   let status: Status | null = null;
   let notifier: Notifier | null = null;
   try {
-    status = await openStatus(config.status, { role: "publish", clock, metrics, listen: !options.once }, "publish");
+    status = await openStatus(config, { role: "publish", clock, metrics, listen: !options.once }, "publish");
     sayStatus(status, options.json);
     const publisher = createPublisher({
       ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },

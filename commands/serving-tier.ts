@@ -96,7 +96,7 @@ export async function openServing(parts: ServingParts, clock: Clock): Promise<Se
   const { config, metrics } = parts;
   // What the process does is counted in real time, whatever time the record is in.
   const pulse = { role: "serve" as const, clock: systemClock, metrics, listen: true };
-  const status = await openStatus(config.status, pulse, "follow");
+  const status = await openStatus(config, pulse, "follow");
   try {
     return await openTier(parts, clock, status);
   } catch (error) {

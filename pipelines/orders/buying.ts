@@ -406,7 +406,7 @@ export class Buying {
       { state: "checked", leg, pass: came.pass, last, fault: came.pass ? null : "seller" },
       ...(last ? [next] : []),
     );
-    this.deps.metrics.count("touchstone_orders_legs_total", { pass: String(came.pass) });
+    this.deps.metrics.count("touchstone_orders_legs_total", { pass: `${came.pass}` });
     return !last;
   }
 
@@ -435,7 +435,7 @@ export class Buying {
     }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
-      seen: String(seen !== null),
+      seen: `${seen !== null}`,
     });
   }
 

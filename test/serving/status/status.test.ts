@@ -117,7 +117,7 @@ describe("the listener", () => {
 
   it("says health as a status and metrics in Prometheus text, to GET and HEAD", async () => {
     const { clock, metrics, done, pulse } = pulseOf();
-    const app = statusApp(pulse, metrics);
+    const app = statusApp(pulse, metrics, import.meta.dirname);
     const ask = async (path: string, method = "GET") => app.fetch(new Request(`http://x${path}`, { method }));
     expect((await ask("/health")).status).toBe(503);
     await done("own");
@@ -134,7 +134,7 @@ describe("the listener", () => {
     // Nobody has to ask for health before.
     expect(await (await ask("/metrics")).text()).toContain('touchstone_role_ok{role="own"} 0');
     metrics.forget("touchstone_ingest_lag_records", { topic: "asks", partition: "1" });
-    metrics.forget("no_such_gauge", {});
+    metrics.forget("touchstone_watchers", {});
     expect(await (await ask("/metrics")).text()).not.toContain("partition=");
     expect((await ask("/health", "HEAD")).status).toBe(503);
     for (const path of ["/", "/health/x", "/v1/check"]) expect((await ask(path)).status).toBe(404);
@@ -146,13 +146,14 @@ describe("the listener", () => {
     const { clock, metrics } = pulseOf();
     const parts = { role: "own" as const, clock, metrics, listen: true };
     const settings = { host: "127.0.0.1", port: 0, patience_s: 60 };
-    const on = await openStatus(settings, parts, "own");
+    const at = (port: number | null) => ({ status: { ...settings, port }, data_dir: import.meta.dirname, revision: "v1" });
+    const on = await openStatus(at(0), parts, "own");
     open.push(on);
     expect(on.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
     expect((await fetch(`${on.url}/health`)).status).toBe(503);
-    expect(await openStatus({ ...settings, port: null }, parts, "own")).toMatchObject({ url: null });
-    expect(await openStatus(settings, { ...parts, listen: false }, "own")).toMatchObject({ url: null });
-    const taken = openStatus({ ...settings, port: Number(new URL(on.url!).port) }, parts, "own");
+    expect(await openStatus(at(null), parts, "own")).toMatchObject({ url: null });
+    expect(await openStatus(at(0), { ...parts, listen: false }, "own")).toMatchObject({ url: null });
+    const taken = openStatus(at(Number(new URL(on.url!).port)), parts, "own");
     await expect(taken).rejects.toThrow(/another process listens there/);
   });
 });
