@@ -291,7 +291,10 @@ export const GAUGES = {
     of: "role",
     labels: { job_name: null },
   },
-  touchstone_data_free_bytes: { help: "Bytes that this process may still write on the disk of its data folder.", of: "role" },
+  touchstone_data_free_bytes: {
+    help: "Bytes that this process may still write on the disk of its data folder.",
+    of: "role",
+  },
   touchstone_data_size_bytes: { help: "Bytes of the disk that the data folder lies on.", of: "role" },
   touchstone_ingest_lag_records: {
     help: "Records of the log that this process has not ingested, by topic and partition.",
@@ -334,8 +337,14 @@ export const GAUGES = {
   touchstone_serving_tree_size: { help: "Leaves of the tree that answers are made from.", of: "serve" },
   touchstone_serving_endpoints: { help: "Endpoints that answers are made from.", of: "serve" },
   touchstone_http_streams: { help: "Long answers that are under way.", of: "serve" },
-  touchstone_http_overloaded: { help: "1 while free requests are refused because this process is behind.", of: "serve" },
-  touchstone_orders_objects_bytes: { help: "Bytes of all bodies and answers that are kept for bought calls.", of: "sell" },
+  touchstone_http_overloaded: {
+    help: "1 while free requests are refused because this process is behind.",
+    of: "serve",
+  },
+  touchstone_orders_objects_bytes: {
+    help: "Bytes of all bodies and answers that are kept for bought calls.",
+    of: "sell",
+  },
   touchstone_sales_till_units: {
     help: "What buyers have paid into the till and nobody has swept, in units of the token.",
     of: "sell",

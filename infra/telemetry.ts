@@ -4,7 +4,7 @@ import {
   type Area,
   COUNTERS,
   type CounterName,
-  GAUGES,
+  type GAUGES,
   type GaugeName,
   HISTOGRAMS,
   type HistogramName,

@@ -1,4 +1,4 @@
-import { statfs } from "node:fs/promises";
+import { statfsSync } from "node:fs";
 import { H3 } from "h3";
 import { buildInfo } from "../../infra/build-info.ts";
 import type { Config } from "../../infra/config.ts";
@@ -20,20 +20,23 @@ export interface Status {
 const answer = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
   new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...more } });
 
-/** How much room the disk of a folder has; a folder that is not there yet says nothing. */
-async function tellRoom(folder: string, metrics: Pick<Metrics, "gauge">): Promise<void> {
-  const disk = await statfs(folder).catch(() => null);
-  if (!disk) return;
-  metrics.gauge("touchstone_data_free_bytes", disk.bavail * disk.bsize);
-  metrics.gauge("touchstone_data_size_bytes", disk.blocks * disk.bsize);
+/** Bytes that may still be written on the disk of a folder, told as a gauge too; null while the folder is not there. */
+function freeOf(folder: string, metrics: Pick<Metrics, "gauge">): number | null {
+  try {
+    const { bavail, blocks, bsize } = statfsSync(folder);
+    metrics.gauge("touchstone_data_free_bytes", bavail * bsize);
+    metrics.gauge("touchstone_data_size_bytes", blocks * bsize);
+    return bavail * bsize;
+  } catch {
+    return null;
+  }
 }
 
 /** `/metrics` in Prometheus text, `/health` as JSON: 200 while the role does its work, else 503. Only GET and HEAD. */
-export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text" | "gauge">, dataDir: string): H3 {
+export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
   const pages: Record<string, () => Promise<Response>> = {
     "/metrics": async () => {
       pulse.health();
-      await tellRoom(dataDir, metrics);
       return answer(200, "text/plain; version=0.0.4; charset=utf-8", await metrics.text());
     },
     "/health": async () => {
@@ -60,9 +63,10 @@ export async function openStatus(
   first: string,
 ): Promise<Status> {
   const { host, port, patience_s } = config.status;
-  const pulse = new Pulse({ ...parts, patienceMs: patience_s * 1000 }, first);
+  const freeBytes = () => freeOf(config.data_dir, parts.metrics);
+  const pulse = new Pulse({ ...parts, freeBytes, patienceMs: patience_s * 1000 }, first);
   if (port === null || !listen) return { pulse, url: null, close: async () => undefined };
-  const app = statusApp(pulse, parts.metrics, config.data_dir);
+  const app = statusApp(pulse, parts.metrics);
   parts.metrics.gauge("touchstone_build_info", 1, { ...buildInfo(config) });
   const { url, close } = await serve({
     app,

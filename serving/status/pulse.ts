@@ -30,9 +30,14 @@ export interface PulseParts {
   role: Role;
   clock: Pick<Clock, "now" | "monotonic">;
   metrics: Metrics;
+  /** Bytes that may still be written for the data folder; null where that cannot be told. */
+  freeBytes?: () => number | null;
   /** How long a work may go without a good end before the role counts as not doing it, ms. */
   patienceMs: number;
 }
+
+/** Below it a log, a lake or a store soon fails to write: the lake's journal alone grows to 64 MiB. */
+const LEAST_FREE = 64 * 2 ** 20;
 
 /** What failed as often as this, time after time, is not done, however young its last good end is. */
 const FAILURES = 3;
@@ -149,6 +154,9 @@ export class Pulse {
     const now = clock.monotonic();
     const starting = this.#works.get(this.first)!.done === null;
     const problems = starting ? [`${this.first} was not done yet`] : [];
+    const free = this.#parts.freeBytes?.() ?? null;
+    if (free !== null && free < LEAST_FREE)
+      problems.push(`the disk of the data folder is full: ${Math.round(free / 2 ** 20)} MiB are free`);
     const works: Health["works"] = {};
     const sick = new Set<string>();
     for (const [name, { work, times, error }] of this.#failing) {

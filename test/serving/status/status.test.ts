@@ -117,7 +117,7 @@ describe("the listener", () => {
 
   it("says health as a status and metrics in Prometheus text, to GET and HEAD", async () => {
     const { clock, metrics, done, pulse } = pulseOf();
-    const app = statusApp(pulse, metrics, import.meta.dirname);
+    const app = statusApp(pulse, metrics);
     const ask = async (path: string, method = "GET") => app.fetch(new Request(`http://x${path}`, { method }));
     expect((await ask("/health")).status).toBe(503);
     await done("own");
@@ -146,7 +146,11 @@ describe("the listener", () => {
     const { clock, metrics } = pulseOf();
     const parts = { role: "own" as const, clock, metrics, listen: true };
     const settings = { host: "127.0.0.1", port: 0, patience_s: 60 };
-    const at = (port: number | null) => ({ status: { ...settings, port }, data_dir: import.meta.dirname, revision: "v1" });
+    const at = (port: number | null) => ({
+      status: { ...settings, port },
+      data_dir: import.meta.dirname,
+      revision: "v1",
+    });
     const on = await openStatus(at(0), parts, "own");
     open.push(on);
     expect(on.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
