@@ -112,7 +112,7 @@ describe("one machine", () => {
     expect(text).toContain('touchstone_observe_paid_total{fault="ours"} 0');
     expect(text).toContain("touchstone_publisher_active 1");
     expect(text).toMatch(/touchstone_ingest_lag_records\{topic="asks",partition="1"\} 0/);
-    size("80m", "remount");
+    size("48m", "remount");
     const full = await untilHealth(role, ({ ok }) => !ok);
     expect(full.problems.join()).toMatch(/disk of the data folder is full/);
     expect(await textAt(role, "/metrics")).toContain('touchstone_role_ok{role="start"} 0');
