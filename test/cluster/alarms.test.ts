@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { METRICS } from "../../infra/metrics.ts";
+import { runs } from "../helpers/programs.ts";
 import { promtool } from "./promtool.ts";
 
 /**
@@ -53,7 +54,7 @@ const ENV = {
 
 /** Starts a role; what it writes is kept, and its status listener is there when this resolves. */
 async function begin(...words: string[]): Promise<Role> {
-  const child = spawn(process.execPath, ["--import", "tsx", "touchstone.ts", ...words], { cwd: ROOT, env: ENV });
+  const child = spawn(process.execPath, [...runs("touchstone.ts"), ...words], { cwd: ROOT, env: ENV });
   const role: Role = {
     ...{ words, said: "", url: "" },
     stop: () =>

@@ -90,7 +90,7 @@ function tellPaid(
 ): void {
   const { network, amount_atomic: promised } = intent.quote;
   const told = { cap, intent: eventId, kind: call.blind ? "blind" : "known", network };
-  const sum = seen ? { paid_atomic: seen.amountAtomic, tx: seen.tx } : { promised_atomic: promised };
+  const sum = seen ? { paid_atomic: seen.amountAtomic.toString(), tx: seen.tx } : { promised_atomic: promised };
   logger.info(
     { ...told, ...sum, fault, delivery },
     seen ? "a call was paid" : "a call was made; no payment was seen yet",
