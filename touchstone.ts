@@ -298,16 +298,17 @@ program
   .option("--from <source>", "a replica that is a mirror: the public record at this address, folder or s3://bucket")
   .option("--mirror <dir>", "with --from: folder of the replica's own copy (default: replica in the data folder)")
   .option("--processes <n>", "with --from: processes that share the port", wholeNumber, 1)
-  .action(async ({ from, mirror, processes }) => {
+  .addOption(json)
+  .action(async ({ from, mirror, processes, ...options }) => {
     if (from === undefined && (mirror !== undefined || processes !== 1)) {
       throw new InvalidArgumentError("--mirror and --processes need --from: only a replica has them");
     }
-    if (from === undefined) return (await import("./commands/serve.ts")).serveRole(settings());
+    if (from === undefined) return (await import("./commands/serve.ts")).serveRole(settings(), options);
     const { inProcesses } = await import("./commands/processes.ts");
     const { port } = settings().status;
     await inProcesses(
       processes,
-      async () => (await import("./commands/replica.ts")).serveReplica(settings(), { from, mirror }),
+      async () => (await import("./commands/replica.ts")).serveReplica(settings(), { from, mirror, ...options }),
       // What each of them counted is its own: each shows it at a port of its own.
       (k): Record<string, string> => (port ? { TOUCHSTONE_STATUS_PORT: String(port + k) } : {}),
     );

@@ -10,10 +10,11 @@ import type { Job } from "../pipelines/roles/jobs.ts";
 import { lagOf } from "../pipelines/roles/lag.ts";
 import { committedPlan, type ObservingParts, startObserving } from "../pipelines/roles/observing.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
-import { startMachine } from "../pipelines/roles/schedule.ts";
+import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { onStopSignal, untilStopped } from "./exit.ts";
+import { sayStart, watchMachine } from "./machine-status.ts";
 import { printLines } from "./printer.ts";
 import { type RoleOptions, report, sayStatus } from "./report.ts";
 import { type Roles, withRoles } from "./roles.ts";
@@ -32,16 +33,28 @@ const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(config, (all) => observed(config, options, all), undefined, { watched: !options.once });
 
 async function observed(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
-  if (!options.once) {
-    const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
-    await untilStopped();
-    return schedule.stop();
-  }
+  if (!options.once) return observeAlways(config, options, { parts, roles });
   await roles.pipeline.intake(config.catalogues);
   const from = systemClock.now();
   const plan = await roles.pipeline.plan(dayOf(from));
   const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
   report(options, { day: plan.day, ...done }, "touchstone ingest --once");
+}
+
+/** All works of one machine but serving, until stopped. */
+async function observeAlways(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
+  const { clock, metrics } = parts;
+  sayStart(parts.logger, config, "observe", MACHINE_WORKS);
+  const status = await openStatus(config, { role: "observe", clock, metrics, listen: true }, "grade");
+  try {
+    sayStatus(status, options.json);
+    const pulse = watchMachine(status.pulse, { ...parts, ...roles });
+    const schedule = startMachine({ ...parts, ...roles, pulse, catalogues: config.catalogues });
+    await untilStopped();
+    await schedule.stop();
+  } finally {
+    await status.close();
+  }
 }
 
 /** What an observer says of itself beside its works: its share, and how far behind the log its memory is. */
@@ -67,7 +80,7 @@ const observeShare = async (config: Config, options: RoleOptions): Promise<void>
     const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
     const followed = new Followed(parts.publicStore, trust);
     const all: ObservingParts = {
-      ...{ ...parts, ...roles, followed, catalogues: config.catalogues },
+      ...{ ...parts, ...roles, followed, catalogues: config.catalogues, pulse: status.pulse },
       onPlan: (_day, known) => status.pulse.waits("the commitment to the plan of the day", !known),
       watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? followAndTell(job) : job))),
     };
@@ -95,9 +108,10 @@ const observeShare = async (config: Config, options: RoleOptions): Promise<void>
     report(options, { day: plan.day, ...done }, "touchstone own --once");
   };
   const share = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
+    sayStart(logger, config, "observe", ["follow", "observe"]);
     // Before the lake is loaded: who is starting says so.
     const parts = { role: "observe" as const, clock, metrics, listen: !options.once };
-    const status = await openStatus(config.status, parts, "follow");
+    const status = await openStatus(config, parts, "follow");
     try {
       sayStatus(status, options.json);
       const ownership = await openOwnership(config, log, OBSERVERS, logger);

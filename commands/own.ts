@@ -13,6 +13,7 @@ import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
+import { sayStart } from "./machine-status.ts";
 import { printLines } from "./printer.ts";
 import { type RoleOptions, report, sayStatus } from "./report.ts";
 
@@ -58,7 +59,8 @@ export async function own(config: Config, options: RoleOptions): Promise<void> {
   let status: Status | null = null;
   try {
     const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
-    status = await openStatus(config.status, { role: "own", clock, metrics, listen: !options.once }, "own");
+    sayStart(logger, config, "own", ["own", "volatile"]);
+    status = await openStatus(config, { role: "own", clock, metrics, listen: !options.once }, "own");
     sayStatus(status, options.json);
     const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
     const archived = async () => (await followed.current()).archive;

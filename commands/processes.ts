@@ -1,7 +1,7 @@
 import cluster, { type Worker } from "node:cluster";
 import { systemClock } from "../infra/clock.ts";
+import { createLogger } from "../infra/telemetry.ts";
 import { EXIT, onStopSignal } from "./exit.ts";
-import { say } from "./printer.ts";
 
 /** Pauses before a process that died is replaced, ms: doubled while they die young, up to the longest. */
 const PAUSE_MS = 200;
@@ -31,6 +31,7 @@ export async function inProcesses(
   // Each process accepts for itself: what waits to be accepted is taken by the others when one dies, and the kernel
   // resets what it had accepted. Handed out by the first process, a connection on its way to a dead one is never answered.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
+  const logger = createLogger("warn");
   const pause = new AbortController();
   let stopping = false;
   let everListened = false;
@@ -52,7 +53,7 @@ export async function inProcesses(
         return stop();
       }
       wait = systemClock.monotonic() - began > YOUNG_MS ? PAUSE_MS : Math.min(MAX_PAUSE_MS, wait * 2);
-      say(`touchstone: a process of ${n} ended (${ended ?? "killed"}); another takes its place`);
+      logger.warn({ process: k, code: ended }, "a process ended; another takes its place");
       await systemClock.sleep(wait, pause.signal).catch(() => undefined);
     }
   };

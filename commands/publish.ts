@@ -20,6 +20,7 @@ import { Standby } from "../pipelines/roles/standby.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
+import { sayStart } from "./machine-status.ts";
 import { printLines } from "./printer.ts";
 import { type RoleOptions, report, sayStatus } from "./report.ts";
 
@@ -60,14 +61,12 @@ async function turn(all: Publishers): Promise<void> {
 }
 
 /** How many leaves there are, and when this publisher saw them grow last. */
-function tellGrowth({ publisher, metrics, clock, status }: Publishers): void {
+function tellGrowth({ publisher, clock, status }: Publishers): void {
   const { size } = publisher.fold;
-  const now = clock.now();
   status.pulse.tell({ tree_size: size });
   if (size === status.treeSize) return;
   status.treeSize = size;
-  status.pulse.tell({ last_publication: rfc3339(now) });
-  metrics.gauge("touchstone_publisher_last_publication_seconds", now.getTime() / 1000);
+  status.pulse.tell({ last_publication: rfc3339(clock.now()) });
 }
 
 /** What only the active publisher does. */
@@ -102,8 +101,9 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
   const rail = networks.length === 0 ? null : railOn(networks);
   let status: Status | null = null;
   let notifier: Notifier | null = null;
+  sayStart(logger, config, "publish", ["publish", ...ACTIVE_WORKS]);
   try {
-    status = await openStatus(config.status, { role: "publish", clock, metrics, listen: !options.once }, "publish");
+    status = await openStatus(config, { role: "publish", clock, metrics, listen: !options.once }, "publish");
     sayStatus(status, options.json);
     const publisher = createPublisher({
       ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },

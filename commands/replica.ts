@@ -14,7 +14,8 @@ import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
 import { ProvenTree } from "../serving/replica/proven-tree.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
-import { printLines } from "./printer.ts";
+import { sayStart } from "./machine-status.ts";
+import { print } from "./printer.ts";
 import { sayStatus } from "./report.ts";
 import { openServing } from "./serving-tier.ts";
 
@@ -23,6 +24,7 @@ export interface ReplicaOptions {
   from: string;
   /** Folder of the replica's mirror (default: `replica` in the data folder). Processes of a machine may share it. */
   mirror?: string;
+  json?: boolean;
 }
 
 /** The verifier keys that this machine's keyring has in use. */
@@ -37,9 +39,10 @@ function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
  * is named; without one it takes nothing in and says so.
  * @throws KeyFileError, MirrorUsage, CannotListen; Rollback, Forked, Tampered and their like at a first look that lies
  */
-export async function serveReplica(config: Config, { from, mirror }: ReplicaOptions): Promise<void> {
+export async function serveReplica(config: Config, { from, mirror, json }: ReplicaOptions): Promise<void> {
   return withOpen(openReplicaParts(config), async (parts) => {
     const { keep, ring, logger, metrics } = parts;
+    sayStart(logger, config, "serve", ["follow"]);
     const origin = originOf(config.base_url);
     const source = keep(await openSource(from, systemClock, () => config));
     const keys = keysFrom(ring, origin, systemClock.now());
@@ -59,8 +62,9 @@ export async function serveReplica(config: Config, { from, mirror }: ReplicaOpti
       },
       systemClock,
     );
-    printLines(`Serving at ${serving.url} (process ${process.pid})`);
-    sayStatus(serving.status, false);
+    const { url } = serving;
+    print({ json }, { serving: url, process: process.pid }, [`Serving at ${url} (process ${process.pid})`]);
+    sayStatus(serving.status, json);
     await untilStopped();
     await serving.close();
   });

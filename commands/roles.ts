@@ -25,6 +25,11 @@ async function openWallets(
   networks: readonly Network[],
 ): Promise<{ wallets: Wallets; folder: WalletFolder | null }> {
   const { config, secret, logger, metrics } = parts;
+  for (const { id: network } of networks) {
+    metrics.count("touchstone_blind_wallets_missing_total", { network }, 0);
+    metrics.count("touchstone_blind_wallets_shared_total", { network }, 0);
+    metrics.count("touchstone_known_wallet_short_total", { network }, 0);
+  }
   if (!config.wallets.mint) {
     const folder = new WalletFolder(walletsAt(config));
     if (!folder.read().known)

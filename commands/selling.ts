@@ -177,6 +177,7 @@ export async function configuredSales(
   if (!till || !float || !gas) {
     const missing = (["till", "float", "gas"] as const).filter((role) => !held[role]).join(", ");
     logger.warn({ missing }, "nothing is sold: wallets are missing (touchstone wallets new)");
+    metrics.gauge("touchstone_sales_closed", 1, { why: "wallets" });
     return without(`nothing is sold here: wallets are missing (${missing}); touchstone wallets new makes them`);
   }
   for (const { name, says, todo } of await requireNetworks([network])) logger.warn({ check: name, todo }, says);
@@ -236,6 +237,7 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
   let closed: string | null = "Whether a call could be charged is not known yet: nothing is sold until it is.";
   const { symbol, decimals } = network.assets[0]!;
   const labels = { network: network.id, asset: symbol };
+  metrics.gauge("touchstone_sales_closed", 1, { why: "chain" });
   async function look(): Promise<void> {
     for (const role of ["till", "float"] as const) {
       const { value } = await rail.balance(wallets[role].address);
@@ -248,7 +250,12 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
     if (isLow) logger.warn({ gas: wallets.gas.address, holds: formatEther(coin) }, "nothing is sold: gas runs out");
     const isDear = price > network.gasCeiling;
     if (isDear) logger.warn({ gwei: formatGwei(price) }, "nothing is sold: gas costs more than gas_ceiling_gwei");
-    metrics.gauge("touchstone_sales_closed", isLow || isDear ? 1 : 0);
+    for (const [why, is] of [
+      ["gas", isLow],
+      ["gas_price", isDear],
+      ["chain", false],
+    ] as const)
+      metrics.gauge("touchstone_sales_closed", is ? 1 : 0, { why });
     closed = isLow || isDear ? "Nothing can be charged now: nothing is sold until that is mended." : null;
   }
   const tried = () =>

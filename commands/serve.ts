@@ -2,15 +2,16 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { openServingParts } from "../pipelines/roles/parts.ts";
-import { startMachine } from "../pipelines/roles/schedule.ts";
+import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
-import { printLines } from "./printer.ts";
+import { sayStart, watchMachine } from "./machine-status.ts";
+import { print } from "./printer.ts";
 import { type RoleOptions, report, sayStatus } from "./report.ts";
 import { type Roles, withRoles } from "./roles.ts";
 import { configuredSales } from "./selling.ts";
-import { openServing, type ServingTier } from "./serving-tier.ts";
+import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
 
 /** `touchstone start` without a market: every role on the chain and the catalogues of the settings. */
 export async function live(config: Config, options: RoleOptions): Promise<void> {
@@ -29,7 +30,10 @@ const withServing = (
 
 async function goLive(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
   const { answers, ring } = parts.keys;
-  const serve = (selling: Selling) => openServing({ ...parts, answers, ring, ...selling }, systemClock);
+  const serve = (selling: Selling) =>
+    openServing({ ...parts, answers, ring, ...selling, role: "start" as const }, systemClock);
+  const sells = config.sell.network === null ? [] : [SELL];
+  sayStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", ...sells]);
   await withServing(parts, serve, async (serving) => {
     if (options.once) {
       await roles.pipeline.intake(config.catalogues);
@@ -40,8 +44,9 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
       await roles.pipeline.volatile();
       return report(options, { ...seen, ...graded, tree_size: roles.publisher.fold.size }, "touchstone serve");
     }
-    const schedule = startMachine({ ...parts, ...roles, catalogues: config.catalogues });
-    printLines(`Serving at ${serving.url}`);
+    const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, serving.sells ? [SELL] : []);
+    const schedule = startMachine({ ...parts, ...roles, pulse, catalogues: config.catalogues });
+    print(options, { serving: serving.url }, [`Serving at ${serving.url}`]);
     sayStatus(serving.status, options.json);
     await untilStopped();
     await schedule.stop();
@@ -53,13 +58,14 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
  * where it sells, the wallets and the observer's secret too, and the public store is written: bought calls are
  * published there.
  */
-export async function serveRole(config: Config): Promise<void> {
-  await atStart(config, "serve");
+export async function serveRole(config: Config, options: Pick<RoleOptions, "json"> = {}): Promise<void> {
+  await atStart(config, "serve", options);
   await withOpen(openServingParts(config), (parts) => {
+    sayStart(parts.logger, config, "serve", ["follow", ...(config.sell.network === null ? [] : [SELL])]);
     const serve = (selling: Selling) => openServing({ ...parts, ...selling }, systemClock);
     return withServing(parts, serve, async (serving) => {
-      printLines(`Serving at ${serving.url}`);
-      sayStatus(serving.status, false);
+      print(options, { serving: serving.url }, [`Serving at ${serving.url}`]);
+      sayStatus(serving.status, options.json);
       await untilStopped();
     });
   });

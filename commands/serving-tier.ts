@@ -14,6 +14,7 @@ import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
 import { LOOKS, WORK } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
+import type { Recovering } from "../pipelines/orders/recovery.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { registerPath } from "../pipelines/register/import.ts";
 import { Register } from "../pipelines/register/register.ts";
@@ -37,6 +38,8 @@ export interface ServingTier {
   app: H3;
   url: string;
   status: Status;
+  /** Whether it sells. */
+  sells: boolean;
   /** Look at the public store now instead of at the next turn. */
   refresh(): Promise<void>;
   close(): Promise<void>;
@@ -55,9 +58,11 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   /** What a replica that keeps a mirror of its own has in the place of the store's tree and the ring's keys. */
   proven?: { tree: Pick<PublishedTree, "newest">; jwks: () => Jwks | null };
   /** What calls are bought with; absent: nothing is sold. */
-  sales?: Sales;
+  sales?: Sales & { recovering?: Pick<Recovering, "watch"> };
   /** What is missing for that. */
   unsold?: string;
+  /** What the process is beside serving (default: it serves alone). */
+  role?: "start";
   /** Other processes listen on the port too. */
   shared?: boolean;
 }
@@ -72,6 +77,8 @@ function looksWith(config: Config, egress: Egress): ProbeTools {
 /** Errors of a source that is only not there now: a replica waits for it. */
 const PASSING = new Set(["SourceDown", "StoreDown", "MissingObject", "MirrorBusy"]);
 const AGAIN_MS = 500;
+/** The work of going on with the orders that are open. */
+export const SELL = "sell";
 
 /** Looks until there is something to answer from. @throws what says that there never will be: a fork, another's record */
 async function firstView(follower: Follower, clock: Clock, logger: Pick<Logger, "warn">): Promise<void> {
@@ -95,8 +102,8 @@ async function firstView(follower: Follower, clock: Clock, logger: Pick<Logger, 
 export async function openServing(parts: ServingParts, clock: Clock): Promise<ServingTier> {
   const { config, metrics } = parts;
   // What the process does is counted in real time, whatever time the record is in.
-  const pulse = { role: "serve" as const, clock: systemClock, metrics, listen: true };
-  const status = await openStatus(config.status, pulse, "follow");
+  const pulse = { role: parts.role ?? ("serve" as const), clock: systemClock, metrics, listen: true };
+  const status = await openStatus(config, pulse, "follow");
   try {
     return await openTier(parts, clock, status);
   } catch (error) {
@@ -115,6 +122,12 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   const jwks = () => proven?.jwks() ?? keysDocument(ring);
   const { limits } = config;
   const askLine = askLineOf(limits);
+  if (parts.sales?.recovering) {
+    status.pulse.needs(SELL);
+    parts.sales.recovering.watch((failed) =>
+      failed === null ? status.pulse.done(SELL) : status.pulse.failed(SELL, failed),
+    );
+  }
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock });
   const workshop = { egress: saying(egress, { pool: WORK }), extractor: createExtractor(), register };
@@ -155,6 +168,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     app,
     url: listening.url,
     status,
+    sells: parts.sales !== undefined,
     refresh: async () => void (await follower.refresh()),
     close: async () => {
       await listening.close();

@@ -8,14 +8,15 @@ import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { folders, makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore, openParts } from "../pipelines/roles/parts.ts";
-import { startMachine } from "../pipelines/roles/schedule.ts";
+import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { onStopSignal } from "./exit.ts";
 import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
-import { printJson, printLines } from "./printer.ts";
+import { sayStart, watchMachine } from "./machine-status.ts";
+import { print, printJson, printLines } from "./printer.ts";
 import { sayStatus } from "./report.ts";
 import { localMoney, openSales } from "./selling.ts";
 import { live } from "./serve.ts";
-import { openServing, type ServingTier } from "./serving-tier.ts";
+import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
 import { daysOfPast, isPastOver, livePast, PAST_DAYS, Progress } from "./simulated-past.ts";
 import { openWorld, requireMarket, type World } from "./world.ts";
 
@@ -113,6 +114,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   try {
     const parts = await openParts(config, clock);
     closing.push(() => parts.close());
+    sayStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", SELL]);
     const again = await isPastOver(parts.privateStore);
     if (again) clock.use(systemClock);
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
@@ -121,7 +123,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const sales = openSales({ ...parts, ordersStore }, clock, await localMoney(networksIn(config)[0]!, wallets));
     closing.push(() => sales.close());
     const { answers, ring } = parts.keys;
-    const serving = await openServing({ ...parts, answers, ring, sales }, clock);
+    const serving = await openServing({ ...parts, answers, ring, sales, role: "start" }, clock);
     closing.push(() => serving.close());
     if (!options.once) progress.say(`serving at ${serving.url} already: its pages fill as the days go by`);
     const money = { wallets, controlUrls: [world.control], pagesAt: serving.url, settlePollMs: [30, 100] };
@@ -140,13 +142,15 @@ export async function start(given: Config, options: StartOptions): Promise<void>
       ...found,
     };
     progress.end();
-    if (options.json) printJson(result, 2);
+    if (options.json) printJson(result);
     else printLines(letterLines(result, serving.url));
     if (options.once) return;
-    printLines(["", `Serving at ${serving.url} (Ctrl-C stops the market and everything else).`]);
-    sayStatus(serving.status, false);
+    const words = ["", `Serving at ${serving.url} (Ctrl-C stops the market and everything else).`];
+    print(options, { serving: serving.url }, words);
+    sayStatus(serving.status, options.json);
     const { logger, metrics } = parts;
-    const schedule = startMachine({ ...roles, ...{ clock, logger, metrics }, catalogues: config.catalogues });
+    const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, [SELL]);
+    const schedule = startMachine({ ...roles, ...{ clock, logger, metrics, pulse }, catalogues: config.catalogues });
     closing.push(() => schedule.stop());
     await new Promise<void>((resolve) => {
       if (stopped.signal.aborted) resolve();

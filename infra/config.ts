@@ -62,6 +62,12 @@ export const Settings = z.strictObject({
   base_url: z.url({ protocol: /^https?$/ }).default("http://localhost:8402"),
   host: z.string().min(1).default("127.0.0.1"),
   port: z.int().min(0).max(65535).default(8402),
+  /** What was built, in its builder's words (a commit): shown in logs and metrics; null: unknown. */
+  revision: z
+    .string()
+    .regex(/^[\w.+:/-]{1,100}$/, "expected the name of a revision")
+    .nullable()
+    .default(null),
   log_level: z.enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"]).default("warn"),
   /** Partitions of a new log; a log that exists keeps its own. */
   log_partitions: powerOfTwo.default(2),

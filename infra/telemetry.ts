@@ -1,5 +1,16 @@
 import pino from "pino";
 import prom from "prom-client";
+import {
+  type Area,
+  COUNTERS,
+  type CounterName,
+  type GAUGES,
+  type GaugeName,
+  HISTOGRAMS,
+  type HistogramName,
+  type LabelsOf,
+  METRICS,
+} from "./metrics.ts";
 import { printableJson } from "./printable.ts";
 import { redact } from "./secrets.ts";
 
@@ -18,45 +29,83 @@ function stderrWithoutSecrets(): pino.DestinationStream {
 export const createLogger = (level: string, name = "touchstone"): Logger =>
   pino({ name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } }, stderrWithoutSecrets());
 
-/** A registry of its own per process role, so that tests never share counters. */
-export function createMetrics(): Metrics {
-  const registry = new prom.Registry();
-  const counters = new Map<string, prom.Counter>();
-  const gauges = new Map<string, prom.Gauge>();
-  const once = <T>(map: Map<string, T>, name: string, make: () => T): T => {
-    let metric = map.get(name);
-    if (!metric) {
-      metric = make();
-      map.set(name, metric);
-    }
-    return metric;
-  };
-  return {
-    count(name, labels = {}, by = 1) {
-      const make = () => new prom.Counter({ name, help: name, labelNames: Object.keys(labels), registers: [registry] });
-      once(counters, name, make).inc(labels, by);
-    },
-    gauge(name, value, labels = {}) {
-      const make = () => new prom.Gauge({ name, help: name, labelNames: Object.keys(labels), registers: [registry] });
-      once(gauges, name, make).set(labels, value);
-    },
-    forget(name, labels) {
-      gauges.get(name)?.remove(labels);
-    },
-    gauges: async (name) => (await gauges.get(name)?.get())?.values ?? [],
-    text: () => registry.metrics(),
-  };
-}
-
 export type GaugeStand = prom.MetricValue<string>;
 
-/** Counters and gauges in Prometheus text form. A name keeps the label names of its first use. */
+/** Counters, gauges and histograms of the tables in `metrics.ts`, in Prometheus text form. */
 export interface Metrics {
-  count(name: string, labels?: Record<string, string>, by?: number): void;
-  gauge(name: string, value: number, labels?: Record<string, string>): void;
+  count<N extends CounterName>(name: N, labels?: LabelsOf<(typeof COUNTERS)[N]>, by?: number): void;
+  gauge<N extends GaugeName>(name: N, value: number, labels?: LabelsOf<(typeof GAUGES)[N]>): void;
+  /** @param seconds how long one of what the histogram is of took */
+  time<N extends HistogramName>(name: N, seconds: number, labels?: LabelsOf<(typeof HISTOGRAMS)[N]>): void;
   /** A gauge of something that is no more of this process: it would stand at its last value for ever. */
-  forget(name: string, labels: Record<string, string>): void;
+  forget(name: GaugeName, labels: Record<string, string>): void;
   /** What a gauge stands at, by its labels; none where nobody in this process set it. */
-  gauges(name: string): Promise<readonly GaugeStand[]>;
+  gauges(name: GaugeName): Promise<readonly GaugeStand[]>;
+  /** All of them, and what Node tells of the process. */
   text(): Promise<string>;
+}
+
+/** Every combination of the values of labels; none where a label's values are not known beforehand. */
+function combinations(labels: Readonly<Record<string, readonly string[] | null>>): Record<string, string>[] {
+  return Object.entries(labels).reduce<Record<string, string>[]>(
+    (sets, [name, values]) => sets.flatMap((set) => (values ?? []).map((value) => ({ ...set, [name]: value }))),
+    [{}],
+  );
+}
+
+/** Of prom-client's own: gauges whose names end as only a counter's may (promtool check metrics). */
+const MISNAMED = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
+
+let ofProcess: prom.Registry | null = null;
+
+/** CPU, memory, event loop, garbage collection and open files of this process: one registry, since there is one process. */
+function processMetrics(): prom.Registry {
+  if (ofProcess) return ofProcess;
+  ofProcess = new prom.Registry();
+  prom.collectDefaultMetrics({ register: ofProcess });
+  for (const name of MISNAMED) ofProcess.removeSingleMetric(name);
+  return ofProcess;
+}
+
+/**
+ * A registry of its own for each set of roles, so that tests never share counters.
+ * @param areas what the process does: counters of these stand at 0 from now on, others from their first use
+ */
+export function createMetrics(...areas: readonly Area[]): Metrics {
+  const registry = new prom.Registry();
+  const registers = [registry];
+  const made = new Map<string, prom.Counter | prom.Gauge | prom.Histogram>();
+  const once = <M extends prom.Counter | prom.Gauge | prom.Histogram>(name: string, make: () => M): M => {
+    const known = made.get(name) as M | undefined;
+    if (known) return known;
+    const metric = make();
+    made.set(name, metric);
+    return metric;
+  };
+  const described = (name: string) => {
+    const { help, labels = {} } = METRICS[name]!;
+    return { name, help, labelNames: Object.keys(labels), registers };
+  };
+  const counter = (name: string): prom.Counter =>
+    once(name, () => {
+      const metric = new prom.Counter(described(name));
+      for (const labels of combinations(METRICS[name]!.labels ?? {})) metric.inc(labels, 0);
+      return metric;
+    });
+  const gauge = (name: string): prom.Gauge => once(name, () => new prom.Gauge(described(name)));
+  const histogram = (name: HistogramName): prom.Histogram =>
+    once(name, () => new prom.Histogram({ ...described(name), buckets: [...HISTOGRAMS[name].buckets] }));
+  const isOurs = ({ of }: { of: Area }) => of === "role" || areas.includes(of);
+  if (areas.length > 0) {
+    for (const [name, row] of Object.entries(COUNTERS)) if (isOurs(row)) counter(name);
+    for (const [name, row] of Object.entries(HISTOGRAMS)) if (isOurs(row)) histogram(name as HistogramName);
+  }
+  return {
+    count: (name, labels, by = 1) => counter(name).inc((labels ?? {}) as Record<string, string>, by),
+    gauge: (name, value, labels) => gauge(name).set((labels ?? {}) as Record<string, string>, value),
+    time: (name, seconds, labels) => histogram(name).observe((labels ?? {}) as Record<string, string>, seconds),
+    forget: (name, labels) => (made.get(name) as prom.Gauge | undefined)?.remove(labels),
+    gauges: async (name) => (await (made.get(name) as prom.Gauge | undefined)?.get())?.values ?? [],
+    text: async () => `${await registry.metrics()}\n${await processMetrics().metrics()}`,
+  };
 }

@@ -1,5 +1,6 @@
 import { H3, type H3Event, type HTTPError } from "h3";
 import { FastResponse } from "srvx";
+import { systemClock } from "../infra/clock.ts";
 import { type Service, type ServingDeps, serviceOf } from "./context.ts";
 import { PROBLEMS, Problem, type ProblemCode, problemResponse } from "./http/problem.ts";
 import { HTML_TYPE } from "./http/reply.ts";
@@ -89,19 +90,22 @@ const count = (service: Service, operation: Operation | null, status: number): v
 
 /** Answers what comes to one address. @param rows its operations: each has methods of its own */
 function handler(service: Service, rows: readonly Operation[]) {
-  const done = (operation: Operation, response: Response): Response => {
+  const done = (operation: Operation, response: Response, began: number): Response => {
     count(service, operation, response.status ?? 200);
+    if (operation.id === "check")
+      service.metrics.time("touchstone_check_answer_seconds", (systemClock.monotonic() - began) / 1000);
     return response;
   };
   return (event: H3Event): Response | Promise<Response> => {
+    const began = systemClock.monotonic();
     const operation = rows.find((row) => takes(row, event.req.method)) ?? rows[0]!;
     const preflight = preflightOf(rows, event.req);
-    if (preflight) return done(operation, preflight);
+    if (preflight) return done(operation, preflight, began);
     try {
       const answer = operation.run(callOf(service, operation, event));
-      if (!(answer instanceof Promise)) return done(operation, answer);
+      if (!(answer instanceof Promise)) return done(operation, answer, began);
       return answer
-        .then((response) => done(operation, response))
+        .then((response) => done(operation, response, began))
         .catch((error: unknown) => failed(service, operation, event, error));
     } catch (error) {
       return failed(service, operation, event, error);
@@ -142,6 +146,8 @@ function refusedByRouter(service: Service, error: HTTPError, event: H3Event): Re
 export function createApp(deps: ServingDeps): H3 {
   const service = serviceOf(deps);
   const app = new H3({ silent: true, onError: (error, event) => refusedByRouter(service, error, event) });
+  for (const { id: operation } of OPERATIONS)
+    for (const status of ["200", "500"]) deps.metrics.count("touchstone_http_requests_total", { operation, status }, 0);
   const paths = new Set(OPERATIONS.map(({ path }) => path));
   for (const path of paths) {
     const rows = OPERATIONS.filter((operation) => operation.path === path);

@@ -9,6 +9,7 @@ import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import type { Sources } from "../record/classes/checker.ts";
+import { CHECKERS } from "../record/classes.ts";
 import type { Memory } from "../record/memory.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { hostOf } from "../record/url.ts";
@@ -124,6 +125,16 @@ const SETTLE_POLL_MS = [250, 1_000, 2_000];
 const MAX_QUEUED = 100_000;
 const MAX_PASSED = 100_000;
 
+/** What is counted of a class stands at 0 before it happens. */
+function zeroClass(metrics: Pick<Metrics, "count" | "gauge">, name: string): void {
+  for (const passed of ["true", "false"] as const)
+    metrics.count("touchstone_observe_class_controls_total", { class: name, passed }, 0);
+  metrics.count("touchstone_observe_class_mappings_dropped_total", { class: name }, 0);
+  metrics.count("touchstone_observe_class_sources_down_total", { class: name }, 0);
+  metrics.count("touchstone_observe_class_excused_total", { class: name }, 0);
+  metrics.gauge("touchstone_observe_class_failing", 0, { class: name });
+}
+
 /** What was under way when the observer was stopped ends with this: no fault of a seller, nor of ours. */
 export class ObserverStopped extends Error {
   constructor() {
@@ -182,6 +193,7 @@ export function createObserver(parts: ObserverParts): Observer {
   const buyers = new Buyers(tools, memory, config.payeesPerLook ?? 0);
   const reconciler = new Reconciler(tools, memory);
   metrics.gauge("touchstone_observe_blind_missed_seconds", 0);
+  for (const { name } of CHECKERS) zeroClass(metrics, name);
   const excuses = new Excuses({ memory, recorder, hosts, metrics, logger });
   const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
   const sellers = new Sellers({ intake, memory, egress, slots, clock, hosts, signal: stop.signal });

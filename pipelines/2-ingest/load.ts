@@ -6,6 +6,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { SHOWN_AGAIN_MS } from "../3-grade/params.ts";
 import { capId } from "../record/ids.ts";
+import type { IngestedTopic } from "../record/topics.ts";
 import { platformOf, registrableDomain } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import { MAX_PAY_TOS, type Positions } from "../record/volatile.ts";
@@ -23,7 +24,7 @@ export const INGEST_TABLES: readonly string[] = [
 ].map(sql);
 
 /** What follows the staging of segments, in this order: a step is taken where one of its topics is among theirs. */
-const STEPS: readonly { topics: readonly string[]; files: readonly string[] }[] = [
+const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string[] }[] = [
   { topics: ["listings"], files: ["staging/records:listings"] },
   { topics: ["observations.free", "observations.mcp"], files: ["staging/probes", "samples/seen"] },
   { topics: ["observations.paid"], files: ["staging/paid", "samples/paid", "samples/published", "samples/seen"] },
@@ -36,7 +37,7 @@ const NUMBERS: Readonly<Record<string, Params>> = {
   "samples/seen": { kept: MAX_PAY_TOS },
 };
 /** Topics that become segments and rows; the others have no types yet. */
-export const INGESTED: readonly string[] = STEPS.flatMap(({ topics }) => topics);
+export const INGESTED: readonly IngestedTopic[] = STEPS.flatMap(({ topics }) => topics);
 
 /** One live segment of a chain, with the bytes on this machine. */
 export interface Loadable {

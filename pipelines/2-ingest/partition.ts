@@ -6,6 +6,7 @@ import { type Chain, checkLog, openChain, type Proposal } from "../../infra/chai
 import type { ChainHead } from "../../infra/chain/succession.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Log } from "../../infra/log/log.ts";
+import type { IngestedTopic } from "../record/topics.ts";
 import type { Batch } from "./batch.ts";
 import { writeSegment } from "./day-segments.ts";
 import { advanceLake, type Loadable, Loading, type LoadParts, lakeHas } from "./load.ts";
@@ -17,13 +18,13 @@ export interface PartitionParts extends LoadParts {
 
 /** One partition of one topic on its way: its chain, and how far this process has brought it. */
 export class Partition {
-  readonly topic: string;
+  readonly topic: IngestedTopic;
   readonly partition: number;
   readonly chain: Chain;
   readonly #parts: PartitionParts;
   #head: ChainHead | null = null;
 
-  constructor(parts: PartitionParts, topic: string, partition: number) {
+  constructor(parts: PartitionParts, topic: IngestedTopic, partition: number) {
     this.#parts = parts;
     this.topic = topic;
     this.partition = partition;

@@ -162,7 +162,11 @@ export class Committer {
       return null;
     }
     this.#known = generation.n;
-    for (const draft of kept.flat()) metrics.count("touchstone_leaves_published_total", { kind: draft.kind });
+    const kinds: Record<string, number> = {};
+    for (const { kind } of kept.flat()) {
+      metrics.count("touchstone_leaves_published_total", { kind });
+      kinds[kind] = (kinds[kind] ?? 0) + 1;
+    }
     if (await finish(this.options, generation, growth)) {
       for (const entry of entries) this.#fold.apply(entry.leaf, entry.bytes);
       this.#live = { ...growth.live, generation };
@@ -171,7 +175,9 @@ export class Committer {
       // Somebody finished it for us and went on: their log holds our leaves.
       this.#live = null;
     }
-    metrics.gauge("touchstone_tree_size", growth.live.tree.size);
+    this.#tell({ ...growth.live, generation });
+    const told = { generation: generation.n, tree_size: growth.live.tree.size, leaves: kinds };
+    this.options.logger.info(told, "leaves were published");
     return { leaves: entries.length, refused };
   }
 
@@ -179,7 +185,15 @@ export class Committer {
     if (!this.#live) {
       this.#live = await recover(this.options, { fold: this.#fold, hinted: this.#hinted, known: this.#known });
       this.#known = this.#live.generation?.n ?? -1;
+      this.#tell(this.#live);
     }
     return this.#live;
+  }
+
+  /** How large the tree is and when it grew last, by whomever: a process that was started anew knows it too. */
+  #tell({ tree, generation }: Live): void {
+    const { metrics } = this.options;
+    metrics.gauge("touchstone_tree_size", tree.size);
+    if (generation) metrics.gauge("touchstone_publisher_last_publication_seconds", Date.parse(generation.at) / 1000);
   }
 }

@@ -28,7 +28,7 @@ export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
   objects: OrderObjects;
   /** Why nothing is sold at this moment, in words for a buyer, or null: nobody could be charged for it. */
   closed?: () => string | null;
-  metrics: Pick<Metrics, "count">;
+  metrics: Pick<Metrics, "count" | "time">;
   /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
   settlePollMs?: readonly number[];
   /** Pauses (real ms) between looks at a wallet that covers its orders once others of it have ended. */
@@ -392,7 +392,9 @@ export class Buying {
     if (!(await this.#withinCaps(order))) return false;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
+    const sent = systemClock.monotonic();
     const came = await sendLeg(seller, intent, this.#quotes.get(order.id)!);
+    this.deps.metrics.time("touchstone_orders_paid_call_seconds", (systemClock.monotonic() - sent) / 1000);
     // An answer is charged only if it can be given again; that it is lost is none of its seller's doing.
     if (!(await this.deps.objects.putAnswer(order, leg, came.bytes))) {
       await this.#loses(order, leg, NOT_KEPT);
@@ -406,7 +408,7 @@ export class Buying {
       { state: "checked", leg, pass: came.pass, last, fault: came.pass ? null : "seller" },
       ...(last ? [next] : []),
     );
-    this.deps.metrics.count("touchstone_orders_legs_total", { pass: String(came.pass) });
+    this.deps.metrics.count("touchstone_orders_legs_total", { pass: `${came.pass}` });
     return !last;
   }
 
@@ -435,7 +437,7 @@ export class Buying {
     }
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
-      seen: String(seen !== null),
+      seen: `${seen !== null}`,
     });
   }
 

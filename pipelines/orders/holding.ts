@@ -169,8 +169,10 @@ export class Holding {
       ? ({ state: "hold_failed", says: `It was ${outcomeInWords(said)}.` } as const)
       : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: outcomeInWords(said) } as const));
     await this.#step(order, next, said);
-    this.deps.metrics.count("touchstone_orders_holds_total", { state: next.state });
-    return next.state === "held";
+    const isHeld = next.state === "held";
+    const state = isHeld || next.state === "hold_failed" ? next.state : "hold_unknown";
+    this.deps.metrics.count("touchstone_orders_holds_total", { state });
+    return isHeld;
   }
 
   /** Capture the hold of an order in `settle_intent`. @throws OrderLost, StepNotSeen */
@@ -194,7 +196,7 @@ export class Holding {
     await this.#step(order, next ?? { state: "settle_unknown", says: outcomeInWords(said) }, said);
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
-      seen: String(next !== null),
+      seen: `${next !== null}`,
     });
   }
 
@@ -210,7 +212,7 @@ export class Holding {
     );
     const next = seen && voidedAs(seen, hold, whyOf(order));
     await this.#step(order, next ?? { state: "void_unknown", says: outcomeInWords(said) }, said);
-    this.deps.metrics.count("touchstone_orders_voids_total", { outcome: said.outcome, seen: String(next !== null) });
+    this.deps.metrics.count("touchstone_orders_voids_total", { outcome: said.outcome, seen: `${next !== null}` });
   }
 
   /**

@@ -137,6 +137,7 @@ export class ObjectSweep {
     if (this.#isFull)
       logger.warn({ bytes: this.#bytes }, "nothing is sold: open orders hold more bytes than there may be");
     metrics.gauge("touchstone_orders_objects_bytes", this.#bytes);
+    metrics.gauge("touchstone_sales_closed", this.#isFull ? 1 : 0, { why: "objects" });
     this.#after = "";
     this.#bytes = 0;
     this.#pages = [];

@@ -106,8 +106,8 @@ export class PublishingCalls {
     await orders.step(order, { state: "recorded" });
     await this.#removeUnneeded(order);
     metrics.count("touchstone_orders_recorded_total", {
-      published: String(order.publish),
-      pass: String(leg.result.pass),
+      published: `${order.publish}`,
+      pass: `${leg.result.pass}`,
     });
   }
 

@@ -423,6 +423,8 @@ const moneyOf = ({ amountAtomic }: Settlement): string => formatMoney(atomicToMi
 export interface Recovering {
   /** A look now, after the one under way. */
   look(): Promise<void>;
+  /** @param told how each turn ends from now on: null for well, else what it threw */
+  watch(told: (failed: unknown) => void): void;
   stop(): Promise<void>;
 }
 
@@ -438,15 +440,26 @@ export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, 
     work().catch((error: unknown) => logger.warn({ err: error }, "orders could not be looked at; it is tried again"));
   // Not one after the other: a turn in which one kind takes long would hold up the charges of the next.
   const turns = new Set<Promise<void>>();
+  let told: (failed: unknown) => void = () => undefined;
+  const turned = async () => {
+    await recovery.turn(everyMs / TURN_MS).catch((error: unknown) => {
+      told(error);
+      throw error;
+    });
+    told(null);
+  };
   const begin = async () => {
     if (turns.size >= MAX_TURNS) return;
-    const turn = tried(() => recovery.turn(everyMs / TURN_MS))().finally(() => turns.delete(turn));
+    const turn = tried(turned)().finally(() => turns.delete(turn));
     turns.add(turn);
   };
   const losses = tried(() => recovery.recoverLosses());
   const running = [repeating(begin, everyMs, systemClock), repeating(losses, LOSSES_MS, systemClock)];
   return {
     look: tried(() => recovery.look()),
+    watch: (by) => {
+      told = by;
+    },
     async stop() {
       await Promise.all([...running.map((one) => one.stop()), recovery.stop()]);
       await Promise.all(turns);

@@ -61,3 +61,14 @@ export const DayPlan = z.strictObject({
   lines: z.array(PlanLine),
 });
 export type DayPlan = z.infer<typeof DayPlan>;
+
+/** What a plan comes to, for a line of a log: endpoints, those that are paid, and their calls, re-tests not among them. */
+export function planInShort({ day, lines }: Pick<DayPlan, "day" | "lines">) {
+  const paid = lines.filter(({ covered }) => covered);
+  const callsOf = (of: readonly PlanLine[], kind: PlannedCall["kind"]): number =>
+    of.reduce((sum, { calls }) => sum + calls.filter((call) => call.kind === kind).length, 0);
+  return {
+    ...{ day, endpoints: lines.length, paid_endpoints: paid.length },
+    ...{ probes: callsOf(lines, "probe"), paid_calls: callsOf(paid, "paid") },
+  };
+}

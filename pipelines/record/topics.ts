@@ -21,6 +21,9 @@ export type Topic = (typeof TOPICS)[number];
  */
 export const KEPT = ["watchers", "orders"] as const satisfies readonly Topic[];
 
+/** Topics that become segments and rows. */
+export type IngestedTopic = Exclude<Topic, (typeof KEPT)[number]>;
+
 /** What a log is opened with. */
 export const LOG_TOPICS = { topics: TOPICS, kept: KEPT } as const;
 

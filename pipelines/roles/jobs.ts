@@ -1,4 +1,5 @@
 import cron from "node-cron";
+import { systemClock } from "../../infra/clock.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 
 /** Who runs jobs. One machine is an observer, the owner of every partition and the publisher in one process. */
@@ -84,28 +85,50 @@ export interface RunningJobs {
   stop(): Promise<void>;
 }
 
+/** Runs that are looked ahead to for the longest pause between two. */
+const LOOKED_AHEAD = 25;
+
+/** Unix seconds of now: what Prometheus compares with is the machine's clock, whatever time the record is in. */
+const nowS = (): number => systemClock.now().getTime() / 1000;
+
+/** The longest pause between the next runs of a task, s. */
+function periodS(task: ReturnType<typeof cron.schedule>): number {
+  const runs = task.getNextRuns(LOOKED_AHEAD).map((run) => run.getTime());
+  return Math.max(...runs.slice(1).map((run, i) => run - runs[i]!)) / 1000;
+}
+
 /** Run jobs until stopped. One that fails is logged, counted and run again at its next time. */
 export function runJobs<Parts extends { logger: Logger; metrics: Metrics }>(
   parts: Parts,
   jobs: readonly Job<Parts>[],
 ): RunningJobs {
+  const { logger, metrics } = parts;
   const queues = new Map<string, Promise<void>>();
   let stopped = false;
   const run = (job: Job<Parts>): Promise<void> => {
     const turn = (queues.get(job.queue) ?? Promise.resolve()).then(async () => {
       if (stopped) return;
+      const began = systemClock.monotonic();
+      const job_name = job.name;
       try {
         await job.run(parts);
-        parts.metrics.count("touchstone_jobs_total", { job: job.name, result: "done" });
+        metrics.count("touchstone_jobs_total", { job_name, result: "done" });
+        metrics.gauge("touchstone_job_last_done_seconds", nowS(), { job_name });
       } catch (error) {
-        parts.metrics.count("touchstone_jobs_total", { job: job.name, result: "failed" });
-        parts.logger.error({ err: error, job: job.name }, "a job failed; it is run again at its next time");
+        metrics.count("touchstone_jobs_total", { job_name, result: "failed" });
+        logger.error({ err: error, job: job.name }, "a job failed; it is run again at its next time");
       }
+      metrics.time("touchstone_job_seconds", (systemClock.monotonic() - began) / 1000, { job_name });
     });
     queues.set(job.queue, turn);
     return turn;
   };
   const tasks = jobs.map((job) => cron.schedule(job.cadence, () => run(job), { noOverlap: true, timezone: "Etc/UTC" }));
+  for (const [i, { name: job_name }] of jobs.entries()) {
+    for (const result of ["done", "failed"] as const) metrics.count("touchstone_jobs_total", { job_name, result }, 0);
+    metrics.gauge("touchstone_job_last_done_seconds", nowS(), { job_name });
+    metrics.gauge("touchstone_job_period_seconds", periodS(tasks[i]!), { job_name });
+  }
   return {
     async now(name) {
       for (const job of jobs) if (job.name === name) await run(job);

@@ -163,6 +163,9 @@ export class Owner {
     const number = await this.#write(now, graded, refuseRevoked);
     await this.#relatedDue(before, run?.relatedDue ?? [], rfc3339(now));
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
+    // Most turns find nothing to say.
+    const told = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
+    if (number !== null) this.parts.logger.info(told, "endpoints were graded");
     metrics.count("touchstone_grade_endpoints_read_total", {}, run.read.caps);
     metrics.count("touchstone_grade_rows_read_total", {}, run.read.rows);
     metrics.count("touchstone_grade_lines_left_out_total", {}, run.read.leftOut);

@@ -166,10 +166,14 @@ function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean):
     pages: pagesSecret(at.keys),
     egress: keep(egressOf(config, await sourcesOf(config))),
     logger,
-    metrics: createMetrics(),
+    metrics: publishes ? createMetrics(...ONE_MACHINE, ...sold(config)) : createMetrics("observe", "ingest"),
     close,
   }));
 }
+
+/** What is counted where all roles are one process, and where calls are sold beside it. */
+const ONE_MACHINE = ["observe", "ingest", "grade", "publish", "serve"] as const;
+const sold = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] as const));
 
 /** The public store of a role that only reads it, with credentials or without any. */
 const readPublic = async (config: Config): Promise<Store> =>
@@ -181,16 +185,17 @@ const readPublic = async (config: Config): Promise<Store> =>
  */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
   const egress = egressOf(config);
-  const parts = await openWriting(config, clock, { keys: loadKeys(folders(config.data_dir).keys), egress });
+  const held = { keys: loadKeys(folders(config.data_dir).keys), egress };
+  const parts = await openWriting(config, clock, held, createMetrics("publish"));
   return { ...parts, close: () => egress.close().then(parts.close) };
 };
 
 /** Open what an owner of partitions needs: it holds no key and no secret, only the public halves. @throws KeyFileError */
 export const openOwnerParts = (config: Config, clock: Clock) =>
-  openWriting(config, clock, { ring: readRing(folders(config.data_dir).keys) });
+  openWriting(config, clock, { ring: readRing(folders(config.data_dir).keys) }, createMetrics("ingest", "grade"));
 
 /** The log and both stores of a role that writes them, beside what it holds of the keys. */
-function openWriting<Held extends object>(config: Config, clock: Clock, held: Held) {
+function openWriting<Held extends object>(config: Config, clock: Clock, held: Held, metrics: Metrics) {
   const at = folders(config.data_dir);
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
@@ -199,7 +204,7 @@ function openWriting<Held extends object>(config: Config, clock: Clock, held: He
     publicStore: keep(await openStore(config, "public", at.public)),
     ...held,
     logger,
-    metrics: createMetrics(),
+    metrics,
     close,
   }));
 }
@@ -230,7 +235,7 @@ export function openServingParts(config: Config) {
     pages: pagesSecret(at.keys),
     ...keys,
     logger,
-    metrics: createMetrics(),
+    metrics: createMetrics("serve", ...sold(config)),
     close,
   }));
 }
@@ -247,7 +252,7 @@ export function openReplicaParts(config: Config) {
     egress: keep(egressOf(config)),
     ...keys,
     logger: createLogger(config.log_level),
-    metrics: createMetrics(),
+    metrics: createMetrics("serve", "replica"),
     keep,
     close,
   }));

@@ -20,11 +20,20 @@ import type { ArchivePlace } from "../5-archive/place.ts";
 import { type BudgetParts, budgetReport, keepReport } from "../budget/report.ts";
 import type { ArchiveFold } from "../published/fold.ts";
 import type { Memory } from "../record/memory.ts";
-import type { DayPlan } from "../record/plan.ts";
+import { formatMoney } from "../record/money.ts";
+import { type DayPlan, planInShort } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
 import { type ArchiveReport, archiveDays, closeDays, printerOf } from "./days.ts";
 import { Owner } from "./owner.ts";
 import { Publishing } from "./publishing.ts";
+
+/** Who is told how what a role does ends, for its health. */
+export interface Watch {
+  /** @param of the work that it is a part of (default: one of its own name) */
+  during<T>(name: string, run: () => Promise<T>, of?: string): Promise<T>;
+  done(name: string): void;
+  failed(name: string, error: unknown, of?: string): void;
+}
 
 /** The parts of one machine, as its command opens them. */
 export interface PipelineParts {
@@ -58,6 +67,8 @@ export interface GradeReport {
   /** Endpoints whose line says nothing new: it stays out of the run. */
   leftOut: number;
 }
+
+const UNWATCHED: Pick<Watch, "during"> = { during: (_, run) => run() };
 
 const CATALOGUES_AT_ONCE = 4;
 
@@ -147,7 +158,12 @@ export class Pipeline {
     });
     if (plan.salt_hash !== saltHash(salt)) throw new Error(`the plan of ${day} is not of its salt`);
     const { result } = await privateStore.create(planKey(day), Buffer.from(JSON.stringify(plan)));
-    return result === "created" ? plan : (await knownPlan(privateStore, day))!;
+    if (result !== "created") return (await knownPlan(privateStore, day))!;
+    const limits = { per_call: caps.perCall, per_day: caps.perDay, total: caps.total };
+    const money = Object.fromEntries(Object.entries(limits).map(([name, micro]) => [name, formatMoney(micro)]));
+    const spent_before = formatMoney(spentBefore);
+    this.parts.logger.info({ ...planInShort(plan), limits: money, spent_before }, "the plan of a day was drawn");
+    return plan;
   }
 
   /** What the day before may still spend of its plan, when the next one is made before it is over. */
@@ -186,9 +202,11 @@ export class Pipeline {
    * Ingest, grade what is dirty or due into a run, and take every run that waits into the tree. When it fails half-way the
    * next one looks at everything.
    */
-  async grade(now: Date): Promise<GradeReport> {
+  async grade(now: Date, watch: Pick<Watch, "during"> = UNWATCHED): Promise<GradeReport> {
+    // Each by itself, so that health tells which of them fails; the grade finds nothing left to ingest.
+    if (watch !== UNWATCHED) await watch.during("ingest", () => this.ingest());
     const { caps, rows, leftOut } = await this.#owner.grade(now);
-    const { cards } = await this.#publishing.runs();
+    const { cards } = await watch.during("publish", () => this.#publishing.runs());
     return { caps, rows, cards, leftOut };
   }
 

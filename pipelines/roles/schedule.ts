@@ -4,10 +4,10 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { Observer, SpanReport } from "../1-observe/observer.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import type { Notifier } from "../6-notify/notifier.ts";
-import type { DayPlan } from "../record/plan.ts";
+import { type DayPlan, planInShort } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
-import { type Job, jobsOf, type RunningJobs, runJobs } from "./jobs.ts";
-import type { Pipeline } from "./pipeline.ts";
+import { type Job, type JobName, jobsOf, type RunningJobs, runJobs } from "./jobs.ts";
+import type { Pipeline, Watch } from "./pipeline.ts";
 
 export interface ScheduleParts {
   clock: Clock;
@@ -19,6 +19,8 @@ export interface ScheduleParts {
   catalogues: readonly NamedCatalogue[];
   logger: Logger;
   metrics: Metrics;
+  /** Health of the role that this process is. */
+  pulse?: Watch;
 }
 
 /** What whoever observes does, alone or as one of several. */
@@ -33,7 +35,7 @@ export const OBSERVING = {
 /** The jobs of one machine. */
 export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   ...OBSERVING,
-  grade: ({ pipeline, clock }) => pipeline.grade(clock.now()),
+  grade: ({ pipeline, clock, pulse }) => pipeline.grade(clock.now(), pulse),
   notify: ({ notifier }) => notifier.turn(),
   volatile: ({ pipeline }) => pipeline.volatile(),
   checkpoint: ({ publisher }) => publisher.refreshCheckpoint(),
@@ -46,6 +48,16 @@ export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   garbage: ({ pipeline }) => pipeline.collectGarbage(),
   tidy: ({ pipeline }) => pipeline.tidy(),
 });
+
+/** What one machine does, as its health names it; each of its jobs is a part of one. */
+export const MACHINE_WORKS = ["observe", "ingest", "grade", "publish", "notify"] as const;
+
+const WORK_OF: Record<JobName<"machine">, (typeof MACHINE_WORKS)[number]> = {
+  ...{ asks: "observe", settlements: "observe", buyers: "observe", intake: "observe", resume: "observe" },
+  ...{ plan: "observe", budget: "observe", grade: "grade", tidy: "ingest", notify: "notify" },
+  ...{ volatile: "publish", checkpoint: "publish", index: "publish", evidence: "publish", archive: "publish" },
+  ...{ history: "publish", garbage: "publish" },
+};
 
 /** How a day's plan is observed: until `end`, or `signal`. */
 export type ObserveDay = (plan: DayPlan, from: Date, end: Date, signal: AbortSignal) => Promise<SpanReport>;
@@ -64,10 +76,17 @@ export type Running = Pick<RunningJobs, "stop">;
 /** One machine: all jobs, and the calls of every day's plan. */
 export const startMachine = (parts: ScheduleParts): Running =>
   startSchedule(parts, {
-    jobs: MACHINE_JOBS,
+    jobs: parts.pulse ? watchedBy(parts.pulse, MACHINE_JOBS) : MACHINE_JOBS,
     planOf: (day) => parts.pipeline.plan(day),
     observe: (plan, from, end) => parts.observer.observeSpan(plan, from, end),
   });
+
+/** The same jobs of one machine: each ends as a part of its work. */
+const watchedBy = <Parts>(pulse: Watch, jobs: readonly Job<Parts>[]): readonly Job<Parts>[] =>
+  jobs.map((job) => ({
+    ...job,
+    run: (parts) => pulse.during(job.name, () => job.run(parts), WORK_OF[job.name as JobName<"machine">]),
+  }));
 
 /** Run jobs and observe day after day until stopped. A job that fails is logged, counted and run again. */
 export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedule: Schedule<Parts>): Running {
@@ -112,9 +131,24 @@ async function firstListings(
   }
 }
 
+const OBSERVE = "observe";
+/** How often it is said that a day is under way and did not break off, ms. */
+const BEAT_MS = 30_000;
+
+/** A day lasts a day: it is well from when it has lasted for a beat without breaking off. */
+async function underway<T>(pulse: Watch | undefined, work: () => Promise<T>): Promise<T> {
+  if (!pulse) return work();
+  const beat = setInterval(() => pulse.done(OBSERVE), BEAT_MS);
+  try {
+    return await work();
+  } finally {
+    clearInterval(beat);
+  }
+}
+
 /** Live observation: the plan of today from now on, then day after day. */
 async function observeDays(
-  { clock, logger }: ScheduleParts,
+  { clock, logger, pulse }: ScheduleParts,
   { planOf, observe }: Pick<Schedule<never>, "planOf" | "observe">,
   signal: AbortSignal,
 ): Promise<void> {
@@ -125,11 +159,14 @@ async function observeDays(
     try {
       // From the day's beginning: calls of the running block that a stop or simulated time left out are made now, late but in
       // their block; those of blocks that are over are missed, and show as that.
-      const report = await observe(await planOf(day, signal), dayStart(day), end, signal);
+      const plan = await planOf(day, signal);
+      logger.info({ ...planInShort(plan) }, "the calls of a day begin");
+      const report = await underway(pulse, () => observe(plan, dayStart(day), end, signal));
       if (report.stopped) return;
       await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
     } catch (error) {
       if (signal.aborted) return;
+      pulse?.failed(OBSERVE, error);
       logger.error({ err: error, day }, "observation broke off; it goes on in a minute");
       await clock.sleep(60_000, signal).catch(() => {});
     }

@@ -48,8 +48,10 @@ export function guardSockets(
   const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / LOOKS);
   const due = (limits.min_bytes_per_s * pauseMs) / 1000;
   const grace = limits.min_bytes_per_s * limits.slow_after_s;
-  const refused = (bound: string): void => metrics?.count("touchstone_http_sockets_refused_total", { bound });
-  const cut = (reason: string): void => metrics?.count("touchstone_http_sockets_cut_total", { reason });
+  const refused = (bound: "client" | "total"): void =>
+    metrics?.count("touchstone_http_sockets_refused_total", { bound });
+  const cut = (reason: "slow_reader" | "slow_writer" | "pipelined"): void =>
+    metrics?.count("touchstone_http_sockets_cut_total", { reason });
 
   const look = (): void => {
     for (const [socket, one] of watched) {

@@ -108,7 +108,7 @@ export class Streams {
     this.metrics?.gauge("touchstone_http_streams", this.#places.taken);
   }
 
-  #refused(bound: string): void {
+  #refused(bound: "bytes" | "client" | "total"): void {
     this.metrics?.count("touchstone_http_streams_refused_total", { bound });
   }
 }

@@ -1,4 +1,6 @@
+import { statfsSync } from "node:fs";
 import { H3 } from "h3";
+import { buildInfo } from "../../infra/build-info.ts";
 import type { Config } from "../../infra/config.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { serve } from "../main.ts";
@@ -17,6 +19,18 @@ export interface Status {
 
 const answer = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
   new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...more } });
+
+/** Bytes that may still be written on the disk of a folder, told as a gauge too; null while the folder is not there. */
+function freeOf(folder: string, metrics: Pick<Metrics, "gauge">): number | null {
+  try {
+    const { bavail, blocks, bsize } = statfsSync(folder);
+    metrics.gauge("touchstone_data_free_bytes", bavail * bsize);
+    metrics.gauge("touchstone_data_size_bytes", blocks * bsize);
+    return bavail * bsize;
+  } catch {
+    return null;
+  }
+}
 
 /** `/metrics` in Prometheus text, `/health` as JSON: 200 while the role does its work, else 503. Only GET and HEAD. */
 export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
@@ -44,13 +58,16 @@ export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
  * @param parts.listen false: a command that ends by itself @throws CannotListen
  */
 export async function openStatus(
-  { host, port, patience_s }: Config["status"],
+  config: Pick<Config, "status" | "data_dir" | "revision">,
   { listen, ...parts }: Omit<PulseParts, "patienceMs"> & { listen: boolean },
   first: string,
 ): Promise<Status> {
-  const pulse = new Pulse({ ...parts, patienceMs: patience_s * 1000 }, first);
+  const { host, port, patience_s } = config.status;
+  const freeBytes = () => freeOf(config.data_dir, parts.metrics);
+  const pulse = new Pulse({ ...parts, freeBytes, patienceMs: patience_s * 1000 }, first);
   if (port === null || !listen) return { pulse, url: null, close: async () => undefined };
   const app = statusApp(pulse, parts.metrics);
+  parts.metrics.gauge("touchstone_build_info", 1, { ...buildInfo(config) });
   const { url, close } = await serve({
     app,
     host,

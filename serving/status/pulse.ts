@@ -3,7 +3,7 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import type { Job } from "../../pipelines/roles/jobs.ts";
 
-export type Role = "own" | "publish" | "observe" | "serve";
+export type Role = "start" | "own" | "publish" | "observe" | "serve";
 
 interface Work {
   /** Since when it is asked for, and when it ended well last; steady ms. */
@@ -30,12 +30,28 @@ export interface PulseParts {
   role: Role;
   clock: Pick<Clock, "now" | "monotonic">;
   metrics: Metrics;
+  /** Bytes that may still be written for the data folder; null where that cannot be told. */
+  freeBytes?: () => number | null;
   /** How long a work may go without a good end before the role counts as not doing it, ms. */
   patienceMs: number;
 }
 
+/** Below it a log, a lake or a store soon fails to write: the lake's journal alone grows to 64 MiB. */
+const LEAST_FREE = 64 * 2 ** 20;
+
+/** What failed as often as this, time after time, is not done, however young its last good end is. */
+const FAILURES = 3;
+
+/** Something that failed and has not ended well since. */
+interface Failing {
+  work: string;
+  times: number;
+  error: string;
+}
+
 /** Of the works that are asked for alone: an alert goes by it, and jobs of an hour or a day are late by design. */
 const LAST_DONE = "touchstone_work_last_done_seconds";
+const OK = "touchstone_role_ok";
 
 /**
  * Whether a role does its work, told by when each of its works ended well last. Counted by the steady clock; what is
@@ -45,6 +61,8 @@ const LAST_DONE = "touchstone_work_last_done_seconds";
 export class Pulse {
   readonly #parts: PulseParts;
   readonly #works = new Map<string, Work>();
+  /** Of all that is run, asked for or not, what failed last. */
+  readonly #failing = new Map<string, Failing>();
   #facts: Record<string, unknown> = {};
   #state = "working";
   readonly #blocked = new Map<string, number>();
@@ -65,31 +83,54 @@ export class Pulse {
       if (wanted.has(name)) continue;
       this.#works.delete(name);
       this.#parts.metrics.forget(LAST_DONE, { work: name });
+      this.#parts.metrics.forget(OK, { role: this.#parts.role, work: name });
     }
     for (const name of wanted) this.#needed(name);
   }
 
-  /** Runs a work and remembers how it ended. A work that is not asked for is run all the same. */
-  async during<T>(name: string, work: () => Promise<T>): Promise<T> {
-    const { clock, metrics } = this.#parts;
+  /**
+   * Runs something and remembers how it ended. What is not asked for is run all the same, and counts only while it fails
+   * time after time.
+   * @param of the work that it is a part of: that fails with it, and is not done by its good end
+   */
+  async during<T>(name: string, run: () => Promise<T>, of = name): Promise<T> {
     try {
-      const result = await work();
-      const known = this.#works.get(name);
-      if (known) {
-        Object.assign(known, { done: clock.monotonic(), doneAt: clock.now(), failed: null });
-        metrics.gauge(LAST_DONE, clock.now().getTime() / 1000, { work: name });
-      }
+      const result = await run();
+      this.done(name);
       return result;
     } catch (error) {
-      const known = this.#works.get(name);
-      if (known) known.failed = { at: clock.now(), error: error instanceof Error ? error.name : "Error" };
+      this.failed(name, error, of);
       throw error;
     }
   }
 
-  /** The same jobs, watched: which of them count is said by `needs`. */
-  watch<Parts>(jobs: readonly Job<Parts>[]): Job<Parts>[] {
-    return jobs.map((job) => ({ ...job, run: (parts: Parts) => this.during(job.name, () => job.run(parts)) }));
+  /** It ended well now. */
+  done(name: string): void {
+    const { clock, metrics } = this.#parts;
+    this.#failing.delete(name);
+    const known = this.#works.get(name);
+    if (!known) return;
+    Object.assign(known, { done: clock.monotonic(), doneAt: clock.now(), failed: null });
+    metrics.gauge(LAST_DONE, clock.now().getTime() / 1000, { work: name });
+  }
+
+  /** It failed now. @param of see {@link during} */
+  failed(name: string, cause: unknown, of = name): void {
+    const error = cause instanceof Error ? cause.name : "Error";
+    this.#failing.set(name, { work: of, times: (this.#failing.get(name)?.times ?? 0) + 1, error });
+    const known = this.#works.get(of);
+    if (known) known.failed = { at: this.#parts.clock.now(), error };
+  }
+
+  /**
+   * The same jobs, watched: which of them count is said by `needs`.
+   * @param workOf the work that a job is a part of (default: each is a work of its own name)
+   */
+  watch<Parts>(jobs: readonly Job<Parts>[], workOf: (job: string) => string = (job) => job): Job<Parts>[] {
+    return jobs.map((job) => ({
+      ...job,
+      run: (parts: Parts) => this.during(job.name, () => job.run(parts), workOf(job.name)),
+    }));
   }
 
   /** What the role knows of itself; each fact stands until it is said anew. */
@@ -113,7 +154,16 @@ export class Pulse {
     const now = clock.monotonic();
     const starting = this.#works.get(this.first)!.done === null;
     const problems = starting ? [`${this.first} was not done yet`] : [];
+    const free = this.#parts.freeBytes?.() ?? null;
+    if (free !== null && free < LEAST_FREE)
+      problems.push(`the disk of the data folder is full: ${Math.round(free / 2 ** 20)} MiB are free`);
     const works: Health["works"] = {};
+    const sick = new Set<string>();
+    for (const [name, { work, times, error }] of this.#failing) {
+      if (times < FAILURES) continue;
+      sick.add(work);
+      problems.push(`${name} failed ${times} times in succession: ${error}`);
+    }
     for (const [name, { since, done, doneAt, failed }] of this.#works) {
       works[name] = {
         last_done: doneAt && rfc3339(doneAt),
@@ -121,15 +171,17 @@ export class Pulse {
         error: failed?.error ?? null,
       };
       const still = now - Math.max(since, done ?? since);
+      if (still > patienceMs) sick.add(name);
       if (still > patienceMs && !(starting && name === this.first)) {
         problems.push(`${name} was not done for ${Math.round(still / 1000)} s`);
       }
+      metrics.gauge(OK, sick.has(name) ? 0 : 1, { role, work: name });
     }
     for (const [what, since] of this.#blocked) {
       if (now - since > patienceMs) problems.push(`${what} is waited for since ${Math.round((now - since) / 1000)} s`);
     }
     const ok = problems.length === 0;
-    metrics.gauge("touchstone_role_ok", ok ? 1 : 0, { role });
+    metrics.gauge(OK, ok ? 1 : 0, { role });
     const waits_for = [...this.#blocked.keys()];
     const state = starting ? "starting" : waits_for.length > 0 ? "waiting" : this.#state;
     return { ...this.#facts, ...(waits_for.length > 0 ? { waits_for } : {}), role, ok, state, problems, works };
@@ -137,6 +189,8 @@ export class Pulse {
 
   #needed(name: string): void {
     if (this.#works.has(name)) return;
-    this.#works.set(name, { since: this.#parts.clock.monotonic(), done: null, doneAt: null, failed: null });
+    const { clock, metrics } = this.#parts;
+    this.#works.set(name, { since: clock.monotonic(), done: null, doneAt: null, failed: null });
+    metrics.gauge(LAST_DONE, clock.now().getTime() / 1000, { work: name });
   }
 }

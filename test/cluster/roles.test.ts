@@ -14,6 +14,7 @@ import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { runs } from "../helpers/programs.ts";
 import { declareTopics, type KafkaCluster, startKafka } from "./kafka.ts";
+import { promtool } from "./promtool.ts";
 import { startGateway } from "./versitygw.ts";
 
 /**
@@ -192,6 +193,7 @@ test("each role starts with the least that it may have, does its work, and says 
   expect(metrics.publish).toContain("touchstone_publisher_active 1");
   expect(metrics.publish).toMatch(/touchstone_publisher_last_publication_seconds \d+/);
   expect(metrics.waits).toContain("touchstone_publisher_active 0");
+  for (const text of Object.values(metrics)) expect(promtool(["check", "metrics"], text)).toBe("");
   for (const text of Object.values(metrics)) expect(text).toMatch(/touchstone_role_ok\{role="\w+"\} 1/);
 
   // Least: an observer writes nothing in public and lists nothing there; a waiting publisher no more than its probe.

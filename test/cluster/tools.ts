@@ -45,6 +45,11 @@ export const TOOLS: Record<string, Tool> = {
       "roles.test.ts",
     ],
   },
+  promtool: {
+    command: ["promtool", "--version"],
+    install: "apt-get install prometheus",
+    needs: ["alarms.test.ts", "roles.test.ts"],
+  },
   java: {
     command: ["java", "-version"],
     install: "Java 17 or newer (apt-get install openjdk-17-jre-headless)",

@@ -1,36 +1,29 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
+import { METRICS } from "../../infra/metrics.ts";
+import { FAULTS } from "../../pipelines/record/vocabulary.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const read = (name: string): string => readFileSync(join(ROOT, name), "utf8");
 
-/** Every metric of the code, with the names of its labels as they stand at its first use. */
-function metricsOfTheCode(): Map<string, Set<string>> {
-  const found = new Map<string, Set<string>>();
-  for (const folder of ["infra", "pipelines", "serving", "commands"])
-    for (const file of readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" })) {
-      if (!file.endsWith(".ts")) continue;
-      const text = read(join(folder, file));
-      for (const [, name, rest = ""] of text.matchAll(/"(touchstone_[a-z_]+)"((?:[^;]{0,200})?)/g)) {
-        const labels = found.get(name!) ?? new Set();
-        for (const [, label] of rest.matchAll(/[{,]\s*([a-z]+)\b(?=\s*[:,}])/g)) labels.add(label!);
-        found.set(name!, labels);
-      }
-    }
-  return found;
-}
-
-/** What Prometheus adds to whatever it scrapes. */
+/** Labels that Prometheus adds to whatever it scrapes; of ours none may have their names, it would be renamed. */
 const ADDED = ["instance", "job"];
+/** What Node's own metrics begin with. */
+const OF_NODE = /^(?:process|nodejs)_/;
 
 interface Rule {
   alert: string;
   expr: string;
   annotations: { summary: string };
 }
+interface RuleTest {
+  input_series: { series: string; values: string }[];
+  alert_rule_test: { alertname: string; exp_alerts: unknown[] }[];
+}
 const rules = (parse(read("infra/deploy/alerts.yaml")) as { groups: { rules: Rule[] }[] }).groups[0]!.rules;
+const ruleTests = (parse(read("infra/deploy/alerts.test.yaml")) as { tests: RuleTest[] }).tests;
 const panels = (
   JSON.parse(read("infra/deploy/dashboard.json")) as {
     panels: { title: string; targets: { expr: string; legendFormat: string }[] }[];
@@ -42,19 +35,38 @@ const expressions = [
   ...panels.flatMap(({ title, targets }) => targets.map(({ expr }) => [title, expr] as const)),
 ];
 
-describe("alarms and dashboard", () => {
-  const metrics = metricsOfTheCode();
+/** Names of metrics that an expression asks for; a histogram's series are of its name. */
+const namesIn = (expr: string): string[] =>
+  [...expr.matchAll(/\b(?:touchstone|process|nodejs)_[a-z0-9_]+/g)].map(([name]) => name.replace(/_bucket$/, ""));
 
-  test.each(expressions)("%s asks for what the code counts", (_, expr) => {
-    const named = [...expr.matchAll(/touchstone_[a-z_]+/g)].map(([name]) => name);
-    expect(named.length).toBeGreaterThan(0);
-    for (const name of named) expect([...metrics.keys()]).toContain(name);
-    const known = new Set([...ADDED, ...named.flatMap((name) => [...metrics.get(name)!])]);
-    const labels = [
-      ...[...expr.matchAll(/\{([a-z]+)=/g)].map(([, label]) => label!),
-      ...[...expr.matchAll(/(?:by|without|ignoring|on) ?\(([^)]*)\)/g)].flatMap(([, list]) => list!.split(/, ?/)),
-    ];
-    for (const label of labels) expect([...known]).toContain(label);
+describe("alarms and dashboard", () => {
+  test.each(expressions)("%s asks for what is exported", (_, expr) => {
+    const named = namesIn(expr);
+    expect(named.length > 0 || expr === "up == 0").toBe(true);
+    for (const name of named) if (!OF_NODE.test(name)) expect(Object.keys(METRICS)).toContain(name);
+    const known = [...ADDED, "le", ...named.flatMap((name) => Object.keys(METRICS[name]?.labels ?? {}))];
+    for (const [, label, value] of expr.matchAll(/[{,]([a-z_]+)="([^"]*)"/g)) {
+      expect(known).toContain(label);
+      const values = named.map((name) => METRICS[name]?.labels?.[label!]).find((one) => one !== undefined);
+      if (values) expect(values).toContain(value);
+    }
+    for (const [, list] of expr.matchAll(/\b(?:by|without|ignoring|on) ?\(([^)]*)\)/g))
+      for (const label of list!.split(/, ?/)) expect(known).toContain(label);
+  });
+
+  test("labels of ours are none of Prometheus' own, and what a metric says is more than its name", () => {
+    for (const [name, { help, labels = {} }] of Object.entries(METRICS)) {
+      expect(
+        Object.keys(labels).filter((label) => ADDED.includes(label)),
+        name,
+      ).toEqual([]);
+      expect(help.split(" ").length, name).toBeGreaterThan(1);
+      expect(help, name).toMatch(/^[A-Z1].*\.$/);
+    }
+  });
+
+  test("the faults of a paid call are the record's", () => {
+    expect(METRICS.touchstone_observe_paid_total!.labels!.fault).toEqual(["none", ...FAULTS]);
   });
 
   test("every alarm has its paragraph for whoever is woken", () => {
@@ -62,5 +74,13 @@ describe("alarms and dashboard", () => {
     for (const { alert } of rules) expect(page).toMatch(new RegExp(`^\\*\\*${alert}\\*\\*`, "m"));
     const there = [...page.matchAll(/^\*\*([A-Z]\w+)\*\*/gm)].map(([, name]) => name!);
     expect(there.sort()).toEqual(rules.map(({ alert }) => alert).sort());
+  });
+
+  test.each(rules.map(({ alert }) => [alert]))("%s has a series that rings it, and one more that does not", (alert) => {
+    const about = ruleTests.filter(({ alert_rule_test }) => alert_rule_test.some((one) => one.alertname === alert));
+    const rings = about.flatMap(({ alert_rule_test }) => alert_rule_test.map(({ exp_alerts }) => exp_alerts.length));
+    expect(Math.max(...rings)).toBeGreaterThan(0);
+    const series = about.flatMap(({ input_series }) => input_series);
+    expect(series.length).toBeGreaterThan(Math.max(...rings));
   });
 });

@@ -63,7 +63,7 @@ const RICH: OrderCaps = {
   ...{ lossPerPayeeDay: MUCH, lossPerPlatformDay: MUCH, lossPerCapDay: MUCH },
 };
 const quiet = { warn() {}, error() {} };
-const metrics = { count() {}, gauge() {} };
+const metrics = { count() {}, gauge() {}, time() {} };
 const schemas = new Schemas();
 const SHA = "0".repeat(64);
 

@@ -84,7 +84,7 @@ export class Asking {
     this.#trials.set(one.cap, { id: mapping.id, controls, passed });
     this.with_.metrics.count("touchstone_observe_class_controls_total", {
       class: mapping.class,
-      passed: String(passed),
+      passed: `${passed}`,
     });
     if (!passed && controls >= MAX_CONTROLS) {
       this.with_.metrics.count("touchstone_observe_class_mappings_dropped_total", { class: mapping.class });

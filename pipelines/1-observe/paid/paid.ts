@@ -41,7 +41,9 @@ export interface PaidEnd {
 
 /** The paid leg, once the intent is durable: send, evaluate, ask the chain, write what happened. */
 async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: Clock): Promise<PaidEnd> {
+  const sent = systemClock.monotonic();
   const exchanged = await send(tools, payment);
+  tools.metrics.time("touchstone_observe_paid_call_seconds", (systemClock.monotonic() - sent) / 1000);
   const endedTime = Math.floor(systemClock.now().getTime() / 1000);
   const evaluation = await evaluated(tools, payment, exchanged);
   const polled = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
@@ -63,6 +65,7 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: 
   await tools.recorder.append(rows);
   tools.metrics.count("touchstone_observe_paid_total", { fault: body.fault ?? "none" });
   if (chain.seen) tools.metrics.count("touchstone_observe_paid_micro_total", {}, Number(chain.seen.amountAtomic));
+  tellPaid(tools, payment, chain, body);
   tools.asking.ended(payment, asked, passes(evaluation));
   const excused = body.fault === "ours";
   let shown: Shown = evaluation;
@@ -76,6 +79,22 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: 
     pass: passes(shown),
     open: { payment, chain, delivered: shown.delivered, excused },
   };
+}
+
+/** The log line of a payment: what the chain has seen to leave, or what was promised while it has seen nothing. */
+function tellPaid(
+  { logger }: Tools,
+  { cap, call, eventId, intent }: Payment,
+  { seen }: ChainView,
+  { fault, delivery }: { fault: string | null; delivery: number | null },
+): void {
+  const { network, amount_atomic: promised } = intent.quote;
+  const told = { cap, intent: eventId, kind: call.blind ? "blind" : "known", network };
+  const sum = seen ? { paid_atomic: seen.amountAtomic.toString(), tx: seen.tx } : { promised_atomic: promised };
+  logger.info(
+    { ...told, ...sum, fault, delivery },
+    seen ? "a call was paid" : "a call was made; no payment was seen yet",
+  );
 }
 
 /** Writes the first leg as a handshake of the paid plan: kind 0, whatever kept us from paying. */

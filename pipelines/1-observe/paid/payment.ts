@@ -106,7 +106,7 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
       ...(wall ? { wall } : {}),
     };
     await tools.recorder.append([followupRow(payment.cap, body, clock.now(), n)]);
-    tools.metrics.count("touchstone_observe_shown_again_total", { delivered: String(came.delivered) });
+    tools.metrics.count("touchstone_observe_shown_again_total", { delivered: `${came.delivered}` });
     last = came;
     if (came.delivered) break;
   }

@@ -53,7 +53,7 @@ export async function measureRetry(
     if (!(await tools.retries.take(cap, clock.now()))) return;
     if ((await tools.rail.head({ network: intent.quote.network })).time >= intent.valid_before) return;
     const { came, watched } = await showOnce(tools, payment, clock);
-    tools.metrics.count("touchstone_observe_retries_total", { watched: String(watched) });
+    tools.metrics.count("touchstone_observe_retries_total", { watched: `${watched}` });
     if (!watched) return;
     const retried = retriedAs(came, evaluation.response_sha256);
     const body: BodyOf<"paid.followup"> = { of: payment.eventId, kind: "retried", retried };

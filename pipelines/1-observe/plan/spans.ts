@@ -18,6 +18,7 @@ import { probeRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { reservedBy } from "./plan.ts";
 import { afterRow, blocksOf, type RetestState, type Step, stateFromRecord, stepsOf } from "./steps.ts";
+import { Tally } from "./tally.ts";
 
 export interface SpanReport {
   probes: number;
@@ -80,6 +81,7 @@ export class Spans {
   #planned: { day: string; caps: ReadonlySet<string> } | null = null;
   /** Where re-tests stand by what this process saw itself; newer than the lake. */
   readonly #retests = new Map<string, RetestState>();
+  readonly #tally: Tally;
   /** All hosts of a plan begin their day, and often their block, in one moment. */
   readonly #giveTurn = turnByTurn(LINES_A_TURN);
 
@@ -90,7 +92,9 @@ export class Spans {
     private readonly slots: HostQueue,
     private readonly hostsAtOnce: number,
     private readonly stop: AbortSignal,
-  ) {}
+  ) {
+    this.#tally = new Tally(tools.logger);
+  }
 
   /**
    * See `Observer.observeSpan`.
@@ -129,6 +133,8 @@ export class Spans {
       const ended = this.stop.aborted || lease?.aborted;
       if (!ended || error instanceof NotRecorded) throw halt.signal.reason ?? error;
       span.report.stopped = true;
+    } finally {
+      this.#tally.tell();
     }
     return span.report;
   }
@@ -212,6 +218,7 @@ export class Spans {
     if (!one || late) {
       // Made now it would fall into a block for which it was not scheduled; an endpoint no longer listed is not called.
       span.report.missed++;
+      this.#tally.count("missed");
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "missed" });
       return;
     }
@@ -233,6 +240,7 @@ export class Spans {
     } catch (error) {
       if (error instanceof NotRecorded || signal.aborted) throw error;
       span.report.broken++;
+      this.#tally.count("broken");
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "broken" });
       this.tools.logger.error({ err: error, cap: line.cap, call }, "a planned call broke off");
     }
@@ -246,6 +254,7 @@ export class Spans {
     const seen = await probe(this.tools, request, one.sellerClaims, clock, relist);
     await this.tools.recorder.append([probeRow(one.cap, call, "free", seen, at)]);
     this.tools.metrics.count("touchstone_observe_handshakes_total", { state: seen.body.state });
+    this.#tally.count(`probe_${seen.body.state}`);
     // What a tool's terms say of it belongs to the tool; a listing by 402 names urls.
     if (!seen.read?.readable || one.tool !== null) return;
     await this.tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
@@ -257,9 +266,11 @@ export class Spans {
     if (end.open) this.reconciler.take(end.open);
     if (!end.paid) {
       span.report.unpaid++;
+      this.#tally.count("unpaid");
       return;
     }
     span.report.paid++;
+    this.#tally.count("paid");
     const after = end.counts ? afterRow(before, call.block, end.pass) : { ...before, since: call.block };
     this.#retests.set(one.cap, after);
   }

@@ -6,6 +6,7 @@ import { readRejected, rejectedBytes } from "../../../pipelines/2-ingest/batch.t
 import { lineOf, writeSegment } from "../../../pipelines/2-ingest/day-segments.ts";
 import { Partition } from "../../../pipelines/2-ingest/partition.ts";
 import { type Rejected, readRow, scanMember } from "../../../pipelines/2-ingest/row.ts";
+import type { IngestedTopic } from "../../../pipelines/record/topics.ts";
 import { fc } from "../../helpers/histories.ts";
 import { type Breach, failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
@@ -96,7 +97,7 @@ async function written(w: World): Promise<{ place: Partition; records: NewRecord
   const { topic, partition } = records[0]!;
   const place = new Partition(
     { log: w.log, privateStore: w.store, lake: w.lake, clock: w.clock, ownHosts: new Set() },
-    topic,
+    topic as IngestedTopic,
     partition,
   );
   const kept = await w.log.read(topic, partition, 0);

@@ -37,9 +37,11 @@ test("jobs of one queue never run together, others do; one that fails is counted
     took("c", "y"),
   ]);
   const counted = async (): Promise<string> => metrics.text();
-  await expect.poll(counted, { timeout: 10_000 }).toMatch(/touchstone_jobs_total\{job="a",result="failed"\} [2-9]/);
+  await expect
+    .poll(counted, { timeout: 10_000 })
+    .toMatch(/touchstone_jobs_total\{job_name="a",result="failed"\} [2-9]/);
   await jobs.stop();
-  expect(await counted()).toMatch(/touchstone_jobs_total\{job="b",result="done"\} [1-9]/);
+  expect(await counted()).toMatch(/touchstone_jobs_total\{job_name="b",result="done"\} [1-9]/);
   expect(together.has("a,b")).toBe(false);
   expect([...together].sort()).toContain("a,c");
   expect(running.size).toBe(0);

@@ -94,6 +94,47 @@ describe("a role's pulse", () => {
     expect(pulse.health().works).toMatchObject({ a: { error: null }, b: { last_done: null, error: "Error" } });
   });
 
+  it("is unwell once a part of a work failed three times in succession, asked for or not, and well when it ends well", async () => {
+    const { metrics, pulse, done } = pulseOf("grade");
+    pulse.needs("publish");
+    await done("grade");
+    await done("publish");
+    const index = () => Promise.reject(new RangeError("no"));
+    const broken = () => pulse.during("index", index, "publish").catch(() => undefined);
+    const works = async () => {
+      pulse.health();
+      const all = await metrics.gauges("touchstone_role_ok");
+      return Object.fromEntries(all.map(({ labels, value }) => [labels.work ?? "all", value]));
+    };
+    for (let n = 0; n < 2; n++) await broken();
+    expect(pulse.health()).toMatchObject({ ok: true, works: { publish: { error: "RangeError" } } });
+    await broken();
+    const problems = ["index failed 3 times in succession: RangeError"];
+    expect(pulse.health()).toMatchObject({ ok: false, problems });
+    expect(await works()).toEqual({ all: 0, grade: 1, publish: 0 });
+    // Another part of the same work ended well: this one still fails.
+    await done("publish");
+    expect(pulse.health()).toMatchObject({ ok: false, problems });
+    await pulse.during("index", async () => undefined, "publish");
+    expect(await works()).toEqual({ all: 1, grade: 1, publish: 1 });
+  });
+
+  it("is unwell while the disk of the data folder is full", async () => {
+    let free: number | null = null;
+    const clock = { now: () => new Date(0), monotonic: () => 0 };
+    const parts = { role: "start" as const, clock, metrics: createMetrics(), patienceMs: 60_000 };
+    const pulse = new Pulse({ ...parts, freeBytes: () => free }, "grade");
+    pulse.done("grade");
+    expect(pulse.health().ok).toBe(true);
+    free = 10 * 2 ** 20;
+    expect(pulse.health()).toMatchObject({
+      ok: false,
+      problems: ["the disk of the data folder is full: 10 MiB are free"],
+    });
+    free = 2 ** 30;
+    expect(pulse.health().ok).toBe(true);
+  });
+
   it("has a time of last success for what is asked for alone: a daily job is no work that stands still", async () => {
     const { metrics, pulse, done } = pulseOf("a");
     const works = async () =>
@@ -134,7 +175,7 @@ describe("the listener", () => {
     // Nobody has to ask for health before.
     expect(await (await ask("/metrics")).text()).toContain('touchstone_role_ok{role="own"} 0');
     metrics.forget("touchstone_ingest_lag_records", { topic: "asks", partition: "1" });
-    metrics.forget("no_such_gauge", {});
+    metrics.forget("touchstone_watchers", {});
     expect(await (await ask("/metrics")).text()).not.toContain("partition=");
     expect((await ask("/health", "HEAD")).status).toBe(503);
     for (const path of ["/", "/health/x", "/v1/check"]) expect((await ask(path)).status).toBe(404);
@@ -146,13 +187,18 @@ describe("the listener", () => {
     const { clock, metrics } = pulseOf();
     const parts = { role: "own" as const, clock, metrics, listen: true };
     const settings = { host: "127.0.0.1", port: 0, patience_s: 60 };
-    const on = await openStatus(settings, parts, "own");
+    const at = (port: number | null) => ({
+      status: { ...settings, port },
+      data_dir: import.meta.dirname,
+      revision: "v1",
+    });
+    const on = await openStatus(at(0), parts, "own");
     open.push(on);
     expect(on.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
     expect((await fetch(`${on.url}/health`)).status).toBe(503);
-    expect(await openStatus({ ...settings, port: null }, parts, "own")).toMatchObject({ url: null });
-    expect(await openStatus(settings, { ...parts, listen: false }, "own")).toMatchObject({ url: null });
-    const taken = openStatus({ ...settings, port: Number(new URL(on.url!).port) }, parts, "own");
+    expect(await openStatus(at(null), parts, "own")).toMatchObject({ url: null });
+    expect(await openStatus(at(0), { ...parts, listen: false }, "own")).toMatchObject({ url: null });
+    const taken = openStatus(at(Number(new URL(on.url!).port)), parts, "own");
     await expect(taken).rejects.toThrow(/another process listens there/);
   });
 });
