@@ -8,6 +8,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { startS3Server, versitygw } from "../../fixtures/cluster/versitygw.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
@@ -15,7 +16,6 @@ import type { Store } from "../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { isThere, TOOLS } from "../cluster/tools.ts";
-import { startS3Server, versitygw } from "../cluster/versitygw.ts";
 import { publishListings } from "../helpers/publishing.ts";
 import { ManualClock } from "../helpers/serving.ts";
 import {
@@ -100,7 +100,7 @@ async function measured(name: string, stores: Stores): Promise<Costs> {
 }
 
 async function inBuckets(): Promise<Costs> {
-  versitygw();
+  await versitygw();
   const server = await startS3Server();
   try {
     return await measured("S3", {

@@ -4,6 +4,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { decompress } from "zstd-napi";
 import { budget } from "../../commands/budget.ts";
+import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
+import { type S3Server, s3Settings, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
@@ -27,8 +29,6 @@ import { handshake, later } from "../pipelines/2-ingest/records.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";
 import { Deployment, gradeAll } from "../pipelines/roles/deployment.ts";
 import { dayOf, PARTITIONS, placed, SELLERS } from "../pipelines/roles/records.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
-import { type S3Server, s3Settings, startS3Server } from "./versitygw.ts";
 
 /**
  * The archive over a real broker and a real S3 server: two owners by consumer group, one of which leaves between what it

@@ -1,6 +1,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
+import { type S3Server, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { type Fault, type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { startTcpProxy, type TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
@@ -12,8 +14,6 @@ import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { randomInts } from "../helpers/drawn.ts";
 import { stubborn, type Testbed } from "../helpers/role-process.ts";
 import { oneOf } from "../helpers/schedule.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
-import { type S3Server, startS3Server } from "./versitygw.ts";
 
 /** A way to the brokers, and the proxy of ours in front of the first of them. */
 export interface Entrance {

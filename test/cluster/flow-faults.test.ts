@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { DOORS } from "../../fixtures/cluster/kafka.ts";
 import type { TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
 import { runs } from "../helpers/programs.ts";
 import type { Step, Who } from "../helpers/schedule.ts";
@@ -13,7 +14,6 @@ import {
   S3_FAULTS,
   startEngines,
 } from "./engine-testbed.ts";
-import { DOORS } from "./kafka.ts";
 import type { ChildPlace } from "./role-child.ts";
 
 /** Faults of the real engines during the whole way, from append to tree. After each the oracle, and a clean audit. */

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { DOORS, type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { startTcpProxy, type TcpProxy } from "../../fixtures/faults/tcp-proxy.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
@@ -8,7 +9,6 @@ import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
 import { record } from "../infra/log/contract.ts";
-import { DOORS, type KafkaCluster, startKafka } from "./kafka.ts";
 
 const logger = createLogger("silent");
 const TOPIC = "observations.free";

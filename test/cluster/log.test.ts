@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import kafkajs from "kafkajs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { declareTopics, type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { KEPT_CONFIG, TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
@@ -8,7 +9,6 @@ import { LogDown, LogRefused } from "../../infra/log/log.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { logContract, record } from "../infra/log/contract.ts";
-import { declareTopics, type KafkaCluster, startKafka } from "./kafka.ts";
 
 const logger = createLogger("silent");
 const CREATE = { partitions: 4, replicas: 1, minInSync: 1 };

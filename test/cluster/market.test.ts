@@ -4,6 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { MarketLetters } from "../../commands/letters.ts";
+import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
+import { type S3Server, s3Settings, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { audit } from "../../pipelines/audit/audit.ts";
 import type { Source } from "../../pipelines/published/source.ts";
@@ -11,8 +13,6 @@ import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
 import { DESERVED } from "../flow/deserved.ts";
 import { runStart } from "../helpers/run-start.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
-import { type S3Server, s3Settings, startS3Server } from "./versitygw.ts";
 
 /** The market with its log in a real Kafka and its stores in a real S3: its letters, and the same proof. */
 let kafka: KafkaCluster;

@@ -1,10 +1,10 @@
 import { spawn } from "node:child_process";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { OWNERS } from "../../pipelines/record/topics.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
 
 /** The group of a real broker: who holds what as members come, go, die and sleep. */
 const PARTITIONS = 8;

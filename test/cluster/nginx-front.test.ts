@@ -4,8 +4,8 @@ import { createServer, type IncomingMessage, request, type Server } from "node:h
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { freePort } from "../../fixtures/cluster/ports.ts";
 import { clientKey, parseProxies } from "../../serving/http/limits.ts";
-import { freePort } from "./ports.ts";
 
 /** infra/deploy/nginx-service.conf in a real nginx, before something that tells what reached it. */
 let dir: string;

@@ -3,13 +3,13 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { freePort } from "../../fixtures/cluster/ports.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import { OBJECTS, type ObjectHeaders } from "../../pipelines/published/objects.ts";
 import { HttpSource } from "../../pipelines/published/open-source.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
 import { NOW, PublicRecord } from "../helpers/public-record.ts";
 import { keysOf, Mirror, publishAll, sourceDir } from "../pipelines/mirror/testbed.ts";
-import { freePort } from "./ports.ts";
 
 /** A mirror's folder handed on by plain nginx with the settings of infra/deploy/nginx-mirror.conf. */
 let record: PublicRecord;

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -15,7 +16,6 @@ import {
   type SharedWorld,
 } from "../pipelines/1-observe/shared-world.ts";
 import { CAPS, honest } from "../pipelines/1-observe/world.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
 
 /** Observers that join, leave and come back in a real consumer group while the day's plan is observed. */
 const PARTITIONS = 4;

@@ -2,6 +2,8 @@ import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
+import { type S3Server, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
@@ -21,9 +23,7 @@ import { openTestLake } from "../pipelines/2-ingest/world.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";
 import { Deployment } from "../pipelines/roles/deployment.ts";
 import { capOf, corrected, dayOf, PARTITIONS, SELLERS } from "../pipelines/roles/records.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
 import { Owned } from "./owned.ts";
-import { type S3Server, startS3Server } from "./versitygw.ts";
 
 /**
  * Three owners and two publishers as processes over a real broker and a real S3 server, killed (SIGKILL of their groups)

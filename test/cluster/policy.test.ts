@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { prepareBuckets } from "../../commands/buckets.ts";
+import { startGateway } from "../../fixtures/cluster/versitygw.ts";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
@@ -7,7 +8,6 @@ import type { Order } from "../../pipelines/orders/order.ts";
 import { OBJECTS, OrderObjects } from "../../pipelines/orders/order-objects.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { HttpSource, StoreSource } from "../../pipelines/published/open-source.ts";
-import { startGateway } from "./versitygw.ts";
 
 /** The bucket policies of the deployment on a real store with users of its own (infra/deploy/s3). */
 const ROOT = { keyId: "root", key: "root-secret" };

@@ -7,15 +7,15 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { prepareBuckets } from "../../commands/buckets.ts";
 import { EXIT } from "../../commands/exit.ts";
+import { declareTopics, type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
+import { startGateway } from "../../fixtures/cluster/versitygw.ts";
 import { type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { createSecret, keygen, ringPath } from "../../infra/keys/keys.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { runs } from "../helpers/programs.ts";
-import { declareTopics, type KafkaCluster, startKafka } from "./kafka.ts";
 import { promtool } from "./promtool.ts";
-import { startGateway } from "./versitygw.ts";
 
 /**
  * Every role of the pipeline as its own process with the least that it may have: keys, secrets and credentials of a real

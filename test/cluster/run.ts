@@ -7,7 +7,7 @@ import { isThere, SEARCHED, TOOLS } from "./tools.ts";
  */
 const args = process.argv.slice(2);
 const skip = args.includes("--skip-missing");
-const missing = Object.entries(TOOLS).filter(([, tool]) => !isThere(tool));
+const missing = Object.entries(TOOLS).filter(([, tool]) => !isThere(tool, SEARCHED));
 for (const [name, { install, needs }] of missing) {
   process.stderr.write(
     `${skip ? "LEFT OUT" : "missing"}: ${name} (${install}) for ${needs.join(", ")} of test/cluster\n`,

@@ -1,13 +1,13 @@
 import { randomBytes } from "node:crypto";
 import { HeadObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { type S3Server, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { type Fault, type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { createClient, openS3Store, probeStore } from "../../infra/store/s3/s3.ts";
 import { PART_BYTES } from "../../infra/store/s3/write.ts";
 import { type Store, StoreDown, StoreUnfit } from "../../infra/store/store.ts";
 import { storeContract } from "../infra/store/contract.ts";
 import { S3_FAULTS } from "./engine-testbed.ts";
-import { type S3Server, startS3Server } from "./versitygw.ts";
 
 let server: S3Server;
 beforeAll(async () => {

@@ -1,10 +1,8 @@
-import { spawnSync } from "node:child_process";
+import { ENGINE_TOOLS, type Tool } from "../../fixtures/cluster/tools.ts";
 
-export interface Tool {
-  /** How it is asked whether it is there. */
-  command: readonly [string, ...string[]];
-  /** Debian's package, or where it comes from. */
-  install: string;
+export { isThere } from "../../fixtures/cluster/tools.ts";
+
+interface NeededTool extends Tool {
   /** Test files that need it. */
   needs: readonly string[];
 }
@@ -12,6 +10,7 @@ export interface Tool {
 /** What starts a Kafka broker: Java runs it, Maven brings its jars. */
 const BROKER = [
   "archive.test.ts",
+  "demo.test.ts",
   "log.test.ts",
   "log-faults.test.ts",
   "market.test.ts",
@@ -24,17 +23,17 @@ const BROKER = [
 ] as const;
 
 /** Tools of this suite beyond Node. */
-export const TOOLS: Record<string, Tool> = {
+export const TOOLS: Record<string, NeededTool> = {
   nginx: {
     command: ["nginx", "-v"],
     install: "apt-get install nginx-light",
     needs: ["nginx.test.ts", "nginx-front.test.ts"],
   },
   go: {
-    command: ["go", "version"],
-    install: "Go 1.26 or newer",
+    ...ENGINE_TOOLS.go,
     needs: [
       "archive.test.ts",
+      "demo.test.ts",
       "go.test.ts",
       "s3.test.ts",
       "market.test.ts",
@@ -50,16 +49,8 @@ export const TOOLS: Record<string, Tool> = {
     install: "apt-get install prometheus",
     needs: ["alarms.test.ts", "roles.test.ts"],
   },
-  java: {
-    command: ["java", "-version"],
-    install: "Java 17 or newer (apt-get install openjdk-17-jre-headless)",
-    needs: BROKER,
-  },
-  maven: {
-    command: ["mvn", "-version"],
-    install: "apt-get install maven",
-    needs: BROKER,
-  },
+  java: { ...ENGINE_TOOLS.java, needs: BROKER },
+  maven: { ...ENGINE_TOOLS.maven, needs: BROKER },
 };
 
 /** Debian puts daemons, and Go's archive its command, where a user's PATH may not look. */
@@ -67,8 +58,3 @@ export const SEARCHED: NodeJS.ProcessEnv = {
   ...process.env,
   PATH: `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/go/bin`,
 };
-
-/** Is it there and does it start? */
-export function isThere({ command: [name, ...args] }: Tool): boolean {
-  return spawnSync(name, args, { env: SEARCHED, stdio: "ignore" }).status === 0;
-}
