@@ -51,7 +51,7 @@ function bandConcerns({ band, why }: CheckAnswer, { atLeast, unrated }: Policy):
   if (band === "UNRATED") return of("unrated", unrated === "refuse");
   if (band === "F") return of("failing", true);
   // A letter that we do not know is none that is good enough.
-  const at = LETTERS.indexOf(band);
+  const at = band.length === 1 ? LETTERS.indexOf(band) : -1;
   return at < 0 || at > LETTERS.indexOf(atLeast) ? of("below_minimum", true) : [];
 }
 

@@ -1,0 +1,30 @@
+"""Ask before your program pays a paid endpoint: checks whose signature is verified, and a guard in front of the wallet."""
+
+from ._guard import Checks, Concern, Decision, Guard, Policy, Reason, decide
+from ._offers import Offer, offer_of
+from ._service import Fetch, HttpAnswer, Service, ServiceFault
+from ._verify import canonical, verify_card, verify_check
+from ._x402 import guard_client
+
+__version__ = "2026.11.1"
+
+__all__ = [
+    "Checks",
+    "Concern",
+    "Decision",
+    "Fetch",
+    "Guard",
+    "HttpAnswer",
+    "Offer",
+    "Policy",
+    "Reason",
+    "Service",
+    "ServiceFault",
+    "__version__",
+    "canonical",
+    "decide",
+    "guard_client",
+    "offer_of",
+    "verify_card",
+    "verify_check",
+]
