@@ -1,0 +1,200 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { type FundedChain, fundedChain, sellerOn } from "../helpers/funded-chain.ts";
+
+/**
+ * docs/operate.md as a user follows it: the shell blocks of its first sections, in their order, in a folder that was empty,
+ * until a paid call is in the record. Placeholders are filled from one table, and what was typed and said is printed.
+ */
+const ROOT = resolve(import.meta.dirname, "../..");
+const SECTIONS = ["Install", "First start"];
+const PAYEE = "0x00000000000000000000000000000000000000a1";
+/** Atomic: a thousand endpoints fit into a day's caps. */
+const PRICE = "1000";
+const BLOCK_MINUTES = 360;
+
+let dir: string;
+let chain: FundedChain;
+let seller: Awaited<ReturnType<typeof sellerOn>>;
+let outside: Server;
+let started: ChildProcess | undefined;
+const transcript: string[] = [];
+
+/**
+ * So many endpoints that one of them is due soon: each has a minute of its own in a block of six hours, and the minutes of
+ * this block that are over are caught up with. Early in a block few are, and the test waits some minutes for the next.
+ */
+function endpointsNow(): number {
+  const over = (Math.floor(Date.now() / 60_000) % BLOCK_MINUTES) + 1;
+  return Math.min(200, Math.max(8, Math.ceil(14 / -Math.log(1 - over / (BLOCK_MINUTES + 1)))));
+}
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), "operate-page-"));
+  chain = await fundedChain(8453);
+  const { network, asset } = chain;
+  seller = await sellerOn({ network, asset, amount: PRICE, payTo: PAYEE }, chain);
+  const items = Array.from({ length: endpointsNow() }, (_, n) => ({
+    ...{ resource: `${seller.origin}/sum/${n}`, type: "http", x402Version: 2, accepts: [seller.terms] },
+    lastUpdated: 1_790_000_000,
+  }));
+  outside = createServer((_, response) => {
+    const pagination = { limit: 1_000, offset: 0, total: items.length };
+    response.setHeader("content-type", "application/json").end(JSON.stringify({ items, pagination }));
+  });
+  await new Promise<void>((done) => outside.listen(0, "127.0.0.1", done));
+}, 60_000);
+
+afterAll(async () => {
+  started?.kill("SIGKILL");
+  await seller?.close();
+  outside?.closeAllConnections();
+  outside?.close();
+  await chain?.stop();
+  rmSync(dir, { recursive: true, force: true });
+}, 60_000);
+
+/** Lines of the page's shell blocks below these headings, a block an entry. */
+function blocksOf(page: string): string[] {
+  const parts = page.split(/^## /m).filter((part) => SECTIONS.includes(part.slice(0, part.indexOf("\n"))));
+  expect(parts).toHaveLength(SECTIONS.length);
+  return parts.flatMap((part) => [...part.matchAll(/^```sh\n(.*?)\n```$/gms)].map(([, block]) => block!));
+}
+
+/**
+ * What stands in for what the page names: the one table. Packages are those that are installed here, so that no registry
+ * is asked; the tarball that is unpacked is the one that `npm pack` made. `PAGE_INSTALLS=1` has npm do both.
+ */
+function standIns(): [string, string][] {
+  const at = `http://127.0.0.1:${(outside.address() as AddressInfo).port}`;
+  const lib = "$PREFIX/lib/node_modules/touchstone";
+  const installs: [string, string][] = process.env.PAGE_INSTALLS
+    ? []
+    : [
+        ["npm ci", `ln -s ${ROOT}/node_modules node_modules`],
+        [
+          "npm install --global ./touchstone-0.1.0.tgz",
+          `mkdir -p ${lib} $PREFIX/bin && tar -xzf touchstone-0.1.0.tgz -C ${lib} --strip-components=1 && ` +
+            `ln -s ${ROOT}/node_modules ${lib}/node_modules && ln -s ${lib}/dist/touchstone.mjs $PREFIX/bin/touchstone`,
+        ],
+      ];
+  return [
+    ...installs,
+    ["REPOSITORY", ROOT],
+    ["https://node-a.example/KEY", chain.rpcUrl],
+    ["https://node-b.example/KEY", chain.rpcUrl.replace("127.0.0.1", "localhost")],
+    ["https://one.example/", `${at}/one`],
+    ["https://two.example/", `${at}/two`],
+    ["cdp-bazaar", `${at}/catalogue`],
+    ["https://seller.example/sum", `${seller.origin}/sum/0`],
+    ["127.0.0.1:8402", `127.0.0.1:${PORT}`],
+  ];
+}
+const PORT = 20_000 + (process.pid % 20_000);
+
+function environment(): NodeJS.ProcessEnv {
+  const { BUILT_PROGRAMS: _, ...env } = process.env;
+  const prefix = join(dir, "prefix");
+  return {
+    ...env,
+    ...{ PREFIX: prefix, npm_config_prefix: prefix, PATH: `${join(prefix, "bin")}:${env.PATH}`, HOME: dir },
+    // Sellers and control addresses are on this machine, and another test may have the port.
+    ...{ TOUCHSTONE_ALLOW_LOOPBACK: "true", TOUCHSTONE_PORT: String(PORT) },
+  };
+}
+
+let cwd: string;
+/** Type one block into a shell. @returns what it printed */
+function typed(block: string): { code: number | null; out: string } {
+  const script = `set -e\n${block}\npwd > "${dir}/cwd"`;
+  const ran = spawnSync("bash", ["-c", script], { cwd, env: environment(), encoding: "utf8", timeout: 240_000 });
+  const out = `${ran.stdout}${ran.stderr}`;
+  transcript.push(...block.split("\n").map((line) => `$ ${line}`), out.trimEnd());
+  if (ran.status === 0) cwd = readFileSync(join(dir, "cwd"), "utf8").trim();
+  return { code: ran.status, out };
+}
+
+/** USDC from outside, as the page asks for it. */
+async function fundAll(): Promise<void> {
+  const listed = spawnSync("touchstone", ["wallets", "list", "--json"], { cwd, env: environment(), encoding: "utf8" });
+  const { wallets } = JSON.parse(listed.stdout) as { wallets: { role: string; address: string }[] };
+  for (const { role, address } of wallets) {
+    if (role === "known") await chain.fund(address, 5_000_000n);
+    if (role === "blind") await chain.fund(address, 250_000n);
+  }
+  transcript.push(`(5 USDC arrive at the known wallet, 0.25 at each of ${wallets.length - 2} blind ones)`);
+}
+
+async function start(block: string): Promise<void> {
+  const said: string[] = [];
+  transcript.push(`$ ${block}`);
+  started = spawn("bash", ["-c", `exec ${block}`], { cwd, env: environment(), stdio: ["ignore", "pipe", "pipe"] });
+  for (const stream of [started.stdout!, started.stderr!])
+    stream.on("data", (text: Buffer) => {
+      said.push(String(text));
+      transcript.push(String(text).trimEnd());
+    });
+  await vi.waitFor(() => expect(said.join("")).toContain(`Serving at http://127.0.0.1:${PORT}`), 60_000);
+}
+
+/** Calls that were paid: what the seller was paid for, and what stands on the card of an endpoint that it was paid for. */
+async function untilPaid(): Promise<void> {
+  const counts = async () => {
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, async (_, n) => {
+        const url = encodeURIComponent(`${seller.origin}/sum/${n}`);
+        const answer = await fetch(`http://127.0.0.1:${PORT}/v1/check?url=${url}`);
+        return ((await answer.json()) as { sampleCount?: number }).sampleCount ?? 0;
+      }),
+    );
+    return answers.reduce((sum, one) => sum + one, 0);
+  };
+  await vi.waitFor(() => expect(seller.seen.paid.length).toBeGreaterThan(0), { timeout: 480_000, interval: 500 });
+  await vi.waitFor(async () => expect(await counts()).toBeGreaterThan(0), { timeout: 480_000, interval: 1_000 });
+}
+
+test("from an empty folder to a paid observation, word by word", { timeout: 1_200_000 }, async () => {
+  const blocks = blocksOf(readFileSync(join(ROOT, "docs/operate.md"), "utf8"));
+  const fill = (block: string): string =>
+    standIns().reduce((text, [name, value]) => text.replaceAll(name, value), block);
+  // Every placeholder of the table stands on the page, so none is filled in beside it.
+  for (const [name] of standIns()) expect([name, blocks.join("\n").includes(name)]).toEqual([name, true]);
+  cwd = dir;
+  try {
+    for (const block of blocks.map(fill)) {
+      if (block === "touchstone start") await start(block);
+      else {
+        if (block.startsWith("curl ")) await untilPaid();
+        if (block.startsWith("touchstone budget")) await stop();
+        const { code, out } = typed(block);
+        expect(code, out).toBe(0);
+        if (block.includes("wallets new")) await fundAll();
+      }
+    }
+  } finally {
+    process.stdout.write(`${transcript.join("\n")}\n`);
+  }
+  const text = transcript.join("\n");
+  expect(text).toMatch(/^ok +network eip155:8453 node 2 +it is a node of eip155:8453$/m);
+  expect(text).not.toMatch(/^broken /m);
+  const answer = JSON.parse(text.split("\n").find((line) => line.startsWith('{"asked"') || line.includes('"asked":'))!);
+  expect(answer.observed.probes).toBeGreaterThan(0);
+  expect(statSync(join(cwd, "touchstone.json")).mode & 0o777).toBe(0o600);
+  const spent = spawnSync("touchstone", ["budget", "--json"], { cwd, env: environment(), encoding: "utf8" });
+  const { spent: sums } = JSON.parse(spent.stdout) as { spent: { ever: string } };
+  // Each call was paid once, and the books say what the seller got.
+  expect(Number(sums.ever)).toBeCloseTo((seller.seen.paid.length * Number(PRICE)) / 1e6, 6);
+});
+
+/** Ctrl-C: a call under way is watched to its end. */
+async function stop(): Promise<void> {
+  const ended = new Promise<number | null>((done) => started!.once("exit", done));
+  started!.kill("SIGINT");
+  transcript.push("^C");
+  expect(await ended).toBe(0);
+}
