@@ -124,7 +124,7 @@ describe("one machine", () => {
       .trim()
       .split("\n")
       .map((line) => JSON.parse(line) as { msg?: string; version?: string });
-    expect(lines.filter(({ msg }) => msg === "touchstone starts")).toHaveLength(1);
+    expect(lines.filter(({ msg }) => msg === "the role starts")).toHaveLength(1);
   }, 300_000);
 
   test.each([
