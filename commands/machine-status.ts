@@ -39,7 +39,7 @@ export function sayStart(
     ...money,
     catalogues: catalogues.length,
   };
-  logger.info(told, "touchstone starts");
+  logger.info(told, "the role starts");
 }
 
 /** The health of a machine that does all works, told by what it does; it publishes, and nobody else does. */

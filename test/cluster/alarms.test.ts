@@ -1,4 +1,4 @@
-import { spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -34,7 +34,10 @@ const size = (text: string, ...more: string[]): void => {
   if (status !== 0) throw new Error(`this test mounts a disk, which needs root: ${stderr}`);
 };
 beforeAll(() => size("4g"));
+/** What a test that failed left running. */
+const children: ChildProcess[] = [];
 afterAll(() => {
+  for (const child of children) child.kill("SIGKILL");
   spawnSync("umount", ["--lazy", disk]);
   rmSync(disk, { recursive: true, force: true });
 });
@@ -55,6 +58,7 @@ const ENV = {
 /** Starts a role; what it writes is kept, and its status listener is there when this resolves. */
 async function begin(...words: string[]): Promise<Role> {
   const child = spawn(process.execPath, [...runs("touchstone.ts"), ...words], { cwd: ROOT, env: ENV });
+  children.push(child);
   const role: Role = {
     ...{ words, said: "", url: "" },
     stop: () =>
@@ -124,7 +128,7 @@ describe("one machine", () => {
       .trim()
       .split("\n")
       .map((line) => JSON.parse(line) as { msg?: string; version?: string });
-    expect(lines.filter(({ msg }) => msg === "touchstone starts")).toHaveLength(1);
+    expect(lines.filter(({ msg }) => msg === "the role starts")).toHaveLength(1);
   }, 300_000);
 
   test.each([

@@ -44,9 +44,9 @@ test("start tells a day in lines of JSON, with the sums that are in the record",
       .split("\n")
       .map((line) => JSON.parse(line) as Line);
     const told = (msg: string): Line[] => lines.filter((line) => line.msg === msg);
-    expect(told("touchstone starts")).toHaveLength(1);
+    expect(told("the role starts")).toHaveLength(1);
     expect(told("the plan of a day was drawn")).toHaveLength(1);
-    expect(lines.indexOf(told("touchstone starts")[0]!)).toBeLessThan(
+    expect(lines.indexOf(told("the role starts")[0]!)).toBeLessThan(
       lines.indexOf(told("the plan of a day was drawn")[0]!),
     );
     // Hundreds of probes are a line a minute.

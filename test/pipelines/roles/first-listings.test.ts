@@ -25,7 +25,7 @@ function machine({ listed, catalogues = ["https://c.example"] }: { listed: boole
     knowsListings: async () => listed,
     plan: async (day: string) => {
       called.push("plan");
-      return { day };
+      return { day, lines: [] };
     },
     ...Object.fromEntries(["grade", "volatile", "asks", "resumeIntake"].map((name) => [name, says(name)])),
   };
