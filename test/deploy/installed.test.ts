@@ -160,8 +160,13 @@ test("a seller is probed, graded, published, served, mirrored and audited", asyn
     const look = await fetch(`${url}/v1/listings/validate`, asked);
     expect([look.status, await look.json()]).toMatchObject([200, { url: shop }]);
     const copy = join(dir, "copy");
-    await told("mirror", url, copy);
-    await told("audit", join(copy, "public"));
+    for (const words of [
+      ["mirror", url, copy],
+      ["audit", join(copy, "public")],
+    ]) {
+      const { code, out, err } = await run(...words);
+      expect([words, code], `${out}${err}`).toEqual([words, EXIT.ok]);
+    }
   } finally {
     child.kill("SIGTERM");
     expect(await ended).toEqual([0, null]);
