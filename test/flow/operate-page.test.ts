@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -80,7 +80,7 @@ function standIns(): [string, string][] {
         [
           "npm install --global ./touchstone-0.1.0.tgz",
           `mkdir -p ${lib} $PREFIX/bin && tar -xzf touchstone-0.1.0.tgz -C ${lib} --strip-components=1 && ` +
-            `ln -s ${ROOT}/node_modules ${lib}/node_modules && ln -s ${lib}/dist/touchstone.mjs $PREFIX/bin/touchstone`,
+            `ln -s ${ROOT}/node_modules ${lib}/node_modules && ln -s ${lib}/dist/touchstone.mjs $PREFIX/bin/touchstone && chmod +x ${lib}/dist/touchstone.mjs`,
         ],
       ];
   return [
@@ -102,6 +102,8 @@ function environment(): NodeJS.ProcessEnv {
   const prefix = join(dir, "prefix");
   return {
     ...env,
+    // npm's list of a hundred files is left out.
+    npm_config_loglevel: "warn",
     ...{ PREFIX: prefix, npm_config_prefix: prefix, PATH: `${join(prefix, "bin")}:${env.PATH}`, HOME: dir },
     // Sellers and control addresses are on this machine, and another test may have the port.
     ...{ TOUCHSTONE_ALLOW_LOOPBACK: "true", TOUCHSTONE_PORT: String(PORT) },
@@ -109,20 +111,29 @@ function environment(): NodeJS.ProcessEnv {
 }
 
 let cwd: string;
-/** Type one block into a shell. @returns what it printed */
-function typed(block: string): { code: number | null; out: string } {
-  const script = `set -e\n${block}\npwd > "${dir}/cwd"`;
-  const ran = spawnSync("bash", ["-c", script], { cwd, env: environment(), encoding: "utf8", timeout: 240_000 });
-  const out = `${ran.stdout}${ran.stderr}`;
-  transcript.push(...block.split("\n").map((line) => `$ ${line}`), out.trimEnd());
-  if (ran.status === 0) cwd = readFileSync(join(dir, "cwd"), "utf8").trim();
-  return { code: ran.status, out };
+/** Run words of a shell; this process answers meanwhile, as seller and control address. */
+async function shell(script: string): Promise<{ code: number; out: string }> {
+  const child = spawn("bash", ["-c", `exec 2>&1; ${script}`], { cwd, env: environment(), timeout: 240_000 });
+  let out = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    out += text;
+  });
+  const code = await new Promise<number>((done) => child.once("close", (status) => done(status ?? -1)));
+  return { code, out };
+}
+
+/** Type one line; where it leads to is where the next one is typed. */
+async function typed(line: string): Promise<void> {
+  const { code, out } = await shell(`set -e; ${line}\npwd > "${dir}/cwd"`);
+  transcript.push(`$ ${line}`, ...(out === "" ? [] : [out.trimEnd()]));
+  expect(code, out).toBe(0);
+  cwd = readFileSync(join(dir, "cwd"), "utf8").trim();
 }
 
 /** USDC from outside, as the page asks for it. */
 async function fundAll(): Promise<void> {
-  const listed = spawnSync("touchstone", ["wallets", "list", "--json"], { cwd, env: environment(), encoding: "utf8" });
-  const { wallets } = JSON.parse(listed.stdout) as { wallets: { role: string; address: string }[] };
+  const listed = await shell("touchstone wallets list --json");
+  const { wallets } = JSON.parse(listed.out) as { wallets: { role: string; address: string }[] };
   for (const { role, address } of wallets) {
     if (role === "known") await chain.fund(address, 5_000_000n);
     if (role === "blind") await chain.fund(address, 250_000n);
@@ -171,8 +182,7 @@ test("from an empty folder to a paid observation, word by word", { timeout: 1_20
       else {
         if (block.startsWith("curl ")) await untilPaid();
         if (block.startsWith("touchstone budget")) await stop();
-        const { code, out } = typed(block);
-        expect(code, out).toBe(0);
+        for (const line of block.split("\n")) await typed(line);
         if (block.includes("wallets new")) await fundAll();
       }
     }
@@ -185,8 +195,8 @@ test("from an empty folder to a paid observation, word by word", { timeout: 1_20
   const answer = JSON.parse(text.split("\n").find((line) => line.startsWith('{"asked"') || line.includes('"asked":'))!);
   expect(answer.observed.probes).toBeGreaterThan(0);
   expect(statSync(join(cwd, "touchstone.json")).mode & 0o777).toBe(0o600);
-  const spent = spawnSync("touchstone", ["budget", "--json"], { cwd, env: environment(), encoding: "utf8" });
-  const { spent: sums } = JSON.parse(spent.stdout) as { spent: { ever: string } };
+  const spent = await shell("touchstone budget --json");
+  const { spent: sums } = JSON.parse(spent.out) as { spent: { ever: string } };
   // Each call was paid once, and the books say what the seller got.
   expect(Number(sums.ever)).toBeCloseTo((seller.seen.paid.length * Number(PRICE)) / 1e6, 6);
 });
