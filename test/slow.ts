@@ -9,7 +9,7 @@ export const SLOW = [
   "test/flow/bad-input.test.ts",
   "test/flow/{kill,letters}.test.ts",
   "test/flow/drawn-letters.test.ts",
-  "test/flow/{mainnet,selling}.test.ts",
+  "test/flow/{mainnet,operate-page,selling}.test.ts",
   "test/infra/rails/sender.test.ts",
   "test/infra/log/kill.test.ts",
   "test/infra/secrets.test.ts",

@@ -207,68 +207,6 @@ describe("compose.yaml", () => {
   });
 });
 
-describe("service units", () => {
-  const folder = join(DEPLOY, "systemd");
-  const units = readdirSync(folder).filter((name) => name.endsWith(".service"));
-  const envOf = (file: string): Record<string, string> =>
-    Object.fromEntries(
-      readFileSync(join(folder, file), "utf8")
-        .split("\n")
-        .filter((line) => line && !line.startsWith("#"))
-        .map((line) => [line.slice(0, line.indexOf("=")), line.slice(line.indexOf("=") + 1)]),
-    );
-  const linesOf = (unit: string, name: string): string[] =>
-    readFileSync(join(folder, unit), "utf8")
-      .split("\n")
-      .flatMap((line) => (line.startsWith(`${name}=`) ? [line.slice(name.length + 1)] : []));
-
-  for (const unit of units) {
-    const [exec] = linesOf(unit, "ExecStart") as [string];
-    commandLines.set(unit, exec.split(" dist/touchstone.mjs ")[1]!.split(" "));
-  }
-
-  test.each(units)("%s: settings that hold, and variables that are set", (unit) => {
-    const files = linesOf(unit, "EnvironmentFile").map((path) => path.replace("/etc/touchstone/", ""));
-    const env = Object.assign({}, ...files.map(envOf)) as Record<string, string>;
-    for (const line of linesOf(unit, "Environment")) {
-      // As systemd names the first instance of a template.
-      env[line.slice(0, line.indexOf("="))] = line.slice(line.indexOf("=") + 1).replaceAll("%i", "1");
-    }
-    expect(() => loadConfig(undefined, env)).not.toThrow();
-    const used = [...linesOf(unit, "ExecStart")[0]!.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => name!);
-    for (const name of used) expect(env[name], name).toBeDefined();
-    const others = Object.keys(env).filter((name) => !name.startsWith("TOUCHSTONE_") && !used.includes(name));
-    expect(others).toEqual(["MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"]);
-    const hasPrivate = Object.keys(env).some((name) => name.startsWith("TOUCHSTONE_STORES_PRIVATE"));
-    expect(hasPrivate).toBe(unit !== "touchstone-serve.service");
-  });
-
-  test("a replica believes the proxy of its own machine and no network", () => {
-    const { TOUCHSTONE_LIMITS_TRUSTED_PROXIES: said } = envOf("serve.env");
-    expect(JSON.parse(said!)).toEqual(["127.0.0.1"]);
-  });
-
-  test("systemd takes them", () => {
-    const found = spawnSync("systemd-analyze", ["--version"], { encoding: "utf8" });
-    if (found.error) {
-      process.stdout.write("systemd-analyze is not here: the units were read by this test alone\n");
-      return;
-    }
-    const copies = units.map((unit) => {
-      const path = join(dir, unit);
-      // The machine of a test has its own Node, no user of ours, and no folder /opt/touchstone.
-      const text = readFileSync(join(folder, unit), "utf8")
-        .replaceAll("/usr/bin/node", process.execPath)
-        .replaceAll("/opt/touchstone", "/");
-      writeFileSync(path, text);
-      return path;
-    });
-    const verify = spawnSync("systemd-analyze", ["verify", "--man=no", ...copies], { encoding: "utf8" });
-    const said = `${verify.stdout}${verify.stderr}`.split("\n").filter((line) => line.includes("touchstone-"));
-    expect(said).toEqual([]);
-  });
-});
-
 describe("every command line is one that touchstone takes", () => {
   const helps = new Map<string, Promise<string>>();
   const helpOf = (command: string): Promise<string> => {
