@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ._guard import Decision, Guard, unreadable
 from ._offers import Offer, offer_of
@@ -25,7 +25,8 @@ def _offer(demanded: Any, selected: Any) -> Offer:
     form = 1 if demanded.x402_version == 1 else 2
     entry: dict[str, object] = selected.model_dump(by_alias=True)
     offer = offer_of(entry, 1 if form == 1 else 2)
-    is_permit = (selected.extra or {}).get("assetTransferMethod") == "permit2"
+    extra = cast("Mapping[str, object] | None", selected.extra)
+    is_permit = extra is not None and extra.get("assetTransferMethod") == "permit2"
     if is_permit and any(name in (getattr(demanded, "extensions", None) or {}) for name in _ALLOWANCES):
         return replace(offer, scheme=f"{offer.scheme} with an allowance")
     return offer

@@ -1,0 +1,48 @@
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+
+/**
+ * `npm run test:python`: an environment with pinned packages, the wheel of the client built and installed into it, its
+ * types, the table of cases, real payments, and the judges of the action and of the page's workflow. Needs python3 (3.10 or
+ * later, with venv), PyPI, and Go for actionlint.
+ */
+const ROOT = resolve(import.meta.dirname, "../..");
+const PACKAGE = join(ROOT, "serving/client-python");
+const PINS = join(import.meta.dirname, "requirements.txt");
+const ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12";
+const folder = createHash("sha256").update(readFileSync(PINS)).digest("hex").slice(0, 12);
+const venv = join(ROOT, ".cache", `python-${folder}`);
+const bin = (name: string): string => join(venv, "bin", name);
+
+/** Runs a step; the first that fails ends the whole. */
+function step(command: string, args: string[], env: Record<string, string> = {}): void {
+  process.stderr.write(`> ${command} ${args.join(" ")}\n`);
+  const { status } = spawnSync(command, args, { cwd: ROOT, stdio: "inherit", env: { ...process.env, ...env } });
+  if (status !== 0) process.exit(status ?? 1);
+}
+
+if (!existsSync(join(venv, "whole"))) {
+  rmSync(venv, { recursive: true, force: true });
+  step("python3", ["-m", "venv", venv]);
+  step(bin("pip"), ["install", "--quiet", "--disable-pip-version-check", "-r", PINS]);
+  writeFileSync(join(venv, "whole"), "");
+}
+const dist = join(venv, "dist");
+rmSync(dist, { recursive: true, force: true });
+step(bin("python"), ["-m", "build", "--wheel", "--no-isolation", "--outdir", dist, PACKAGE]);
+const wheel = join(dist, readdirSync(dist).find((name) => name.endsWith(".whl"))!);
+step(bin("pip"), ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall", wheel]);
+step(bin("mypy"), ["--strict", "--cache-dir", join(venv, "mypy"), join(PACKAGE, "touchstone_client")]);
+step(bin("pyright"), ["--pythonpath", bin("python"), "--project", PACKAGE, join(PACKAGE, "touchstone_client")]);
+step(bin("pytest"), ["-q", "-p", "no:cacheprovider", import.meta.dirname]);
+step("npx", ["vitest", "run", "--config", "test/python/vitest.config.ts"], { PYTHON: bin("python") });
+
+step(bin("check-jsonschema"), ["--builtin-schema", "vendor.github-actions", "infra/action/action.yml"]);
+const [, workflow] = /```yaml\n(.*?)```/s.exec(readFileSync(join(ROOT, "docs/listings.md"), "utf8"))!;
+const example = join(venv, "workflows", "listing.yml");
+mkdirSync(join(venv, "workflows"), { recursive: true });
+writeFileSync(example, workflow!);
+step(bin("check-jsonschema"), ["--builtin-schema", "vendor.github-workflows", example]);
+step("go", ["run", ACTIONLINT, example]);
