@@ -12,7 +12,7 @@ const POM = new URL("../../infra/deploy/kafka/pom.xml", import.meta.url);
 const TRIES = 3;
 
 /** The broker's jars, resolved once into a cache folder. @throws with Maven's words */
-async function jars(): Promise<string> {
+export async function jars(): Promise<string> {
   const lib = join(CACHE, "lib");
   if (existsSync(join(CACHE, "complete"))) return lib;
   await mkdir(CACHE, { recursive: true });
