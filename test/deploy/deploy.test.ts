@@ -57,7 +57,6 @@ describe("compose.yaml", () => {
     healthcheck: z
       .strictObject({
         ...{ test: Words, interval: z.string(), timeout: z.string(), start_period: z.string() },
-        start_interval: z.string().optional(),
       })
       .optional(),
     read_only: z.boolean().optional(),
