@@ -437,7 +437,7 @@ function fail(error: unknown): never {
 
 // Whoever imports this file wants to look at the words, not to run them.
 const started = process.argv[1];
-if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
+if (started !== undefined && /\btouchstone\.(?:ts|mjs)$/.test(realpathSync(started))) {
   // V8 lets garbage grow to as much as what lives, or more, before it collects: where 150 MB lived its heap took up to 330,
   // and buffers outside of it wait for the same collection. Here it collects at 1.4 times what lives.
   setFlagsFromString("--heap-growing-percent=40");

@@ -29,7 +29,7 @@ const GIVEN: Record<string, string> = {
   ...{ CONTROL_URLS: '["https://control.example/"]', CATALOGUES: '["https://catalogue.example/"]' },
 };
 
-/** Every command line that a file of the deployment gives to touchstone: words after `touchstone.ts`. */
+/** Every command line that a file of the deployment gives to touchstone: words after the program. */
 const commandLines = new Map<string, readonly string[]>();
 
 describe("compose.yaml", () => {
@@ -275,7 +275,7 @@ describe("service units", () => {
 
   for (const unit of units) {
     const [exec] = linesOf(unit, "ExecStart") as [string];
-    commandLines.set(unit, exec.split(" touchstone.ts ")[1]!.split(" "));
+    commandLines.set(unit, exec.split(" dist/touchstone.mjs ")[1]!.split(" "));
   }
 
   test.each(units)("%s: settings that hold, and variables that are set", (unit) => {

@@ -162,8 +162,8 @@ test("it is built of packages that are no development, each with a hash, on a ba
   expect(steps.filter((line) => line.startsWith("RUN npm "))).toEqual([
     "RUN npm ci --no-audit --no-fund",
     "RUN npm run build",
+    "RUN npm sbom --sbom-format=cyclonedx > /tmp/all.cdx.json",
     "RUN npm prune --omit=dev --no-audit --no-fund",
-    "RUN npm sbom --omit=dev --sbom-format=cyclonedx > sbom.cdx.json",
   ]);
   const bases = steps.filter((line) => line.startsWith("FROM "));
   expect(bases).toEqual(["FROM ${NODE_IMAGE} AS build", "FROM ${NODE_IMAGE} AS runtime", "FROM scratch"]);

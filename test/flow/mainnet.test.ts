@@ -31,6 +31,7 @@ import { type Assembled, assemble } from "../../pipelines/roles/assemble.ts";
 import { makeKeys } from "../../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../../pipelines/roles/parts.ts";
 import type { FundedChain } from "../helpers/funded-chain.ts";
+import { runs } from "../helpers/programs.ts";
 import { callsByRule, expectCovered } from "../helpers/published-rule.ts";
 import { readTerms } from "../pipelines/1-observe/readings.ts";
 import { BASE, type Box, FUNDS, fundWallets, KINDS, KNOWN_FUNDS, openBox, POLYGON, payTo } from "./mainnet-box.ts";
@@ -487,7 +488,7 @@ test("no honest seller is flagged, on no card, and none has a letter below C", a
 });
 
 test("touchstone audit finds nothing in what was published", async () => {
-  const audit = ["--import", "tsx", "touchstone.ts", "audit", join(dir, "public")];
+  const audit = [...runs("touchstone.ts"), "audit", join(dir, "public")];
   const { stdout } = await promisify(execFile)(process.execPath, audit, { cwd: resolve(import.meta.dirname, "../..") });
   expect(stdout).toMatch(/^ok {6}cards, recomputed: [1-9]/m);
   expect(stdout).toMatch(/^proven: /m);

@@ -1,7 +1,6 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { type PaymentPolicy, x402Client } from "@x402/core/client";
 import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
@@ -27,12 +26,13 @@ import type { Sales } from "../../serving/buy/counter.ts";
 import type { ServingDeps } from "../../serving/context.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { createExtractor } from "../../serving/work/extract/extractor.ts";
+import { builtDist } from "./programs.ts";
 import { cardOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "./public-record.ts";
 import { servingOver } from "./serving.ts";
 
 /** There is none: looking a company up is work that cannot be done here. */
 const REGISTER = "/nowhere/register.duckdb";
-const MARKET = fileURLToPath(new URL("../../fixtures/market/main.ts", import.meta.url));
+const MARKET = join(builtDist(), "fixtures/market/main.mjs");
 
 /**
  * The market in a process of its own, as it runs beside a service: its web framework puts a Response of its own in the

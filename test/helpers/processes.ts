@@ -18,9 +18,7 @@ export interface Running {
 /** `touchstone ARGS` as a process group of its own, with these settings and none of this machine's. */
 export function touchstone(args: readonly string[], settings: Record<string, string>): Running {
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("TOUCHSTONE_")));
-  // Further processes of the same service are started by the loader that this one has.
-  const program = args.includes("--processes") ? ["--import", "tsx", "touchstone.ts"] : runs("touchstone.ts");
-  const child = spawn(process.execPath, [...program, ...args], {
+  const child = spawn(process.execPath, [...runs("touchstone.ts"), ...args], {
     cwd: ROOT,
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],

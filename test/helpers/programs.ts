@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
@@ -5,23 +6,33 @@ import { pathToFileURL } from "node:url";
 import type { Plugin } from "esbuild";
 
 /**
- * What tests start as processes of their own, in one piece each. The loader reads, resolves and checks some five hundred
- * files at every start, and the slow suite has hundreds of starts. A suite's config names this file as its global setup;
- * without it {@link runs} starts the sources, as users do and as test/commands/npm-start.test.ts always does.
+ * What tests start as processes. The command line is the built one, as users have it, built before its first start. Children
+ * of tests' own are built in one piece each by a suite whose config names this file as its global setup: the loader reads,
+ * resolves and checks some five hundred files at every start. Without it they are started from their sources.
  */
 const ROOT = resolve(import.meta.dirname, "../..");
+const COMMAND_LINE = "touchstone.ts";
 const PROGRAMS = [
-  "touchstone.ts",
   "test/helpers/selling-process.ts",
   "test/cluster/owned-child.ts",
   "test/cluster/role-child.ts",
   "test/pipelines/5-archive/archive-child.ts",
   "test/pipelines/6-notify/watcher-child.ts",
 ] as const;
-type Program = (typeof PROGRAMS)[number];
+type Program = typeof COMMAND_LINE | (typeof PROGRAMS)[number];
+
+let isBuilt = process.env.BUILT_PROGRAMS !== undefined;
+
+/** The folder of the built command line, up to date with its sources. */
+export function builtDist(): string {
+  if (!isBuilt) execFileSync(process.execPath, [join(ROOT, "infra/build.mjs")], { stdio: "inherit" });
+  isBuilt = true;
+  return join(ROOT, "dist");
+}
 
 /** Arguments of node that start this program: its own follow. */
 export function runs(program: Program): string[] {
+  if (program === COMMAND_LINE) return [join(builtDist(), "touchstone.mjs")];
   const built = process.env.BUILT_PROGRAMS;
   return built ? [join(built, nameOf(program))] : ["--import", "tsx", join(ROOT, program)];
 }
@@ -54,6 +65,7 @@ const whereTheyLie: Plugin = {
 
 /** Before a run of a suite. @returns what comes after it */
 export async function setup(): Promise<() => Promise<void>> {
+  builtDist();
   const { build } = await import("esbuild");
   // Inside of the project, where packages are found.
   const cache = join(ROOT, ".cache");
