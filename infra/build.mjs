@@ -2,6 +2,7 @@
 // Our sources are bundled with every package but those that package.json calls dependencies, split so that a word loads
 // only what it needs. Dependencies are installed beside dist/: native ones, those of CommonJS, and those whose files are read
 // one by one. Bundled modules lie flat in dist/; files that they open lie below it as in the project.
+import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
 import { build } from "esbuild";
@@ -27,11 +28,14 @@ const THREADS = [
   "serving/work/brief/rank-worker.mjs",
 ].map((file) => ({ in: file, out: file.slice(0, -".mjs".length) }));
 /** What is opened as a file at run time. The child that reads strangers' documents may open its own folder alone. */
-const FOLDERS = ["sql", "docs", "infra/deploy/s3", "pipelines/3-grade", "serving/work/extract"];
+const FOLDERS = ["sql", "docs", "infra/deploy/s3", "pipelines/3-grade", "serving/work/extract", "serving/client/dist"];
 const OPENED =
-  /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs)$/;
+  /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs|serving\/client\/dist\/client\.mjs)$/;
 /** The demo's market is of the clone: it needs development packages, reads its files in the project, and is not packed. */
 const MARKET = "fixtures/market/main.mjs";
+
+/** Makes the file of the client's package, which the service serves. */
+const CLIENT = "serving/client/build.mjs";
 
 /** The loader of TypeScript; the sockets of viem, which nothing of ours opens. */
 const NOT_BUILT = /^(?:tsx\/esm\/api|isows)$/;
@@ -114,6 +118,7 @@ async function made() {
     const asked = /\b__require\("([^"]+)"\)/.exec(bytes);
     if (asked) throw new Error(`${path} holds CommonJS that asks for ${asked[1]}: its package has to be a dependency`);
   }
+  execFileSync(process.execPath, [CLIENT, "--script"], { cwd: ROOT, stdio: "inherit" });
   for (const path of FOLDERS.flatMap((folder) => pathsBelow(join(ROOT, folder)))) {
     const name = relative(ROOT, path);
     if (OPENED.test(name)) files.set(name, readFileSync(path));

@@ -23,6 +23,7 @@ import { Watchers } from "./answers/watchers.ts";
 import type { Sales } from "./buy/counter.ts";
 import { buyOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
+import { type ClientFile, readClientFile, withHashes } from "./client-file.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
 import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
@@ -103,10 +104,12 @@ export interface ServingDeps {
   overload?: Pick<Overload, "refuseFree">;
   /** Folder of the documentation (default: `docs/` of the project). */
   docsDir?: string;
+  /** The client library (default: the one that was built); null: none is served. */
+  clientFile?: ClientFile | null;
 }
 
 /** What the operations share. */
-export interface Service extends Omit<ServingDeps, "looks"> {
+export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
   /** null: nothing is sold here. */
   payOnDelivery: PayOnDelivery | null;
   work: WorkDeps | null;
@@ -119,6 +122,7 @@ export interface Service extends Omit<ServingDeps, "looks"> {
   streams: Streams;
   history: HistoryTables;
   docs: ReadonlyMap<string, Doc>;
+  clientFile: ClientFile | null;
   checkLimiter: Limiter;
   readLimiter: Limiter;
   exposureLimiter: Limiter;
@@ -145,7 +149,8 @@ export function serviceOf(deps: ServingDeps): Service {
   const streams = new Streams(limits, steady, metrics);
   const baseUrl = deps.baseUrl.replace(/\/+$/, "");
   const service = new URL(deps.baseUrl).origin;
-  const docs = readDocs(deps.docsDir ?? PROJECT_DOCS);
+  const clientFile = deps.clientFile === undefined ? readClientFile() : deps.clientFile;
+  const docs = readDocs(deps.docsDir ?? PROJECT_DOCS, (markdown) => withHashes(markdown, clientFile));
   const asks = new Asks({
     ...{ log, clock, logger, baseUrl, limits, producer: "serving" },
     seen: (cap) => view().row(cap)?.last_seen ?? null,
@@ -168,6 +173,7 @@ export function serviceOf(deps: ServingDeps): Service {
     streams,
     history: new HistoryTables(store, logger),
     docs,
+    clientFile,
     checkLimiter: limiter("check", limits.checks_per_minute),
     exposureLimiter: limiter("exposure", limits.exposures_per_minute),
     readLimiter: limiter("read", limits.reads_per_minute),

@@ -26,6 +26,8 @@ export const SLOW = [
   "test/commands/{npm-start,own,replica}.test.ts",
   "test/serving/buy/escrow-killed.test.ts",
   "test/serving/fuzz-long.test.ts",
+  // The compiler, four times over a program that has installed the client.
+  "test/serving/client/package.test.ts",
   "test/serving/work/extract.test.ts",
   "test/flow/buy.test.ts",
   // 50 processes, one after the other: three minutes of an idle machine, fifteen of a busy one.

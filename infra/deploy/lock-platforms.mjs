@@ -37,8 +37,9 @@ export function entryOf(name, version, parent) {
 
 /** Packages that nothing holds to their bytes: [key, name, version]. */
 export function bare(packages) {
-  return Object.entries(packages).flatMap(([path, { integrity, version }]) =>
-    path && !integrity ? [[path, path.split("node_modules/").at(-1), version]] : [],
+  // The project and its workspaces are folders here, to which links lead.
+  return Object.entries(packages).flatMap(([path, { integrity, link, version }]) =>
+    path.includes("node_modules/") && !integrity && !link ? [[path, path.split("node_modules/").at(-1), version]] : [],
   );
 }
 

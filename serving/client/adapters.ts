@@ -1,4 +1,3 @@
-import type { BeforePaymentCreationHook, x402Client, x402HTTPClient } from "@x402/core/client";
 import { type Demanded, mppOffersOf, type Offer, offerOf } from "../../pipelines/record/terms/offers.ts";
 import { demandedIn, inError, inResult, type Places } from "../../pipelines/record/terms/tools.ts";
 import { type Demand, isMcpRequest, read402, readMcpAnswer, toolIn } from "./demands.ts";
@@ -90,6 +89,24 @@ export interface HookOptions {
   onDecision?: (decision: Decision, url: string) => void;
 }
 
+/** What the official client tells its hook before it signs: the 402, and the offer that it chose. */
+interface PaymentCreation {
+  paymentRequired: { x402Version: number; resource?: { url?: string } };
+  selectedRequirements: object;
+}
+
+/** As much of `x402Client` of `@x402/core` as is needed. */
+interface HookedClient {
+  onBeforePaymentCreation(
+    hook: (context: PaymentCreation) => Promise<undefined | { abort: true; reason: string }>,
+  ): unknown;
+}
+
+/** As much of its `x402HTTPClient`. */
+interface HookedHttpClient {
+  onPaymentRequired(hook: (context: { paymentRequired: object; requestUrl: string }) => Promise<undefined>): unknown;
+}
+
 /**
  * Puts a guard in front of the official x402 client: in its hook before a payment is created, where the offer that it chose
  * is known and nothing is signed. A refusal stops the payment with an error that begins `Payment creation aborted:`.
@@ -99,21 +116,22 @@ export interface HookOptions {
  * address that it pays gives it away.
  * @returns the client, for chaining
  */
-export function guardClient<C extends x402Client | x402HTTPClient>(
+export function guardClient<C extends HookedClient | HookedHttpClient>(
   client: C,
   guard: Guard,
   options: HookOptions = {},
 ): C {
   const asked = new WeakMap<object, string>();
-  const hook: BeforePaymentCreationHook = async ({ paymentRequired, selectedRequirements }) => {
+  const hook = async ({ paymentRequired, selectedRequirements }: PaymentCreation) => {
     const v1 = (selectedRequirements as { resource?: unknown }).resource;
     const claimed = paymentRequired.resource?.url ?? (typeof v1 === "string" ? v1 : undefined);
     const url = options.url ?? asked.get(paymentRequired) ?? claimed;
-    if (url === undefined) return { abort: true, reason: "not checked: the 402 does not say of which url it is" };
-    const offer = offerOf(selectedRequirements, (paymentRequired.x402Version as number) === 1 ? 1 : 2);
+    if (url === undefined)
+      return { abort: true as const, reason: "not checked: the 402 does not say of which url it is" };
+    const offer = offerOf(selectedRequirements, paymentRequired.x402Version === 1 ? 1 : 2);
     const decision = await guard({ url, method: options.method, offers: [offer] });
     options.onDecision?.(decision, url);
-    return decision.allow ? undefined : { abort: true, reason: decision.says };
+    return decision.allow ? undefined : { abort: true as const, reason: decision.says };
   };
   if (!("onPaymentRequired" in client)) {
     client.onBeforePaymentCreation(hook);
@@ -121,13 +139,14 @@ export function guardClient<C extends x402Client | x402HTTPClient>(
   }
   client.onPaymentRequired(async ({ paymentRequired, requestUrl }) => {
     if (requestUrl) asked.set(paymentRequired, requestUrl);
+    return undefined;
   });
   clientOf(client).onBeforePaymentCreation(hook);
   return client;
 }
 
 /** The payment client inside an HTTP client; it is private in the package's types, and has no other way in. */
-const clientOf = (http: x402HTTPClient): x402Client => (http as unknown as { client: x402Client }).client;
+const clientOf = (http: HookedHttpClient): HookedClient => (http as unknown as { client: HookedClient }).client;
 
 /** As mppx hands it to `onChallenge`. */
 interface Challenge {

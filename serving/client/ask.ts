@@ -2,8 +2,7 @@ import type { VerifyFault } from "../../infra/keys/examine.ts";
 import type { Jwks, Purpose } from "../../infra/keys/jwk.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
-import type { CheckAnswer } from "../schemas/check.ts";
-import type { ExposureReport, ExposureRequest } from "../schemas/exposure.ts";
+import type { CheckAnswer, Dependency, ExposureReport } from "./answers.ts";
 import { askJson, type Fetch, type JsonAnswer, type Limits, ServiceFault } from "./http.ts";
 import { isOfMethod } from "./method.ts";
 import { KeySet } from "./verify.ts";
@@ -151,7 +150,7 @@ export class Service {
    * What the record holds of up to 200 dependencies, added up by whom each one pays (POST /v1/exposure), signature verified.
    * @throws ServiceFault
    */
-  async exposure(dependencies: ExposureRequest["dependencies"]): Promise<ExposureReport> {
+  async exposure(dependencies: readonly (string | Dependency)[]): Promise<ExposureReport> {
     const init = postOf({ dependencies });
     const limits = { max_bytes: MAX_REPORT_BYTES, timeout_ms: this.#timeout_ms * REPORT_TIMES };
     const { body } = await this.ask("/v1/exposure", init, limits);

@@ -1,7 +1,5 @@
-import type { PaymentPolicy } from "@x402/core/client";
-import type { PaymentRequirements, SettleResponse } from "@x402/core/types";
 import { parseUrl } from "../../infra/url.ts";
-import type { CheckAnswer } from "../schemas/check.ts";
+import type { CheckAnswer } from "./answers.ts";
 import { isSafe, type Question, type Service } from "./ask.ts";
 import { Carrier, type Patience } from "./carrier.ts";
 import { microOf } from "./concerns.ts";
@@ -39,6 +37,20 @@ export interface BuyOptions extends Question {
   patience?: Partial<Patience>;
 }
 
+/** Settlement of a payment, as x402 words it (specification version 2, SettlementResponse). */
+export interface Settlement {
+  success: boolean;
+  errorReason?: string;
+  payer?: string;
+  /** Hash or signature; empty where nothing was settled. */
+  transaction: string;
+  /** CAIP-2. */
+  network: string;
+  /** Atomic units, where another amount was settled than was signed. */
+  amount?: string;
+  extensions?: Record<string, unknown>;
+}
+
 /**
  * delivered: the answer passed and was charged. not_delivered: it did not, and nothing was charged. not_paid: no payment was
  * sent or taken; `response` says why, such as a 403 for a price past the cap.
@@ -50,7 +62,7 @@ export interface Bought {
   /** Id of the order, where one was made: opens it at `GET /v1/orders/{id}`. */
   order: string | null;
   /** Settlement of the charge. */
-  receipt: SettleResponse | null;
+  receipt: Settlement | null;
   /** The check that the price came from. */
   answer: CheckAnswer;
 }
@@ -102,7 +114,7 @@ function publishHeader(text: string): [string, string] {
 }
 
 /** The settlement in `PAYMENT-RESPONSE` (x402 version 2) or `X-PAYMENT-RESPONSE` (1); null where none can be read. */
-export function receiptOf({ headers }: Response): SettleResponse | null {
+export function receiptOf({ headers }: Response): Settlement | null {
   const header = headers.get("payment-response") ?? headers.get("x-payment-response");
   if (header === null) return null;
   try {
@@ -118,9 +130,18 @@ const ESCROWS = ["0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e0
 /** Half an hour, after which the buyer can take it back, and five minutes for clocks that differ. */
 const MAX_HOLD_S = 1800 + 300;
 
+/** As much of an entry of `accepts` as is looked at. */
+interface Entry {
+  scheme: string;
+  extra?: Record<string, unknown>;
+}
+
+/** A policy of the official client: the offers that are left, of those that a 402 makes. */
+export type OfferPolicy = <E extends Entry>(version: number, offers: E[]) => E[];
+
 /** An escrow from which the buyer can have the money back in half an hour, whatever happens. */
-function isSoundEscrow({ scheme, extra }: PaymentRequirements, now_s: number): boolean {
-  const { authCaptureEscrow, captureDeadline, refundDeadline } = (extra ?? {}) as Record<string, unknown>;
+function isSoundEscrow({ scheme, extra }: Entry, now_s: number): boolean {
+  const { authCaptureEscrow, captureDeadline, refundDeadline } = extra ?? {};
   const [capture, refund] = [Number(captureDeadline), Number(refundDeadline)];
   const isKnown = typeof authCaptureEscrow === "string" && ESCROWS.includes(authCaptureEscrow.toLowerCase());
   return scheme === ESCROW && isKnown && capture > now_s && capture <= now_s + MAX_HOLD_S && refund >= capture;
@@ -134,7 +155,7 @@ function isSoundEscrow({ scheme, extra }: PaymentRequirements, now_s: number): b
  *
  * It must be a policy: the client drops offers of the flow `escrow` before it asks its selector, wherever another is left.
  */
-export function payBy(prefer: "delivery" | "escrow", now: () => number = Date.now): PaymentPolicy {
+export function payBy(prefer: "delivery" | "escrow", now: () => number = Date.now): OfferPolicy {
   return (_version, offers) => {
     const sound = offers.filter((offer) => isSoundEscrow(offer, Math.floor(now() / 1000)));
     const others = offers.filter(({ scheme }) => scheme !== ESCROW);

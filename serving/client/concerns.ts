@@ -1,6 +1,6 @@
 import { addressKey, DOLLARS, USDC } from "../../pipelines/record/networks.ts";
 import { isWholeScheme, type Offer, type OfferMember } from "../../pipelines/record/terms/offers.ts";
-import type { CheckAnswer } from "../schemas/check.ts";
+import type { CheckAnswer } from "./answers.ts";
 import type { Policy } from "./policy.ts";
 
 export type Reason =

@@ -1,6 +1,6 @@
 import { addressKey } from "../../pipelines/record/networks.ts";
 import type { Offer } from "../../pipelines/record/terms/offers.ts";
-import type { CheckAnswer } from "../schemas/check.ts";
+import type { CheckAnswer } from "./answers.ts";
 import { isPayTo, type Service } from "./ask.ts";
 import { type Concern, concernsOf, type Reason, unreadIn } from "./concerns.ts";
 import type { Demand } from "./demands.ts";

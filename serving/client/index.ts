@@ -1,9 +1,7 @@
 /** The client library of the service. Runs wherever there are `fetch` and WebCrypto: Node 20, browsers, workers. */
-export const VERSION = "2026.09.4";
+export const VERSION = "2026.11.1";
 
 export { type Offer, type OfferMember, offersOf } from "../../pipelines/record/terms/offers.ts";
-export type { CheckAnswer } from "../schemas/check.ts";
-export type { ExposureReport } from "../schemas/exposure.ts";
 export {
   type FetchOptions,
   guardClient,
@@ -12,8 +10,25 @@ export {
   type HookOptions,
   mppxChallenge,
 } from "./adapters.ts";
+export type {
+  CheckAnswer,
+  Dependency,
+  ExposureReport,
+  SignedCard,
+  WatcherAnswer,
+  WatcherMade,
+} from "./answers.ts";
 export { type Question, Service, type ServiceOptions } from "./ask.ts";
-export { type Bought, type BuyOptions, BuyRefused, buyThrough, payBy, receiptOf } from "./buy.ts";
+export {
+  type Bought,
+  type BuyOptions,
+  BuyRefused,
+  buyThrough,
+  type OfferPolicy,
+  payBy,
+  receiptOf,
+  type Settlement,
+} from "./buy.ts";
 export { BuyUnknown, type PaidRequest, type Patience } from "./carrier.ts";
 export type { Concern, Reason } from "./concerns.ts";
 export type { Demand } from "./demands.ts";

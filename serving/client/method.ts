@@ -1,7 +1,7 @@
 import { canonicalText } from "../../infra/canonical-text.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { METHODS } from "../../pipelines/record/vocabulary.ts";
-import type { CheckAnswer } from "../schemas/check.ts";
+import type { CheckAnswer } from "./answers.ts";
 
 /** Crockford's base32, upper case: no I, L, O, U. */
 const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";

@@ -1,7 +1,5 @@
-import type { Standing } from "../../pipelines/record/bodies.ts";
-import type { SignedCard } from "../../pipelines/record/card.ts";
 import type { NoticeChange } from "../../pipelines/record/vocabulary.ts";
-import type { WatcherAnswer, WatcherMade } from "../schemas/watchers.ts";
+import type { SignedCard, Standing, WatcherAnswer, WatcherMade } from "./answers.ts";
 import { postOf, type Service } from "./ask.ts";
 import { readBounded } from "./http.ts";
 import { type KeySet, verifyCard } from "./verify.ts";

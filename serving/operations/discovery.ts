@@ -2,6 +2,7 @@ import { z } from "zod";
 import type { Service } from "../context.ts";
 import { agentCard, agentRegistration, llmsText, mcpServerFile, x402Manifest } from "../discovery/cards.ts";
 import { openapiOf } from "../discovery/openapi.ts";
+import { Problem } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply, TEXT_TYPE } from "../http/reply.ts";
 import { AgentCard, AgentRegistration, McpServerFile, OpenApiDocument, X402Manifest } from "../schemas/discovery.ts";
 import type { Operation } from "./operation.ts";
@@ -98,5 +99,18 @@ export const DISCOVERY: readonly Operation[] = [
   description(
     { id: "icon", path: "/icon.svg", summary: "The icon", answer: z.string(), type: "image/svg+xml" },
     () => ICON,
+  ),
+  description(
+    {
+      id: "clientLibrary",
+      path: "/client.mjs",
+      summary: "The client library as one file; /docs/client names its hash",
+      answer: z.string(),
+      type: "text/javascript; charset=utf-8",
+    },
+    (_operations, { clientFile }) => {
+      if (clientFile) return clientFile.text;
+      throw new Problem("not_found", "it was not built: the service was started from its sources (npm run build)");
+    },
   ),
 ];

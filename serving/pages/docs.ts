@@ -15,21 +15,22 @@ export interface Doc {
 /**
  * The documentation of a folder, read once: `name.md` as a page under `name`, `name.mjs` as plain text under its whole
  * name. No other file of the folder is served, so no path of a request ever reaches the file system.
+ * @param filled puts into a page what only the running service knows
  */
-export function readDocs(dir: string): ReadonlyMap<string, Doc> {
+export function readDocs(dir: string, filled = (markdown: string): string => markdown): ReadonlyMap<string, Doc> {
   const docs = new Map<string, Doc>();
   if (!existsSync(dir)) return docs;
   for (const file of readdirSync(dir).sort()) {
     if (!/^[a-z0-9-]+\.(?:md|mjs)$/.test(file)) continue;
     const text = readFileSync(join(dir, file), "utf8");
     if (file.endsWith(".mjs")) docs.set(file, { type: "text", text, title: file, lead: "" });
-    else docs.set(file.slice(0, -3), documentOf(text));
+    else docs.set(file.slice(0, -3), documentOf(text, filled));
   }
   return docs;
 }
 
 /** A page is made when it is first asked for: all of them at every start took longer than the rest of the app. */
-function documentOf(markdown: string): Doc {
+function documentOf(markdown: string, filled: (markdown: string) => string): Doc {
   const [opening = ""] = markdown.split("\n## ", 1);
   const title = titleOf(opening);
   let text: string | null = null;
@@ -38,7 +39,7 @@ function documentOf(markdown: string): Doc {
     title,
     lead: leadOf(opening),
     get text() {
-      text ??= page({ title, body: raw(renderMarkdown(markdown)), kind: "doc" });
+      text ??= page({ title, body: raw(renderMarkdown(filled(markdown))), kind: "doc" });
       return text;
     },
   };

@@ -5,18 +5,21 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { encodePaymentRequiredHeader } from "@x402/core/http";
-import { build } from "esbuild";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { LOCAL_NETWORK, LOCAL_USDC, type LocalChain, startLocalChain } from "../../../fixtures/chain/local-chain.ts";
 import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import { VERSION } from "../../../serving/client/index.ts";
 import { type Serving, serve } from "../../../serving/main.ts";
 import { fundedKey, peer } from "../../helpers/client.ts";
+import { installedClient, packedClient } from "../../helpers/client-package.ts";
 import { cardOf, listingDraft, PublicRecord, rowOf } from "../../helpers/public-record.ts";
 import { ManualClock, servingOver } from "../../helpers/serving.ts";
 import { ViaServer } from "../../helpers/via-server.ts";
 
-/** Every snippet of docs/client.md is built into one file and run by Node, against a live service, seller and chain. */
+/**
+ * Every snippet of docs/client.md, and of the package's own README, is run by Node as it stands, in a project that has
+ * installed the packed package, against a live service, seller and chain. (test/browser has the one for a browser.)
+ */
 const ROOT = resolve(import.meta.dirname, "../../..");
 const THIEF = "0x2222222222222222222222222222222222222222";
 const run = promisify(execFile);
@@ -25,10 +28,13 @@ let live: Serving;
 let seller: Awaited<ReturnType<typeof peer>>;
 let dir: string;
 let page: string;
+let readme: string;
 const clock = new ManualClock(new Date().toISOString());
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "client-page-"));
   page = await readFile(join(ROOT, "docs/client.md"), "utf8");
+  readme = await readFile(join(ROOT, "serving/client/README.md"), "utf8");
+  await installedClient(await packedClient(dir), dir);
   const entry = { scheme: "exact", network: LOCAL_NETWORK, amount: "20000", asset: LOCAL_USDC, payTo: THIEF };
   seller = await peer((request, response) => {
     const accepts = [{ ...entry, maxTimeoutSeconds: 60, extra: { name: "USDC", version: "2" } }];
@@ -50,50 +56,46 @@ afterAll(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 
-/** The snippet under a heading, the n-th there, in one file. */
-async function built(heading: string, n = 0, service = live.url): Promise<string> {
-  const [, section] = page.split(`## ${heading}\n`);
+const PLAIN: { page?: string; service?: string } = {};
+
+/** The snippet under a heading, the n-th there, as a file of that project. */
+async function file(heading: string, n = 0, { page: text = page, service = live.url } = PLAIN): Promise<string> {
+  const [, section] = text.split(`## ${heading}\n`);
   const blocks = [...section!.split(/^## /m)[0]!.matchAll(/^```js\n(.*?)^```$/gms)];
   const contents = blocks[n]![1]!.replaceAll("https://HOST", service).replaceAll("https://seller.example", seller.url);
-  const outfile = join(dir, `${heading.replaceAll(" ", "-")}-${n}.mjs`);
-  await build({
-    stdin: { contents, resolveDir: ROOT, loader: "js" },
-    // As somebody has it who built it in the way of the page's first block.
-    alias: { "touchstone/client": join(ROOT, "serving/client/index.ts") },
-    ...{ outfile, bundle: true, format: "esm", platform: "node", logLevel: "silent" },
-    banner: { js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);' },
-  });
-  return outfile;
+  const path = join(dir, `${heading.replaceAll(" ", "-")}-${n}.mjs`);
+  await writeFile(path, contents);
+  return path;
 }
 
 const PRIVATE_KEY = `0x${"1".repeat(64)}`;
 
-async function printed(file: string, args: string[] = [], key: string = PRIVATE_KEY): Promise<string> {
-  const { stdout } = await run(process.execPath, [file, ...args], { env: { ...process.env, PRIVATE_KEY: key } });
+async function printed(path: string, args: string[] = [], key: string = PRIVATE_KEY): Promise<string> {
+  const { stdout } = await run(process.execPath, [path, ...args], { env: { ...process.env, PRIVATE_KEY: key } });
   return stdout.trim();
 }
 
 test("ask before you pay", async () => {
-  expect(await printed(await built("Ask before you pay"))).toBe("allowed B: it delivers.");
+  expect(await printed(await file("Ask before you pay"))).toBe("allowed B: it delivers.");
 });
 
 describe("a seller's 402 that names another payee is not paid", () => {
   test("through the fetch below the wallet", async () => {
-    expect(await printed(await built("With the official x402 client"))).toMatch(/^403 pay_to_unknown: Do not pay yet/);
+    expect(await printed(await file("With the official x402 client"))).toMatch(/^403 pay_to_unknown: Do not pay yet/);
   });
 
   test("through the hook", async () => {
-    const said = await printed(await built("With the official x402 client", 1));
+    const said = await printed(await file("With the official x402 client", 1));
     expect(said).toMatch(/Payment creation aborted: pay_to_unknown: Do not pay yet/);
   });
 
   test("through mppx", async () => {
-    expect(await printed(await built("With mppx"))).toBe("403");
+    expect(await printed(await file("With mppx"))).toBe("403");
   });
 });
 
 test("exposure", async () => {
-  expect(await printed(await built("Exposure"))).toBe("2 0.000000");
+  expect(await printed(await file("Exposure"))).toBe("2 0.000000");
 });
 
 test("verify what was kept", async () => {
@@ -102,12 +104,12 @@ test("verify what was kept", async () => {
   const query = new URLSearchParams({ url: `${seller.url}/sum` });
   await writeFile(answer, await (await fetch(`${live.url}/v1/check?${query}`)).text());
   await writeFile(keys, JSON.stringify(record.jwks));
-  expect(await printed(await built("Verify what you kept"), [answer, keys])).toBe("{ ok: true } { ok: true }");
+  expect(await printed(await file("Verify what you kept"), [answer, keys])).toBe("{ ok: true } { ok: true }");
 });
 
 test("the receiver is a worker", async () => {
-  const file = await built("Watchers and their notices");
-  const worker = (await import(file)) as { default: { fetch(request: Request): Promise<Response> } };
+  const path = await file("Watchers and their notices");
+  const worker = (await import(path)) as { default: { fetch(request: Request): Promise<Response> } };
   const request = new Request("https://receiver.example/", { method: "POST", body: "{}" });
   expect((await worker.default.fetch(request)).status).toBe(400);
 });
@@ -119,12 +121,24 @@ test("pay on delivery", async () => {
   const via = await ViaServer.open(record, facilitator);
   try {
     via.answeredAt = () => new Date().toISOString();
-    const said = await printed(await built("Pay on delivery", 0, via.url), [], await fundedKey(chain));
+    const said = await printed(await file("Pay on delivery", 0, { service: via.url }), [], await fundedKey(chain));
     expect(said).toMatch(/^delivered \{"sum":42\} ord_/);
   } finally {
     await via.close();
     await chain.stop();
   }
+});
+
+test("the package's README: ask, and below the wallet", async () => {
+  const of = { page: readme };
+  expect(await printed(await file("Ask before you pay", 0, of))).toBe("true allowed B: it delivers.");
+  const below = await file("Below the wallet of the official x402 client", 0, of);
+  expect(await printed(below)).toMatch(/^403 pay_to_unknown: Do not pay yet/);
+});
+
+test("every JavaScript block of both pages is run above", () => {
+  const blocks = [page, readme].map((text) => [...text.matchAll(/^```js$/gm)].length);
+  expect(blocks).toEqual([8, 2]);
 });
 
 test("the page is served, stands in the list, and names the version", async () => {

@@ -1,0 +1,53 @@
+// npm run build: the library as one file of plain JavaScript (dist/client.mjs), which the package holds and the service
+// serves, and its declarations (dist/client.d.mts), which name no other file. Both follow from sources and lock alone.
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join, resolve } from "node:path";
+import { build } from "esbuild";
+
+const HERE = import.meta.dirname;
+const ROOT = resolve(HERE, "../..");
+const ENTRY = join(HERE, "index.ts");
+const { name, version, license } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
+
+/** The licence of the one package that is bundled asks for its text in every copy. */
+function licences() {
+  const curve = dirname(createRequire(import.meta.url).resolve("@noble/ed25519"));
+  const theirs = readFileSync(join(curve, "LICENSE"), "utf8").trim();
+  return `/*!\n${name} ${version}, ${license}. It holds @noble/ed25519, under this licence:\n\n${theirs}\n*/`;
+}
+
+/** Whole or not at all: a server, or another run of this, may be reading. */
+function put(file, text) {
+  if (existsSync(file) && readFileSync(file, "utf8") === text) return;
+  mkdirSync(dirname(file), { recursive: true });
+  const whole = `${file}.${process.pid}.new`;
+  writeFileSync(whole, text);
+  renameSync(whole, file);
+}
+
+/** Writes dist/client.mjs, in a tenth of a second. @throws what esbuild says of a source, or of a module of Node */
+export async function buildScript(outdir = join(HERE, "dist")) {
+  const { outputFiles } = await build({
+    ...{ absWorkingDir: ROOT, entryPoints: [ENTRY], bundle: true, write: false, format: "esm" },
+    // Neutral: a module of Node, or of a browser, is an error here.
+    ...{ platform: "neutral", mainFields: ["module", "main"], target: "es2022", logLevel: "warning" },
+    ...{ charset: "utf8", legalComments: "none", banner: { js: licences() } },
+  });
+  // Places of sources, which differ with where packages lie.
+  put(join(outdir, "client.mjs"), outputFiles[0].text.replace(/^\/\/ \S+\.[jt]s\n/gm, ""));
+}
+
+/** Writes dist/client.d.mts, in some seconds. @throws Error with what the compiler says of a source */
+export async function buildDeclarations(outdir = join(HERE, "dist")) {
+  const { generateDtsBundle } = await import("dts-bundle-generator");
+  const output = { noBanner: true, exportReferencedTypes: false };
+  const config = { preferredConfigPath: join(HERE, "tsconfig.json") };
+  put(join(outdir, "client.d.mts"), generateDtsBundle([{ filePath: ENTRY, output }], config)[0]);
+}
+
+if (process.argv[1] === import.meta.filename) {
+  await buildScript();
+  // The service serves no declarations, and its own build shall not wait for them.
+  if (!process.argv.includes("--script")) await buildDeclarations();
+}
