@@ -7,7 +7,9 @@ const installed = Object.entries(JSON.parse(text("node_modules/.package-lock.jso
   ([path, { version }]) => `${path.split("node_modules/").at(-1)}@${version}`,
 );
 // The build names each package that it put in: name@version (licence), and its text.
-const builtIn = [...text("dist/THIRD-PARTY.txt").matchAll(/^((?:@[^\s/@]+\/)?[^\s/@]+@\S+) \(/gm)].map(([, one]) => one);
+const builtIn = [...text("dist/THIRD-PARTY.txt").matchAll(/^((?:@[^\s/@]+\/)?[^\s/@]+@\S+) \(/gm)].map(
+  ([, one]) => one,
+);
 const there = new Set([...installed, ...builtIn]);
 
 const all = JSON.parse(readFileSync(process.argv[2], "utf8"));

@@ -1,4 +1,4 @@
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -7,7 +7,7 @@ import { parse } from "yaml";
 import { type Container, openProject, type Project } from "./compose.ts";
 import { buildImage, IMAGE, inspectImage } from "./our-image.ts";
 import { type Outside, openOutside } from "./outside.ts";
-import { configure, run } from "./podman.ts";
+import { attempt, configure } from "./podman.ts";
 import { makeStandIns } from "./stand-ins.ts";
 
 /**
@@ -78,8 +78,15 @@ afterAll(async () => {
 });
 
 const named = (service: string): Container[] => project.containers().filter((one) => one.service === service);
-/** What a container said last, for an error. */
-const logOf = ({ Id }: Container): string => run("podman", ["logs", "--tail", "30", Id]);
+/** What every container said last, for an error. */
+const lastWords = (): string =>
+  project
+    .containers()
+    .map(({ Id, service }) => {
+      const { stdout, stderr } = attempt("podman", ["logs", "--tail", "8", Id]);
+      return `${service}:\n${stdout}${stderr}`;
+    })
+    .join("\n");
 
 /** Waits. @throws with what `missing` says when the bound is reached */
 async function until(what: string, missing: () => Promise<string | null> | string | null): Promise<void> {
@@ -87,7 +94,7 @@ async function until(what: string, missing: () => Promise<string | null> | strin
   for (let last: string | null = null; ; await sleep(1_000)) {
     last = await missing();
     if (last === null) return say(`${what}: after ${Math.round((performance.now() - from) / 1000)} s`);
-    if (performance.now() - from > PATIENCE_MS) throw new Error(`never: ${what}; ${last}`);
+    if (performance.now() - from > PATIENCE_MS) throw new Error(`never: ${what}; ${last}\n${lastWords()}`);
   }
 }
 

@@ -1,8 +1,7 @@
-import { cpSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { jars } from "../../cluster/kafka.ts";
-import { SEARCHED } from "../../cluster/tools.ts";
 import { versitygw } from "../../cluster/versitygw.ts";
 import { run } from "./podman.ts";
 
@@ -138,7 +137,7 @@ function node(dir: string, tag: string): void {
     "RUN groupadd --gid 1000 node && useradd --uid 1000 --gid node --create-home node",
     'CMD ["node"]',
   ];
-  const [release] = [`node-${process.platform}-${process.arch}`];
+  const release = `node-${process.platform}-${process.arch}`;
   image(dir, tag, lines, { node: join(packages, release), npm: join(packages, "npm"), certificates: CERTIFICATES });
 }
 
