@@ -66,6 +66,7 @@ const BY_ERROR: Record<string, ExitName> = {
   StoreDown: "storage",
   StoreUnfit: "storage",
   LogDown: "storage",
+  LogNotBegun: "storage",
   NotOurLog: "record",
   RecordsLost: "record",
   LakeBusy: "busy",

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Config } from "../infra/config.ts";
+import { LogNotBegun } from "../infra/log/log.ts";
 import { openLog } from "../infra/log/open.ts";
 import { LogTail } from "../infra/log/tail.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
@@ -69,7 +70,7 @@ function rpcOf(config: Config, network: string): string | null {
 /**
  * The books of the log of these settings.
  * @param rpcUrl default: by the settings; null: no chain is asked.
- * @throws LogRefused, ChainDown
+ * @throws LogRefused, LogDown, ChainDown
  */
 export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerShown> {
   const dir = folders(config.data_dir).log;
@@ -80,6 +81,8 @@ export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<
     const table = new OrderTable(Number.POSITIVE_INFINITY);
     await new LogTail(log, "orders", (record) => table.apply(record)).catchUp();
     for (const books of booksOf(table.all())) assets.push(await shownOf(books, config, rpcUrl));
+  }).catch((error: unknown) => {
+    if (!(error instanceof LogNotBegun)) throw error;
   });
   return { schema: "svc.ledger.v1", assets };
 }

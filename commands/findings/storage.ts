@@ -1,6 +1,7 @@
 import { accessSync, constants, existsSync } from "node:fs";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
+import { LogNotBegun } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore, type StoreName } from "../../infra/store/open.ts";
 import { createLogger } from "../../infra/telemetry.ts";
@@ -15,13 +16,17 @@ export async function logFindings(config: Config): Promise<Finding[]> {
   const dir = folders(config.data_dir).log;
   if (config.log === null && !existsSync(dir)) return [off("log", `none in ${dir} yet: the first start makes it`)];
   const kafka = { ...config.kafka, create: false };
-  return withOpen(openLog({ ...config, kafka }, LOG_TOPICS, dir, createLogger("silent")), async (log) => {
+  const opened = openLog({ ...config, kafka }, LOG_TOPICS, dir, createLogger("silent"));
+  return withOpen(opened, async (log) => {
     const ends = await Promise.all(
       Array.from({ length: log.partitions }, (_, partition) => log.bounds("observations.paid", partition)),
     );
     const records = ends.reduce((sum, { end }) => sum + end, 0);
     const where = config.log ?? dir;
     return [ok("log", `${where}: ${log.partitions} partitions, ${records} records of paid calls so far`)];
+  }).catch((error: unknown) => {
+    if (!(error instanceof LogNotBegun)) throw error;
+    return [ok("log", `${config.log}: its topics are there, and the first role of the pipeline that starts begins it`)];
   });
 }
 

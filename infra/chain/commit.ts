@@ -77,9 +77,12 @@ export interface ChainPartition {
 
 const COMMIT = /\/commit\/(\d{20})\.json$/;
 
+/** Below it is a folder for each log. */
+export const CHAINS = "lake/";
+
 /** Folder of the chain, without a trailing slash. @throws BadKey when a name cannot be written as a key. */
 export function chainFolder({ logId, topic, partition }: ChainPartition): string {
-  return checkKey(`lake/${logId}/${topic}/${partition}`);
+  return checkKey(`${CHAINS}${logId}/${topic}/${partition}`);
 }
 
 /** Twenty digits, so that the order of the keys is the order of the numbers. */

@@ -187,3 +187,11 @@ export class LogDown extends Error {
     this.name = "LogDown";
   }
 }
+
+/** The topics are there, nobody has begun the log, and who asks may not: to be asked again once a role has. */
+export class LogNotBegun extends LogDown {
+  constructor(doing: string, cause?: unknown) {
+    super(doing, cause);
+    this.name = "LogNotBegun";
+  }
+}

@@ -2,7 +2,7 @@ import type { Config } from "../config.ts";
 import type { Logger } from "../telemetry.ts";
 import { openEmbeddedLog } from "./embedded.ts";
 import type { KafkaAddress } from "./kafka/address.ts";
-import { type Log, LogRefused } from "./log.ts";
+import { type Log, LogNotBegun, LogRefused } from "./log.ts";
 import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.ts";
 
 /**
@@ -15,16 +15,23 @@ export async function openLog(
   { topics, kept }: { topics: readonly string[]; kept: readonly string[] },
   dir: string,
   logger: Logger,
+  mayBegin: () => Promise<void> = notBegun,
 ): Promise<Log> {
   if (config.log === null) return openEmbeddedLog(dir, { topics, partitions: config.log_partitions });
   const { openKafkaLog } = await import("./kafka/kafka.ts");
   const { create, replicas, min_in_sync: minInSync } = config.kafka;
   return openKafkaLog(await kafkaAddressOf(config.log, config.kafka), {
     ...{ topics, kept },
-    logger,
+    ...{ logger, mayBegin },
     ...(create ? { create: { partitions: config.log_partitions, replicas, minInSync } } : {}),
   });
 }
+
+/** Of whoever has no private store, and so cannot know whether the record is another log's. */
+const notBegun = async (): Promise<void> => {
+  const why = "its topics are there, and nobody has begun it: the first of observe, own, publish and start does";
+  throw new LogNotBegun("opening the log", new Error(why));
+};
 
 /** Where the settings say that the cluster is, and how to get in. @throws LogRefused */
 async function kafkaAddressOf(address: string, settings: Config["kafka"]): Promise<KafkaAddress> {

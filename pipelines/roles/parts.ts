@@ -1,3 +1,4 @@
+import { logsOf } from "../../infra/chain/commits.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { type Config, ConfigError } from "../../infra/config.ts";
 import { type Sources, whyNotOurs } from "../../infra/egress/address.ts";
@@ -12,7 +13,7 @@ import {
   publicHalves,
   readRing,
 } from "../../infra/keys/keys.ts";
-import type { Log } from "../../infra/log/log.ts";
+import { type Log, LogRefused } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore } from "../../infra/store/open.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -50,9 +51,7 @@ function pagesSecret(dir: string): Buffer | null {
 }
 
 /** Parts that were opened, to be closed in reverse; what was opened is closed again when opening fails half-way. */
-async function opening<T>(
-  open: (keep: <P extends Closable>(part: P) => P, close: () => Promise<void>) => Promise<T>,
-): Promise<T> {
+async function opening<T>(open: (keep: Keep, close: () => Promise<void>) => Promise<T>): Promise<T> {
   const opened: Closable[] = [];
   const keep = <P extends Closable>(part: P): P => {
     opened.unshift(part);
@@ -68,6 +67,8 @@ async function opening<T>(
     throw error;
   }
 }
+
+type Keep = <P extends Closable>(part: P) => P;
 
 interface Closable {
   close(): Promise<void>;
@@ -135,6 +136,22 @@ export function openObserverParts(config: Config, clock: Clock): Promise<Parts> 
   return openWith(config, clock, publicHalves(readRing(at.keys)), false);
 }
 
+/**
+ * The log, and the private store that is kept of it. A cluster's log that nobody has begun is begun here, but never
+ * beside a store with the segments of another one: that log was lost, or the settings name the wrong one.
+ */
+async function openRecord(config: Config, keep: Keep, logger: Logger) {
+  const at = folders(config.data_dir);
+  const privateStore = keep(await openStore(config, "private", at.private));
+  const mayBegin = async () => {
+    const [known] = await logsOf(privateStore);
+    if (known === undefined) return;
+    const place = config.stores.private ?? at.private;
+    throw new LogRefused(`nobody has begun ${config.log}, and ${place} is of the log ${known}: is this the right log?`);
+  };
+  return { log: keep(await openLog(config, LOG_TOPICS, at.log, logger, mayBegin)), privateStore };
+}
+
 function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean): Promise<Parts> {
   const at = folders(config.data_dir);
   const secret = loadSecret(at.keys, OBSERVER_SECRET);
@@ -142,8 +159,7 @@ function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean):
   return opening(async (keep, close) => ({
     config,
     clock,
-    log: keep(await openLog(config, LOG_TOPICS, at.log, logger)),
-    privateStore: keep(await openStore(config, "private", at.private)),
+    ...(await openRecord(config, keep, logger)),
     publicStore: keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config)),
     keys,
     secret,
@@ -179,8 +195,7 @@ function openWriting<Held extends object>(config: Config, clock: Clock, held: He
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     clock,
-    log: keep(await openLog(config, LOG_TOPICS, at.log, logger)),
-    privateStore: keep(await openStore(config, "private", at.private)),
+    ...(await openRecord(config, keep, logger)),
     publicStore: keep(await openStore(config, "public", at.public)),
     ...held,
     logger,

@@ -1,34 +1,65 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { cp, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
+import { mkdir, mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "./ports.ts";
 
-const CACHE = join(homedir(), ".cache", "touchstone", "kafka-4.1.0");
-const POM = new URL("../../infra/deploy/kafka/pom.xml", import.meta.url);
+const DEPLOYED = new URL("../../infra/deploy/kafka/", import.meta.url).pathname;
 /** A look-up of a name can fail once. */
 const TRIES = 3;
 
-/** The broker's jars, resolved once into a cache folder. @throws with Maven's words */
+/**
+ * The jars of infra/deploy/kafka/pom.xml, resolved once for each text of it into a cache folder, which appears whole.
+ * @throws with Maven's words
+ */
 export async function jars(): Promise<string> {
-  const lib = join(CACHE, "lib");
-  if (existsSync(join(CACHE, "complete"))) return lib;
-  await mkdir(CACHE, { recursive: true });
-  await cp(POM, join(CACHE, "pom.xml"));
-  process.stderr.write(`fetching Kafka's jars into ${CACHE}, once\n`);
-  let said = "";
-  for (let n = 0; n < TRIES; n++) {
-    const maven = ["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"];
-    const { status, stdout, stderr } = spawnSync("mvn", maven, { cwd: CACHE, encoding: "utf8" });
-    if (status === 0) {
-      await writeFile(join(CACHE, "complete"), "");
-      return lib;
+  const pom = join(DEPLOYED, "pom.xml");
+  const version = createHash("sha256").update(readFileSync(pom)).digest("hex").slice(0, 12);
+  const cache = join(homedir(), ".cache", "touchstone");
+  const lib = join(cache, `kafka-${version}`);
+  if (existsSync(lib)) return lib;
+  await mkdir(cache, { recursive: true });
+  const dir = await mkdtemp(join(cache, "kafka-"));
+  process.stderr.write(`fetching Kafka's jars into ${lib}, once\n`);
+  try {
+    let said = "";
+    for (let n = 0; n < TRIES; n++) {
+      const maven = ["-q", "-B", "-f", pom, "dependency:copy-dependencies", `-DoutputDirectory=${dir}`];
+      const { status, stdout, stderr } = spawnSync("mvn", maven, { encoding: "utf8" });
+      // Another process may have been quicker: its folder is as good.
+      if (status === 0)
+        return await rename(dir, lib).then(
+          () => lib,
+          (error) => (existsSync(lib) ? lib : Promise.reject(error)),
+        );
+      said = stdout + stderr;
     }
-    said = stdout + stderr;
+    throw new Error(`mvn dependency:copy-dependencies failed: ${said.slice(0, 2_000)}`);
+  } finally {
+    await rm(dir, { recursive: true, force: true });
   }
-  throw new Error(`mvn dependency:copy-dependencies failed: ${said.slice(0, 2_000)}`);
+}
+
+/**
+ * The topics of a log, declared as an operator does: create-topics.sh with the jars of the pom beside it.
+ * @throws with what the script said
+ */
+export async function declareTopics(brokers: readonly string[], prefix: string, partitions: number): Promise<void> {
+  const copies = [`REPLICAS=${Math.min(3, brokers.length)}`, `MIN_IN_SYNC=${Math.min(2, brokers.length)}`];
+  const tool = [`KAFKA_JARS=${await jars()}`, `KAFKA_TOPICS=${join(DEPLOYED, "kafka-topics")}`];
+  const script = [join(DEPLOYED, "create-topics.sh"), brokers.join(","), prefix, String(partitions)];
+  const child = spawn("env", [...copies, ...tool, ...script], { stdio: ["ignore", "pipe", "pipe"] });
+  let said = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.on("data", (bytes: Buffer) => {
+      said = (said + bytes).slice(-10_000);
+    });
+  const [code] = (await once(child, "close")) as [number | null];
+  if (code !== 0) throw new Error(`create-topics.sh ended with ${code}: ${said}`);
 }
 
 /** One address of a broker. Who came by it is sent to it again, so that a proxy in front of it has all of a client. */

@@ -3,11 +3,12 @@ import kafkajs from "kafkajs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
+import { KEPT_CONFIG, TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
 import { LogDown, LogRefused } from "../../infra/log/log.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { logContract, record } from "../infra/log/contract.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
+import { declareTopics, type KafkaCluster, startKafka } from "./kafka.ts";
 
 const logger = createLogger("silent");
 const CREATE = { partitions: 4, replicas: 1, minInSync: 1 };
@@ -39,6 +40,102 @@ async function admin<T>(
   } finally {
     await client.disconnect();
   }
+}
+
+/** How many records the identity topic was ever given. */
+const identityRecords = async (prefix: string): Promise<number> =>
+  Number((await admin((client) => client.fetchTopicOffsets(`${prefix}.log`)))[0]!.high);
+const begins = (prefix: string, mayBegin?: () => Promise<void>) =>
+  openKafkaLog(place(prefix), { ...LOG_TOPICS, logger, ...(mayBegin ? { mayBegin } : {}) });
+/** What was appended so far is gone, as by a retention that ended. */
+const dropRecords = (topic: string) =>
+  admin(async (client) => {
+    const [partition] = await client.fetchTopicOffsets(topic);
+    await client.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: partition!.high }] });
+  });
+
+describe("a log whose topics an operator declared", () => {
+  it("is begun by the first that opens it, and is one log for all who do at the same moment", async () => {
+    await declareTopics(kafka.brokers, "declared", 4);
+    // Repeated, the script leaves what is there as it is.
+    await declareTopics(kafka.brokers, "declared", 4);
+    expect(await identityRecords("declared")).toBe(0);
+    const logs = await Promise.all(Array.from({ length: 6 }, () => begins("declared")));
+    expect(new Set(logs.map(({ id }) => id)).size).toBe(1);
+    const written = await identityRecords("declared");
+    expect(written).toBeGreaterThanOrEqual(1);
+    await logs[0]!.append([record("asks", 0)]);
+    const later = await begins("declared");
+    expect(later).toMatchObject({ id: logs[0]!.id, partitions: 4 });
+    expect(await identityRecords("declared")).toBe(written);
+    for (const log of [...logs, later]) await log.close();
+
+    // Its first record is gone: that is no log that nobody has begun.
+    await dropRecords("declared.log");
+    await expect(begins("declared")).rejects.toThrow("the first record of declared.log");
+    await expect(begins("declared")).rejects.toThrow(LogRefused);
+  });
+
+  it("goes on with the record that another wrote, though it wrote one too", async () => {
+    await (await open("late", CREATE)).close();
+    await admin((client) => client.deleteTopics({ topics: ["late.log"] }));
+    await recreate("late.log");
+    // Another begins the log between our look and our own record.
+    let theirs = "";
+    const ours = await begins("late", async () => {
+      const log = await begins("late");
+      theirs = log.id;
+      await log.close();
+    });
+    expect(ours.id).toBe(theirs);
+    expect(await identityRecords("late")).toBe(2);
+    await ours.close();
+  });
+
+  it("is not begun by whoever may not, unless another did meanwhile", async () => {
+    await (await open("kept", CREATE)).close();
+    await admin((client) => client.deleteTopics({ topics: ["kept.log"] }));
+    await recreate("kept.log");
+    const refusal = new LogRefused("the private store is of another log");
+    await expect(begins("kept", () => Promise.reject(refusal))).rejects.toBe(refusal);
+    expect(await identityRecords("kept")).toBe(0);
+    const after = await begins("kept", async () => {
+      await (await begins("kept")).close();
+      throw refusal;
+    });
+    expect(await identityRecords("kept")).toBe(1);
+    await after.close();
+  });
+
+  it("is refused where its identity was lost, and goes on when it is put back", async () => {
+    const before = await open("lost", CREATE);
+    await before.append([record("orders", 3)]);
+    await before.close();
+    await admin((client) => client.deleteTopics({ topics: ["lost.log"] }));
+    await recreate("lost.log");
+    await expect(begins("lost")).rejects.toThrow(LogRefused);
+    await expect(open("lost", CREATE)).rejects.toThrow("lost.log is empty, but lost.orders is not");
+    expect(await identityRecords("lost")).toBe(0);
+    // As topics.md says.
+    const producer = new kafkajs.Kafka({ brokers: kafka.brokers, logLevel: kafkajs.logLevel.NOTHING }).producer();
+    await producer.connect();
+    await producer.send({
+      topic: "lost.log",
+      messages: [{ value: JSON.stringify({ v: 1, id: before.id, partitions: 4 }) }],
+    });
+    await producer.disconnect();
+    const after = await begins("lost");
+    expect(after.id).toBe(before.id);
+    await after.close();
+  });
+});
+
+/** An identity topic as it must be, without its record. */
+async function recreate(topic: string): Promise<void> {
+  const configEntries = Object.entries({ ...TOPIC_CONFIG, ...KEPT_CONFIG }).map(([name, value]) => ({ name, value }));
+  const made = () => admin((client) => client.createTopics({ topics: [{ topic, numPartitions: 1, configEntries }] }));
+  // A topic that is being deleted is there for a moment.
+  await expect.poll(() => made().catch(() => false), { timeout: 10_000 }).toBe(true);
 }
 
 describe("a log in Kafka", () => {

@@ -1,19 +1,19 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { copyFileSync, mkdirSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { prepareBuckets } from "../../commands/buckets.ts";
+import { EXIT } from "../../commands/exit.ts";
 import { type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { createSecret, keygen, ringPath } from "../../infra/keys/keys.ts";
-import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
-import { createLogger } from "../../infra/telemetry.ts";
-import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
+import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 import type { Health } from "../../serving/status/pulse.ts";
 import { runs } from "../helpers/programs.ts";
-import { type KafkaCluster, startKafka } from "./kafka.ts";
+import { declareTopics, type KafkaCluster, startKafka } from "./kafka.ts";
 import { startGateway } from "./versitygw.ts";
 
 /**
@@ -41,11 +41,8 @@ const running = new Map<Name, Running>();
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "roles-"));
   kafka = await startKafka();
-  const logger = createLogger("silent");
-  const place = { brokers: kafka.brokers, prefix: "roles" };
-  await (
-    await openKafkaLog(place, { ...LOG_TOPICS, logger, create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 } })
-  ).close();
+  // As docs/deploy.md has it: an operator declares the topics, and the first role begins the log.
+  await declareTopics(kafka.brokers, "roles", PARTITIONS);
   s3 = await startGateway(OPERATOR, USERS);
   mkdirSync(join(dir, "keys"), { mode: 0o700 });
   const names = { public: "ts-public", private: "ts-private" };
@@ -74,7 +71,7 @@ const WRITERS: Record<Name, "publisher" | "owner" | null> = {
   ...{ observe: null, own: "owner", publish: "publisher", waits: "publisher" },
 };
 
-async function begin(name: Name, command: string): Promise<void> {
+async function begin(name: Name, command: string, prefix = "roles"): Promise<void> {
   const data = join(dir, name);
   const keys = folders(data).keys;
   mkdirSync(keys, { recursive: true, mode: 0o700 });
@@ -89,7 +86,7 @@ async function begin(name: Name, command: string): Promise<void> {
     ...process.env,
     TOUCHSTONE_DATA_DIR: data,
     TOUCHSTONE_BASE_URL: "http://touchstone.test",
-    TOUCHSTONE_LOG: `kafka://${kafka.brokers.join(",")}/roles`,
+    TOUCHSTONE_LOG: `kafka://${kafka.brokers.join(",")}/${prefix}`,
     TOUCHSTONE_STORES_ENDPOINT: proxy.url,
     TOUCHSTONE_STORES_PRIVATE: "s3://ts-private",
     TOUCHSTONE_STORES_PRIVATE_KEY_ID: "pipeline",
@@ -229,5 +226,22 @@ test("SIGTERM ends each in order", async () => {
   for (const name of ["observe", "own", "waits", "publish"] as const) {
     const { said } = running.get(name)!;
     expect(await end(name, "SIGTERM"), said).toBe(0);
+  }
+}, 600_000);
+
+test("beside a store of another log none begins a log that nobody has begun", async () => {
+  await declareTopics(kafka.brokers, "other", PARTITIONS);
+  const pipeline = { region: "us-east-1", endpoint: s3.url, accessKeyId: "pipeline", secretAccessKey: USERS.pipeline };
+  const store = await openS3Store({ ...pipeline, bucket: "ts-private", prefix: "" }, { probe: false });
+  const commit = `lake/${"ab".repeat(8)}/asks/0/commit/${"0".repeat(19)}1.json`;
+  await store.create(commit, Buffer.from("{}"));
+  await store.close();
+  for (const name of ["own", "publish", "observe"] as const) {
+    await begin(name, name, "other");
+    const { process: child } = running.get(name)!;
+    if (child.exitCode === null) await once(child, "exit", { signal: AbortSignal.timeout(120_000) });
+    const { said } = running.get(name)!;
+    expect(await end(name, "SIGKILL"), said).toBe(EXIT.record);
+    expect(said).toContain("s3://ts-private is of the log");
   }
 }, 600_000);

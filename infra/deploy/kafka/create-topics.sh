@@ -2,6 +2,8 @@
 # Declares the topics of a log in a Kafka cluster (topics.md). Safe to repeat: what is there is left as it is, and
 # `touchstone` refuses topics that are not as they must be.
 #   create-topics.sh BOOTSTRAP PREFIX PARTITIONS [kafka-topics.sh options, such as --command-config FILE]
+# KAFKA_TOPICS names the tool; else it is kafka-topics.sh of the PATH, or kafka-topics beside this file (jars of pom.xml).
+# REPLICAS (3), MIN_IN_SYNC (2) and RETENTION_MS (14 days) say how the topics are kept.
 set -eu
 
 if [ $# -lt 3 ]; then
@@ -15,10 +17,15 @@ case "$partitions" in
   *) echo "$0: PARTITIONS is 1, 2, 4 .. 64 and never changed afterwards, not $partitions" >&2; exit 2 ;;
 esac
 
+tool=${KAFKA_TOPICS:-}
+if [ -z "$tool" ]; then
+  tool=$(command -v kafka-topics.sh) || tool=$(dirname "$0")/kafka-topics
+fi
+
 create() {
   topic=$1 count=$2
   shift 2
-  "${KAFKA_TOPICS:-kafka-topics.sh}" --bootstrap-server "$bootstrap" --create --if-not-exists \
+  "$tool" --bootstrap-server "$bootstrap" --create --if-not-exists \
     --topic "$prefix.$topic" --partitions "$count" --replication-factor "${REPLICAS:-3}" \
     --config min.insync.replicas="${MIN_IN_SYNC:-2}" \
     --config cleanup.policy=delete \
@@ -29,7 +36,7 @@ create() {
     "$@"
 }
 
-# Who the log is: one record, for good.
+# Who the log is: one record, for good. The first role that starts writes it.
 create log 1 --config retention.ms=-1 --config retention.bytes=-1 "$@"
 # The only copy of what they hold: nothing of them may ever expire.
 for topic in watchers orders; do

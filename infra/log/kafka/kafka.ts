@@ -19,17 +19,9 @@ import {
 } from "../log.ts";
 import type { KafkaAddress } from "./address.ts";
 import { createCluster, createKafka } from "./client.ts";
+import { Identity } from "./identity.ts";
 import { KafkaReader } from "./reader.ts";
-import {
-  type CreateLog,
-  checkTopics,
-  createTopics,
-  drawIdentity,
-  identityTopic,
-  type LogTopics,
-  readIdentity,
-  topicOf,
-} from "./topics.ts";
+import { type CreateLog, checkTopics, createTopics, identityTopic, type LogTopics, topicOf } from "./topics.ts";
 import { KafkaWriter } from "./writer.ts";
 
 /** Longest wait of one fetch, ms: a connection serves its requests one after the other, so nobody waits long in it. */
@@ -40,20 +32,21 @@ const POLL_MS = 100;
  */
 const OPEN_TRIES = 5;
 const OPEN_PAUSE_MS = 250;
-/** A busy broker may be named as the leader of a new topic for a while before it knows: rounds of tries of its first read. */
-const FIRST_TRIES = 4;
 
 export interface KafkaLogOptions extends LogTopics {
   logger: Logger;
   /** Create what is missing. Without it a log that is not there is refused. */
   create?: CreateLog;
+  /** Whether a log that nobody has begun may be begun here: rejects with why not (default: it may). */
+  mayBegin?: () => Promise<void>;
 }
 
 /**
  * The log in a Kafka cluster: the topics of the record under a prefix, and one with the log's identity. Offsets are
  * Kafka's; reads are by offset and join no group, since positions come from the commit chain.
  * Errors of its calls: BadRecord, OffsetGone, LogBusy, LogDown, LogClosed.
- * @throws LogRefused when topics are missing or not as they must be; LogDown when no broker answers
+ * @throws LogRefused when topics are missing or not as they must be, or do not say which log they are any more; LogDown
+ * when no broker answers; LogNotBegun
  */
 export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {
   for (let n = 1; ; n++) {
@@ -82,7 +75,10 @@ async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promis
     ]);
     const reader = new KafkaReader(cluster, address.prefix);
     const writer = new KafkaWriter(kafka, address.prefix);
-    const id = await identityOf(kafka, reader, address.prefix, partitions, !!options.create);
+    const id = await new Identity(
+      { kafka, reader, prefix: address.prefix, topics: options.topics, partitions },
+      options.mayBegin,
+    ).id(!!options.create);
     return new KafkaLog(id, new Set(options.topics), partitions, cluster, reader, writer);
   } catch (error) {
     await cluster.disconnect().catch(() => undefined);
@@ -100,39 +96,6 @@ async function prepared(kafka: Kafka, prefix: string, options: KafkaLogOptions):
   } finally {
     await admin.disconnect();
   }
-}
-
-/** The first record of the identity topic decides, so two that create the log at once agree who it is. */
-async function identityOf(
-  kafka: Kafka,
-  reader: KafkaReader,
-  prefix: string,
-  partitions: number,
-  create: boolean,
-): Promise<string> {
-  const first = async () => {
-    for (let n = 1; ; n++) {
-      try {
-        return (await reader.read("log", 0, 0, { maxRecords: 1, maxBytes: 0, waitMs: POLL_MS }))?.[0];
-      } catch (error) {
-        if (n === FIRST_TRIES || !create) throw error;
-      }
-    }
-  };
-  let record = await first();
-  if (!record && create) {
-    const producer = kafka.producer({ idempotent: false, allowAutoTopicCreation: false });
-    try {
-      await producer.connect();
-      const value = JSON.stringify(drawIdentity(partitions));
-      await producer.send({ topic: identityTopic(prefix), acks: -1, messages: [{ partition: 0, key: "log", value }] });
-    } finally {
-      await producer.disconnect().catch(() => undefined);
-    }
-    record = await first();
-  }
-  if (record?.offset !== 0) throw new LogRefused(`kafka: ${identityTopic(prefix)} does not say which log this is`);
-  return readIdentity(record.value, partitions).id;
 }
 
 class KafkaLog implements Log {

@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import kafkajs, { type Admin, type ITopicConfig } from "kafkajs";
 import { systemClock } from "../../clock.ts";
 import { LogDown, LogRefused, MAX_VALUE_BYTES } from "../log.ts";
@@ -164,33 +163,4 @@ async function wrongSettings(admin: Admin, names: readonly string[], kept: Reado
       return value === due ? [] : [`${resourceName} has ${name}=${value}, not ${due}`];
     }),
   );
-}
-
-/** Who a log is: the first record of its identity topic. */
-export interface Identity {
-  v: 1;
-  id: string;
-  partitions: number;
-}
-
-export const drawIdentity = (partitions: number): Identity => ({
-  v: 1,
-  id: randomBytes(8).toString("hex"),
-  partitions,
-});
-
-/** @throws LogRefused for bytes that are no identity, or one of another shape than the topics have */
-export function readIdentity(value: Uint8Array, partitions: number): Identity {
-  let identity: Identity;
-  try {
-    identity = JSON.parse(Buffer.from(value).toString("utf8")) as Identity;
-  } catch (error) {
-    throw new LogRefused("kafka: the identity record of the log cannot be read", error);
-  }
-  if (identity.v !== 1 || !/^[0-9a-f]{16}$/.test(identity.id) || identity.partitions !== partitions) {
-    throw new LogRefused(
-      `kafka: the log was created as ${JSON.stringify(identity)}, its topics have ${partitions} partitions`,
-    );
-  }
-  return identity;
 }
