@@ -120,13 +120,13 @@ async function check(url: string): Promise<{ status: number; body: Record<string
 test("wallets are made in volumes that stay, one for each observer, and funded", async () => {
   const addresses: string[] = [];
   for (const service of OBSERVERS) {
-    const making = ["run", "--rm", "--no-deps", "-T", service, "wallets", "new", "--blind", String(BLIND), "--json"];
-    const { code, stdout, stderr } = await project.compose(...making);
+    const making = ["wallets", "new", "--blind", String(BLIND), "--json"];
+    const { code, stdout, stderr } = await project.once(service, ...making);
     expect(code, stderr).toBe(0);
     const found = [...new Set(stdout.match(/0x[0-9a-fA-F]{40}/g) ?? [])];
     expect(found.length).toBeGreaterThan(BLIND);
     // The container is gone; another one finds them.
-    const again = await project.compose("run", "--rm", "--no-deps", "-T", service, "wallets", "list", "--json");
+    const again = await project.once(service, "wallets", "list", "--json");
     for (const address of found.slice(0, 3)) expect(again.stdout.toLowerCase()).toContain(address.toLowerCase());
     addresses.push(...found);
   }
@@ -175,9 +175,7 @@ test("SIGKILL of each container in turn: it comes back, and nginx answers meanwh
 }, 1_800_000);
 
 test("the public record is proven from its first leaf", async () => {
-  const { code, stdout, stderr } = await project.compose(
-    ...["run", "--rm", "--no-deps", "-T", "replica-1", "audit", "http://s3:7070/touchstone-public"],
-  );
+  const { code, stdout, stderr } = await project.once("replica-1", "audit", "http://s3:7070/touchstone-public");
   expect(code, stdout + stderr).toBe(0);
   expect(stdout).toMatch(/^proven: /m);
 }, 600_000);

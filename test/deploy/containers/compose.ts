@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -46,6 +46,8 @@ export interface Container {
 export interface Project {
   /** The same command line as a user's, after `docker compose -f .. --env-file ..`. */
   compose(...words: string[]): Promise<Ended>;
+  /** One word of ours in a container of a service, as by `docker compose run --rm`. @returns its end, and what it said */
+  once(service: string, ...words: string[]): Promise<Ended>;
   /** Every container of it, also those that ended. */
   containers(): Container[];
   /** Ends the API and the timers; takes containers, networks and volumes away. */
@@ -72,10 +74,23 @@ export async function openProject(
     if (tries > 300 || api.exitCode !== null) throw new Error("podman's API did not come up");
     await sleep(100);
   }
+  // A variable of the environment wins over the file's: of this process's own (vitest has a BASE_URL) none is meant.
+  const told = new Set([...readFileSync(envFile, "utf8").matchAll(/^([A-Z0-9_]+)=/gm)].map(([, one]) => one));
+  const bare = Object.fromEntries(Object.entries(env).filter(([one]) => !told.has(one)));
   const words = ["--project-name", name, ...files.flatMap((file) => ["--file", file]), "--env-file", envFile];
   const compose = (...rest: string[]): Promise<Ended> => {
-    const own = { ...env, DOCKER_HOST: `unix://${socket}`, COMPOSE_PROGRESS: "plain", COMPOSE_MENU: "false" };
+    const own = { ...bare, DOCKER_HOST: `unix://${socket}`, COMPOSE_PROGRESS: "plain", COMPOSE_MENU: "false" };
     return ended(spawn(binary, [...words, ...rest], { env: own, stdio: ["ignore", "pipe", "pipe"] }));
+  };
+  // Its log is whole; what is attached to a container that ends at once may come too late for what it said.
+  const once = async (service: string, ...rest: string[]): Promise<Ended> => {
+    const own = `${name}-once`;
+    const begun = await compose("run", "--detach", "--no-deps", "--name", own, service, ...rest);
+    if (begun.code !== 0) return begun;
+    const code = Number(run("podman", ["wait", own]));
+    const { stdout, stderr } = attempt("podman", ["logs", own]);
+    run("podman", ["rm", own]);
+    return { code, stdout, stderr };
   };
   const containers = (): Container[] => {
     const ids = run("podman", ["ps", "--all", "--quiet", "--filter", `label=com.docker.compose.project=${name}`]);
@@ -92,7 +107,7 @@ export async function openProject(
   const stop = new AbortController();
   const checking = checkHealth(name, stop.signal);
   return {
-    ...{ compose, containers },
+    ...{ compose, once, containers },
     async close() {
       stop.abort();
       await checking;
