@@ -87,7 +87,8 @@ export async function openProject(
     const own = `${name}-once`;
     const begun = await compose("run", "--detach", "--no-deps", "--name", own, service, ...rest);
     if (begun.code !== 0) return begun;
-    const code = Number(run("podman", ["wait", own]));
+    // Not synchronously: the world outside, which it may ask, is in this process.
+    const code = Number((await ended(spawn("podman", ["wait", own], { env }))).stdout);
     const { stdout, stderr } = attempt("podman", ["logs", own]);
     run("podman", ["rm", own]);
     return { code, stdout, stderr };

@@ -43,7 +43,7 @@ export async function openOutside(): Promise<Outside> {
     ] as const)
       from.on("error", () => to.destroy()).pipe(to);
   });
-  await new Promise<void>((done) => door.listen(0, "0.0.0.0", done));
+  await new Promise<void>((done) => door.listen(0, DIRECTORY, done));
   const sellers = await Promise.all(
     SELLERS.map((host, n) =>
       sellerOn(
@@ -70,7 +70,8 @@ export async function openOutside(): Promise<Outside> {
   await listening(directory, DIRECTORY, 80);
   return {
     ...{ chain, sellers },
-    rpcUrl: `http://host.docker.internal:${(door.address() as { port: number }).port}`,
+    // Podman before 5 knows no `host-gateway`: `host.docker.internal` is read by Docker Compose here, and led to by nobody.
+    rpcUrl: `http://${DIRECTORY}:${(door.address() as { port: number }).port}`,
     catalogue: `http://${DIRECTORY}/discovery/resources`,
     control: `http://${DIRECTORY}/up`,
     async fund(addresses) {
