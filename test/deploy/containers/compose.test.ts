@@ -185,11 +185,13 @@ test("docker compose stop: each role ends by SIGTERM, with 0, inside of its grac
   const { code, stderr } = await project.compose("stop");
   expect(code, stderr).toBe(0);
   say(`docker compose stop took ${Math.round((performance.now() - from) / 1000)} s`);
-  const ends = project
-    .containers()
-    .filter(({ service }) => !ONCE.includes(service))
-    .map((one) => [one.service, one.State.ExitCode]);
-  // A broker is Java: it ends by SIGTERM in order, and says so by 143.
-  const wanted = ends.map(([service]) => [service, /^kafka/.test(String(service)) ? 143 : 0]);
-  expect(ends).toEqual(wanted);
+  const ends = project.containers().filter(({ service }) => !ONCE.includes(service));
+  const codes = (ours: boolean) =>
+    ends
+      .filter(({ service }) => /^(?:observer|owner|publisher|replica)/.test(service) === ours)
+      .map(({ service, State }) => [service, State.ExitCode]);
+  expect(codes(true).length).toBeGreaterThan(6);
+  expect(codes(true).filter(([, code]) => code !== 0)).toEqual([]);
+  // Others say in their own way that a signal ended them; 137 is SIGKILL, after the grace period.
+  expect(codes(false).filter(([, code]) => code === 137)).toEqual([]);
 }, 600_000);
