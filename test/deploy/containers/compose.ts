@@ -119,7 +119,8 @@ export async function openProject(
   };
 }
 
-function ended(child: ReturnType<typeof spawn>): Promise<Ended> {
+/** What a process said, when it has ended. */
+export function ended(child: ReturnType<typeof spawn>): Promise<Ended> {
   const said = { stdout: "", stderr: "" };
   for (const which of ["stdout", "stderr"] as const) {
     child[which]!.setEncoding("utf8").on("data", (more: string) => {
