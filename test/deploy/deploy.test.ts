@@ -23,6 +23,12 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 /** Names of variables whose value nobody else may know. */
 const SECRET = /(?:SECRET|PASSWORD|TOKEN|PRIVATE_KEY|PUBLIC_KEY)(?:_KEY)?$/;
 
+/** What an operator gives compose.yaml where not any text will do. */
+const GIVEN: Record<string, string> = {
+  ...{ BASE_URL: "http://localhost:8080", NETWORK: "eip155:8453", RPC_URL: "http://host.docker.internal:8545" },
+  ...{ CONTROL_URLS: '["https://control.example/"]', CATALOGUES: '["https://catalogue.example/"]' },
+};
+
 /** Every command line that a file of the deployment gives to touchstone: words after the program. */
 const commandLines = new Map<string, readonly string[]>();
 
@@ -36,8 +42,10 @@ describe("compose.yaml", () => {
       .optional(),
     command: Words.optional(),
     entrypoint: Words.optional(),
+    init: z.literal(true).optional(),
+    extra_hosts: Words.optional(),
     environment: z.record(z.string().regex(/^[A-Z][A-Z0-9_]*$/), z.string()).optional(),
-    volumes: z.array(z.string().regex(/^(?:\.\/[\w./-]+|[a-z0-9-]+):\/[\w./-]*(?::ro)?$/)).optional(),
+    volumes: z.array(z.string().regex(/^(?:(?:\.\/[\w./-]+|[a-z0-9-]+):)?\/[\w./-]*(?::ro)?$/)).optional(),
     ports: z.array(z.string().regex(/^\d+:\d+$/)).optional(),
     depends_on: z.union([Words, z.record(z.string(), z.strictObject({ condition: Condition }))]).optional(),
     restart: z.enum(["no", "always", "on-failure", "unless-stopped"]),
@@ -46,7 +54,11 @@ describe("compose.yaml", () => {
       .regex(/^\d+s$/)
       .optional(),
     deploy: z.strictObject({ replicas: z.int().min(1) }).optional(),
-    healthcheck: z.strictObject({ test: Words, interval: z.string(), start_period: z.string() }).optional(),
+    healthcheck: z
+      .strictObject({
+        ...{ test: Words, interval: z.string(), timeout: z.string(), start_period: z.string() },
+      })
+      .optional(),
     read_only: z.boolean().optional(),
     tmpfs: Words.optional(),
     cap_drop: Words.optional(),
@@ -76,8 +88,10 @@ describe("compose.yaml", () => {
         expect(Object.keys(services), `${name} needs ${other}`).toContain(other);
       }
       for (const volume of service.volumes ?? []) {
-        const [from] = volume.split(":") as [string];
-        if (from.startsWith("./")) readFileSync(join(DEPLOY, from));
+        const [from, to] = volume.split(":") as [string, string?];
+        // A volume without a name goes with its container: what is there can be loaded again.
+        if (to === undefined) expect([name, from]).toEqual([name, "/data"]);
+        else if (from.startsWith("./")) readFileSync(join(DEPLOY, from));
         else expect(Object.keys(volumes), `${name} mounts ${from}`).toContain(from);
       }
     }
@@ -90,7 +104,9 @@ describe("compose.yaml", () => {
       // As compose puts in the defaults, and what has none.
       const env = Object.entries(environment).map(([key, value]) => [
         key,
-        value.replace(/\$\{\w+:-([^}]*)\}/g, "$1").replace(/^\$\{(\w+):\?[^}]+\}$/, "a value of $1"),
+        value
+          .replace(/\$\{\w+:-([^}]*)\}/g, "$1")
+          .replace(/^\$\{(\w+):\?[^}]+\}$/, (_, name: string) => GIVEN[name] ?? `a value of ${name}`),
       ]);
       expect(() => loadConfig(undefined, Object.fromEntries(env)), name).not.toThrow();
       seen += env.length;
@@ -101,7 +117,7 @@ describe("compose.yaml", () => {
 
   test("the private store's credentials go to the pipeline and the operator, and to no replica", () => {
     const holders = Object.entries(services).filter(([, { environment: env }]) => env?.TOUCHSTONE_STORES_PRIVATE_KEY);
-    expect(holders.map(([name]) => name).sort()).toEqual(["buckets", "observer", "owner", "publisher"]);
+    expect(holders.map(([name]) => name).sort()).toEqual(["buckets", "observer-1", "observer-2", "owner", "publisher"]);
     const writers = Object.entries(services).filter(([, { environment: env }]) => env?.TOUCHSTONE_STORES_PUBLIC_KEY);
     expect(writers.map(([name]) => name).sort()).toEqual(["owner", "publisher"]);
     const idsOf = (name: string) => {
@@ -116,14 +132,13 @@ describe("compose.yaml", () => {
     for (const user of ["publisher", "owner", "pipeline"]) {
       expect(services.users!.entrypoint![2]).toContain(`${user}:$$${user.toUpperCase()}_SECRET`);
     }
-    expect(services.replica!.volumes).toEqual(["answer-keys:/data/keys:ro"]);
   });
 
   test("a secret has no default: compose ends and says which one it wants", () => {
     let asked = 0;
     for (const [name, { environment = {}, build }] of Object.entries(services)) {
       for (const [key, value] of Object.entries({ ...environment, ...build?.args })) {
-        if (!SECRET.test(key) && key !== "NODE_DIGEST") continue;
+        if (!SECRET.test(key) && key !== "NODE_IMAGE") continue;
         // A name in capitals, and words that say what it is.
         expect([name, key, value]).toEqual([name, key, expect.stringMatching(/^\$\{[A-Z][A-Z0-9_]*:\?[^}]{20,}\}$/)]);
         asked++;
@@ -132,63 +147,99 @@ describe("compose.yaml", () => {
     expect(asked).toBeGreaterThan(10);
   });
 
+  test("env.example has a line for every value that compose.yaml takes, and none else", () => {
+    const taken = new Set([...text.matchAll(/(?<!\$)\$\{([A-Z0-9_]+):[?-]/g)].map(([, name]) => name!));
+    const lines = readFileSync(join(DEPLOY, "env.example"), "utf8").matchAll(/^([A-Z0-9_]+)=/gm);
+    expect([...lines].map(([, name]) => name!).sort()).toEqual([...taken].filter((name) => name !== "REVISION").sort());
+    // Nothing is taken without words for who has none, but what has a default.
+    expect(text.match(/(?<!\$)\$\{[A-Z0-9_]+\}/)).toBeNull();
+  });
+
+  test("each observer has wallets of its own, in a volume with a name", () => {
+    const observers = Object.entries(services).filter(([, { command }]) => command?.[0] === "observe");
+    const wallets = observers.map(([name, { volumes: mounted, deploy }]) => {
+      expect([name, deploy?.replicas ?? 1]).toEqual([name, 1]);
+      return mounted!.find((one) => one.endsWith(":/data/wallets"));
+    });
+    expect(wallets).toEqual(["wallets-1:/data/wallets", "wallets-2:/data/wallets"]);
+    // And the image makes none behind anybody's back.
+    expect(readFileSync(join(DEPLOY, "Dockerfile"), "utf8")).not.toMatch(/^VOLUME/m);
+  });
+
   test("one proxy is believed: nginx, at an address that is its own", () => {
     const { front } = services.nginx!.networks!;
-    const { trusted_proxies } = loadConfig(undefined, {
-      TOUCHSTONE_LIMITS_TRUSTED_PROXIES: services.replica!.environment!.TOUCHSTONE_LIMITS_TRUSTED_PROXIES,
-    }).limits;
-    expect(trusted_proxies).toEqual([front!.ipv4_address]);
-    expect(Object.keys(services.replica!.networks!)).toContain("front");
+    const replicas = ["replica-1", "replica-2"].map((name) => services[name]!);
+    for (const { environment } of replicas) {
+      const { trusted_proxies } = loadConfig(undefined, {
+        TOUCHSTONE_BASE_URL: "http://localhost:8080",
+        TOUCHSTONE_LIMITS_TRUSTED_PROXIES: environment!.TOUCHSTONE_LIMITS_TRUSTED_PROXIES,
+      }).limits;
+      expect(trusted_proxies).toEqual([front!.ipv4_address]);
+    }
+    // Whom nginx asks, at addresses that it looks up once.
+    const asked = replicas.map(({ networks: of }) => `replica:${of!.front!.ipv4_address}`);
+    expect(services.nginx!.extra_hosts).toEqual(asked);
     expect(Object.keys(services.nginx!.networks!)).toEqual(["front"]);
     const [{ subnet, ip_range }] = networks.front!.ipam!.config;
-    const own = ipaddr.parse(front!.ipv4_address!);
-    expect(own.match(ipaddr.parseCIDR(subnet))).toBe(true);
-    // No other container is ever given it.
-    expect(own.match(ipaddr.parseCIDR(ip_range))).toBe(false);
+    const fixed = [front!.ipv4_address!, ...asked.map((one) => one.replace("replica:", ""))];
+    expect(new Set(fixed).size).toBe(3);
+    for (const text of fixed) {
+      const own = ipaddr.parse(text);
+      expect(own.match(ipaddr.parseCIDR(subnet))).toBe(true);
+      // No other container is ever given it.
+      expect(own.match(ipaddr.parseCIDR(ip_range))).toBe(false);
+    }
     // Whoever is in that network could write the header; nobody else is.
     const inside = Object.entries(services).filter(([, { networks: of }]) => of && "front" in of);
-    expect(inside.map(([name]) => name).sort()).toEqual(["nginx", "replica"]);
+    expect(inside.map(([name]) => name).sort()).toEqual(["nginx", "replica-1", "replica-2"]);
   });
 
   test("each role has its own folder of keys, made from the one that keygen made", () => {
     const keysOf = (name: string) => services[name]!.volumes!.filter((one) => one.endsWith(":/data/keys:ro"));
-    const folders = { observer: "wallets", owner: "ring", publisher: "signing", replica: "answer-keys" };
-    for (const [name, volume] of Object.entries(folders)) expect(keysOf(name)).toEqual([`${volume}:/data/keys:ro`]);
-    const [, , script] = services["key-folders"]!.entrypoint!;
-    const made = services["key-folders"]!.volumes!.map((one) => one.split(":") as [string, string]);
-    expect(made.map(([volume]) => volume).sort()).toEqual(["keys", ...Object.values(folders)].sort());
+    const audience = ["publisher", "observer", "replica", "owner"];
+    for (const name of ["observer-1", "observer-2", "owner", "publisher", "replica-1", "replica-2"]) {
+      expect(keysOf(name)).toEqual([`keys-${name.replace(/-\d$/, "")}:/data/keys:ro`]);
+    }
+    const { entrypoint, volumes: made } = services["key-folders"]!;
+    const [, , script] = entrypoint!;
+    expect(made).toEqual(["keys:/data/keys:ro", ...audience.map((kind) => `keys-${kind}:/keys-${kind}`)]);
     const image = readFileSync(join(DEPLOY, "Dockerfile"), "utf8");
     const owned = /install -d -o touchstone -m 0700 (.+)$/m.exec(image)![1]!.split(" ");
-    for (const [, path] of made) {
-      expect(owned).toContain(path);
-      expect(script).toContain(path);
-    }
+    expect(owned).toEqual(["/data", "/data/keys", "/data/wallets", ...audience.map((kind) => `/keys-${kind}`)]);
     // The script itself, over a folder as keygen makes it, with these paths below one of ours.
     const root = join(dir, "keys-of-compose");
-    for (const [, path] of made) mkdirSync(join(root, path), { recursive: true, mode: 0o700 });
+    for (const path of owned) mkdirSync(join(root, path), { recursive: true, mode: 0o700 });
     keygen(join(root, "data/keys"), new Date());
     for (const name of ["observer", "pages"]) createSecret(join(root, "data/keys"), name);
-    const here = script!.replaceAll("$$", "$").replaceAll(/(?<= )\/(?=data|signing|wallets|answers|ring)/g, `${root}/`);
+    const here = script!.replaceAll("$$", "$").replaceAll(/(?<= )\/(?=data|keys-)/g, `${root}/`);
     const ran = spawnSync("/bin/sh", ["-c", here], { encoding: "utf8" });
     expect(ran.status, ran.stderr).toBe(0);
     const kinds = (folder: string) =>
       readdirSync(join(root, folder))
         .map((name) => name.replace(/-.*\.pem$/, ".pem"))
         .sort();
-    expect(kinds("signing")).toEqual(["answers.pem", "cards.pem", "keyring.json", "log.pem", "witness.pem"]);
-    expect(kinds("wallets")).toEqual(["keyring.json", "observer.secret", "pages.secret"]);
-    expect(kinds("answers")).toEqual(["answers.pem", "keyring.json", "pages.secret"]);
-    expect(kinds("ring")).toEqual(["keyring.json"]);
+    expect(kinds("keys-publisher")).toEqual(["answers.pem", "cards.pem", "keyring.json", "log.pem", "witness.pem"]);
+    expect(kinds("keys-observer")).toEqual(["keyring.json", "observer.secret", "pages.secret"]);
+    expect(kinds("keys-replica")).toEqual(["answers.pem", "keyring.json", "pages.secret"]);
+    expect(kinds("keys-owner")).toEqual(["keyring.json"]);
   });
 
   test("ports meet: health, replicas behind nginx, store, brokers", () => {
     const portIn = (name: string): string | undefined =>
       /127\.0\.0\.1:(\d+)\//.exec(services[name]!.healthcheck!.test.join(" "))?.[1];
-    for (const name of ["observer", "owner", "publisher"]) {
-      expect([name, portIn(name)]).toEqual([name, services[name]!.environment!.TOUCHSTONE_STATUS_PORT]);
+    // What the image checks of itself, at the port that every role is told.
+    const image = readFileSync(join(DEPLOY, "Dockerfile"), "utf8");
+    const [, own] = / TOUCHSTONE_STATUS_PORT=(\d+)$/m.exec(image)!;
+    for (const name of ["observer-1", "observer-2", "owner", "publisher"]) {
+      expect([name, services[name]!.healthcheck, services[name]!.environment!.TOUCHSTONE_STATUS_PORT]).toEqual([
+        name,
+        undefined,
+        own,
+      ]);
     }
     const { port } = loadConfig(undefined, {});
-    expect(portIn("replica")).toBe(String(port));
+    for (const name of ["replica-1", "replica-2"]) expect(portIn(name)).toBe(String(port));
+    expect(portIn("nginx")).toBe(services.nginx!.ports![0]!.split(":")[1]);
     const nginx = readFileSync(join(DEPLOY, "nginx-service.conf"), "utf8");
     expect(nginx).toContain(`replica:${port}`);
     expect(services.nginx!.ports).toEqual([`8080:${/listen (\d+)/.exec(nginx)![1]}`]);

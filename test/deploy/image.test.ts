@@ -6,9 +6,10 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { EXIT } from "../../commands/exit.ts";
 
 /**
- * The image without a builder: what the Dockerfile copies, copied into an empty folder, with the packages that `npm ci
- * --omit=dev` puts beside it; and every role's command started there by the entry point's own words. What is imported and
- * not copied, or only there for development, shows here.
+ * The image without a builder of images: what its last stage takes from the build, in an empty folder, with the packages
+ * that `npm prune --omit=dev` leaves; and every role's command started there by the entry point's own words. What is
+ * imported and not built in, or only there for development, shows here, under every release of Node
+ * (`npm run test:nodes`). The image itself is built and run by `npm run test:deploy`.
  */
 const ROOT = resolve(import.meta.dirname, "../..");
 const DOCKERFILE = readFileSync(join(ROOT, "infra/deploy/Dockerfile"), "utf8");
@@ -17,24 +18,22 @@ const app = join(dir, "app");
 const data = join(dir, "data");
 const running = new Set<ChildProcess>();
 
-/** Sources and destination of each COPY out of the project. */
-const copies = [...DOCKERFILE.matchAll(/^COPY (?!--)(.+)$/gm)].map(([, words]) => {
-  const all = words!.split(/\s+/);
-  return { from: all.slice(0, -1), to: all.at(-1)! };
-});
+/** What each COPY out of the project sends to the builder. */
+const copied = [...DOCKERFILE.matchAll(/^COPY (?!--)(.+)$/gm)].flatMap(([, words]) => words!.split(/\s+/).slice(0, -1));
+/** What the last stage takes out of the build, but for packages and what only the build can write. */
+const built = [...DOCKERFILE.matchAll(/^COPY --from=build (.+)$/gm)]
+  .flatMap(([, words]) => words!.split(/\s+/).slice(0, -1))
+  .map((path) => path.replace("/opt/touchstone/", ""))
+  .filter((path) => !["node_modules", "sbom.cdx.json"].includes(path));
 const [, entry] = /^ENTRYPOINT (\[.+\])$/m.exec(DOCKERFILE)!;
 const [program, ...words] = JSON.parse(entry!) as [string, ...string[]];
 
 beforeAll(() => {
   mkdirSync(app);
   mkdirSync(data, { mode: 0o700 });
-  for (const { from, to } of copies) {
-    for (const source of from) {
-      // As COPY does it: a file goes into the folder, of a folder its contents.
-      const target = to.endsWith("/") ? join(app, to, source) : join(app, to);
-      cpSync(join(ROOT, source), target, { recursive: true });
-    }
-  }
+  const build = spawnSync(process.execPath, ["infra/build.mjs"], { cwd: ROOT, encoding: "utf8" });
+  expect(build.status, build.stderr).toBe(0);
+  for (const path of built) cpSync(join(ROOT, path), join(app, path), { recursive: true });
   installed(join(app, "node_modules"));
 });
 /** Links to our packages, but for those that the lock marks as of development alone. */
@@ -99,14 +98,15 @@ async function address(run: Run, line: RegExp): Promise<string> {
 }
 
 test("the image has what is run, and nothing of the machine that builds it", () => {
-  const copied = copies.flatMap(({ from }) => from);
   expect(copied).not.toContain(".");
   for (const never of ["node_modules", ".git", ".touchstone", "test", "fixtures"]) expect(copied).not.toContain(never);
   for (const source of copied) expect([source, existsSync(join(ROOT, source))]).toEqual([source, true]);
   // The builder is sent exactly that.
   const ignore = readFileSync(join(ROOT, "infra/deploy/Dockerfile.dockerignore"), "utf8").split("\n");
-  expect(ignore.filter((line) => line && !line.startsWith("#"))).toEqual(["*", ...copied.map((one) => `!${one}`)]);
-  expect(/^ENV TOUCHSTONE_DATA_DIR=(\S+)$/m.exec(DOCKERFILE)?.[1]).toBe("/data");
+  const sent = copied.filter((one) => !one.startsWith("serving/")).map((one) => `!${one}`);
+  expect(ignore.filter((line) => line && !line.startsWith("#"))).toEqual(["*", ...sent, "**/.env"]);
+  expect(built).toEqual(["dist", "package.json"]);
+  expect(/^ENV TOUCHSTONE_DATA_DIR=(\S+) /m.exec(DOCKERFILE)?.[1]).toBe("/data");
 });
 
 test("every command shows its help from there", async () => {
@@ -159,12 +159,19 @@ test("it is built of packages that are no development, each with a hash, on a ba
   const steps = DOCKERFILE.replaceAll(/^#.*\n/gm, "")
     .trim()
     .split("\n");
-  expect(steps.filter((line) => line.includes("npm "))).toEqual(["RUN npm ci --omit=dev"]);
+  expect(steps.filter((line) => line.startsWith("RUN npm "))).toEqual([
+    "RUN npm ci --no-audit --no-fund",
+    "RUN npm run build",
+    "RUN npm sbom --sbom-format=cyclonedx > /tmp/all.cdx.json",
+    "RUN npm prune --omit=dev --no-audit --no-fund",
+  ]);
   const bases = steps.filter((line) => line.startsWith("FROM "));
-  expect(bases).toHaveLength(2);
-  for (const base of bases) expect(base).toMatch(/^FROM node:22-bookworm-slim@\$\{NODE_DIGEST\}(?: AS build)?$/);
+  const base = "$" + "{NODE_IMAGE}";
+  expect(bases).toEqual([`FROM ${base} AS build`, `FROM ${base} AS runtime`, "FROM scratch"]);
   // Nobody can look a digest up in a test: one that stands here is one that somebody made up or forgot.
-  expect(steps[0]).toBe("ARG NODE_DIGEST=sha256:missing--say--build-arg-NODE_DIGEST");
+  expect(steps[0]).toBe("ARG NODE_IMAGE=node:22-bookworm-slim@sha256:missing--say--build-arg-NODE_IMAGE");
+  const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { version: string };
+  expect(steps).toContain(`ARG VERSION=${version}`);
   // The line that holds what was installed against the lock, on a whole lock and on one that lacks a hash.
   const [line] = steps.filter((step) => step.startsWith("RUN node -e "));
   const checkPackages = (packages: object) => {

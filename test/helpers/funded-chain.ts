@@ -35,10 +35,14 @@ export async function fundedChain(chainId: number): Promise<FundedChain> {
   };
 }
 
-/** A seller over x402 version 2: what it asks for, and who settles. Counts what it was paid. */
+/**
+ * A seller over x402 version 2, the same at every path: what it asks for, and who settles. Counts what it was paid.
+ * @param at where it listens (default: a free port of the loopback)
+ */
 export async function sellerOn(
   offer: { network: string; asset: string; amount: string; payTo: string; name?: string },
   settle: { rpcUrl: string; giveGas(address: string): Promise<void> } | null,
+  at = { host: "127.0.0.1", port: 0 },
 ) {
   const { network, asset, amount, payTo, name = "USD Coin" } = offer;
   const terms = {
@@ -54,7 +58,7 @@ export async function sellerOn(
     const header = request.headers["payment-signature"] as string | undefined;
     if (header === undefined) {
       seen.asked++;
-      const required = { x402Version: 2, resource: { url: `${origin}/sum` }, accepts: [terms] };
+      const required = { x402Version: 2, resource: { url: origin + request.url! }, accepts: [terms] };
       return void response.writeHead(402, { "payment-required": encodePaymentRequiredHeader(required) }).end("{}");
     }
     const settled = await facilitator!.settle(decodePaymentSignatureHeader(header), terms);
@@ -68,8 +72,11 @@ export async function sellerOn(
   const server = createServer((request, response) => {
     answer(request, response).catch((error: Error) => response.writeHead(500).end(error.message));
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject).listen(at.port, at.host, resolve);
+  });
+  const { port } = server.address() as AddressInfo;
+  const origin = new URL(`http://${at.host}:${port}`).origin;
   return {
     ...{ seen, origin, url: `${origin}/sum`, terms, facilitator: facilitator?.address.toLowerCase() },
     async close() {

@@ -1,0 +1,212 @@
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { parse } from "yaml";
+import { type Container, ended, openProject, type Project } from "./compose.ts";
+import { buildImage, IMAGE, inspectImage } from "./our-image.ts";
+import { type Outside, openOutside } from "./outside.ts";
+import { attempt, configure, env } from "./podman.ts";
+import { makeStandIns } from "./stand-ins.ts";
+
+/**
+ * What is deployed, started as docs/deploy.md says: our image out of its Dockerfile, and compose.yaml as it is under
+ * Docker Compose, with nothing of ours but a filled-in env.example. Outside are a node that says it is Base and sellers.
+ */
+const ROOT = resolve(import.meta.dirname, "../../..");
+const COMPOSE = join(ROOT, "infra/deploy/compose.yaml");
+const PROJECT = "touchstone-test";
+const FRONT = "http://127.0.0.1:8080";
+const BASE_URL = "http://touchstone.test:8080";
+/** One-time services: they end, and with 0. */
+const ONCE = ["topics", "users", "buckets", "keys", "key-folders"];
+const OBSERVERS = ["observer-1", "observer-2"];
+/** A quarter of all calls is blind, and each of those has a wallet to itself. */
+const BLIND = 12;
+/** Waits have bounds that only a hang reaches; SIGKILL follows a grace period at once. */
+const PATIENCE_MS = 600_000;
+/** Of two owners one is left out: this machine has two cores for eighteen containers. */
+const SCALE = ["--scale", "owner=1"];
+/** As docs/deploy.md says of the first day. */
+const FIRST_DAY = ["--scale", "observer-2=0"];
+
+let dir: string;
+let outside: Outside;
+let project: Project;
+const began = performance.now();
+const say = (text: string): void => {
+  process.stdout.write(`[${Math.round((performance.now() - began) / 1000)} s] ${text}\n`);
+};
+
+/** env.example with a value for each line that has none. */
+function filledIn(values: Readonly<Record<string, string>>): string {
+  const example = readFileSync(join(ROOT, "infra/deploy/env.example"), "utf8");
+  const lines = example.split("\n").map((line) => {
+    const [, name, given] = /^([A-Z0-9_]+)=(.*)$/.exec(line) ?? [];
+    if (name === undefined) return line;
+    const value = values[name] ?? given;
+    if (!value) throw new Error(`nothing says what ${name} is`);
+    return `${name}='${value}'`;
+  });
+  return lines.join("\n");
+}
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), "deploy-"));
+  configure(dir);
+  const { services } = parse(readFileSync(COMPOSE, "utf8"), { merge: true }) as {
+    services: Record<string, { image: string }>;
+  };
+  const others = [...new Set(Object.values(services).map(({ image }) => image))].filter((image) => image !== IMAGE);
+  for (const line of await makeStandIns(dir, ["node:22-bookworm-slim", ...others])) say(line);
+  await buildImage(ROOT, "node:22-bookworm-slim");
+  say(`the image is built, ${Math.round(inspectImage().Size / 1e6)} MB`);
+  outside = await openOutside();
+  const values = {
+    ...{ S3_ROOT_SECRET: "root-of-the-store", PIPELINE_SECRET: "pipeline-secret-1" },
+    ...{ PUBLISHER_SECRET: "publisher-secret-1", OWNER_SECRET: "owner-secret-1" },
+    ...{ NODE_IMAGE: "node:22-bookworm-slim", BASE_URL, RPC_URL: outside.rpcUrl },
+    ...{ CONTROL_URLS: JSON.stringify([outside.control]), CATALOGUES: JSON.stringify([outside.catalogue]) },
+  };
+  writeFileSync(join(dir, ".env"), filledIn(values), { mode: 0o600 });
+  project = await openProject(dir, PROJECT, [COMPOSE], join(dir, ".env"));
+}, 1_800_000);
+
+afterAll(async () => {
+  await project?.close();
+  await outside?.close();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+const named = (service: string): Container[] => project.containers().filter((one) => one.service === service);
+/** What every container said last, for an error. */
+const lastWords = (): string =>
+  project
+    .containers()
+    .map(({ Id, service }) => {
+      const { stdout, stderr } = attempt("podman", ["logs", "--tail", "8", Id]);
+      return `${service}:\n${stdout}${stderr}`;
+    })
+    .join("\n");
+
+/** Waits. @throws with what `missing` says when the bound is reached */
+async function until(what: string, missing: () => Promise<string | null> | string | null): Promise<void> {
+  const from = performance.now();
+  for (let last: string | null = null; ; await sleep(1_000)) {
+    last = await missing();
+    if (last === null) return say(`${what}: after ${Math.round((performance.now() - from) / 1000)} s`);
+    if (performance.now() - from > PATIENCE_MS) throw new Error(`never: ${what}; ${last}\n${lastWords()}`);
+  }
+}
+
+/** Which containers are not as they should be: running and healthy, or at an end with 0. */
+function unwell(): string | null {
+  const all = project.containers();
+  const bad = all.filter(({ service, State }) =>
+    ONCE.includes(service)
+      ? State.Status !== "exited" || State.ExitCode !== 0
+      : !State.Running || State.Health?.Status !== "healthy",
+  );
+  const said = bad.map(({ service, State }) => `${service} ${State.Status} ${State.ExitCode} ${State.Health?.Status}`);
+  return bad.length > 0 || all.length === 0 ? said.join(", ") || "nothing is there" : null;
+}
+
+/** What nginx answers to a question about an endpoint. */
+async function check(url: string): Promise<{ status: number; body: Record<string, unknown> } | null> {
+  const answered = await fetch(`${FRONT}/v1/check?url=${encodeURIComponent(url)}`).catch(() => null);
+  if (answered === null) return null;
+  return { status: answered.status, body: (await answered.json().catch(() => ({}))) as Record<string, unknown> };
+}
+
+test("wallets are made in volumes that stay, one for each observer, and funded", async () => {
+  const addresses: string[] = [];
+  for (const service of OBSERVERS) {
+    const making = ["wallets", "new", "--blind", String(BLIND), "--json"];
+    const { code, stdout, stderr } = await project.once(service, ...making);
+    expect(code, stderr).toBe(0);
+    const found = [...new Set(stdout.match(/0x[0-9a-fA-F]{40}/g) ?? [])];
+    expect(found.length).toBeGreaterThan(BLIND);
+    // The container is gone; another one finds them.
+    const again = await project.once(service, "wallets", "list", "--json");
+    for (const address of found.slice(0, 3)) expect(again.stdout.toLowerCase()).toContain(address.toLowerCase());
+    addresses.push(...found);
+  }
+  expect(new Set(addresses.map((one) => one.toLowerCase())).size).toBe(addresses.length);
+  await outside.fund(addresses);
+}, 600_000);
+
+test("docker compose up: one-time services end with 0, every other container is healthy", async () => {
+  const up = await project.compose("up", "--detach", "--no-build", ...SCALE, ...FIRST_DAY);
+  expect(up.code, up.stderr).toBe(0);
+  say("docker compose up came back");
+  await until("every container is healthy", unwell);
+}, 1_200_000);
+
+// Nobody is paid here yet: the first plan's calls begin with the next block of six hours, and this does not wait for it.
+test("sellers are asked, their cards are published, and nginx answers for them", async () => {
+  const asked = () => outside.sellers.filter(({ seen }) => seen.asked > 0);
+  await until("a seller was asked", () => (asked().length > 0 ? null : "nobody was asked"));
+  const { origin } = asked()[0]!;
+  await until("a check is answered from a published card", async () => {
+    for (let n = 0; n < 40; n++) {
+      const said = await check(`${origin}/sum/${n}`);
+      if (said?.status === 200 && said.body.scorecard) return null;
+    }
+    return "no card yet";
+  });
+}, 1_200_000);
+
+test("the second observer joins", async () => {
+  const up = await project.compose("up", "--detach", "--no-build", ...SCALE);
+  expect(up.code, up.stderr).toBe(0);
+  expect(named("observer-2")).toHaveLength(1);
+  await until("every container is healthy with it", unwell);
+}, 1_200_000);
+
+test("SIGKILL of each container in turn: it comes back, and nginx answers meanwhile or soon again", async () => {
+  const services = [...new Set(project.containers().map(({ service }) => service))].filter(
+    (one) => !ONCE.includes(one),
+  );
+  for (const service of services) {
+    for (const { Id, State } of named(service)) {
+      // As the kernel does it, past everybody who would remember that it was asked for.
+      process.kill(State.Pid, "SIGKILL");
+      await until(`${service} is back`, () => {
+        const { State: now } = project.containers().find((one) => one.Id === Id)!;
+        return now.Running && now.Pid !== State.Pid && now.Health?.Status === "healthy" ? null : now.Status;
+      });
+      await until(`nginx answers after ${service}`, async () =>
+        (await check(outside.sellers[0]!.url))?.status === 200 ? null : "no",
+      );
+    }
+  }
+  await until("every container is healthy", unwell);
+}, 1_800_000);
+
+test("the public record is proven from its first leaf", async () => {
+  // Not synchronously: what answers for the outside is in this process.
+  const { code, stdout, stderr } = await ended(
+    spawn("podman", ["run", "--rm", "--network", "host", IMAGE, "audit", FRONT], { env }),
+  );
+  expect(code, stdout + stderr).toBe(0);
+  expect(stdout).toMatch(/^proven: /m);
+}, 600_000);
+
+test("docker compose stop: each role ends by SIGTERM, with 0, inside of its grace period", async () => {
+  const from = performance.now();
+  const { code, stderr } = await project.compose("stop");
+  expect(code, stderr).toBe(0);
+  say(`docker compose stop took ${Math.round((performance.now() - from) / 1000)} s`);
+  const ends = project.containers().filter(({ service }) => !ONCE.includes(service));
+  const codes = (ours: boolean) =>
+    ends
+      .filter(({ service }) => /^(?:observer|owner|publisher|replica)/.test(service) === ours)
+      .map(({ service, State }) => [service, State.ExitCode]);
+  expect(codes(true).length).toBeGreaterThan(6);
+  expect(codes(true).filter(([, code]) => code !== 0)).toEqual([]);
+  // A broker is Java, which says 143 of SIGTERM. Store and proxy are others' own, and hold no state that a kill harms.
+  const brokers = codes(false).filter(([service]) => String(service).startsWith("kafka"));
+  expect(brokers.map(([, code]) => code)).toEqual([143, 143, 143]);
+}, 600_000);
