@@ -156,7 +156,7 @@ async function untilListed(): Promise<void> {
   await vi.waitFor(async () => expect(await matched()).toBe("exact"), { timeout: 120_000, interval: 1_000 });
 }
 
-test("from an empty folder to a record that pays, word by word", { timeout: 1_200_000 }, async () => {
+test("from an empty folder to a committed plan, word by word", { timeout: 1_200_000 }, async () => {
   const blocks = blocksOf(readFileSync(join(ROOT, "docs/operate.md"), "utf8"));
   const fill = (block: string): string =>
     standIns().reduce((text, [name, value]) => text.replaceAll(name, value), block);
