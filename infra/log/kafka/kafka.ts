@@ -7,15 +7,19 @@ import {
   checkBatch,
   checkOffset,
   checkPartition,
+  type KnownLog,
   type Log,
   LogClosed,
   LogDown,
   type LogRecord,
   LogRefused,
   type NewRecord,
+  NONE_KNOWN,
   OffsetGone,
   type ReadOptions,
   readLimits,
+  refuseNewLog,
+  refuseOtherLog,
 } from "../log.ts";
 import type { KafkaAddress } from "./address.ts";
 import { createCluster, createKafka } from "./client.ts";
@@ -45,6 +49,8 @@ const FIRST_TRIES = 4;
 
 export interface KafkaLogOptions extends LogTopics {
   logger: Logger;
+  /** What is known of the log (default: nothing). */
+  known?: KnownLog;
   /** Create what is missing. Without it a log that is not there is refused. */
   create?: CreateLog;
 }
@@ -82,7 +88,7 @@ async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promis
     ]);
     const reader = new KafkaReader(cluster, address.prefix);
     const writer = new KafkaWriter(kafka, address.prefix);
-    const id = await identityOf(kafka, reader, address.prefix, partitions, !!options.create);
+    const id = await identityOf(kafka, reader, address.prefix, partitions, options);
     return new KafkaLog(id, new Set(options.topics), partitions, cluster, reader, writer);
   } catch (error) {
     await cluster.disconnect().catch(() => undefined);
@@ -108,8 +114,9 @@ async function identityOf(
   reader: KafkaReader,
   prefix: string,
   partitions: number,
-  create: boolean,
+  { create, known = NONE_KNOWN }: Pick<KafkaLogOptions, "create" | "known">,
 ): Promise<string> {
+  const topic = identityTopic(prefix);
   const first = async () => {
     for (let n = 1; ; n++) {
       try {
@@ -120,19 +127,22 @@ async function identityOf(
     }
   };
   let record = await first();
+  if (!record) refuseNewLog(topic, known);
   if (!record && create) {
     const producer = kafka.producer({ idempotent: false, allowAutoTopicCreation: false });
     try {
       await producer.connect();
       const value = JSON.stringify(drawIdentity(partitions));
-      await producer.send({ topic: identityTopic(prefix), acks: -1, messages: [{ partition: 0, key: "log", value }] });
+      await producer.send({ topic, acks: -1, messages: [{ partition: 0, key: "log", value }] });
     } finally {
       await producer.disconnect().catch(() => undefined);
     }
     record = await first();
   }
-  if (record?.offset !== 0) throw new LogRefused(`kafka: ${identityTopic(prefix)} does not say which log this is`);
-  return readIdentity(record.value, partitions).id;
+  if (record?.offset !== 0) throw new LogRefused(`kafka: ${topic} does not say which log this is`);
+  const { id } = readIdentity(record.value, partitions);
+  refuseOtherLog(topic, id, known);
+  return id;
 }
 
 class KafkaLog implements Log {
