@@ -24,10 +24,10 @@ export async function recordFindings(config: Config, role: Role): Promise<Findin
   if (role === "serve") return [off("record", "serve has no private store to hold the log against")];
   const found = await examineRecord(config);
   if (found === null) return [off("record", "none here yet: the first start makes it")];
-  const { known, says } = found;
+  const { known, says, holdAgainst } = found;
   const dir = folders(config.data_dir).log;
   if (config.log === null && !existsSync(logFileIn(dir))) refuseNewLog(dir, known);
-  else await withOpen(openSilently(config, known), async () => undefined);
+  else await withOpen(openSilently(config, known), holdAgainst);
   return [ok("record", says)];
 }
 

@@ -123,7 +123,7 @@ function apart({ log, generation }: PrivateSays, head: Checkpoint | null): strin
     return `the private store is older (${reached.size} leaves) than the public one (${size}): put back a newer copy of the private store`;
   if (size < old.size)
     return `the public store is older (${size} leaves) than the private one (${old.size}): put it back from a mirror (touchstone mirror) or a newer backup`;
-  return `private and public store are of two records: the roots of ${size} leaves differ`;
+  return `private and public store are of two records: the roots of ${size} leaves differ: put back the one that belongs to the other`;
 }
 
 /** The stores of a record, and whose they are. */
@@ -224,7 +224,9 @@ async function refuseLostKeys(config: Config): Promise<void> {
  * @returns what the log must be, and what is there in words; null: there is no record yet
  * @throws RecordRefused, BadPrivate, KeyFileError
  */
-export async function examineRecord(config: Config): Promise<{ known: KnownLog; says: string } | null> {
+export async function examineRecord(
+  config: Config,
+): Promise<{ known: KnownLog; says: string; holdAgainst: (log: Log) => Promise<void> } | null> {
   const at = folders(config.data_dir);
   if (!hasKeys(at.keys)) {
     await refuseLostKeys(config);
@@ -242,7 +244,8 @@ export async function examineRecord(config: Config): Promise<{ known: KnownLog; 
     const says = await lookAtRecord({ privateStore, publicStore, ring, origin });
     const leaves = says.generation?.new.size ?? 0;
     const known = knownLog(says);
-    return { known, says: known.mayMake ? "no record yet" : `log ${says.log}, ${leaves} leaves published` };
+    const words = known.mayMake ? "no record yet" : `log ${says.log}, ${leaves} leaves published`;
+    return { known, says: words, holdAgainst: (log) => refuseLostStores(says, log) };
   } finally {
     for (const store of opened) await store.close();
   }
