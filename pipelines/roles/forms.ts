@@ -22,7 +22,7 @@ const REFUSED = "refused at start, code 7";
 const ANEW_FROM_LOG = "passed over, and its topic folded anew from the log";
 
 /**
- * Every private form, in one place. Published forms (leaves, tiles, cards, files of archive and evidence) are not here:
+ * Private forms of log, stores, lake and folds; wallets, keyring, settings, register and mirror state have no number yet. Published forms (leaves, tiles, cards, files of archive and evidence) are not here:
  * they never change. Whoever changes a form raises its number and says here how the older one is brought forward;
  * test/pipelines/roles/forms.test.ts fails for one that changed without.
  */
