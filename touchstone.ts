@@ -336,6 +336,13 @@ program
   .addOption(json)
   .action(async (options) => (await import("./commands/ingest.ts")).rebuild(settings(), options));
 
+program
+  .command("migrate")
+  .description("bring what an older version left to the forms of this one; may be killed and run again")
+  .option("--table", "every private form, its number, and how an older one is brought forward")
+  .addOption(json)
+  .action(async (options) => (await import("./commands/migrate.ts")).migrate(settings(), options));
+
 const mirroring = program
   .command("mirror <source> <dir>")
   .description("copy a public store (URL, s3:// or folder) into <dir>/public, proving every byte; docs/mirror.md")

@@ -6,12 +6,12 @@ import { originOf } from "../infra/tree/checkpoint.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { archivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
-import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
 import { type Ingesting, openIngest } from "../pipelines/roles/ingesting.ts";
 import { Owner } from "../pipelines/roles/owner.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { Publishing } from "../pipelines/roles/publishing.ts";
+import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { withOpen } from "./files.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
 
@@ -55,7 +55,7 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesti
  * @throws LakeBusy while a service owns the lake
  */
 async function withArchive(config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> {
-  makeKeys(config.data_dir, systemClock.now());
+  await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), (parts) =>
     withOpen(openIngest(parts, systemClock), async (opened) => work(await openArchive(parts, systemClock, opened))),
   );

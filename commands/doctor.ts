@@ -9,7 +9,7 @@ import { blindFindings, networkFindings, walletFindings } from "./findings/money
 import { catalogueFindings, controlFindings, whyNoControl } from "./findings/outside.ts";
 import { sellingFindings } from "./findings/selling.ts";
 import { settingsFindings } from "./findings/settings.ts";
-import { logFindings, storeFindings } from "./findings/storage.ts";
+import { logFindings, recordFindings, storeFindings } from "./findings/storage.ts";
 import { print, say } from "./printer.ts";
 
 export interface DoctorOptions {
@@ -37,6 +37,7 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
       looked("keys", "fix what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
       looked("disk", "look at the disk of data_dir", () => diskFindings(config)),
       looked("log", "bring the log up, or fix its settings", () => logFindings(config)),
+      looked("record", "see docs/operate.md, backup and restore", () => recordFindings(config, role)),
       ...(["private", "public", "orders"] as const).map((name) =>
         looked(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
       ),

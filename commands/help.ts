@@ -35,6 +35,7 @@ export const EXAMPLES: Record<string, readonly string[]> = {
   buckets: ["touchstone buckets --publisher PUBLISHER_KEY --owner OWNER_KEY --pipeline PIPELINE_KEY"],
   redrive: ["touchstone redrive"],
   rebuild: ["touchstone rebuild"],
+  migrate: ["touchstone migrate", "touchstone migrate --table"],
   mirror: [
     "touchstone mirror https://record.example copy",
     "touchstone mirror https://record.example copy --follow 60",

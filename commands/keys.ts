@@ -5,13 +5,14 @@ import { type KeyRecord, loadKeys, readRing, rotate } from "../infra/keys/keys.t
 import { originOf, witnessName } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
-import { folders, makeKeys } from "../pipelines/roles/data-folder.ts";
+import { folders } from "../pipelines/roles/data-folder.ts";
+import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { needsData } from "./files.ts";
 import { print } from "./printer.ts";
 
 /** `touchstone keygen`: make keys where there are none, and say which ones there are. */
-export function makeKeysCommand(config: Config, options: { json?: boolean }): void {
-  const made = makeKeys(config.data_dir, systemClock.now());
+export async function makeKeysCommand(config: Config, options: { json?: boolean }): Promise<void> {
+  const made = await keysFor(config, systemClock.now());
   const dir = folders(config.data_dir).keys;
   const keys = loadKeys(dir);
   const kids = Object.fromEntries(

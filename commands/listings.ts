@@ -21,8 +21,8 @@ import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
-import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openParts } from "../pipelines/roles/parts.ts";
+import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { readNamed, withOpen } from "./files.ts";
 import { print, printLines } from "./printer.ts";
 
@@ -34,7 +34,7 @@ export interface ListingsOptions {
 
 /** Log, stores and egress beside whatever else runs: the lake, which has one owner, is not touched. */
 async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise<T>): Promise<T> {
-  makeKeys(config.data_dir, systemClock.now());
+  await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {
     const { egress, log, metrics, privateStore } = parts;
     return withOpen(Reading.open({ log, privateStore, lake: config.lake }), async (reading) => {

@@ -7,8 +7,8 @@ import { knownPlan } from "../pipelines/4-publish/day-plan.ts";
 import { RecordReader, readCheckpoint } from "../pipelines/published/reader.ts";
 import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../pipelines/record/time.ts";
-import { makeKeys } from "../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { needsData, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 
@@ -92,7 +92,7 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
  */
 export async function showPlan(config: Config, day: string, options: { json?: boolean }): Promise<void> {
   needsData(config);
-  makeKeys(config.data_dir, systemClock.now());
+  await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {
     const plan = await knownPlan(parts.privateStore, day);
     if (!plan) throw new NoPlan(`there is no plan of ${day} in ${config.data_dir}`);

@@ -12,10 +12,11 @@ import { archivePlace, trustOf } from "../pipelines/5-archive/place.ts";
 import { Notifier } from "../pipelines/6-notify/notifier.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { rfc3339 } from "../pipelines/record/time.ts";
-import { foldsOf, makeKeys } from "../pipelines/roles/data-folder.ts";
+import { foldsOf } from "../pipelines/roles/data-folder.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/publishing.ts";
+import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { Standby } from "../pipelines/roles/standby.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
@@ -93,7 +94,7 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
 export async function publish(config: Config, options: RoleOptions): Promise<void> {
   await atStart(config, "publish", options);
   // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
-  if (config.log === null) makeKeys(config.data_dir, systemClock.now());
+  if (config.log === null) await keysFor(config, systemClock.now());
   const parts = await openPublisherParts(config, systemClock);
   const writer = randomBytes(8).toString("hex");
   const { log, privateStore, publicStore, keys, clock, logger, metrics } = parts;

@@ -9,8 +9,9 @@ import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { watchWallets } from "../infra/rails/wallet-report.ts";
 import { createLocalWallets, requireLocalChain } from "../infra/rails/wallets.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
-import { makeKeys, walletsAt } from "../pipelines/roles/data-folder.ts";
+import { walletsAt } from "../pipelines/roles/data-folder.ts";
 import { openObserverParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { withOpen } from "./files.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
 
@@ -68,7 +69,7 @@ export async function withRoles<T>(
   const networks = paidNetworks(config);
   const unasked = await requireNetworks(networks);
   // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
-  if (!ownershipOf) makeKeys(config.data_dir, systemClock.now());
+  if (!ownershipOf) await keysFor(config, systemClock.now());
   return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
     for (const { name, says, todo } of unasked) parts.logger.warn({ check: name, todo }, says);
     const opened = await openWallets(parts, networks);

@@ -189,7 +189,7 @@ export async function configuredSales(
   const purse = { ...held, known: float, blind: [], uses: [] } satisfies WalletsHeld;
   const folder = { dir: "the folder of the wallets", read: () => purse, use() {} };
   const floats = createFundedWallets({ folder, rail, secret, logger, metrics });
-  const ordersStore = await openOrdersStore(config);
+  const ordersStore = await openOrdersStore(config, parts.log);
   const watch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
   // The first buyer is not refused for a look that is under way.
   await watch.first;

@@ -6,8 +6,9 @@ import { createLocalWallets } from "../infra/rails/wallets.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
-import { folders, makeKeys } from "../pipelines/roles/data-folder.ts";
+import { folders } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore, openParts } from "../pipelines/roles/parts.ts";
+import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { onStopSignal } from "./exit.ts";
 import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
@@ -100,7 +101,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const days = Math.max(1, options.days ?? PAST_DAYS);
   const { now: present, goOn } = presentOf(options);
   const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
-  makeKeys(given.data_dir, new Date(first.getTime() - DAY_MS));
+  await keysFor(given, new Date(first.getTime() - DAY_MS));
   progress.say("booting the market: a local chain and its sellers");
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
   const config = forMarket(given, world);
@@ -118,7 +119,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const again = await isPastOver(parts.privateStore);
     if (again) clock.use(systemClock);
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
-    const ordersStore = await openOrdersStore(config);
+    const ordersStore = await openOrdersStore(config, parts.log);
     closing.push(() => ordersStore.close());
     const sales = openSales({ ...parts, ordersStore }, clock, await localMoney(networksIn(config)[0]!, wallets));
     closing.push(() => sales.close());

@@ -1,23 +1,47 @@
 import { accessSync, constants, existsSync } from "node:fs";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
-import { LogNotBegun } from "../../infra/log/log.ts";
+import { type KnownLog, type Log, LogNotBegun, refuseNewLog } from "../../infra/log/log.ts";
+import { logFileIn } from "../../infra/log/log-file.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore, type StoreName } from "../../infra/store/open.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { CHECKPOINT } from "../../pipelines/published/objects.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
+import { examineRecord } from "../../pipelines/roles/record-identity.ts";
 import { withOpen } from "../files.ts";
 import type { Role } from "./machine.ts";
+
+/** The log as it is: no topic of a cluster is made. */
+const openSilently = (config: Config, known?: KnownLog): Promise<Log> => {
+  const kafka = { ...config.kafka, create: false };
+  return openLog({ ...config, kafka }, LOG_TOPICS, folders(config.data_dir).log, createLogger("silent"), known);
+};
+
+/** A log that nobody has begun is looked for by the role that does. */
+const unlessNotBegun = (error: unknown) => {
+  if (!(error instanceof LogNotBegun)) throw error;
+};
+
+/** Do log, stores and keys belong together? Where one is lost or another's the words say which, and what to do. */
+export async function recordFindings(config: Config, role: Role): Promise<Finding[]> {
+  if (role === "serve") return [off("record", "serve has no private store to hold the log against")];
+  const found = await examineRecord(config);
+  if (found === null) return [off("record", "none here yet: the first start makes it")];
+  const { known, says, holdAgainst } = found;
+  const dir = folders(config.data_dir).log;
+  if (config.log === null && !existsSync(logFileIn(dir))) refuseNewLog(dir, known);
+  else await withOpen(openSilently(config, known), holdAgainst).catch(unlessNotBegun);
+  return [ok("record", says)];
+}
 
 /** The log answers, has our topics, and they are as they must be. Nothing is made: a missing topic is a finding. */
 export async function logFindings(config: Config): Promise<Finding[]> {
   const dir = folders(config.data_dir).log;
-  if (config.log === null && !existsSync(dir)) return [off("log", `none in ${dir} yet: the first start makes it`)];
-  const kafka = { ...config.kafka, create: false };
-  const opened = openLog({ ...config, kafka }, LOG_TOPICS, dir, createLogger("silent"));
-  return withOpen(opened, async (log) => {
+  if (config.log === null && !existsSync(logFileIn(dir)))
+    return [off("log", `none in ${dir} yet: the first start makes it`)];
+  return withOpen(openSilently(config), async (log) => {
     const ends = await Promise.all(
       Array.from({ length: log.partitions }, (_, partition) => log.bounds("observations.paid", partition)),
     );
@@ -25,7 +49,7 @@ export async function logFindings(config: Config): Promise<Finding[]> {
     const where = config.log ?? dir;
     return [ok("log", `${where}: ${log.partitions} partitions, ${records} records of paid calls so far`)];
   }).catch((error: unknown) => {
-    if (!(error instanceof LogNotBegun)) throw error;
+    unlessNotBegun(error);
     return [ok("log", `${config.log}: its topics are there, and the first role of the pipeline that starts begins it`)];
   });
 }

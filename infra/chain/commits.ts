@@ -5,7 +5,6 @@ import { highest } from "../store/numbered.ts";
 import type { Store } from "../store/store.ts";
 import {
   BadProposal,
-  CHAINS,
   type ChainPartition,
   type Commit,
   chainFolder,
@@ -222,23 +221,6 @@ export async function checkLog(chain: Chain, log: Log): Promise<ChainHead> {
     throw new NotOurLog(name, `record ${last} is ${record.eventId}, it was ${head.lastEventId}`);
   }
   return head;
-}
-
-/** Longest list of logs of one store that is told. */
-const MAX_LOGS = 8;
-
-/** Ids of the logs that the store has commit chains of, in their order; at most eight. Normally one, none in a new store. */
-export async function logsOf(store: Pick<Store, "list">): Promise<string[]> {
-  const ids: string[] = [];
-  for (let startAfter: string | undefined; ids.length < MAX_LOGS; ) {
-    const [first] = await store.list(CHAINS, { limit: 1, ...(startAfter === undefined ? {} : { startAfter }) });
-    if (!first) break;
-    const id = first.key.slice(CHAINS.length).split("/")[0]!;
-    ids.push(id);
-    // The next character after the slash: whatever lies in the folder is before it.
-    startAfter = `${CHAINS}${id}0`;
-  }
-  return ids;
 }
 
 /** Null when it was dropped since we looked, which is no contradiction. */

@@ -35,6 +35,8 @@ export interface LakeSettings {
   threads: number;
   /** Statements that make settings and tables; run at every open and after every replacement, so they repeat safely. */
   init: readonly string[];
+  /** Number of the form that `init` makes: a file that holds tables of another one is refused (default: none is asked). */
+  form?: number;
   /** Connections for queries beside the writer (default 2). Each running query takes a thread of libuv's pool of four. */
   readers?: number;
 }
@@ -61,13 +63,34 @@ export interface Lake extends Statements {
   close(): Promise<void>;
 }
 
+/** The file holds tables of another form than those that are read here. Nothing was changed in it. */
+export class LakeForm extends Error {
+  constructor(
+    readonly path: string,
+    /** Null: it names none, as files from before forms had numbers. */
+    readonly found: number | null,
+    readonly form: number,
+  ) {
+    const isNewer = found !== null && found > form;
+    super(
+      isNewer
+        ? `lake ${path}: a newer release made it (form ${found}, this one has ${form}): go on with that release, or make it anew: touchstone rebuild`
+        : `lake ${path}: an older release made it (form ${found ?? "0"}, this one has ${form}): touchstone migrate makes it anew from the segments`,
+    );
+    this.name = "LakeForm";
+  }
+}
+
 /** Form of the files that are made; those from before keep theirs. */
 const STORAGE_VERSION = "v1.4.0";
 
 /** DuckDB's `create()` on a file that this process has open loses rows silently; so a second handle is refused here. */
 const open = new Set<string>();
 
-/** @throws LakeBusy when another process or handle has the file; the machine's own errors (disk, rights) as they are. */
+/**
+ * @throws LakeBusy when another process or handle has the file; LakeForm when it holds tables of another form; the
+ * machine's own errors (disk, rights) as they are
+ */
 export async function openLake(path: string, settings: LakeSettings): Promise<Lake> {
   const file = resolve(path);
   if (open.has(file)) throw new LakeBusy(file);
@@ -110,6 +133,7 @@ class DuckLake implements Lake {
       try {
         await this.#take();
         isFault = isDamage;
+        await this.#refuseOtherForm();
         await this.#prepare();
       } catch (error) {
         if (!isFault(error)) throw error;
@@ -231,11 +255,27 @@ class DuckLake implements Lake {
     this.#writer = await this.#instance.connect();
   }
 
+  /** @throws LakeForm */
+  async #refuseOtherForm(): Promise<void> {
+    const { form } = this.#settings;
+    if (form === undefined) return;
+    const writer = this.#connection();
+    const tables = await query<{ name: string }>(writer, "SELECT table_name AS name FROM duckdb_tables()");
+    if (tables.length === 0) return;
+    const [stamp] = tables.some(({ name }) => name === "lake_form")
+      ? await query<{ form: number }>(writer, "SELECT form FROM lake_form")
+      : [];
+    if (stamp?.form !== form) throw new LakeForm(this.path, stamp?.form ?? null, form);
+  }
+
   /** One transaction: some fifty statements would each wait for the disk. */
   async #prepare(): Promise<void> {
     const writer = this.#connection();
     await writer.run("BEGIN TRANSACTION");
     for (const text of this.#settings.init) await execute(writer, text);
+    const { form } = this.#settings;
+    if (form !== undefined)
+      await execute(writer, `CREATE TABLE IF NOT EXISTS lake_form AS SELECT ${form}::INTEGER AS form`);
     await execute(writer, "COMMIT");
     for (let i = 0; i < this.#reading.width; i++) this.#readers.push(await this.#instance!.connect());
   }

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { type Clock, systemClock } from "../clock.ts";
 import { makeFolder, nodeFs } from "../store/fs.ts";
 import {
@@ -6,6 +7,7 @@ import {
   checkBatch,
   checkOffset,
   checkPartition,
+  type KnownLog,
   type Log,
   LogBusy,
   LogClosed,
@@ -13,10 +15,12 @@ import {
   MAX_BATCH,
   MAX_BATCH_BYTES,
   type NewRecord,
+  NONE_KNOWN,
   type ReadOptions,
   readLimits,
+  refuseNewLog,
 } from "./log.ts";
-import { type LogFile, type LogFileOptions, openLogFile } from "./log-file.ts";
+import { type LogFile, type LogFileOptions, logFileIn, openLogFile } from "./log-file.ts";
 import { type Bounds, LogRows } from "./log-rows.ts";
 
 /** Rows that one transaction of a truncation deletes: the loop and other writers get a turn in between. */
@@ -36,6 +40,8 @@ export interface EmbeddedLogOptions {
   maxBytes?: number;
   /** How long a write waits, blocking, while another process writes (default 5,000 ms); then LogBusy. */
   busyMs?: number;
+  /** What is known of the log (default: nothing, so one is made where there is none). */
+  known?: KnownLog;
   /** See {@link LogFileOptions}. */
   syncFile?: LogFileOptions["syncFile"];
 }
@@ -48,8 +54,9 @@ export interface EmbeddedLogOptions {
  * @throws LogRefused when the library is too old, the file is no log of ours, or has another partition count.
  */
 export async function openEmbeddedLog(dir: string, options: EmbeddedLogOptions): Promise<Log> {
-  const folder = await makeFolder(nodeFs, dir);
-  const file = openLogFile(`${folder}/log.sqlite`, options);
+  const { known = NONE_KNOWN } = options;
+  if (!existsSync(logFileIn(dir))) refuseNewLog(dir, known);
+  const file = openLogFile(logFileIn(await makeFolder(nodeFs, dir)), { ...options, known });
   return new EmbeddedLog(file, options, options.clock ?? systemClock);
 }
 

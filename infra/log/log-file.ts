@@ -1,13 +1,15 @@
 import { randomBytes } from "node:crypto";
-import { closeSync, fdatasync, openSync, realpathSync } from "node:fs";
+import { closeSync, existsSync, fdatasync, openSync, realpathSync } from "node:fs";
+import { join } from "node:path";
 import { promisify } from "node:util";
 import Database from "better-sqlite3";
 import { isErrno } from "../store/store.ts";
-import { LogRefused } from "./log.ts";
+import { type KnownLog, LogRefused, NONE_KNOWN, refuseNewLog, refuseOtherLog } from "./log.ts";
 
 /** Older libraries can lose acknowledged transactions when two connections write (the WAL-reset bug). */
 const MIN_SQLITE = "3.51.3";
-const FORMAT = 2;
+/** Form of the file (`user_version`); an older one is brought to it by {@link migrateLogFile}. */
+export const LOG_FORMAT = 2;
 /** Of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
 const PAGE_BYTES = 16_384;
 const CHECKPOINT_PAGES = 2_000;
@@ -19,6 +21,9 @@ const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
 /** Offsets that a partition can hold: 512 partitions of 2^44 fill the 2^53 that a number keeps exactly. */
 export const OFFSETS = 2 ** 44;
 const MAX_PARTITIONS = 512;
+
+/** The file of a log in its folder. */
+export const logFileIn = (dir: string): string => join(dir, "log.sqlite");
 
 /** An open log file. Each partition of each topic has a number; record `offset` of it has the position number * OFFSETS + offset. */
 export interface LogFile {
@@ -40,6 +45,8 @@ export interface LogFileOptions {
   partitions: number;
   maxBytes?: number;
   busyMs?: number;
+  /** What is known of the log that the file should hold. */
+  known?: KnownLog;
   /** Syncs an open file (default: the system's fdatasync). A test holds it up, or lets it fail. */
   syncFile?: (fd: number) => Promise<void>;
 }
@@ -51,7 +58,7 @@ const SCHEMA = `
     first INTEGER NOT NULL, next INTEGER NOT NULL, UNIQUE (topic, partition)) STRICT;
   CREATE TABLE record (position INTEGER PRIMARY KEY, event_id TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
     appended_ms INTEGER NOT NULL) STRICT;
-  PRAGMA user_version = ${FORMAT};
+  PRAGMA user_version = ${LOG_FORMAT};
 `;
 
 /**
@@ -60,7 +67,14 @@ const SCHEMA = `
  * @throws LogRefused when it is not a log of ours, or one with another partition count.
  */
 export function openLogFile(path: string, options: LogFileOptions): LogFile {
-  const { topics, partitions, maxBytes, busyMs = BUSY_MS, syncFile = promisify(fdatasync) } = options;
+  const {
+    topics,
+    partitions,
+    maxBytes,
+    busyMs = BUSY_MS,
+    syncFile = promisify(fdatasync),
+    known = NONE_KNOWN,
+  } = options;
   if (!PARTITION_COUNTS.includes(partitions)) {
     throw new LogRefused(`log ${path}: ${partitions} partitions, only ${PARTITION_COUNTS.join(", ")} are possible`);
   }
@@ -68,7 +82,7 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
   try {
     assertSqlite(db.prepare<[], string>("SELECT sqlite_version()").pluck().get() ?? "");
     setDurable(db, path, busyMs);
-    const id = db.transaction(() => createOrCheck(db, path, topics, partitions)).immediate();
+    const id = db.transaction(() => createOrCheck(db, path, topics, partitions, known)).immediate();
     if (maxBytes !== undefined) db.pragma(`max_page_count = ${Math.max(1, Math.floor(maxBytes / PAGE_BYTES))}`);
     // SQLite's own sync at each commit would hold up the event loop for milliseconds: from here on it is ours (sync()).
     // Commits that no sync followed vanish with the power, the newest first, and the file stays whole.
@@ -151,13 +165,21 @@ function writeAhead(db: Database.Database, busyMs: number): unknown {
 }
 
 /** Returns the log's id. In one transaction, so that two processes that start together make one log. */
-function createOrCheck(db: Database.Database, path: string, topics: readonly string[], partitions: number): string {
-  const format = Number(db.pragma("user_version", { simple: true }));
-  if (format !== 0 && format !== FORMAT) {
-    const age = format > FORMAT ? "a newer" : "an older";
-    throw new LogRefused(`log ${path}: written by ${age} version (format ${format})`);
+function createOrCheck(
+  db: Database.Database,
+  path: string,
+  topics: readonly string[],
+  partitions: number,
+  known: KnownLog,
+): string {
+  const format = formatOf(db, path);
+  if (format !== 0 && format !== LOG_FORMAT) {
+    throw new LogRefused(
+      `log ${path}: an older version wrote it (format ${format}, this one has ${LOG_FORMAT}): touchstone migrate brings it forward`,
+    );
   }
   if (format === 0) {
+    refuseNewLog(path, known);
     db.exec(SCHEMA);
     const set = db.prepare("INSERT INTO meta VALUES (?, ?)");
     set.run("id", randomBytes(16).toString("hex"));
@@ -168,8 +190,52 @@ function createOrCheck(db: Database.Database, path: string, topics: readonly str
   if (kept !== partitions) {
     throw new LogRefused(`log ${path}: has ${kept} partitions for good, it was opened with ${partitions}`);
   }
+  const id = get.get("id")!;
+  refuseOtherLog(path, id, known);
   addPartitions(db, topics, partitions);
-  return get.get("id")!;
+  return id;
+}
+
+/** 0: an empty file. @throws LogRefused for one that a newer release wrote */
+function formatOf(db: Database.Database, path: string): number {
+  const format = Number(db.pragma("user_version", { simple: true }));
+  if (format <= LOG_FORMAT) return format;
+  throw new LogRefused(
+    `log ${path}: a newer version wrote it (format ${format}, this one has ${LOG_FORMAT}): go on with that release; nothing was changed`,
+  );
+}
+
+/** Statements that bring a file of a format to the next one. */
+const STEPS: Readonly<Record<number, string>> = {
+  1: `ALTER TABLE lane RENAME TO topic_partition;
+    ALTER TABLE topic_partition RENAME COLUMN lane TO number;
+    ALTER TABLE record RENAME COLUMN place TO position;`,
+};
+
+/**
+ * Bring a log file to the format of today, in one transaction: a kill leaves it as it was. No process may have it open.
+ * @returns the format that it had; null: there is no file, or an empty one
+ * @throws LogRefused for a file of a newer release, or of a format that was never written; LogBusy's cause as it is
+ */
+export function migrateLogFile(path: string): number | null {
+  if (!existsSync(path)) return null;
+  const db = new Database(path, { timeout: BUSY_MS });
+  try {
+    const found = formatOf(db, path);
+    if (found === 0 || found === LOG_FORMAT) return found || null;
+    db.pragma("synchronous = FULL");
+    db.transaction(() => {
+      for (let format = formatOf(db, path); format < LOG_FORMAT; format++) {
+        const step = STEPS[format];
+        if (!step) throw new LogRefused(`log ${path}: format ${format} was never written`);
+        db.exec(step);
+        db.pragma(`user_version = ${format + 1}`);
+      }
+    }).exclusive();
+    return found;
+  } finally {
+    db.close();
+  }
 }
 
 /** Partitions are numbered as they come, so a topic that is new gets the next free numbers. */

@@ -180,6 +180,38 @@ export class LogRefused extends Error {
   }
 }
 
+/** What is known of a log before it is opened, so that none is made in the place of one that was lost. */
+export interface KnownLog {
+  /** Id that what was made from the log names; null where nothing names one. */
+  id: string | null;
+  /** May a log be made where there is none? Not where something was made from one already. */
+  mayMake: boolean;
+  /** May who opens it begin a cluster's log whose topics were declared? Only with the private store at hand. */
+  mayBegin: boolean;
+}
+
+/** Nothing is known of the log, also not whether a private store was made from another one. */
+export const NONE_KNOWN: KnownLog = { id: null, mayMake: true, mayBegin: false };
+
+/** @param where the log is looked for @throws LogRefused where there is none and one was there before */
+export function refuseNewLog(where: string, { id, mayMake }: KnownLog): void {
+  if (mayMake) return;
+  const named = id === null ? "" : ` (its id is ${id})`;
+  throw new LogRefused(
+    `log ${where}: there is none, and what was made from one is here${named}: put the log back from its backup; ` +
+      "nothing was made or changed (docs/operate, backup and restore)",
+  );
+}
+
+/** @throws LogRefused for another log than the one that is known */
+export function refuseOtherLog(where: string, found: string, { id }: KnownLog): void {
+  if (id === null || id === found) return;
+  throw new LogRefused(
+    `log ${where}: its id is ${found}, and the private store was made from log ${id}: put back the one that belongs to ` +
+      "the other; nothing was made or changed (docs/operate, backup and restore)",
+  );
+}
+
 /** The brokers did not do it after every try. Of an append any prefix may have been stored; append again. */
 export class LogDown extends Error {
   constructor(doing: string, cause?: unknown) {

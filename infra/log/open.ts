@@ -2,36 +2,41 @@ import type { Config } from "../config.ts";
 import type { Logger } from "../telemetry.ts";
 import { openEmbeddedLog } from "./embedded.ts";
 import type { KafkaAddress } from "./kafka/address.ts";
-import { type Log, LogNotBegun, LogRefused } from "./log.ts";
+import { type KnownLog, type Log, LogNotBegun, LogRefused, NONE_KNOWN, refuseNewLog } from "./log.ts";
 import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.ts";
 
 /**
  * The log of the settings, with these topics: the embedded one in `dir`, or the cluster's. The cluster's client is only
  * loaded when asked for. Nothing of the topics `kept` ever expires: the embedded log drops only what it is told to, a cluster
- * that would is refused. @throws LogRefused, LogBusy, LogDown
+ * that would is refused.
+ * @param known what was made from the log says of it (default: nothing was made from one)
+ * @throws LogRefused, also where the log that is known is not there, or another one is; LogBusy, LogDown, LogNotBegun
  */
 export async function openLog(
   config: Pick<Config, "log" | "kafka" | "log_partitions">,
   { topics, kept }: { topics: readonly string[]; kept: readonly string[] },
   dir: string,
   logger: Logger,
-  mayBegin: () => Promise<void> = notBegun,
+  known: KnownLog = NONE_KNOWN,
 ): Promise<Log> {
-  if (config.log === null) return openEmbeddedLog(dir, { topics, partitions: config.log_partitions });
+  if (config.log === null) return openEmbeddedLog(dir, { topics, partitions: config.log_partitions, known });
   const { openKafkaLog } = await import("./kafka/kafka.ts");
   const { create, replicas, min_in_sync: minInSync } = config.kafka;
   return openKafkaLog(await kafkaAddressOf(config.log, config.kafka), {
-    ...{ topics, kept },
-    ...{ logger, mayBegin },
-    ...(create ? { create: { partitions: config.log_partitions, replicas, minInSync } } : {}),
+    ...{ topics, kept, known, logger },
+    mayBegin: () => mayBegin(config.log!, known),
+    // Topics that are gone are not made anew beside what was made from them.
+    ...(create && known.mayMake ? { create: { partitions: config.log_partitions, replicas, minInSync } } : {}),
   });
 }
 
-/** Of whoever has no private store, and so cannot know whether the record is another log's. */
-const notBegun = async (): Promise<void> => {
+/** Nobody has begun the log at this address. @throws LogRefused, or LogNotBegun for whoever has no private store */
+async function mayBegin(address: string, known: KnownLog): Promise<void> {
+  refuseNewLog(address, known);
+  if (known.mayBegin) return;
   const why = "its topics are there, and nobody has begun it: the first of observe, own, publish and start does";
   throw new LogNotBegun("opening the log", new Error(why));
-};
+}
 
 /** Where the settings say that the cluster is, and how to get in. @throws LogRefused */
 async function kafkaAddressOf(address: string, settings: Config["kafka"]): Promise<KafkaAddress> {

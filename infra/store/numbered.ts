@@ -4,7 +4,7 @@ import type { Store } from "./store.ts";
 export const numberedKey = (prefix: string, n: number): string => `${prefix}/${String(n).padStart(20, "0")}`;
 
 /** Highest number that exists, or `known` (-1 = none known) when nothing lies beyond it. */
-export const highestNumbered = (store: Store, prefix: string, known = -1): Promise<number> =>
+export const highestNumbered = (store: Pick<Store, "head">, prefix: string, known = -1): Promise<number> =>
   highest(known, async (n) => (await store.head(numberedKey(prefix, n))) !== null);
 
 /**

@@ -30,6 +30,9 @@ export interface IngestOptions {
   moved?: Moved;
 }
 
+/** Segments that were taken so far, and how many there are. */
+export type RebuildProgress = (taken: number, of: number) => void;
+
 /** Keeps rows that left the lake from coming back when it is loaded anew. */
 export interface Moved {
   /** Before anything is loaded of partitions that are not here: which of their rows the archive's leaves say were moved. */
@@ -56,8 +59,11 @@ export interface Ingest {
    * @param minFiles neighbours that are worth a commit (default 8)
    */
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }>;
-  /** A new lake, loaded from the chain alone. */
-  rebuild(): Promise<{ rows: number }>;
+  /**
+   * A new lake, loaded from the chain alone.
+   * @param progress told of each segment that is taken
+   */
+  rebuild(progress?: RebuildProgress): Promise<{ rows: number }>;
   /**
    * Go on with these partitions and no others. A pass that is under way discards its open batches of those that were
    * lost at once; then their rows leave the lake, and the next pass loads what was taken from its chain.
@@ -161,10 +167,13 @@ class Ingester implements Ingest {
     });
   }
 
-  rebuild(): Promise<{ rows: number }> {
+  rebuild(progress: RebuildProgress = () => {}): Promise<{ rows: number }> {
     return this.#alone(async () => {
       await this.#replace(null);
-      return { rows: await this.#start() };
+      let of = 0;
+      for (const partition of this.#partitions) of += (await partition.head()).live.length;
+      let taken = 0;
+      return { rows: await this.#start(() => progress(++taken, of)) };
     });
   }
 
@@ -213,7 +222,7 @@ class Ingester implements Ingest {
   }
 
   /** First the log is checked against every chain, then the lake brought to what the chains have. */
-  async #start(): Promise<number> {
+  async #start(onSegment?: () => void): Promise<number> {
     if (!this.#checked) {
       await this.#refuseForeignLake();
       for (const partition of this.#partitions) await partition.check();
@@ -222,7 +231,7 @@ class Ingester implements Ingest {
     const { moved, lake } = this.#options;
     if (moved && (await this.#hasNewPartitions())) await moved.mark(lake);
     let rows = 0;
-    for (const partition of this.#partitions) if (!partition.inStep) rows += await partition.catchUp();
+    for (const partition of this.#partitions) if (!partition.inStep) rows += await partition.catchUp(onSegment);
     return rows;
   }
 

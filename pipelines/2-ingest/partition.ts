@@ -53,7 +53,7 @@ export class Partition {
   }
 
   /** Load what the chain has and the lake has not. @returns records that were new */
-  async catchUp(): Promise<number> {
+  async catchUp(onSegment: () => void = () => {}): Promise<number> {
     const { topic, partition } = this;
     const head = await this.chain.head();
     this.#head = head;
@@ -65,6 +65,7 @@ export class Partition {
         const path = this.path("parquet");
         await writeFile(path, await this.chain.readSegment(ref));
         await loading.add(this.#loadable(ref, path, ref.last + 1));
+        onSegment();
       }
       await loading.load();
     } finally {

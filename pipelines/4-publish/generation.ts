@@ -47,7 +47,7 @@ export class BadPrivate extends Error {
 }
 
 /** @throws BadPrivate */
-export async function readGeneration(store: Store, n: number): Promise<Generation> {
+export async function readGeneration(store: Pick<Store, "get">, n: number): Promise<Generation> {
   const key = generationKey(n);
   const object = await store.get(key);
   if (!object) throw new BadPrivate(key, "missing");
@@ -75,7 +75,7 @@ export const generationBytes = (generation: Generation): Buffer =>
   canonicalBytes({ ...generation, sha256: digestOf(generation) });
 
 /** Highest generation at or after `known` (-1 = none known), or -1. */
-export const highestGeneration = (store: Store, known: number): Promise<number> =>
+export const highestGeneration = (store: Pick<Store, "head">, known: number): Promise<number> =>
   highestNumbered(store, "generation", known);
 
 /**

@@ -1,8 +1,10 @@
+import { existsSync, rmSync } from "node:fs";
 import type { Clock } from "../../infra/clock.ts";
-import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
+import type { Config } from "../../infra/config.ts";
+import { type Lake, LakeForm, openLake } from "../../infra/lake/duckdb.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import { createIngest, type Ingest } from "../2-ingest/ingest.ts";
-import { INGEST_TABLES } from "../2-ingest/load.ts";
+import { INGEST_TABLES, LAKE_FORM } from "../2-ingest/load.ts";
 import { movedOut } from "../5-archive/follow.ts";
 import { archiveFold, trustOf } from "../5-archive/place.ts";
 import type { ArchiveFold } from "../published/fold.ts";
@@ -14,6 +16,31 @@ export interface Ingesting {
   lake: Lake;
   ingest: Ingest;
   close(): Promise<void>;
+}
+
+const settingsOf = ({ memory_limit: memoryLimit, threads }: Config["lake"]) => ({
+  ...{ memoryLimit, threads, init: INGEST_TABLES, form: LAKE_FORM },
+});
+
+/**
+ * A lake of another form goes, so that one of today's is loaded from the segments in its place.
+ * @param newer one of a newer version too @returns what it was; null: there was none, or it was of today's form
+ * @throws LakeForm for one of a newer version that stays; LakeBusy
+ */
+export async function dropOtherLake(
+  config: Pick<Config, "data_dir" | "lake">,
+  newer: boolean,
+): Promise<LakeForm | null> {
+  const path = folders(config.data_dir).lake;
+  if (!existsSync(path)) return null;
+  try {
+    await (await openLake(path, settingsOf(config.lake))).close();
+    return null;
+  } catch (error) {
+    if (!(error instanceof LakeForm) || ((error.found ?? 0) > error.form && !newer)) throw error;
+    for (const end of ["", ".wal"]) rmSync(`${path}${end}`, { force: true });
+    return error;
+  }
 }
 
 /** Of every partition, for whoever holds the keys: what ingest, redrive, rebuild and gap need. Nothing is read yet. */
@@ -39,8 +66,7 @@ export async function openIngestOf(
   archived: () => Promise<ArchiveFold>,
   partitions?: readonly number[],
 ): Promise<Ingesting> {
-  const { memory_limit: memoryLimit, threads } = config.lake;
-  const lake = await openLake(folders(config.data_dir).lake, { memoryLimit, threads, init: INGEST_TABLES });
+  const lake = await openLake(folders(config.data_dir).lake, settingsOf(config.lake));
   const ownHosts = [new URL(config.base_url).host];
   const given = { ownHosts, moved: movedOut(archived), ...(partitions && { partitions }) };
   const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics, ...given });

@@ -1,4 +1,3 @@
-import { logsOf } from "../../infra/chain/commits.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { type Config, ConfigError } from "../../infra/config.ts";
 import { type Sources, whyNotOurs } from "../../infra/egress/address.ts";
@@ -6,6 +5,7 @@ import type { Egress } from "../../infra/egress/egress.ts";
 import { createEgressThread } from "../../infra/egress/thread.ts";
 import {
   hasSecret,
+  type Keyring,
   type Keys,
   loadKeys,
   loadSecret,
@@ -13,16 +13,25 @@ import {
   publicHalves,
   readRing,
 } from "../../infra/keys/keys.ts";
-import { type Log, LogRefused } from "../../infra/log/log.ts";
+import type { KnownLog, Log } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore } from "../../infra/store/open.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { tellingMissing } from "../../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
+import { originOf } from "../../infra/tree/checkpoint.ts";
 import { placesFor } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
 import { folders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
+import {
+  knownBesidePublished,
+  knownLog,
+  lookAtRecord,
+  markPrivate,
+  refuseLostStores,
+  refuseOtherOrders,
+} from "./record-identity.ts";
 
 /** What every role may need of this machine, opened from the settings. */
 export interface Parts {
@@ -118,9 +127,27 @@ export function egressOf(config: Config, sources?: Sources): Egress {
   });
 }
 
+/** How a role has the public store: it writes there, or reads it as anybody does. */
+type Publishes = boolean;
+
+/**
+ * Log and stores, once they are known to belong together: nothing is made beside what is left of a record.
+ * @throws RecordRefused, LogRefused, LogBusy and what the adapters name
+ */
+async function openRecord(config: Config, logger: Logger, ring: Keyring, publishes: Publishes, keep: Keep) {
+  const at = folders(config.data_dir);
+  const privateStore = keep(await openStore(config, "private", at.private));
+  const publicStore = keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config));
+  const says = await lookAtRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
+  const log = keep(await openLog(config, LOG_TOPICS, at.log, logger, knownLog(says)));
+  await refuseLostStores(says, log);
+  await markPrivate(privateStore, says, log);
+  return { log, privateStore, publicStore };
+}
+
 /**
  * Open what the roles of the pipeline share.
- * @throws KeyFileError, LogRefused, LogBusy and what the adapters name.
+ * @throws KeyFileError, RecordRefused, LogRefused, LogBusy and what the adapters name.
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
   const at = folders(config.data_dir);
@@ -136,31 +163,14 @@ export function openObserverParts(config: Config, clock: Clock): Promise<Parts> 
   return openWith(config, clock, publicHalves(readRing(at.keys)), false);
 }
 
-/**
- * The log, and the private store that is kept of it. A cluster's log that nobody has begun is begun here, but never
- * beside a store with the segments of another one: that log was lost, or the settings name the wrong one.
- */
-async function openRecord(config: Config, keep: Keep, logger: Logger) {
-  const at = folders(config.data_dir);
-  const privateStore = keep(await openStore(config, "private", at.private));
-  const mayBegin = async () => {
-    const [known] = await logsOf(privateStore);
-    if (known === undefined) return;
-    const place = config.stores.private ?? at.private;
-    throw new LogRefused(`nobody has begun ${config.log}, and ${place} is of the log ${known}: is this the right log?`);
-  };
-  return { log: keep(await openLog(config, LOG_TOPICS, at.log, logger, mayBegin)), privateStore };
-}
-
-function openWith(config: Config, clock: Clock, keys: Keys, publishes: boolean): Promise<Parts> {
+function openWith(config: Config, clock: Clock, keys: Keys, publishes: Publishes): Promise<Parts> {
   const at = folders(config.data_dir);
   const secret = loadSecret(at.keys, OBSERVER_SECRET);
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     config,
     clock,
-    ...(await openRecord(config, keep, logger)),
-    publicStore: keep(publishes ? await openStore(config, "public", at.public) : await readPublic(config)),
+    ...(await openRecord(config, logger, keys.ring, publishes, keep)),
     keys,
     secret,
     pages: pagesSecret(at.keys),
@@ -185,23 +195,23 @@ const readPublic = async (config: Config): Promise<Store> =>
  */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
   const egress = egressOf(config);
-  const held = { keys: loadKeys(folders(config.data_dir).keys), egress };
-  const parts = await openWriting(config, clock, held, createMetrics("publish"));
+  const keys = loadKeys(folders(config.data_dir).keys);
+  const parts = await openWriting(config, clock, { keys, egress }, keys.ring, createMetrics("publish"));
   return { ...parts, close: () => egress.close().then(parts.close) };
 };
 
 /** Open what an owner of partitions needs: it holds no key and no secret, only the public halves. @throws KeyFileError */
-export const openOwnerParts = (config: Config, clock: Clock) =>
-  openWriting(config, clock, { ring: readRing(folders(config.data_dir).keys) }, createMetrics("ingest", "grade"));
+export const openOwnerParts = (config: Config, clock: Clock) => {
+  const ring = readRing(folders(config.data_dir).keys);
+  return openWriting(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
+};
 
 /** The log and both stores of a role that writes them, beside what it holds of the keys. */
-function openWriting<Held extends object>(config: Config, clock: Clock, held: Held, metrics: Metrics) {
-  const at = folders(config.data_dir);
+function openWriting<H extends object>(config: Config, clock: Clock, held: H, ring: Keyring, metrics: Metrics) {
   const logger = createLogger(config.log_level);
   return opening(async (keep, close) => ({
     clock,
-    ...(await openRecord(config, keep, logger)),
-    publicStore: keep(await openStore(config, "public", at.public)),
+    ...(await openRecord(config, logger, ring, true, keep)),
     ...held,
     logger,
     metrics,
@@ -226,23 +236,35 @@ export function openServingParts(config: Config) {
   const at = folders(config.data_dir);
   const keys = answersOf(config);
   const logger = createLogger(config.log_level);
-  return opening(async (keep, close) => ({
-    config,
-    log: keep(await openLog(config, LOG_TOPICS, at.log, logger)),
-    publicStore: keep(sells ? await openStore(config, "public", at.public) : await readPublic(config)),
-    secret: sells ? loadSecret(at.keys, OBSERVER_SECRET) : null,
-    egress: keep(egressOf(config)),
-    pages: pagesSecret(at.keys),
-    ...keys,
-    logger,
-    metrics: createMetrics("serve", ...sold(config)),
-    close,
-  }));
+  return opening(async (keep, close) => {
+    const publicStore = keep(sells ? await openStore(config, "public", at.public) : await readPublic(config));
+    const known: KnownLog = await knownBesidePublished(publicStore, keys.ring, originOf(config.base_url));
+    return {
+      config,
+      log: keep(await openLog(config, LOG_TOPICS, at.log, logger, known)),
+      publicStore,
+      secret: sells ? loadSecret(at.keys, OBSERVER_SECRET) : null,
+      egress: keep(egressOf(config)),
+      pages: pagesSecret(at.keys),
+      ...keys,
+      logger,
+      metrics: createMetrics("serve", ...sold(config)),
+      close,
+    };
+  });
 }
 
-/** The store of what bought calls hold, for a process that sells. @throws what the adapters name */
-export const openOrdersStore = (config: Config): Promise<Store> =>
-  openStore(config, "orders", folders(config.data_dir).orders);
+/** The store of what bought calls hold, for a process that sells. @throws RecordRefused, and what the adapters name */
+export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "partitions">): Promise<Store> {
+  const store = await openStore(config, "orders", folders(config.data_dir).orders);
+  try {
+    await refuseOtherOrders(store, log);
+    return store;
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}
 
 /** The same for a replica that keeps a mirror of its own: neither a store nor a log of ours. */
 export function openReplicaParts(config: Config) {

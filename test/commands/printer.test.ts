@@ -121,6 +121,7 @@ const PRINTS: Record<string, () => void> = {
   buckets: printed,
   redrive: reported,
   rebuild: reported,
+  migrate: printed,
   mirror: () => {
     const counts = { tree_size: 2, from: 1 };
     const done = hostile({ ...counts, missing: [hostile()], mended: [hostile()] });

@@ -7,15 +7,18 @@ import {
   checkBatch,
   checkOffset,
   checkPartition,
+  type KnownLog,
   type Log,
   LogClosed,
   LogDown,
   type LogRecord,
   LogRefused,
   type NewRecord,
+  NONE_KNOWN,
   OffsetGone,
   type ReadOptions,
   readLimits,
+  refuseOtherLog,
 } from "../log.ts";
 import type { KafkaAddress } from "./address.ts";
 import { createCluster, createKafka } from "./client.ts";
@@ -35,6 +38,8 @@ const OPEN_PAUSE_MS = 250;
 
 export interface KafkaLogOptions extends LogTopics {
   logger: Logger;
+  /** What is known of the log (default: nothing). */
+  known?: KnownLog;
   /** Create what is missing. Without it a log that is not there is refused. */
   create?: CreateLog;
   /** Whether a log that nobody has begun may be begun here: rejects with why not (default: it may). */
@@ -79,6 +84,7 @@ async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promis
       { kafka, reader, prefix: address.prefix, topics: options.topics, partitions },
       options.mayBegin,
     ).id(!!options.create);
+    refuseOtherLog(identityTopic(address.prefix), id, options.known ?? NONE_KNOWN);
     return new KafkaLog(id, new Set(options.topics), partitions, cluster, reader, writer);
   } catch (error) {
     await cluster.disconnect().catch(() => undefined);

@@ -1,0 +1,107 @@
+import { LOG_FORMAT } from "../../infra/log/log-file.ts";
+import { LAKE_FORM } from "../2-ingest/load.ts";
+import { WatcherTable } from "../6-notify/watcher-table.ts";
+import { OrderTable } from "../orders/order-table.ts";
+import { ENVELOPE_VERSION } from "../record/envelope.ts";
+import { STORE_FORM } from "./record-identity.ts";
+
+/** What is kept in a form of our own that no other program reads. */
+export interface PrivateForm {
+  what: string;
+  /** Where it lies, below the data folder unless a bucket or a cluster holds it. */
+  where: string;
+  /** Where its number stands, and which it is in this version. */
+  number: { member: string; now: number | string };
+  /** How one of an older version is brought forward. */
+  older: string;
+  /** What is done about one of a newer version; nothing of it is ever changed. */
+  newer: string;
+}
+
+const REFUSED = "refused at start, code 7";
+const ANEW_FROM_LOG = "passed over, and its topic folded anew from the log";
+
+/**
+ * Private forms of log, stores, lake and folds; wallets, keyring, settings, register and mirror state have no number yet. Published forms (leaves, tiles, cards, files of archive and evidence) are not here:
+ * they never change. Whoever changes a form raises its number and says here how the older one is brought forward;
+ * test/pipelines/roles/forms.test.ts fails for one that changed without.
+ */
+export const FORMS: readonly PrivateForm[] = [
+  {
+    what: "log of one machine",
+    where: "log/log.sqlite",
+    number: { member: "PRAGMA user_version", now: LOG_FORMAT },
+    older: "touchstone migrate, in one transaction (from 1 on)",
+    newer: REFUSED,
+  },
+  {
+    what: "identity of a log in Kafka",
+    where: "topic PREFIX.log",
+    number: { member: "v", now: 1 },
+    older: "there is none",
+    newer: REFUSED,
+  },
+  {
+    what: "records of the log",
+    where: "every topic",
+    number: { member: "v", now: ENVELOPE_VERSION },
+    older: "as it is: every version ever written is read (pipelines/record/envelope.ts)",
+    newer: "set aside with the reason, byte for byte; touchstone redrive reads it once it is known",
+  },
+  {
+    what: "private store, and all that has no number of its own there: commits, segments, staging, plans, salts",
+    where: "private/record.json",
+    number: { member: "v", now: STORE_FORM },
+    older: "as it is: a store without the mark gets it at the next start",
+    newer: REFUSED,
+  },
+  {
+    what: "generations",
+    where: "private/generation/",
+    number: { member: "v", now: 1 },
+    older: "there is none",
+    newer: REFUSED,
+  },
+  {
+    what: "runs and refusals",
+    where: "private/runs/, private/refused/",
+    number: { member: "v", now: 1 },
+    older: "there is none",
+    newer: "not taken, with the reason; its owner grades anew",
+  },
+  {
+    what: "parts of owners: payees, evidence, archive, tables",
+    where: "private/owners/",
+    number: { member: "v", now: "2 (payees), 1 (others)" },
+    older: "written anew by the owner from its lake",
+    newer: "written anew by the owner from its lake",
+  },
+  {
+    what: "store of the orders",
+    where: "orders/record.json",
+    number: { member: "v", now: STORE_FORM },
+    older: "as it is: a store without the mark gets it at the next start; bodies and answers are the bytes themselves",
+    newer: REFUSED,
+  },
+  {
+    what: "lake",
+    where: "lake/lake.duckdb",
+    number: { member: "table lake_form", now: LAKE_FORM },
+    older: "touchstone migrate, or rebuild: made anew from the segments of the private store",
+    newer: "refused at start, code 7; touchstone rebuild makes it anew",
+  },
+  {
+    what: "kept fold of orders",
+    where: "folds/",
+    number: { member: "form", now: new OrderTable().form },
+    older: ANEW_FROM_LOG,
+    newer: ANEW_FROM_LOG,
+  },
+  {
+    what: "kept fold of watchers",
+    where: "folds/",
+    number: { member: "form", now: new WatcherTable().form },
+    older: ANEW_FROM_LOG,
+    newer: ANEW_FROM_LOG,
+  },
+];

@@ -1,0 +1,279 @@
+import { existsSync } from "node:fs";
+import { z } from "zod";
+import { CHAINS } from "../../infra/chain/commit.ts";
+import type { Config } from "../../infra/config.ts";
+import { fromBase64url } from "../../infra/keys/jwk.ts";
+import { hasKeys, type Keyring, readRing } from "../../infra/keys/keys.ts";
+import type { KnownLog, Log } from "../../infra/log/log.ts";
+import { logFileIn } from "../../infra/log/log-file.ts";
+import { openStore, type StoreName } from "../../infra/store/open.ts";
+import type { Store } from "../../infra/store/store.ts";
+import { type Checkpoint, originOf } from "../../infra/tree/checkpoint.ts";
+import { type Generation, highestGeneration, readGeneration } from "../4-publish/generation.ts";
+import { CHECKPOINT } from "../published/objects.ts";
+import { readCheckpoint } from "../published/reader.ts";
+import { folders, makeKeys } from "./data-folder.ts";
+
+/**
+ * Log, stores and keys that do not belong together, or one of them is lost: going on would forget a part of the record,
+ * or mix two. Nothing was changed.
+ */
+export class RecordRefused extends Error {
+  constructor(why: string) {
+    super(`${why}; nothing was changed (docs/operate, backup and restore)`);
+    this.name = "RecordRefused";
+  }
+}
+
+/** Private object, and object of the store of the orders, that says of which log the store is, and in which form. */
+const MARK = "record.json";
+/** Form of what the private store and that of the orders hold, beside the numbers that their objects have themselves. */
+export const STORE_FORM = 1;
+
+const Mark = z.looseObject({ v: z.int().min(1), log: z.string(), partitions: z.int() });
+type Mark = z.infer<typeof Mark>;
+
+/** @throws RecordRefused for a mark of a newer release, or one that does not read */
+async function readMark(store: Pick<Store, "get">, name: StoreName): Promise<Mark | null> {
+  const object = await store.get(MARK);
+  if (!object) return null;
+  let mark: Mark;
+  try {
+    mark = Mark.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
+  } catch (error) {
+    throw new RecordRefused(`${MARK} of the ${name} store does not read (${(error as Error).message.slice(0, 120)})`);
+  }
+  if (mark.v <= STORE_FORM) return mark;
+  throw new RecordRefused(
+    `a newer release wrote the ${name} store (form ${mark.v}, this one has ${STORE_FORM}): go on with that release`,
+  );
+}
+
+/** Written once. @throws RecordRefused where another log's mark is there */
+async function mark(store: Store, name: StoreName, log: Pick<Log, "id" | "partitions">): Promise<void> {
+  const ours: Mark = { v: STORE_FORM, log: log.id, partitions: log.partitions };
+  const { result } = await store.create(MARK, Buffer.from(JSON.stringify(ours)));
+  if (result === "exists") refuseOther(await readMark(store, name), name, log);
+}
+
+function refuseOther(found: Mark | null, name: StoreName, { id }: Pick<Log, "id">): void {
+  if (found === null || found.log === id) return;
+  throw new RecordRefused(
+    `the ${name} store is of log ${found.log}, and the log here is ${id}: put back the one that belongs to the other`,
+  );
+}
+
+/** What a private store says of itself; a log of null: nothing was made from one yet. */
+interface PrivateSays {
+  log: string | null;
+  isMarked: boolean;
+  generation: Generation | null;
+}
+
+/** Stores from before they had a mark say it by their newest generation, or by their chains of commits. */
+async function privateSays(store: Pick<Store, "get" | "head" | "list">): Promise<PrivateSays> {
+  const found = await readMark(store, "private");
+  const n = await highestGeneration(store, -1);
+  const generation = n < 0 ? null : await readGeneration(store, n);
+  if (found) return { log: found.log, isMarked: true, generation };
+  const [chain] = generation?.log ? [] : await store.list(CHAINS, { limit: 1 });
+  return { log: generation?.log ?? chain?.key.slice(CHAINS.length).split("/")[0] ?? null, isMarked: false, generation };
+}
+
+/** Every log key that there ever was: an old checkpoint is ours as well. */
+const everyLogKey = (ring: Keyring, origin: string) => {
+  const [log, ...logs] = ring.keys
+    .filter(({ purpose }) => purpose === "log")
+    .map(({ x }) => ({ name: origin, publicKey: fromBase64url(x)! }));
+  return { log: log!, logs };
+};
+
+/** @throws RecordRefused for one that is not of this origin, or not under our keys */
+async function publicSays(store: Pick<Store, "get">, ring: Keyring, origin: string): Promise<Checkpoint | null> {
+  try {
+    return await readCheckpoint(store, everyLogKey(ring, origin));
+  } catch (error) {
+    if ((error as Error).name !== "BadNote") throw error;
+    throw new RecordRefused(
+      `the public store holds a record that is not this one (${(error as Error).message}): put back the keys that signed ` +
+        "it, or that store, or set base_url as it was",
+    );
+  }
+}
+
+/** Looks at both stores before a difference counts: publishers may go on between two reads. */
+const LOOKS = 4;
+
+/** Why private and public store do not belong together, or null. */
+function apart({ log, generation }: PrivateSays, head: Checkpoint | null): string | null {
+  const size = head?.size ?? 0;
+  if (generation === null) {
+    if (head === null) return null;
+    return log === null
+      ? `the private store is empty, and the public one holds a record of ${size} leaves: put the private store back from its backup`
+      : `the private store knows of no publication, and the public one holds ${size} leaves: put back a newer copy of the private store`;
+  }
+  const { old, new: reached } = generation;
+  if (head === null)
+    return old.size === 0
+      ? null
+      : `the public store is empty, and ${old.size} leaves were published: put it back from a mirror (touchstone mirror) or its backup`;
+  const root = head.root.toString("hex");
+  if ([old, reached].some((tree) => tree.size === size && tree.root === root)) return null;
+  if (size > reached.size)
+    return `the private store is older (${reached.size} leaves) than the public one (${size}): put back a newer copy of the private store`;
+  if (size < old.size)
+    return `the public store is older (${size} leaves) than the private one (${old.size}): put it back from a mirror (touchstone mirror) or a newer backup`;
+  return `private and public store are of two records: the roots of ${size} leaves differ: put back the one that belongs to the other`;
+}
+
+/** The stores of a record, and whose they are. */
+export interface RecordStores {
+  privateStore: Pick<Store, "get" | "head" | "list">;
+  publicStore: Pick<Store, "get">;
+  ring: Keyring;
+  origin: string;
+}
+
+/**
+ * Do these stores and keys belong together, and of which log are they? Reads some objects and writes nothing.
+ * @throws RecordRefused, BadPrivate
+ */
+export async function lookAtRecord({ privateStore, publicStore, ring, origin }: RecordStores): Promise<PrivateSays> {
+  for (let look = 1; ; look++) {
+    const head = await publicSays(publicStore, ring, origin);
+    const says = await privateSays(privateStore);
+    const why = apart(says, head);
+    if (why === null) return says;
+    if (look === LOOKS) throw new RecordRefused(why);
+  }
+}
+
+/** What is known of the log by a store that was looked at. */
+export const knownLog = ({ log, generation }: PrivateSays): KnownLog => ({
+  id: log,
+  mayMake: log === null && generation === null,
+  mayBegin: true,
+});
+
+/**
+ * Where neither store holds anything: a log with paid calls had both, since nothing is paid before the plan of its day
+ * was published. A new tree under the same keys would look like a fork to every mirror. @throws RecordRefused
+ */
+export async function refuseLostStores(
+  says: PrivateSays,
+  log: Pick<Log, "id" | "partitions" | "bounds">,
+): Promise<void> {
+  if (!knownLog(says).mayMake) return;
+  for (let partition = 0; partition < log.partitions; partition++) {
+    if ((await log.bounds("observations.paid", partition)).end === 0) continue;
+    throw new RecordRefused(
+      `log ${log.id} has paid calls, and private and public store are empty: put both back from their backups`,
+    );
+  }
+}
+
+/** The private store says from now on of which log it is. @throws RecordRefused */
+export async function markPrivate(
+  privateStore: Store,
+  { isMarked }: PrivateSays,
+  log: Pick<Log, "id" | "partitions">,
+): Promise<void> {
+  if (!isMarked) await mark(privateStore, "private", log);
+}
+
+/**
+ * The store of the orders is this log's: a sweep over another's would remove what its buyers paid for.
+ * @throws RecordRefused
+ */
+export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "partitions">): Promise<void> {
+  const found = await readMark(store, "orders");
+  if (found) refuseOther(found, "orders", log);
+  else await mark(store, "orders", log);
+}
+
+/** What a process without the private store may know of the log: none is made beside a published record. */
+export async function knownBesidePublished(
+  publicStore: Pick<Store, "get">,
+  ring: Keyring,
+  origin: string,
+): Promise<KnownLog> {
+  const head = await publicSays(publicStore, ring, origin);
+  return { id: null, mayMake: head === null, mayBegin: false };
+}
+
+/**
+ * Keys for a record that begins; those that are there stay. None are drawn for a record that is there: nobody could
+ * verify on, and known answers and opaque names would be others.
+ * @returns false when the keys were there already @throws RecordRefused where they are lost
+ */
+export async function keysFor(config: Config, validFrom: Date): Promise<boolean> {
+  if (!hasKeys(folders(config.data_dir).keys)) await refuseLostKeys(config);
+  return makeKeys(config.data_dir, validFrom);
+}
+
+async function refuseLostKeys(config: Config): Promise<void> {
+  const left = await leftOf(config);
+  if (left === null) return;
+  const { keys } = folders(config.data_dir);
+  throw new RecordRefused(
+    `there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`,
+  );
+}
+
+/**
+ * The same look without opening anything that would be made, for `doctor`.
+ * @returns what the log must be, and what is there in words; null: there is no record yet
+ * @throws RecordRefused, BadPrivate, KeyFileError
+ */
+export async function examineRecord(
+  config: Config,
+): Promise<{ known: KnownLog; says: string; holdAgainst: (log: Log) => Promise<void> } | null> {
+  const at = folders(config.data_dir);
+  if (!hasKeys(at.keys)) {
+    await refuseLostKeys(config);
+    return null;
+  }
+  const ring = readRing(at.keys);
+  const origin = originOf(config.base_url);
+  const opened = await Promise.all(
+    (["private", "public"] as const).map(async (name) =>
+      config.stores[name] === null && !existsSync(at[name]) ? NO_STORE : openStore(config, name, at[name], false),
+    ),
+  );
+  try {
+    const [privateStore, publicStore] = opened as [Store, Store];
+    const says = await lookAtRecord({ privateStore, publicStore, ring, origin });
+    const leaves = says.generation?.new.size ?? 0;
+    const known = { ...knownLog(says), mayBegin: false };
+    const words = known.mayMake ? "no record yet" : `log ${says.log}, ${leaves} leaves published`;
+    return { known, says: words, holdAgainst: (log) => refuseLostStores(says, log) };
+  } finally {
+    for (const store of opened) await store.close();
+  }
+}
+
+/** A folder that is not there; a look must not make it. */
+const NO_STORE = {
+  get: async () => null,
+  head: async () => null,
+  list: async () => [],
+  close: async () => undefined,
+} satisfies Pick<Store, "get" | "head" | "list" | "close">;
+
+/** What is there of a record, in words, without any key; null: nothing. */
+async function leftOf(config: Config): Promise<string | null> {
+  const at = folders(config.data_dir);
+  if (config.log === null && existsSync(logFileIn(at.log))) return "the log";
+  for (const name of ["private", "public"] as const) {
+    if (config.stores[name] === null && !existsSync(at[name])) continue;
+    const store = await openStore(config, name, at[name], false);
+    try {
+      const found = name === "public" ? await store.get(CHECKPOINT) : (await privateSays(store)).log;
+      if (found !== null) return `the ${name} store`;
+    } finally {
+      await store.close();
+    }
+  }
+  return null;
+}
