@@ -4,7 +4,7 @@
  * has all others, three days of the market among them.
  */
 export const SLOW = [
-  "test/deploy/{action,image,installed}.test.ts",
+  "test/deploy/{action,image,installed,units}.test.ts",
   "test/fixtures/market/world.test.ts",
   "test/flow/bad-input.test.ts",
   "test/flow/{kill,letters}.test.ts",

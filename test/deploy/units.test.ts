@@ -10,7 +10,8 @@ import { runs } from "../helpers/programs.ts";
  * The service units of infra/deploy/systemd (touchstone.service, touchstone-observe@.service, touchstone-own@.service,
  * touchstone-publish@.service, touchstone-serve.service) with their env files (common.env, pipeline.env, observe.env,
  * own.env, publish.env, serve.env): systemd takes them, and the commands that they start, with the environment that they
- * give, say what an operator has left to do. touchstone.service whole is run by test/flow/operate-page.test.ts.
+ * give, say what an operator has left to do. `touchstone start` with settings that
+ * hold is run by test/flow/operate-page.test.ts, as a process and not under systemd.
  */
 const FOLDER = resolve(import.meta.dirname, "../../infra/deploy/systemd");
 const UNITS = readdirSync(FOLDER).filter((name) => name.endsWith(".service"));
