@@ -46,7 +46,10 @@ function machine({ listed: atStart, catalogues = ["https://c.example"] }: { list
     metrics: createMetrics(),
   } as unknown as ScheduleParts;
   running = startMachine(parts);
-  return { called, done, list: () => void (listed = true) };
+  const list = (): void => {
+    listed = true;
+  };
+  return { called, done, list };
 }
 
 test("a catalogue that hangs holds up neither the plan and its calls nor a grade, where something is listed", async () => {
