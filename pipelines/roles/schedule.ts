@@ -106,12 +106,15 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
   };
 }
 
-/** How long the first plan of all waits for the first reading of the catalogues, ms. */
+/** How long the first plan of all waits for the first reading of the catalogues, and then for another's, ms. */
 const FIRST_LISTINGS_MS = 600_000;
+/** How often it is looked whether another's is in the log, ms. */
+const LOOK_MS = 5_000;
 
 /**
- * A day's plan is drawn once and stays, so where nothing is listed yet the first one waits for the catalogues, a while.
- * Whoever knows listings waits for nobody: what the catalogues bring today is called from tomorrow on. Never rejects.
+ * A day's plan is drawn once and stays, so where nothing is listed yet the first one waits, a while. Of several observers
+ * only a catalogue's owner reads it; to the others its listings come through the log, so the end of the own reading says
+ * nothing. Whoever knows listings waits for nobody: what comes later is called from tomorrow on. Never rejects.
  */
 async function firstListings(
   { pipeline, catalogues, clock, logger }: ScheduleParts,
@@ -120,10 +123,13 @@ async function firstListings(
 ): Promise<void> {
   if (catalogues.length === 0) return;
   const over = new AbortController();
+  const waiting = AbortSignal.any([signal, over.signal]);
   try {
     if (await pipeline.knowsListings()) return;
     logger.warn("nothing is listed yet: the first plan waits for the catalogues");
-    await Promise.race([reading, clock.sleep(FIRST_LISTINGS_MS, AbortSignal.any([signal, over.signal]))]);
+    await Promise.race([reading, clock.sleep(FIRST_LISTINGS_MS, waiting)]);
+    for (let left = FIRST_LISTINGS_MS; left > 0 && !(await pipeline.knowsListings()); left -= LOOK_MS)
+      await clock.sleep(LOOK_MS, waiting);
   } catch (error) {
     if (!signal.aborted) logger.error({ err: error }, "it could not be told whether anything is listed");
   } finally {

@@ -54,6 +54,7 @@ const dropRecords = (topic: string) =>
     await client.deleteTopicRecords({ topic, partitions: [{ partition: 0, offset: partition!.high }] });
   });
 
+// By create-topics.sh of the deployment, with kafka-topics over the jars of its pom.xml.
 describe("a log whose topics an operator declared", () => {
   it("is begun by the first that opens it, and is one log for all who do at the same moment", async () => {
     await declareTopics(kafka.brokers, "declared", 4);

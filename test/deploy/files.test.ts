@@ -8,16 +8,20 @@ import { expect, test } from "vitest";
  */
 const ROOT = resolve(import.meta.dirname, "../..");
 const RUN_BY: Record<string, string> = {
-  Dockerfile: "test/deploy/image.test.ts",
-  "Dockerfile.dockerignore": "test/deploy/image.test.ts",
+  Dockerfile: "test/deploy/containers/image.test.ts",
+  "Dockerfile.dockerignore": "test/deploy/containers/image.test.ts",
+  "alerts.test.yaml": "test/deploy/alarms.test.ts",
   "alerts.yaml": "test/deploy/alarms.test.ts",
-  "compose.yaml": "test/deploy/deploy.test.ts",
+  "compose.yaml": "test/deploy/containers/compose.test.ts",
   "dashboard.json": "test/deploy/alarms.test.ts",
-  "kafka/create-topics.sh": "test/deploy/deploy.test.ts",
-  "kafka/pom.xml": "test/cluster/kafka.ts",
+  "env.example": "test/deploy/containers/compose.test.ts",
+  "kafka/create-topics.sh": "test/cluster/log.test.ts",
+  "kafka/kafka-topics": "test/cluster/log.test.ts",
+  "kafka/pom.xml": "test/cluster/log.test.ts",
   "lock-platforms.mjs": "test/lock.test.ts",
   "nginx-mirror.conf": "test/cluster/nginx.test.ts",
-  "nginx-service.conf": "test/cluster/nginx-front.test.ts",
+  "nginx-service.conf": "test/deploy/containers/compose.test.ts",
+  "sbom.mjs": "test/deploy/containers/image.test.ts",
   "systemd/common.env": "test/deploy/units.test.ts",
   "systemd/observe.env": "test/deploy/units.test.ts",
   "systemd/own.env": "test/deploy/units.test.ts",
@@ -32,7 +36,7 @@ const RUN_BY: Record<string, string> = {
 };
 /** A folder of files that one program reads by their names, and the test of that program. */
 const FOLDERS: Record<string, { names: string; test: string }> = {
-  "s3/": { names: "commands/buckets.ts", test: "test/deploy/deploy.test.ts" },
+  "s3/": { names: "commands/buckets.ts", test: "test/cluster/policy.test.ts" },
 };
 /** Text for people. */
 const PAGES = new Set(["kafka/topics.md"]);

@@ -7,7 +7,10 @@ import { buildImage, IMAGE, inspectImage } from "./our-image.ts";
 import { attempt, configure, run } from "./podman.ts";
 import { makeStandIns } from "./stand-ins.ts";
 
-/** Our image as it is: what it weighs, who it runs as, what it says of itself, and that it writes nowhere but in volumes. */
+/**
+ * Our image, out of the Dockerfile with its Dockerfile.dockerignore and sbom.mjs: what it weighs, who it runs as, what it
+ * says of itself, and that it writes nowhere but in volumes.
+ */
 const ROOT = resolve(import.meta.dirname, "../../..");
 const BASE = "node:22-bookworm-slim";
 /** Bytes of all layers. */

@@ -23,6 +23,8 @@ export interface Outside {
   catalogue: string;
   control: string;
   sellers: Awaited<ReturnType<typeof sellerOn>>[];
+  /** How many the catalogue lists. */
+  endpoints: number;
   /** Money from outside, for each wallet. */
   fund(addresses: readonly string[]): Promise<void>;
   close(): Promise<void>;
@@ -69,7 +71,7 @@ export async function openOutside(): Promise<Outside> {
   });
   await listening(directory, DIRECTORY, 80);
   return {
-    ...{ chain, sellers },
+    ...{ chain, sellers, endpoints: items.length },
     // Podman before 5 knows no `host-gateway`: `host.docker.internal` is read by Docker Compose here, and led to by nobody.
     rpcUrl: `http://${DIRECTORY}:${(door.address() as { port: number }).port}`,
     catalogue: `http://${DIRECTORY}/discovery/resources`,

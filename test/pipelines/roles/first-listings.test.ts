@@ -10,8 +10,9 @@ afterEach(async () => {
   running = null;
 });
 
-function machine({ listed, catalogues = ["https://c.example"] }: { listed: boolean; catalogues?: string[] }) {
+function machine({ listed: atStart, catalogues = ["https://c.example"] }: { listed: boolean; catalogues?: string[] }) {
   const called: string[] = [];
+  let listed = atStart;
   let done = (): void => undefined;
   const intake = new Promise<void>((resolve) => {
     done = resolve;
@@ -45,7 +46,10 @@ function machine({ listed, catalogues = ["https://c.example"] }: { listed: boole
     metrics: createMetrics(),
   } as unknown as ScheduleParts;
   running = startMachine(parts);
-  return { called, done };
+  const list = (): void => {
+    listed = true;
+  };
+  return { called, done, list };
 }
 
 test("a catalogue that hangs holds up neither the plan and its calls nor a grade, where something is listed", async () => {
@@ -58,11 +62,23 @@ test("a catalogue that hangs holds up neither the plan and its calls nor a grade
 test("where nothing is listed the plan waits for the catalogues, and nothing else does", {
   timeout: 120_000,
 }, async () => {
-  const { called, done } = machine({ listed: false });
+  const { called, done, list } = machine({ listed: false });
   await expect.poll(() => called, { timeout: 15_000 }).toEqual(expect.arrayContaining(["intake", "grade", "notify"]));
   expect(called).not.toContain("plan");
+  list();
   done();
   await expect.poll(() => called).toEqual(expect.arrayContaining(["plan", "observe"]));
+});
+
+// Of two observers the one that does not own a catalogue's host is done with it at once, and has read nothing.
+test("a reading that ends with nothing listed is no reason for an empty plan: another's may be in the log soon", async () => {
+  const { called, done, list } = machine({ listed: false });
+  done();
+  await expect.poll(() => called, { timeout: 15_000 }).toContain("intake");
+  await new Promise((later) => setTimeout(later, 500));
+  expect(called).not.toContain("plan");
+  list();
+  await expect.poll(() => called, { timeout: 15_000 }).toEqual(expect.arrayContaining(["plan", "observe"]));
 });
 
 test("without catalogues nothing is waited for", async () => {
