@@ -232,6 +232,7 @@ describe("what the printer makes of any text", () => {
 const ELSEWHERE: Record<string, string> = {
   "commands/exit.ts": "listens to errors of both streams once a terminal is gone; writes nothing",
   "infra/deploy/lock-platforms.mjs": "a tool of whoever builds an image; no command loads it",
+  "infra/deploy/sbom.mjs": "a script of its own, while an image is built: names and versions of packages as JSON",
   "serving/work/extract/child.mjs": "a child whose stdout is a pipe that its parent reads frames from",
   "serving/work/extract/closed.mjs": "the same child closes what could write",
 };
