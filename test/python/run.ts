@@ -30,7 +30,8 @@ if (!existsSync(join(venv, "whole"))) {
   writeFileSync(join(venv, "whole"), "");
 }
 const dist = join(venv, "dist");
-rmSync(dist, { recursive: true, force: true });
+// A module that is gone would still be packed out of an earlier build's folder.
+for (const old of [dist, join(PACKAGE, "build")]) rmSync(old, { recursive: true, force: true });
 step(bin("python"), ["-m", "build", "--wheel", "--no-isolation", "--outdir", dist, PACKAGE]);
 const wheel = join(dist, readdirSync(dist).find((name) => name.endsWith(".whl"))!);
 step(bin("pip"), ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--force-reinstall", wheel]);
