@@ -147,7 +147,7 @@ test("docker compose up: one-time services end with 0, every other container is 
 test("the plan of the first day covers every endpoint, for each observer", async () => {
   const said = /"endpoints":(\d+),"paid_endpoints":(\d+).*the calls of a day begin/;
   await until("each observer begins with the calls of the day", () => {
-    const begun = OBSERVERS.flatMap(named).map(({ Id }) => said.exec(attempt("podman", ["logs", Id]).stdout));
+    const begun = OBSERVERS.flatMap(named).map(({ Id }) => said.exec(attempt("podman", ["logs", Id]).stderr));
     if (begun.length !== OBSERVERS.length || begun.includes(null)) return "one of them has not";
     for (const counts of begun) expect(counts!.slice(1).map(Number)).toEqual([outside.endpoints, outside.endpoints]);
     return null;

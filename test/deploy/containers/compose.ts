@@ -56,6 +56,25 @@ export interface Project {
 
 /** Between two rounds of health checks, ms. */
 const ROUND_MS = 4_000;
+/** Podman's API ends by itself when nobody has asked for so long, s: a run that is killed ends nothing. */
+const IDLE_S = 1_800;
+
+/** What a run that was killed left of the project goes, or its brokers, money and record would be this one's. */
+function clear(name: string): void {
+  const label = `label=com.docker.compose.project=${name}`;
+  for (const [kind, list, remove] of [
+    ["container", ["ps", "--all"], ["rm", "--force", "--volumes", "--time", "0"]],
+    ["volume", ["volume", "ls"], ["volume", "rm", "--force"]],
+    ["network", ["network", "ls"], ["network", "rm", "--force"]],
+  ] as const) {
+    const left = run("podman", [...list, "--quiet", "--filter", label])
+      .split("\n")
+      .filter(Boolean);
+    if (left.length === 0) continue;
+    process.stderr.write(`a run before this one left ${left.length} of ${kind}: removed\n`);
+    run("podman", [...remove, ...left]);
+  }
+}
 
 /**
  * @param files compose files, the first being ours
@@ -68,8 +87,9 @@ export async function openProject(
   envFile: string,
 ): Promise<Project> {
   const binary = program();
+  clear(name);
   const socket = join(dir, "podman.sock");
-  const api = spawn("podman", ["system", "service", "--time=0", `unix://${socket}`], { env, stdio: "ignore" });
+  const api = spawn("podman", ["system", "service", `--time=${IDLE_S}`, `unix://${socket}`], { env, stdio: "ignore" });
   for (let tries = 0; !existsSync(socket); tries++) {
     if (tries > 300 || api.exitCode !== null) throw new Error("podman's API did not come up");
     await sleep(100);
