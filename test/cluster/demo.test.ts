@@ -20,9 +20,12 @@ beforeAll(async () => {
       said += bytes.toString();
     });
 });
-afterAll(() => {
-  if (child.exitCode === null && child.signalCode === null) process.kill(-child.pid!, "SIGINT");
-});
+afterAll(async () => {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, "exit");
+  process.kill(-child.pid!, "SIGINT");
+  await ended;
+}, 60_000);
 
 /** Waits, with a bound that only a hang reaches. */
 async function until<T>(what: string, look: () => Promise<T | null | undefined> | T | null | undefined): Promise<T> {
