@@ -16,9 +16,8 @@ interface Inspected {
 export function buildImage(root: string, base: string): void {
   const revision = run("git", ["rev-parse", "HEAD"], { cwd: root }).trim();
   const args = [`NODE_IMAGE=${base}`, `REVISION=${revision}`].flatMap((arg) => ["--build-arg", arg]);
-  run("podman", ["build", "--format", "docker", "-f", "infra/deploy/Dockerfile", ...args, "-t", IMAGE, "."], {
-    cwd: root,
-  });
+  const own = ["--format", "docker", "--label", `org.opencontainers.image.revision=${revision}`];
+  run("podman", ["build", ...own, "-f", "infra/deploy/Dockerfile", ...args, "-t", IMAGE, "."], { cwd: root });
 }
 
 export const inspectImage = (): Inspected => (JSON.parse(run("podman", ["image", "inspect", IMAGE])) as [Inspected])[0];
