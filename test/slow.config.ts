@@ -8,6 +8,8 @@ const LONGEST = [
   "flow/buying-killed.test.ts",
   "orders/histories-real.test.ts",
   "flow/letters.test.ts",
+  // It waits for a settlement to be final.
+  "flow/operate-page.test.ts",
   "flow/kill.test.ts",
   "2-ingest/ingest.test.ts",
   "flow/bad-input.test.ts",

@@ -36,7 +36,7 @@ export async function fundedChain(chainId: number): Promise<FundedChain> {
 }
 
 /**
- * A seller over x402 version 2, the same at every path: what it asks for, and who settles. Counts what it was paid.
+ * A seller over x402 version 2, the same at every path: what it asks for, and who settles. Counts what it was paid, and for which urls.
  * @param at where it listens (default: a free port of the loopback)
  */
 export async function sellerOn(
@@ -52,7 +52,7 @@ export async function sellerOn(
   const key = `0x${randomBytes(32).toString("hex")}` as const;
   const facilitator = settle && createFacilitator({ rpcUrl: settle.rpcUrl, network, sender: key });
   if (settle && facilitator) await settle.giveGas(facilitator.address);
-  const seen = { paid: [] as string[], payers: new Set<string>(), asked: 0 };
+  const seen = { paid: [] as string[], urls: [] as string[], payers: new Set<string>(), asked: 0 };
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const header = request.headers["payment-signature"] as string | undefined;
@@ -64,6 +64,7 @@ export async function sellerOn(
     const settled = await facilitator!.settle(decodePaymentSignatureHeader(header), terms);
     if (!settled.success) return void response.writeHead(402).end(JSON.stringify(settled));
     seen.paid.push(settled.transaction);
+    seen.urls.push(origin + request.url!);
     seen.payers.add(settled.payer!.toLowerCase());
     const headers = { "payment-response": encodePaymentResponseHeader(settled), "content-type": "application/json" };
     response.writeHead(200, headers).end('{"sum":42}');
