@@ -171,7 +171,7 @@ async function untilPaid(): Promise<void> {
     const answer = await fetch(`http://127.0.0.1:${PORT}/v1/check?url=${url}`);
     return ((await answer.json()) as { why?: string }).why;
   };
-  await vi.waitFor(async () => expect(await why()).toMatch(PAID_ONCE), { timeout: 120_000, interval: 1_000 });
+  await vi.waitFor(async () => expect(await why()).toMatch(PAID_ONCE), { timeout: 300_000, interval: 1_000 });
 }
 const PAID_ONCE = /^UNRATED: 1 of 30 paid calls/;
 
