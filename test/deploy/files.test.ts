@@ -10,10 +10,10 @@ const ROOT = resolve(import.meta.dirname, "../..");
 const RUN_BY: Record<string, string> = {
   Dockerfile: "test/deploy/containers/image.test.ts",
   "Dockerfile.dockerignore": "test/deploy/containers/image.test.ts",
-  "alerts.test.yaml": "test/deploy/alarms.test.ts",
-  "alerts.yaml": "test/deploy/alarms.test.ts",
+  "alerts.test.yaml": "test/cluster/alarms.test.ts",
+  "alerts.yaml": "test/cluster/alarms.test.ts",
   "compose.yaml": "test/deploy/containers/compose.test.ts",
-  "dashboard.json": "test/deploy/alarms.test.ts",
+  "dashboard.json": "test/cluster/alarms.test.ts",
   "env.example": "test/deploy/containers/compose.test.ts",
   "kafka/create-topics.sh": "test/cluster/log.test.ts",
   "kafka/kafka-topics": "test/cluster/log.test.ts",

@@ -15,12 +15,14 @@ import { newWallets, sweepWallets } from "../../commands/wallets.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
 import type { Finding } from "../../infra/finding.ts";
 import { createSecret } from "../../infra/keys/keys.ts";
+import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { ESCROW } from "../../infra/rails/escrow-terms.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import { createReader } from "../../infra/rails/rpc.ts";
 import type { WalletsHeld } from "../../infra/rails/wallet-folder.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
+import { TOPICS } from "../../pipelines/record/topics.ts";
 import { OBSERVER_SECRET, walletsAt } from "../../pipelines/roles/data-folder.ts";
 import { payBy } from "../../serving/client/index.ts";
 import { type FundedChain, fundedChain, sellerOn } from "../helpers/funded-chain.ts";
@@ -115,6 +117,9 @@ beforeAll(async () => {
   });
   await new Promise<void>((done) => elsewhere.listen(0, "127.0.0.1", done));
   config = loadConfig(undefined, settings());
+  // Beside a published record a log was there: none is made in the place of one that was lost.
+  const partitions = config.log_partitions;
+  await (await openEmbeddedLog(join(record.dir, "log"), { topics: TOPICS, partitions })).close();
   rail = createEvmRail({ rpcUrl: chain.rpcUrl, asset: BASE, network: NETWORK, confirmations: 1 });
 }, 60_000);
 afterAll(async () => {
