@@ -1,3 +1,4 @@
+import { writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,6 +9,7 @@ import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { type S3Server, s3Settings, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
+import { ringPath } from "../../infra/keys/keys.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -26,7 +28,7 @@ import { makeKeys } from "../../pipelines/roles/data-folder.ts";
 import type { Owner } from "../../pipelines/roles/owner.ts";
 import { proveRecord } from "../helpers/prove-record.ts";
 import { handshake, later } from "../pipelines/2-ingest/records.ts";
-import { TRUST } from "../pipelines/4-publish/world.ts";
+import { JWKS, ORIGIN, TRUST } from "../pipelines/4-publish/world.ts";
 import { Deployment, gradeAll } from "../pipelines/roles/deployment.ts";
 import { dayOf, PARTITIONS, placed, SELLERS } from "../pipelines/roles/records.ts";
 
@@ -197,13 +199,15 @@ describe("the archive over a real broker and a real store", () => {
   test("touchstone budget answers from any machine with the public halves of the keys: of everybody's payments", async () => {
     const data = join(dir, "operator");
     makeKeys(data, new Date("2026-10-01T00:00:00.000Z"));
+    const halves = JWKS.keys.map(({ purpose, kid, x, valid_from }) => ({ purpose, kid, x, valid_from }));
+    writeFileSync(ringPath(join(data, "keys")), JSON.stringify({ keys: halves }));
     const config = loadConfig(undefined, {
       TOUCHSTONE_DATA_DIR: data,
       TOUCHSTONE_LOG_LEVEL: "silent",
       TOUCHSTONE_LOG: `kafka://${kafka.brokers[0]}/archive`,
       TOUCHSTONE_STORES_PRIVATE: "s3://private",
-      // Nothing was published there: other keys than the test's sign what is.
-      TOUCHSTONE_STORES_PUBLIC: "s3://public/nowhere",
+      TOUCHSTONE_STORES_PUBLIC: "s3://public",
+      TOUCHSTONE_BASE_URL: `https://${ORIGIN}`,
       ...s3Settings(place.privateStore),
     });
     const write = vi.spyOn(process.stdout, "write").mockReturnValue(true);

@@ -244,6 +244,6 @@ test("beside a store of another log none begins a log that nobody has begun", as
     if (child.exitCode === null) await once(child, "exit", { signal: AbortSignal.timeout(120_000) });
     const { said } = running.get(name)!;
     expect(await end(name, "SIGKILL"), said).toBe(EXIT.record);
-    expect(said).toContain("s3://ts-private is of the log");
+    expect(said).toContain("/other: there is none, and what was made from one is here (its id is ");
   }
 }, 600_000);
