@@ -160,7 +160,8 @@ describe("an execution", () => {
     const order = await orderOf(answer);
     expect(order).toMatchObject({ state: "voided", scheme: "auth-capture", charged: null });
     await expect.poll(() => kept(order).legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
-    expect(order.gas.map(({ kind }) => kind)).toEqual(["hold", "void"]);
+    // The payment to the seller is cancelled behind the answer, before or after the order was asked for.
+    expect(order.gas.map(({ kind }) => kind).slice(0, 2)).toEqual(["hold", "void"]);
     expect(kept(order).gas.map(({ kind }) => kind)).toEqual(["hold", "void", "cancel"]);
     // Three transactions for nothing are what a wallet may have of this service in a day.
     const more = await buyer.fetch(viaOf(specs.good));
