@@ -25,7 +25,7 @@ const SUITES = [
   "serving/client/portable",
 ].map((name) => `test/${name}`);
 const PARTS = ["commands", "docs", "fixtures", "infra", "pipelines", "serving", "sql", "test"];
-const FILES = ["touchstone.ts", "tsconfig.json", "package.json", "package-lock.json", "vitest.config.ts"];
+const FILES = ["touchstone.ts", "tsconfig.json", "package.json", "package-lock.json", "vitest.config.ts", "LICENSE"];
 
 const ROOT = resolve(import.meta.dirname, "..");
 const said = process.argv.slice(2).map(Number);
