@@ -19,7 +19,7 @@ const openSilently = (config: Config, known?: KnownLog): Promise<Log> => {
   return openLog({ ...config, kafka }, LOG_TOPICS, folders(config.data_dir).log, createLogger("silent"), known);
 };
 
-/** A log that nobody has begun is looked for by the role that does. */
+/** That nobody has begun the log is no fault: the first role that starts does. */
 const unlessNotBegun = (error: unknown) => {
   if (!(error instanceof LogNotBegun)) throw error;
 };
