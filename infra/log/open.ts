@@ -9,7 +9,7 @@ import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.
  * The log of the settings, with these topics: the embedded one in `dir`, or the cluster's. The cluster's client is only
  * loaded when asked for. Nothing of the topics `kept` ever expires: the embedded log drops only what it is told to, a cluster
  * that would is refused.
- * @param known what was made from the log says of it (default: nothing was made from one)
+ * @param known what was made from the log says of it (default: nothing, and a cluster's log is not begun)
  * @throws LogRefused, also where the log that is known is not there, or another one is; LogBusy, LogDown, LogNotBegun
  */
 export async function openLog(

@@ -9,6 +9,7 @@ import { findingsOf, type ListingOptions, listingCommand } from "../../commands/
 import { loadConfig, workflowOf } from "../../infra/config.ts";
 import { DEFECTS } from "../../pipelines/record/vocabulary.ts";
 import type { ListingAnswer } from "../../serving/schemas/listing.ts";
+import { unescaped } from "../helpers/composite-action.ts";
 import { type RealSeller, realSeller } from "../pipelines/1-observe/real-seller.ts";
 import { answer, entry, FakeRail, type Handler, honest, terms402 } from "../pipelines/1-observe/world.ts";
 
@@ -157,15 +158,8 @@ describe("for a workflow of GitHub", () => {
     expect(line).not.toMatch(/[\r\n]/);
     // What the runner reads: the properties end at the first `::` behind them, and each at a comma.
     const [, properties, message] = /^::error (.*?)::(.*)$/.exec(line)!;
-    const decoded = (text: string) =>
-      text
-        .replaceAll("%0D", "\r")
-        .replaceAll("%0A", "\n")
-        .replaceAll("%3A", ":")
-        .replaceAll("%2C", ",")
-        .replaceAll("%25", "%");
-    expect(decoded(message!)).toBe(EVIL);
-    expect(properties!.split(",").map((one) => decoded(one.slice(one.indexOf("=") + 1)))).toEqual([EVIL, EVIL]);
+    expect(unescaped(message!)).toBe(EVIL);
+    expect(properties!.split(",").map((one) => unescaped(one.slice(one.indexOf("=") + 1)))).toEqual([EVIL, EVIL]);
     const quiet = withoutCommands([EVIL, "::error::no"], "token");
     expect([quiet[0], quiet.at(-1)]).toEqual(["::stop-commands::token", "::token::"]);
     expect(quiet.join("\n")).not.toContain("##[");

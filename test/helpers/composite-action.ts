@@ -39,7 +39,8 @@ export interface ActionRun {
   log: string;
 }
 
-const unescaped = (text: string): string =>
+/** A value of a workflow command as the runner reads it. */
+export const unescaped = (text: string): string =>
   text
     .replaceAll("%0D", "\r")
     .replaceAll("%0A", "\n")
