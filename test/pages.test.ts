@@ -43,6 +43,20 @@ test("every link between pages leads to a file", () => {
   expect(dead).toEqual([]);
 });
 
+/** The first file of a row has its whole path; other names are paths too, or lie beside that file or its folder. */
+test("the tour leads to files and folders that are there", () => {
+  const rows = readFileSync(join(ROOT, "docs/design/tour.md"), "utf8").split("\n");
+  const stops = rows.flatMap((row) => /^\| \d \| `([^`]+)` \|/.exec(row)?.[1] ?? []);
+  expect(stops).toHaveLength(14);
+  const missing = rows.flatMap((row) => {
+    const named = [...row.matchAll(/`([\w./-]+\/[\w./-]*|[\w-]+\.(?:ts|json))`/g)].map((found) => found[1]!);
+    const [first] = named;
+    const beside = first === undefined ? "." : dirname(first);
+    return named.filter((name) => ![".", beside, dirname(beside)].some((dir) => existsSync(join(ROOT, dir, name))));
+  });
+  expect(missing).toEqual([]);
+});
+
 test("the reference of the settings is what the schema says: npx tsx test/settings-page.ts", () => {
   expect(settingsOf().length).toBeGreaterThan(60);
   expect(readFileSync(PAGE, "utf8")).toBe(settingsPage());
