@@ -36,7 +36,7 @@ import { type Recovering, Recovery, startRecovery } from "../pipelines/orders/re
 import type { SellerTools } from "../pipelines/orders/seller.ts";
 import { foldsOf, walletsAt } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore } from "../pipelines/roles/parts.ts";
-import type { Sales } from "../serving/buy/counter.ts";
+import type { Sales } from "../serving/buy/checkout.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/late-log.ts";
 import { escrowMissing, gasOf } from "./findings/selling.ts";

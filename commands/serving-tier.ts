@@ -23,7 +23,7 @@ import type { Parts } from "../pipelines/roles/parts.ts";
 import { askLineOf } from "../serving/answers/asks.ts";
 import { Demand } from "../serving/answers/demand.ts";
 import { createApp } from "../serving/app.ts";
-import type { Sales } from "../serving/buy/counter.ts";
+import type { Sales } from "../serving/buy/checkout.ts";
 import type { ServingDeps } from "../serving/context.ts";
 import { parseProxies } from "../serving/http/limits.ts";
 import { Overload } from "../serving/http/overload.ts";

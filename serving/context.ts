@@ -20,7 +20,7 @@ import { ListingChecks } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import { Retests } from "./answers/retests.ts";
 import { Watchers } from "./answers/watchers.ts";
-import type { Sales } from "./buy/counter.ts";
+import type { Sales } from "./buy/checkout.ts";
 import { buyOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
 import { type ClientFile, readClientFile, withHashes } from "./client-file.ts";

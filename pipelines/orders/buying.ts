@@ -15,7 +15,7 @@ import { type Charged, type Holding, letGo, outcomeInWords, settledAs } from "./
 import { isEnded, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import type { OrderObjects } from "./order-objects.ts";
-import { type Came, intentOf, type SellerQuote, sendLeg } from "./seller.ts";
+import { intentOf, type SellerAnswer, type SellerQuote, sendLeg } from "./seller.ts";
 import { SUM } from "./stakes.ts";
 
 export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
@@ -80,8 +80,8 @@ const POLL_MS = [0, 50, 200, 500, 1_000] as const;
 const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that somebody waits for, real ms. */
 const LOOK_MS = 200;
-function resultOf(leg: number, came: Came): NewStep<"seller_result"> {
-  const { evaluation, bytes, contentType, pass, says } = came;
+function resultOf(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
+  const { evaluation, bytes, contentType, pass, says } = answer;
   return {
     state: "seller_result",
     ...{ leg, status: evaluation.status, content_type: contentType, sha256: evaluation.response_sha256 },

@@ -48,7 +48,7 @@ export interface NoQuote {
 }
 
 /** One end of a paid connection. */
-export interface Came {
+export interface SellerAnswer {
   evaluation: Evaluation;
   /** Did it pass: delivered, of the class's form, and of the schema that the seller itself advertises? */
   pass: boolean;
@@ -186,21 +186,21 @@ export async function sendLeg(
   tools: ProbeTools,
   intent: Pick<StepOf<"seller_intent">, "header_name" | "signed_bytes" | "deadline_ms">,
   { request, want }: Pick<SellerQuote, "request" | "want">,
-): Promise<Came> {
+): Promise<SellerAnswer> {
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs } = intent;
   const expected = { class: want.class, known: null, schema: want.schema, mime: want.mime };
   const payment = { header, value };
   const paying = { ...tools, egress: saying(tools.egress, { pool: VIA }) };
   const { result } = await exchange(paying, sentAs(request), { profile: "paid", deadlineMs, payment });
-  return cameOf(tools, result, expected);
+  return evaluateAnswer(tools, result, expected);
 }
 
 /** Evaluates an answer where the reading can be stopped; one that cannot be read within bounds is worth nothing. */
-export async function cameOf(
+export async function evaluateAnswer(
   { reader }: Pick<ProbeTools, "reader">,
   result: EgressResult,
   want: Expectation,
-): Promise<Came> {
+): Promise<SellerAnswer> {
   const read = await reader.ask("evaluate", { result, want, again: false });
   const evaluation = read.ok ? read.value : evaluate(result, want, null, false);
   const pass = passes(evaluation) && evaluation.schema_ok !== false;

@@ -38,7 +38,7 @@ export interface CheckDeps {
 const keyOf = ({ method, pay_to }: CheckQuery, url: string): string => `${method ?? ""} ${pay_to ?? ""} ${url}`;
 
 /** An answer in one spelling of its url. */
-interface Spelt extends CachedAnswer {
+interface SpelledAnswer extends CachedAnswer {
   /** The url as this answer says that it was asked. */
   asked: string;
 }
@@ -53,9 +53,9 @@ interface Meant {
 
 /** GET /v1/check: what the record holds about a url or id, signed, and kept for its minute. */
 export class Checks {
-  readonly #cache: AnswerCache<Spelt>;
+  readonly #cache: AnswerCache<SpelledAnswer>;
   /** Answers being made, so that two who ask at once get the same answer and one ask is written. */
-  readonly #underway = new Map<string, Promise<Spelt>>();
+  readonly #underway = new Map<string, Promise<SpelledAnswer>>();
 
   constructor(private readonly deps: CheckDeps) {
     this.#cache = new AnswerCache(deps.bounds ?? CHECK_CACHE, () => deps.clock.monotonic());
@@ -79,9 +79,9 @@ export class Checks {
     const meant = this.#meant(query.url);
     const key = keyOf(query, meant.url);
     const same = this.#cache.get(key);
-    if (same) return this.#counted(this.#respelt(same, query), client);
+    if (same) return this.#counted(this.#respelled(same, query), client);
     const underway = this.#underway.get(key);
-    if (underway) return underway.then((made) => this.#respelt(made, query));
+    if (underway) return underway.then((made) => this.#respelled(made, query));
     const facts = this.#facts(query, meant.normalised, client);
     if (!(facts instanceof Promise)) return this.#counted(this.#made(query, key, facts), client);
     const made = facts.then((known) => this.#made(query, key, known)).finally(() => this.#underway.delete(key));
@@ -104,10 +104,14 @@ export class Checks {
   }
 
   /** The same answer, given at the same moment, to the url as this client wrote it: only `asked` and the signature differ. */
-  #respelt(made: Spelt, query: CheckQuery): Spelt {
+  #respelled(made: SpelledAnswer, query: CheckQuery): SpelledAnswer {
     if (made.asked === query.url) return made;
     const { signature: _, ...answer } = JSON.parse(made.bytes.toString("utf8")) as CheckAnswer;
-    const again: Spelt = { ...made, ...bytesOf(this.deps.signer, { ...answer, asked: query.url }), asked: query.url };
+    const again: SpelledAnswer = {
+      ...made,
+      ...bytesOf(this.deps.signer, { ...answer, asked: query.url }),
+      asked: query.url,
+    };
     this.#cache.set(keyOf(query, query.url), again);
     return again;
   }
@@ -167,9 +171,9 @@ export class Checks {
   }
 
   /** Dates, signs and keeps what the record holds: under the normalised url, and as it was asked. */
-  #made(query: CheckQuery, key: string, facts: CheckFacts): Spelt {
+  #made(query: CheckQuery, key: string, facts: CheckFacts): SpelledAnswer {
     const { signer, clock } = this.deps;
-    const made: Spelt = {
+    const made: SpelledAnswer = {
       ...bytesOf(signer, { ...facts, asked: query.url, answered_at: rfc3339(clock.now()) }),
       ...{ cap: facts.capabilityId, madeAt: clock.monotonic(), asked: query.url },
     };

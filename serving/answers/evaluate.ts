@@ -1,5 +1,5 @@
 import type { Reader } from "../../pipelines/1-observe/reading/reader.ts";
-import { cameOf } from "../../pipelines/orders/seller.ts";
+import { evaluateAnswer } from "../../pipelines/orders/seller.ts";
 import { checkerOf } from "../../pipelines/record/classes.ts";
 import { badField, Problem } from "../http/problem.ts";
 import { type EvaluateAnswer, type EvaluateRequest, MAX_ANSWER_BYTES } from "../schemas/evaluate.ts";
@@ -56,7 +56,7 @@ export class Evaluations {
         headers: (content_type === undefined ? {} : { "content-type": content_type }) as Record<string, string>,
       };
       const want = { class: held_against.class, known: null, schema, mime: held_against.mime };
-      const { evaluation, pass } = await cameOf(this.deps, result, want);
+      const { evaluation, pass } = await evaluateAnswer(this.deps, result, want);
       const { delivered, delivery, schema_ok, checks, response_sha256: sha256 } = evaluation;
       const shown = checks.map(({ name, ok, says }) => ({ name, ok, ...(says === undefined ? {} : { says }) }));
       const answer = { schema: "svc.evaluation.v1" as const, pass, delivered, delivery, schema_ok, checks: shown };

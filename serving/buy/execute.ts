@@ -142,19 +142,19 @@ const NOBODY = "Nothing in the record fits what you ask for; POST /v1/route/plan
  * @throws Problem
  */
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
-  const { counter } = selling;
+  const { checkout } = selling;
   const { payment, bytes } = execution;
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return fresh(selling, execution, requestSha256);
-  const known = await counter.known(payment, requestSha256);
-  if (known) return counter.told(known, payment, saleOf(selling, parseMoney(known.quote.total)));
+  const known = await checkout.known(payment, requestSha256);
+  if (known) return checkout.told(known, payment, saleOf(selling, parseMoney(known.quote.total)));
   const answer = () => fresh(selling, execution, requestSha256);
-  return counter.unlessKnown(payment, requestSha256, saleOf(selling, 0n), answer);
+  return checkout.unlessKnown(payment, requestSha256, saleOf(selling, 0n), answer);
 }
 
 /** Of a payment that no order has yet, or without one. */
 async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256: string): Promise<Response> {
-  const { counter, sales } = selling;
+  const { checkout, sales } = selling;
   const { payment, publish, client } = execution;
   const candidates = new Candidates(selling, execution, await capsOf(selling, execution));
   const quote = await candidates.quote();
@@ -166,13 +166,13 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   const sale = saleOf(selling, totalOf(priceMicro), quote.want.mime);
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
-  const wrong = await counter.wrongWith(payment, sale, holdsFor(quote));
+  const wrong = await checkout.wrongWith(payment, sale, holdsFor(quote));
   if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
   const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client };
-  const claimed = counter.claimOf(payment, sale, asked);
+  const claimed = checkout.claimOf(payment, sale, asked);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);
   try {
-    return await counter.buy({ ...claimed, quote, fallback: candidates.atMost(priceMicro, place) }, payment, sale);
+    return await checkout.buy({ ...claimed, quote, fallback: candidates.atMost(priceMicro, place) }, payment, sale);
   } finally {
     place.leave();
   }

@@ -7,7 +7,7 @@ import { platformOf } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
-import { Counter, refusedAs, type Sales } from "./counter.ts";
+import { Checkout, refusedAs, type Sales } from "./checkout.ts";
 import { type Sold, soldAs, unsold } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
@@ -80,7 +80,7 @@ export function requestTo(
 
 /** Calls bought through the service: priced off the seller, paid to it, and charged only when the answer passed. */
 export class PayOnDelivery {
-  readonly counter: Counter;
+  readonly checkout: Checkout;
   readonly places = new SalePlaces();
   readonly #platforms: Limiter;
   readonly #fallbacks: { payer: Limiter; all: Limiter };
@@ -89,7 +89,7 @@ export class PayOnDelivery {
     readonly sales: Sales,
     readonly deps: PayOnDeliveryDeps,
   ) {
-    this.counter = new Counter(sales);
+    this.checkout = new Checkout(sales);
     const steady = () => deps.clock.monotonic();
     const quota = deps.quotesPerDomainMinute;
     this.#platforms = new Limiter({ name: "prices of one platform", quota, windowS: 60 }, steady);
@@ -111,10 +111,10 @@ export class PayOnDelivery {
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
     const { payment } = wanted;
     if (!payment) return this.#fresh(wanted, sold, request);
-    const known = await this.counter.known(payment, request.sha256);
-    if (known) return this.counter.told(known, payment, this.#saleOf(sold));
+    const known = await this.checkout.known(payment, request.sha256);
+    if (known) return this.checkout.told(known, payment, this.#saleOf(sold));
     const answer = () => this.#fresh(wanted, sold, request);
-    return this.counter.unlessKnown(payment, request.sha256, this.#saleOf(sold), answer);
+    return this.checkout.unlessKnown(payment, request.sha256, this.#saleOf(sold), answer);
   }
 
   /** Of a payment that no order has yet, or without one. */
@@ -128,7 +128,7 @@ export class PayOnDelivery {
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
     if (refused) return paymentRequired(cashier, sale, refusedAs(refused.says, refused));
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
-    const wrong = await this.counter.wrongWith(payment, sale, holdsFor(quote));
+    const wrong = await this.checkout.wrongWith(payment, sale, holdsFor(quote));
     if (wrong) return paymentRequired(cashier, sale, { error: wrong });
     return this.#buy(wanted, payment, sale, quote);
   }
@@ -181,13 +181,13 @@ export class PayOnDelivery {
   }
 
   async #buy(wanted: Wanted, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
-    const { counter } = this;
+    const { checkout } = this;
     const { priceMicro, request } = quote;
     const { publish, client } = wanted;
     const asked = { operation: "via" as const, requestSha256: request.sha256, priceMicro, publish, client };
     const place = await this.places.forCall(holderOf(client, payment, request.url));
     try {
-      return await counter.buy({ ...counter.claimOf(payment, sale, asked), quote }, payment, sale);
+      return await checkout.buy({ ...checkout.claimOf(payment, sale, asked), quote }, payment, sale);
     } finally {
       place.leave();
     }

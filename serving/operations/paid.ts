@@ -57,7 +57,7 @@ const ERRORS = [
 
 async function sold(call: Call, work: Work): Promise<Response> {
   const { service, request } = call;
-  const { sales, counter, places } = sellingOf(service);
+  const { sales, checkout, places } = sellingOf(service);
   const { work: deps } = service;
   if (!deps) throw new Problem("unavailable", "this server sells no work of its own; ask the service itself");
   const sale: Sale = {
@@ -69,17 +69,17 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const bytes = await bytesOf(request.body, work.maxBodyBytes);
   const input = validated(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
-  const known = await counter.known(payment, requestSha256);
-  if (known) return counter.told(known, payment, sale);
-  return counter.unlessKnown(payment, requestSha256, sale, async () => {
-    const wrong = await counter.wrongWith(payment, sale, HOLDS_S);
+  const known = await checkout.known(payment, requestSha256);
+  if (known) return checkout.told(known, payment, sale);
+  return checkout.unlessKnown(payment, requestSha256, sale, async () => {
+    const wrong = await checkout.wrongWith(payment, sale, HOLDS_S);
     if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
     const { client } = call;
     const asked = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
     const holder = { payer: payment.from.toLowerCase(), client };
     const place = await places.forWork(holder);
     try {
-      return await counter.sell(counter.claimOf(payment, sale, asked), payment, sale, async () => ({
+      return await checkout.sell(checkout.claimOf(payment, sale, asked), payment, sale, async () => ({
         bytes: Buffer.from(JSON.stringify(await work.run(input, { ...deps, holder }))),
         contentType: JSON_TYPE,
       }));

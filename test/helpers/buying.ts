@@ -22,7 +22,7 @@ import type { ObjectSweep } from "../../pipelines/orders/order-objects-sweep.ts"
 import type { Recovering } from "../../pipelines/orders/recovery.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { Register } from "../../pipelines/register/register.ts";
-import type { Sales } from "../../serving/buy/counter.ts";
+import type { Sales } from "../../serving/buy/checkout.ts";
 import type { ServingDeps } from "../../serving/context.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { createExtractor } from "../../serving/work/extract/extractor.ts";

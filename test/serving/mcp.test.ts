@@ -9,7 +9,7 @@ import { verifyObject } from "../../infra/keys/verify.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
 import { PublishedTree } from "../../pipelines/published/reader.ts";
-import type { Sales } from "../../serving/buy/counter.ts";
+import type { Sales } from "../../serving/buy/checkout.ts";
 import { SALE_POLICY } from "../../serving/buy/eligible.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { CheckAnswer } from "../../serving/schemas/check.ts";

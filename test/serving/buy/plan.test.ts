@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
-import type { Sales } from "../../../serving/buy/counter.ts";
+import type { Sales } from "../../../serving/buy/checkout.ts";
 import { SALE_POLICY } from "../../../serving/buy/eligible.ts";
 import { RULE } from "../../../serving/buy/plan.ts";
 import { PlanAnswer } from "../../../serving/schemas/route.ts";

@@ -36,11 +36,11 @@ export interface Sales {
   clientName: (client: string) => string;
 }
 
-/** How long a buyer is kept waiting for its order before it is told to ask again, real ms: below a socket's longest silence. */
+/** How long a buyer waits for its order before it is told to ask again, real ms: shorter than a socket may be silent. */
 const WAIT_MS = 100_000;
-/** Nothing is delivered any more. */
+/** States of an order that delivers nothing any more. */
 const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
-/** Longest time in which a payment may still be used, seconds: for so long its order is watched, and a refund waits. */
+/** Longest time for which a buyer's payment may stay valid, seconds. Its order is watched, and a refund waits, until it has run out. */
 const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
@@ -63,7 +63,7 @@ export interface Asked {
 /** A verified payment of a buyer, and what it is for. */
 type Claimed = Pick<Purchase, "key" | "claim">;
 
-/** What an order keeps of its price. */
+/** The price as an order records it: the seller's price, our fee, and the sum that the buyer pays. */
 const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
   price: formatMoney(priceMicro),
   fee: formatMoney(totalMicro - priceMicro),
@@ -77,7 +77,10 @@ export const refusedAs = (error: string, { exactOnly }: { exactOnly: boolean }) 
 const unwritten = (): Problem =>
   new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
 
-/** It was bought, charged and given once; its bytes are kept for a while only, and never bought again with this payment. */
+/**
+ * The answer of an order that was charged, after the time for which answers are kept: the bytes are gone, and this payment
+ * does not buy them a second time.
+ */
 function expired(order: Order): Problem {
   const { sha256, size } = answerNamed(order)!;
   const was = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
@@ -85,8 +88,8 @@ function expired(order: Order): Problem {
   return new Problem("answer_expired", `the answer is not kept any more: ${was}`, { headers });
 }
 
-/** Takes payments for whatever is sold, and tells buyers what became of them. */
-export class Counter {
+/** Checks a buyer's payment, makes the order's claim of it, and answers the buyer with the outcome of the order. */
+export class Checkout {
   constructor(readonly sales: Sales) {}
 
   /**
@@ -107,9 +110,10 @@ export class Counter {
   }
 
   /**
-   * An answer that sells, or a refusal; but where another request with the same payment was faster, what came of it:
-   * nobody is refused, and told to pay anew, while an order has its payment.
-   * @throws Problem
+   * Runs `answer`. When it refuses, looks once more for an order that has this payment: another request with the same
+   * payment may have made one in the meantime. Then the buyer gets the outcome of that order instead of the refusal,
+   * which would tell it to pay a second time.
+   * @throws Problem of `answer` where no order has the payment, or the order ended without a delivery
    */
   async unlessKnown(
     payment: Payment,
@@ -123,7 +127,7 @@ export class Counter {
     });
     if (!(came instanceof Problem) && came.status !== 402) return came;
     const known = await this.known(payment, requestSha256);
-    // Of an order that came to nothing the problem that ended it says more than the order does.
+    // The order ended without a delivery: the problem is its cause, and tells the buyer more than the order's state.
     if (came instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw came;
     return known ? this.told(known, payment, sale) : (came as Response);
   }
@@ -158,7 +162,10 @@ export class Counter {
     return said.payer === payment.from ? null : "the payment is another wallet's";
   }
 
-  /** The same of a payment into escrow: it has to last until the hold is placed. The hold's time is the escrow's check. */
+  /**
+   * What {@link wrongWith} says of a payment into escrow. It has to be valid until the hold is placed; the escrow checks how
+   * long the hold itself lasts.
+   */
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
@@ -199,12 +206,15 @@ export class Counter {
     return this.#ended(purchase, payment, sale, () => this.sales.buying.buy(purchase));
   }
 
-  /** The same of work of our own. @param work rejects with what its buyer is told: then nothing is charged */
+  /** Work of our own, bought with a payment that was verified. @param work rejects with the problem for the buyer: then nothing is charged */
   sell(purchase: Claimed, payment: Payment, sale: Sale, work: () => Promise<OwnAnswer>): Promise<Response> {
     return this.#ended(purchase, payment, sale, () => this.sales.buying.sell(purchase.key, purchase.claim, work));
   }
 
-  /** What a buyer is told of an order that is made now: a refusal that did nothing is a 402 that offers nothing. */
+  /**
+   * Makes the order and answers its buyer. An order that was refused before anything was written or paid is answered with a
+   * 402, which offers nothing or the escrow alone.
+   */
   async #ended({ claim }: Claimed, payment: Payment, sale: Sale, act: () => Promise<Order>): Promise<Response> {
     const { cashier } = this.sales;
     try {
