@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { HeadObjectCommand } from "@aws-sdk/client-s3";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { type S3Server, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { type Fault, type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
 import { createClient, openS3Store, probeStore } from "../../infra/store/s3/s3.ts";
@@ -58,6 +58,27 @@ describe("an S3 store beyond the contract", () => {
     }
     expect((await store.list("n/", { limit: 5_000 })).map(({ key }) => key)).toEqual(names);
     await store.close();
+  });
+
+  it.each([-5, 5])("is written by a machine whose clock is %i hours off", async (hours) => {
+    const place = await server.place(`clock-${hours < 0 ? "behind" : "ahead"}`);
+    vi.useFakeTimers({ toFake: ["Date"], now: Date.now() + hours * 3_600_000 });
+    try {
+      const store = await openS3Store(place);
+      // All of them find out at once.
+      const names = ["a", "b", "c", "d"];
+      const made = await Promise.all(names.map((name) => store.create(name, Buffer.from(name))));
+      expect(made.map(({ result }) => result)).toEqual(names.map(() => "created"));
+      expect(await store.create("a", Buffer.from("other"))).toEqual({ result: "exists" });
+      expect(text((await store.get("a"))!.bytes)).toBe("a");
+      await store.close();
+      // Its first request has no body to answer with.
+      const reader = await openS3Store(place, { probe: false });
+      expect(await reader.head("b")).toMatchObject({ size: 1 });
+      await reader.close();
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   it("says at start that it is kept out", async () => {

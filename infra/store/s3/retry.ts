@@ -24,6 +24,14 @@ const AGAIN = new Set([408, 409, 425, 429, 500, 502, 503, 504]);
 /** What no second try changes: our own word on an object or a store, and faults of our own code. */
 const OURS = [ObjectTooLarge, StoreUnfit, StoreDown, StoreFull, RangeError, TypeError];
 
+/**
+ * Did the store refuse the time of a signature, and has the SDK measured the difference of both clocks by that answer? It
+ * signs by the store's clock from then on, so the next try is another request; its own retries, which are off, do this.
+ */
+const isOtherClock = (error: unknown): boolean =>
+  error instanceof S3ServiceException &&
+  (error.$metadata as { clockSkewCorrected?: boolean }).clockSkewCorrected === true;
+
 /** Does this end leave open whether the write was done? A 409, 425 or 429 was refused before. */
 const leavesOpen = (status: number | undefined): boolean => status === undefined || status === 408 || status >= 500;
 
@@ -38,6 +46,7 @@ export async function retrying<T>(doing: string, work: (attempt: Attempt) => Pro
       return await work({ n, unsure });
     } catch (error) {
       const status = statusOf(error);
+      if (n < TRIES && isOtherClock(error)) continue;
       if (status === 401 || status === 403) {
         const Refusal = status === 403 ? StoreRefused : StoreUnfit;
         throw new Refusal(`${doing}: the store refuses us (${(error as Error).name})`, error);
