@@ -15,15 +15,22 @@ import { makeStandIns } from "./stand-ins.ts";
  * What is deployed, started as docs/deploy.md says: our image out of its Dockerfile, and compose.yaml as it is under
  * Docker Compose, with nothing of ours but a filled-in env.example; create-topics.sh, nginx-service.conf and the policies
  * of the buckets are what its services run. Outside are a node that says it is Base and sellers.
+ *
+ * Paid calls begin with a block of six hours, which a test does not wait for: a second compose file, of this test, has
+ * every role of ours live at the beginning of the next block, as node and control address do. The S3 server has this
+ * machine's clock: the SDK measures the difference and signs by the server's.
  */
 const ROOT = resolve(import.meta.dirname, "../../..");
 const COMPOSE = join(ROOT, "infra/deploy/compose.yaml");
+const SHIFTED_DATE = join(ROOT, "test/helpers/shifted-date.mjs");
 const PROJECT = "touchstone-test";
 const FRONT = "http://127.0.0.1:8080";
 const BASE_URL = "http://touchstone.test:8080";
 /** One-time services: they end, and with 0. */
 const ONCE = ["topics", "users", "buckets", "keys", "key-folders"];
 const OBSERVERS = ["observer-1", "observer-2"];
+const ROLES = [...OBSERVERS, "owner", "publisher", "replica-1", "replica-2"];
+const BROKERS = ["kafka1", "kafka2", "kafka3"];
 /** A quarter of all calls is blind, and each of those has a wallet to itself. */
 const BLIND = 12;
 /** Waits have bounds that only a hang reaches; SIGKILL follows a grace period at once. */
@@ -34,6 +41,7 @@ const SCALE = ["--scale", "owner=1"];
 let dir: string;
 let outside: Outside;
 let project: Project;
+let aheadMs: number;
 const began = performance.now();
 const say = (text: string): void => {
   process.stdout.write(`[${Math.round((performance.now() - began) / 1000)} s] ${text}\n`);
@@ -50,6 +58,19 @@ function filledIn(values: Readonly<Record<string, string>>): string {
     return `${name}='${value}'`;
   });
   return lines.join("\n");
+}
+
+/** What moves the clock of a process of ours, in its environment and among what is mounted. */
+const clockOf = (aheadMs: number) => ({
+  environment: { NODE_OPTIONS: "--import=/shifted-date.mjs", SHIFTED_DATE_MS: String(aheadMs) },
+  volumes: [`${SHIFTED_DATE}:/shifted-date.mjs:ro`],
+});
+
+/** The second compose file: the clock of each role, and brokers that take records of a clock that is hours ahead. */
+function otherClock(aheadMs: number): string {
+  const broker = { environment: { KAFKA_LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: "86400000" } };
+  const services = [...ROLES.map((name) => [name, clockOf(aheadMs)]), ...BROKERS.map((name) => [name, broker])];
+  return JSON.stringify({ services: Object.fromEntries(services) });
 }
 
 beforeAll(async () => {
@@ -70,7 +91,11 @@ beforeAll(async () => {
     ...{ CONTROL_URLS: JSON.stringify([outside.control]), CATALOGUES: JSON.stringify([outside.catalogue]) },
   };
   writeFileSync(join(dir, ".env"), filledIn(values), { mode: 0o600 });
-  project = await openProject(dir, PROJECT, [COMPOSE], join(dir, ".env"));
+  const second = join(dir, "clock.json");
+  project = await openProject(dir, PROJECT, [COMPOSE, second], join(dir, ".env"));
+  aheadMs = await outside.toNextBlock();
+  writeFileSync(second, otherClock(aheadMs));
+  say(`every role lives at ${new Date(Date.now() + aheadMs).toISOString()}, the beginning of a block`);
 }, 1_800_000);
 
 afterAll(async () => {
@@ -154,7 +179,6 @@ test("the plan of the first day covers every endpoint, for each observer", async
   });
 }, 1_200_000);
 
-// Nobody is paid here yet: the first plan's calls begin with the next block of six hours, and this does not wait for it.
 test("sellers are asked, their cards are published, and nginx answers for them", async () => {
   const asked = () => outside.sellers.filter(({ seen }) => seen.asked > 0);
   await until("a seller was asked", () => (asked().length > 0 ? null : "nobody was asked"));
@@ -165,6 +189,20 @@ test("sellers are asked, their cards are published, and nginx answers for them",
       if (said?.status === 200 && said.body.scorecard) return null;
     }
     return "no card yet";
+  });
+}, 1_200_000);
+
+test("a seller is paid, the chain has the settlement, and nginx answers with a card that counts the call", async () => {
+  const paid = () =>
+    outside.sellers.flatMap(({ seen }) => seen.urls.map((url, n) => ({ url, transaction: seen.paid[n]! })));
+  await until("a seller was paid", () => (paid().length > 0 ? null : "nobody was paid"));
+  expect(await outside.settled(paid()[0]!.transaction)).toBe(true);
+  await until("a check counts a paid call", async () => {
+    const said = [];
+    for (const { url } of paid().slice(0, 20)) said.push((await check(url))?.body);
+    const counts = said.find((body) => body?.tier === "DELIVERY_VERIFIED");
+    if (counts) say(`answered: ${counts.why}`);
+    return counts ? null : `${paid().length} calls were paid, and a check says ${said[0]?.why}`;
   });
 }, 1_200_000);
 
@@ -190,8 +228,13 @@ test("SIGKILL of each container in turn: it comes back, and nginx answers meanwh
 
 test("the public record is proven from its first leaf", async () => {
   // Not synchronously: what answers for the outside is in this process.
+  const { environment, volumes } = clockOf(aheadMs);
+  const clock = [
+    ...Object.entries(environment).flatMap(([name, value]) => ["--env", `${name}=${value}`]),
+    ...volumes.flatMap((volume) => ["--volume", volume]),
+  ];
   const { code, stdout, stderr } = await ended(
-    spawn("podman", ["run", "--rm", "--network", "host", IMAGE, "audit", FRONT], { env }),
+    spawn("podman", ["run", "--rm", "--network", "host", ...clock, IMAGE, "audit", FRONT], { env }),
   );
   expect(code, stdout + stderr).toBe(0);
   expect(stdout).toMatch(/^proven: /m);

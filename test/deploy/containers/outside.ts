@@ -1,5 +1,6 @@
 import { createServer, type Server } from "node:http";
 import { connect, createServer as createTcp } from "node:net";
+import { createTestClient, type Hex, http, publicActions } from "viem";
 import { type FundedChain, fundedChain, sellerOn } from "../../helpers/funded-chain.ts";
 import { run } from "./podman.ts";
 
@@ -10,8 +11,10 @@ import { run } from "./podman.ts";
  */
 const HOSTS = ["11.84.2.1", "11.84.2.2", "11.84.2.3", "11.84.2.4", "11.84.2.5"] as const;
 const [DIRECTORY, ...SELLERS] = HOSTS;
-/** Endpoints of each seller: one of them has its minute soon, and none has to wait for a block of six hours. */
-const PATHS = 40;
+/** Endpoints of each seller, the most that one host is listed with: some of all of them have their minute in each minute. */
+const PATHS = 200;
+/** Paid calls of a first plan begin with a block of six hours UTC (docs/schedule.md). */
+const BLOCK_MS = 6 * 3_600_000;
 /** Atomic: a tenth of a cent. */
 const PRICE = "1000";
 const FUNDS = 1_000_000n;
@@ -25,6 +28,14 @@ export interface Outside {
   sellers: Awaited<ReturnType<typeof sellerOn>>[];
   /** How many the catalogue lists. */
   endpoints: number;
+  /**
+   * Puts the clocks of node and control address to the beginning of the next block of six hours: a plan that is made in
+   * a block's first ten minutes has the calls of that block.
+   * @returns how far they are ahead of this machine's clock, ms
+   */
+  toNextBlock(): Promise<number>;
+  /** Did the chain mine this transaction, and did it succeed? */
+  settled(transaction: string): Promise<boolean>;
   /** Money from outside, for each wallet. */
   fund(addresses: readonly string[]): Promise<void>;
   close(): Promise<void>;
@@ -60,7 +71,10 @@ export async function openOutside(): Promise<Outside> {
       ...{ resource: `${origin}/sum/${n}`, type: "http", x402Version: 2, accepts: [terms], lastUpdated: 1_790_000_000 },
     })),
   );
+  const node = createTestClient({ mode: "anvil", transport: http(chain.rpcUrl) }).extend(publicActions);
+  let aheadMs = 0;
   const directory = createServer((request, response) => {
+    response.setHeader("date", new Date(Date.now() + aheadMs).toUTCString());
     const { searchParams, pathname } = new URL(request.url!, "http://directory");
     if (pathname === "/up") return void response.end("up");
     const offset = Number(searchParams.get("offset") ?? 0);
@@ -76,6 +90,15 @@ export async function openOutside(): Promise<Outside> {
     rpcUrl: `http://${DIRECTORY}:${(door.address() as { port: number }).port}`,
     catalogue: `http://${DIRECTORY}/discovery/resources`,
     control: `http://${DIRECTORY}/up`,
+    async toNextBlock() {
+      aheadMs = BLOCK_MS - (Date.now() % BLOCK_MS);
+      await node.increaseTime({ seconds: Math.floor(aheadMs / 1_000) });
+      return aheadMs;
+    },
+    async settled(transaction) {
+      const receipt = await node.getTransactionReceipt({ hash: transaction as Hex }).catch(() => null);
+      return receipt?.status === "success";
+    },
     async fund(addresses) {
       for (const address of addresses) await chain.fund(address, FUNDS);
     },
