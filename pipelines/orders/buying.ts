@@ -20,13 +20,13 @@ import { SUM } from "./stakes.ts";
 
 export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
   caps: OrderCaps;
-  /** Charges buyers. Its answer is never proof: whether money moved is read from the chain. */
+  /** Charges buyers. Its answer proves nothing: this class reads from the chain whether money moved. */
   till: Till;
   /** Acts on orders whose money waits in escrow. */
   holding: Holding;
   /** Bodies of requests and answers. */
   objects: OrderObjects;
-  /** Why nothing is sold at this moment, in words for a buyer, or null: nobody could be charged for it. */
+  /** Why nothing is sold now, in words for a buyer (a buyer could not be charged), or null when calls are sold. */
   closed?: () => string | null;
   metrics: Pick<Metrics, "count" | "time">;
   /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
@@ -35,21 +35,24 @@ export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
   coverPollMs?: readonly number[];
 }
 
-/** Who is asked when a seller gave nothing that passed, and did not take the money either. */
+/**
+ * The next sellers of an order: one is paid when the one before gave no answer that passed and cannot take the money any
+ * more.
+ */
 export interface Fallback {
-  /** Is there anybody left to ask, and time for it? */
+  /** Is another seller left, and time to ask it? */
   left(): boolean;
-  /** The next one's price, asked of it now; null when nobody is left. Must not reject. */
+  /** Asks the next seller for its price; null when none is left. Must not reject. */
   quote(): Promise<SellerQuote | null>;
-  /** Once nobody is left: may the last payment be cancelled? It costs us a transaction (default: as of any order). */
+  /** May the payment to the last seller be cancelled? That costs us a transaction (default: as for any order). */
   mayCancel?(): boolean;
 }
 
-/** A verified payment of a buyer and what it buys; the claim's own members are made here. */
+/** A verified payment of a buyer and what it buys. Buying adds the two members of the claim that it determines itself. */
 export interface Purchase {
   claim: Omit<StepBody<"claimed">, "since_block" | "credit">;
   key: string;
-  /** Of the first candidate: no other one may cost more. */
+  /** Quote of the first candidate; no other candidate may cost more. */
   quote: SellerQuote;
   fallback?: Fallback;
 }
@@ -60,7 +63,7 @@ export interface OwnAnswer {
   contentType: string;
 }
 
-/** We do not buy this now, in words for the buyer. Nothing was done. */
+/** The call is not bought, for the reason in the message, which the buyer gets. No payment left and nobody is charged. */
 export class NotBought extends Error {
   override readonly name = "NotBought";
   /** @param exactOnly a payment into escrow would be taken */
@@ -72,14 +75,18 @@ export class NotBought extends Error {
   }
 }
 
-/** The chain is asked what became of it, in its own time: a buyer is told so, and asks again. */
+/** States in which recovery still asks the chain what happened: the buyer gets a 202 and asks again. */
 const UNKNOWN: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_unknown", "void_unknown"]);
 
 const POLL_MS = [0, 50, 200, 500, 1_000] as const;
-/** How many blocks before its claim a buyer's transfer may stand: minutes, and a nonce is used once whenever it was. */
+/**
+ * A buyer's transfer is looked for from this many blocks before its claim on: minutes. A nonce moves money only once, so
+ * looking too far back is harmless.
+ */
 const BLOCKS_BEFORE = 300;
-/** Pause between two looks at an order that somebody waits for, real ms. */
+/** Pause between two looks at an order that a buyer waits for, real ms. */
 const LOOK_MS = 200;
+
 function resultOf(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
   const { evaluation, bytes, contentType, pass, says } = answer;
   return {
@@ -95,21 +102,21 @@ function resultOf(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
 const COVER_POLL_MS = [0, 100, 200, 400, 800, 1_500] as const;
 const NOT_KEPT = "The answer came and could not be kept; nobody is charged for it.";
 
-/** Longest wait for a claim of our own that is on its way to the log, ms. */
+/** Longest wait for a claim that this process is appending, ms. */
 const CLAIM_WAIT_MS = 5_000;
 
 /**
- * Acts on orders: pays the seller, holds what came against what was promised, charges the buyer only then (orders.md).
- * Before each act the step that names it is durable and was read back; whatever stops in between leaves an order that
- * {@link Recovery} brings to its end.
+ * Acts on orders (orders.md): pays the seller, checks the answer, and charges the buyer if the answer passed. Before each of
+ * these acts the step that announces it is durable in the log and was read back. If the process stops between two steps,
+ * {@link Recovery} ends the order.
  */
 export class Buying {
   readonly #caps: Caps;
-  /** Claims of this process that are being written, by their key. */
+  /** Claims that this process is appending, by their key. */
   readonly #claiming = new Map<string, Promise<unknown>>();
   /** Orders that this process acts on. */
   readonly #acting = new Set<string>();
-  /** What the newest leg of such an order was made of, by the order's id. */
+  /** Quote of the newest leg of each of these orders, by the order's id. */
   readonly #quotes = new Map<string, SellerQuote>();
   readonly cancelling: Cancelling;
 
@@ -132,9 +139,9 @@ export class Buying {
   }
 
   /**
-   * Once a claim of this process to the key was read back, or failed; five seconds at most, since a log that never
-   * answers may have it all the same. Until then what it would spend counts already, so another request with the very
-   * same payment may be refused for its sake.
+   * Waits until a claim of this process to the key was read back or has failed, five seconds at most: a log that does not
+   * answer may hold the claim or not. While the claim is under way its money counts in the caps already, so a second request
+   * with the same payment could be refused because of the first; it waits here instead.
    */
   async claimWritten(key: string): Promise<void> {
     const claim = this.#claiming.get(key);
@@ -146,16 +153,16 @@ export class Buying {
     await late.catch(() => {});
   }
 
-  /** The claim, in the log and read back. */
+  /** Appends the claim and reads it back. */
   async #claim(id: string, key: string, claim: Purchase["claim"], credit: boolean): Promise<Order> {
     const since_block = await this.#sinceBlock();
     return this.deps.orders.claim(id, key, { ...claim, since_block, ...(credit ? { credit } : {}) });
   }
 
   /**
-   * Why a call is not bought now, or null. Nothing of it is kept, and what is asked again once an order stands may
-   * be refused then.
-   * @param buyer null: it is not known yet who pays
+   * Why a call would not be bought now, or null. This reserves nothing: the caps are checked again once the order is in the
+   * log, and may refuse it then.
+   * @param buyer null while it is not known who pays
    */
   refusal(seller: SellerSide, buyer: BuyerSide | null): Refusal | null {
     const standing = this.#standing(seller, buyer);
@@ -168,14 +175,14 @@ export class Buying {
     return buyer ? this.#caps.ofBuyer({ ...buyer, payer: buyer.payer.toLowerCase() }) : { credit: false };
   }
 
-  /** Has this buyer had us send as many transactions for nothing today as it may? Then no money is held for it. */
+  /** Did this buyer cause as many transactions in vain today as it may? Then no money is held in escrow for it. */
   wastes(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
     return this.#caps.wastes({ ...buyer, payer: buyer.payer.toLowerCase() });
   }
 
   /**
-   * Buy with a payment that was verified. Resolves when the order has ended, or its outcome is unknown and another will
-   * find it. A payment that an order has already is that order's: it is given back as it stands.
+   * Buy with a payment that was verified. Resolves when the order has ended, or when its outcome is unknown and recovery
+   * will find it. If an order has this payment already, that order is returned as it is.
    * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist: ask again with the same
    * payment)
    */
@@ -219,9 +226,9 @@ export class Buying {
   }
 
   /**
-   * Sell work of our own: done once the payment is claimed, charged once it is done. A payment that an order has
-   * already is that order's, so nobody pays twice for one answer.
-   * @param work rejects with what its buyer is told: then nothing is charged
+   * Sell work of our own: claim the payment, do the work, charge the buyer. If an order has this payment already, that order
+   * is returned, so nobody pays twice for one answer.
+   * @param work rejects with the error for the buyer: then nothing is charged
    * @throws NotBought; StepNotSeen; what `work` rejects with
    */
   async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer>): Promise<Order> {
@@ -265,16 +272,19 @@ export class Buying {
     }
   }
 
-  /** The block that a buyer's transfer is looked for from: it was verified before this, maybe by a node behind ours. */
+  /**
+   * The block from which a buyer's transfer is looked for. The payment was verified before now, maybe by a node that is
+   * behind ours.
+   */
   async #sinceBlock(): Promise<number> {
     const { number } = await this.deps.seller.rail.head();
     return Math.max(0, number - BLOCKS_BEFORE);
   }
 
   /**
-   * The caps once more, over all partitions, with the order durable: of replicas that looked before they wrote, each would
-   * have spent a cap of its own. Of those that look after, the last sees all others.
-   * @returns why it is not gone on with, in words, or null
+   * Checks the caps again, with the orders of all partitions read, once this order is durable. Before it is durable, replicas
+   * do not see each other's orders, and each could spend the whole cap; afterwards the replica that checks last sees them all.
+   * @returns why the order does not go on, in words, or null
    */
   async #refusedNow(order: Order): Promise<string | null> {
     await this.deps.orders.catchUp().catch((cause: unknown) => {
@@ -290,10 +300,10 @@ export class Buying {
   }
 
   /**
-   * Does the payer's wallet, at a block, hold what this order and all its other ones may still charge it? Each payment was
-   * verified by itself, and one balance would back any number of them. Of orders that do not all fit, the later ones are
-   * refused, and an earlier one waits until they are. A charge may be in a block and not in the log yet: that is waited
-   * for too.
+   * Does the payer's wallet hold enough for this order and all its other orders that are not charged yet? Each payment was
+   * verified alone, so one balance could back any number of them. When the balance does not cover all, the later orders are
+   * refused, and an earlier one waits until they are. It waits as well while a charge is in a block and its step is not in
+   * the log yet.
    */
   async #uncovered(order: Order): Promise<string | null> {
     const { scheme, payer } = order;
@@ -428,7 +438,7 @@ export class Buying {
     const seen = read?.value ?? null;
     if (seen?.amount === order.quote.total) await orders.step(order, await this.settledAs(order, seen));
     else {
-      // A transfer that was undone cost gas all the same.
+      // A reverted transfer costs gas too.
       const gas = await this.gas(order, "charge", said.outcome === "refused" ? said.tx : null);
       const sent = said.tx === undefined ? {} : { tx: said.tx };
       const has = said.outcome === "refused" ? await this.payerHas(order).catch(() => null) : null;
@@ -441,12 +451,12 @@ export class Buying {
     });
   }
 
-  /** What the payer of an order holds of its token, as money. @throws ChainDown */
+  /** Balance of an order's payer in the order's token, as money. @throws ChainDown */
   async payerHas(order: Order): Promise<string> {
     return formatMoney(await this.#held(order));
   }
 
-  /** The same in micro-units. */
+  /** Balance of an order's payer, micro-units. @throws ChainDown */
   async #held({ payer, network, asset }: Order): Promise<bigint> {
     const { value } = await this.deps.seller.rail.balance(payer, { network, asset });
     return atomicToMicro(value, 6) ?? 0n;
@@ -460,16 +470,16 @@ export class Buying {
   }
 
   /**
-   * What the buyer paid us under this nonce, as the chain has it; null where it paid us nothing as of those blocks. A
-   * wallet can sign two transfers under one nonce and send the other one itself: to whom it went, and how much, is
-   * read, never assumed.
-   * @param expected it was said to be there: it is looked for again
+   * The transfer to us under the nonce of the buyer's payment, read from the chain; null where there is none as of the blocks
+   * that were read. Receiver and amount are read too: a wallet can sign two transfers under one nonce and send the other one
+   * itself.
+   * @param expected true: the facilitator said that it sent the transfer, so it is looked for several times
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
   async charged(order: Order, expected = false): Promise<AsOf<Charged | null>> {
     const { payer, nonce, sinceBlock } = order;
     const ask = () => this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
-    // Where it was just sent a node may have the nonce's new state and not yet the log: that is asked again too.
+    // Just after the transfer a node may have the new state of the nonce and not yet the event: it is asked again.
     const pauses = expected ? (this.deps.settlePollMs ?? POLL_MS) : [];
     let read: Awaited<ReturnType<typeof ask>> | null = null;
     for (const pause of pauses) {
@@ -483,13 +493,13 @@ export class Buying {
     });
   }
 
-  /** Waits until an order has ended, or its outcome is unknown, at most so long (real ms). */
+  /** Waits until an order has ended or its outcome is unknown, `waitMs` at most (real ms). */
   async outcome(order: Order, waitMs: number): Promise<Order> {
     const told = () => isEnded(order) || UNKNOWN.has(order.state) || order.state.startsWith("refund");
     const deadline = systemClock.monotonic() + waitMs;
     while (!told() && systemClock.monotonic() < deadline) {
       await systemClock.sleep(LOOK_MS);
-      // Another replica's steps come only when somebody reads them.
+      // Another replica may act on the order: its steps are read here.
       if (!told()) await this.deps.orders.catchUp(order.key);
     }
     return order;
@@ -501,7 +511,7 @@ const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: big
   ...{ micro, totalMicro: parseMoney(quote.total) },
 });
 
-/** The seller of a quote, as the caps ask of it. */
+/** The seller of a quote, in the form that the caps take. */
 export const sellerOf = ({ payTo, request, cap, lettered, priceMicro: micro }: SellerQuote): SellerSide => ({
   ...{ payTo, url: request.url, cap, lettered, micro },
 });

@@ -5,25 +5,25 @@ import type { OrderTable } from "./order-table.ts";
 import { buyersOf, buyersStakes, type Stake, SUM, Sums, sellersOf, sellersStakes, UNLETTERED } from "./stakes.ts";
 
 /**
- * How much of our own money stands behind other people's calls, micro-units (orders.md, "Our float is somebody's prize").
- * Seller and buyer can be one person: a failed answer pays the one and charges the other nothing. What is lost counts
- * against whoever caused it; the caps of the whole are for those of whom nothing is known.
+ * How much of our own money may be at risk for other people's calls, micro-units (orders.md, "Our float is somebody's
+ * prize"). Seller and buyer can be one person: a failed answer pays the seller and charges the buyer nothing. A loss counts
+ * against the buyer or seller that caused it; the caps over all of them apply to those without a record of their own.
  */
 export interface OrderCaps {
-  /** Smallest price of a seller that is paid: below, an order costs us more than it brings. */
+  /** Smallest price that is bought: an order below it costs us more in transactions than its fee. */
   leastPrice: bigint;
-  /** Out for one buyer, and for one client network, with what either left unpaid today. */
+  /** Most that may be at risk at once for one buyer, and for one client network, including what they left unpaid today. */
   perPayer: bigint;
   perNetwork: bigint;
-  /** Out at once for all buyers without credit that pay after delivery. */
+  /** Most that may be at risk at once for all buyers without credit that pay after delivery. */
   open: bigint;
-  /** Realised loss in a UTC day by the doing of one payTo, one platform, one endpoint. */
+  /** Most that may be lost in a UTC day at one payTo, at one platform, at one endpoint. */
   lossPerPayeeDay: bigint;
   lossPerPlatformDay: bigint;
   lossPerCapDay: bigint;
-  /** The same through all buyers without credit; and through all sellers without a letter. */
+  /** Most that may be lost in a UTC day through all buyers without credit, and as much at all sellers without a letter. */
   lossPerDay: bigint;
-  /** Transactions of ours in a UTC day that came to nothing: for one payer, and for one client network. */
+  /** Transactions in a UTC day that we sent in vain: for one payer, and for one client network. */
   wastedPerPayerDay: bigint;
   wastedPerNetworkDay: bigint;
   /** Bytes kept in a UTC day for calls that were not charged: of one payer, and of one client network. */
@@ -31,13 +31,16 @@ export interface OrderCaps {
   bytesPerNetworkDay: bigint;
 }
 
-/** Where a transaction costs a cent, one wallet makes us lose less than a dollar a day. */
+/** At a cent a transaction one wallet costs us less than a dollar a day. */
 const WASTED_PER_PAYER_DAY = 60n;
 const BYTES_PER_PAYER_DAY = 64n * 1024n * 1024n;
-/** Many wallets may ask from one network, and an honest one has calls of sellers that fail. */
+/**
+ * A network has as much as so many wallets: several buyers may share it, and an honest buyer's calls fail too when sellers
+ * do.
+ */
 const NETWORK = 4n;
 
-/** The caps of the settings. One seller may change address, domain or endpoint, so each of the three has the same cap. */
+/** The caps of the settings. A seller can change its address, its domain or its endpoint, so all three have one cap. */
 export function capsOf(sell: Config["sell"]): OrderCaps {
   const seller = parseMoney(sell.loss_per_seller_day);
   return {
@@ -61,22 +64,22 @@ export interface BuyerSide {
   /** Opaque name of the client network; null where there is none. */
   client: string | null;
   scheme: Order["scheme"];
-  /** What we would have done in vain, micro-units: the seller's price; of work of our own its price. */
+  /** What we lose if this buyer does not pay, micro-units: the seller's price, or the price of our own work. */
   micro: bigint;
   totalMicro: bigint;
 }
 
-/** Who is paid for it. */
+/** The seller that is paid for a call. */
 export interface SellerSide {
   payTo: string;
   url: string;
   cap: string;
-  /** Has it a letter? */
+  /** Has the endpoint a letter? */
   lettered: boolean;
   micro: bigint;
 }
 
-/** What an order that is not in the table yet adds to its sums. */
+/** What an order adds to the sums before its record is in the table. */
 interface Begun {
   stakes: readonly Stake[];
   isKnown: (table: OrderTable) => boolean;
@@ -85,17 +88,20 @@ interface Begun {
 /** Why a call is not bought, in words for the buyer. */
 export interface Refusal {
   says: string;
-  /** A payment into escrow would be taken. */
+  /** Only `exact` is refused: a payment into escrow would be accepted. */
   exactOnly: boolean;
 }
 
-/** What the caps say of a buyer: refused; or bought, and whether on the credit of its payer. */
+/** Whether a buyer may have a call: a refusal, or yes, with `credit` true when the fees it paid cover the risk. */
 export type Standing = Refusal | { credit: boolean };
 
 const UNRECOVERED =
   "This seller's address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
 
-/** The sums as this process knows them: the table's, and what of its own is on its way there, each once. */
+/**
+ * Compares the sums of all orders with the caps: those of the table, and those of orders that this process is writing, each
+ * once.
+ */
 export class Caps {
   readonly #begun = new Set<Begun>();
 
@@ -107,13 +113,14 @@ export class Caps {
   ) {}
 
   /**
-   * Counts a buyer's side until the order stands in the table. @returns gives it back, where it never comes to that
+   * Counts a buyer's side until the order is in the table. @returns a function that stops counting it, for an order that is
+   * never written
    */
   begin(id: string, buyer: BuyerSide, credit: boolean): () => void {
     return this.#begin(buyersStakes({ ...buyer, credit }), (table) => table.get(id) !== undefined);
   }
 
-  /** The same of a seller's side, until that leg stands in the table. */
+  /** Counts a seller's side until that leg is in the table. @returns as {@link begin} */
   beginLeg(id: string, leg: number, seller: SellerSide): () => void {
     return this.#begin(sellersStakes(seller, seller.micro), (table) => (table.get(id)?.legs.length ?? 0) > leg);
   }
@@ -124,7 +131,9 @@ export class Caps {
     return () => void this.#begun.delete(begun);
   }
 
-  /** Why nothing of this seller is bought now, in words, or null. @param counted its leg is in the sums already */
+  /**
+   * Why nothing is bought from this seller now, in words, or null. @param counted true: the sums include this leg already
+   */
   ofSeller(seller: SellerSide, counted = false): string | null {
     const { caps } = this;
     const payTo = seller.payTo.toLowerCase();
@@ -147,8 +156,9 @@ export class Caps {
   }
 
   /**
-   * May this buyer have a call? What waits in escrow is nobody's credit, so of its payer only what it wasted counts.
-   * @param counted it is in the sums already, as an order with this credit
+   * May this buyer have a call? A payment into escrow puts nothing at risk, so its payer is refused only for transactions
+   * that we sent in vain and for bytes that we keep.
+   * @param counted not null: the sums include this order already, with this credit
    */
   ofBuyer(buyer: BuyerSide, counted: { credit: boolean } | null = null): Standing {
     const { caps } = this;
@@ -164,7 +174,7 @@ export class Caps {
       (network ? past(caps.perNetwork, of(network), "behind the calls of one network at once") : null);
     if (own) return { says: own, exactOnly: true };
     const free = caps.open - sums(SUM.openInAll);
-    // Shared out as places are: whoever has more than is left for others waits, so that something is left for the next.
+    // The rule of shares (infra/shares.ts): a buyer that holds more than is free waits, so that others get a part.
     const hasMost = !counted && buyersOf(buyer).some((who) => sums(SUM.open(who)) > free + buyer.micro);
     const whole =
       (hasMost || free < 0n ? limited(caps.open, "behind calls at once") : null) ??
@@ -176,7 +186,7 @@ export class Caps {
     return credit >= 0n ? { credit: true } : { says: whole ?? LOST, exactOnly: true };
   }
 
-  /** What keeps a buyer from any more orders today, however it pays. */
+  /** Why a buyer gets no more orders today by any scheme, in words, or null. */
   #tooMuch(buyer: BuyerSide): string | null {
     if (this.wastes(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";
     const { bytesPerPayerDay, bytesPerNetworkDay } = this.caps;
@@ -185,7 +195,7 @@ export class Caps {
     return isFull ? "Too much is kept of calls that were not charged today; ask again tomorrow." : null;
   }
 
-  /** Has this buyer had us send as many transactions for nothing today as it may? */
+  /** Did this buyer cause as many transactions in vain today as one buyer, or one network, may? */
   wastes(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
     const most = [this.caps.wastedPerPayerDay, this.caps.wastedPerNetworkDay];
     return buyersOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= most[n]!);

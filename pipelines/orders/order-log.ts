@@ -18,12 +18,15 @@ const PRODUCER = "orders";
 /** How long an order may go without a step until another replica takes it over, ms of the log's own time. */
 export const STALE_MS = 180_000;
 
-/** The log did not take a step, or it was not read back: whether it stands is not known, and nothing may be done on it. */
+/**
+ * An append of a step failed, or its record was not read back in time. The log may hold the step or not, so nothing may be
+ * done on it.
+ */
 export class StepNotSeen extends Error {
   override readonly name = "StepNotSeen";
 }
 
-/** Another replica acts on this order, or it went on from where we thought it was: we let go of it. */
+/** Another replica acts on this order, or has written steps that we had not read: this process stops acting on it. */
 export class OrderLost extends Error {
   override readonly name = "OrderLost";
   constructor(readonly order: Order) {
@@ -38,35 +41,37 @@ export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Shared>;
 export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } & StepBody<T> }[S];
 
 export interface OrderLogOptions {
-  /** After which an order counts as left, ms of the log's time (default {@link STALE_MS}). */
+  /**
+   * Time without a step after which an order counts as left by its replica, ms of the log's time (default {@link STALE_MS}).
+   */
   staleMs?: number | undefined;
   /** This machine's clock. */
   real?: Pick<Clock, "now">;
 }
 
 /**
- * Steps into the topic `orders` and back out of it. A step counts once this process has read its own record (the barrier):
- * by then it is durable, and whatever stands before it in the partition has been read too, so all replicas agree on who
- * was first. Only then is anything done on it.
+ * Appends steps of orders to the topic `orders`, and folds the topic into the table of orders. After an append this process
+ * reads the partition until it meets its own record (the barrier). By then the record is durable, and this process has read
+ * every record before it, so all replicas agree on which of two claims was first. Only then does it act on the step.
  */
 export class OrderLog {
   readonly table = new OrderTable();
   readonly staleMs: number;
   readonly #tail: LogTail;
   readonly #real: Pick<Clock, "now">;
-  /** Each holds where the records stand that changed an order since somebody began to append. */
+  /** One set for each append under way: places (partition/offset) of the records that changed an order since it began. */
   readonly #changes = new Set<Set<string>>();
-  /** Records of our own that are being appended, by their id, and when the log has them, its own time in ms. */
+  /** Records that this process is appending, by event id: the log's timestamp of each, ms; null until it was read back. */
   readonly #mine = new Map<string, number | null>();
-  /** How far the log's clock is ahead of this machine's, ms, by the newest record of our own. */
+  /** How far the log's clock is ahead of this machine's, ms, measured at the newest record that this process appended. */
   #aheadMs = 0;
 
   constructor(
     private readonly log: Pick<Log, "append" | "read" | "bounds" | "partitions">,
     private readonly clock: Pick<Clock, "now">,
-    /** Name of this replica: drawn at its start, so a restart is another one. */
+    /** Name of this replica, drawn when it starts: after a restart it has another name. */
     readonly replica: string,
-    /** Where the fold is kept, so that a start reads only what came since. */
+    /** Where the fold is saved, so that the next start reads only the records after it; null: nowhere. */
     folder: FoldFolder | null = null,
     { staleMs = STALE_MS, real = systemClock }: OrderLogOptions = {},
   ) {
@@ -77,8 +82,8 @@ export class OrderLog {
   }
 
   /**
-   * Does an order look as if its replica had left it for so long? A guess by this machine's clock, held against the log's
-   * stamp of what we wrote last; before it is taken over, the log is asked for its own time ({@link adopt}).
+   * Has an order had no step for `forMs`? This is a guess by this machine's clock, corrected by the log's timestamp of the
+   * record that this process appended last. {@link adopt} asks the log for its own time before it takes the order over.
    */
   looksLeft(order: Order, forMs = this.staleMs): boolean {
     return this.#real.now().getTime() + this.#aheadMs - order.movedAt >= forMs;
@@ -94,7 +99,7 @@ export class OrderLog {
     for (const changes of this.#changes) changes.add(placeOf(record));
   }
 
-  /** Fold what is new: of one key's partition, or of all. @throws what the log throws */
+  /** Read and fold new records, of the partition of one key or of all partitions. @throws what the log throws */
   catchUp(key?: string): Promise<void> {
     return this.#tail.catchUp(key === undefined ? undefined : partitionOf(key, this.log.partitions));
   }
@@ -105,7 +110,7 @@ export class OrderLog {
 
   /**
    * Claim a payment for a new order.
-   * @returns the order that has it: ours, or whichever stood before it in the log
+   * @returns the order that has the payment: the new one, or an earlier one if its claim is before ours in the log
    * @throws StepNotSeen
    */
   async claim(order: string, key: string, body: StepBody<"claimed">): Promise<Order> {
@@ -117,21 +122,22 @@ export class OrderLog {
   }
 
   /**
-   * The order's next step, or several in one append. When this resolves they stand in the log and in the table.
-   * @throws StepNotSeen; OrderLost when they change nothing: another replica was before us
+   * Append the order's next step, or several at once. When this resolves the log and the table have them.
+   * @throws StepNotSeen; OrderLost when they changed nothing, because another replica wrote a step before them
    */
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
     const made = steps.map((one) => ({ ...one, ...this.#shared(order.id, order.key, epoch) }) as unknown as OrderStep);
-    // Did these very records change it? One of ours whose append failed may still arrive before them and say other things.
+    // Only these records count: an earlier record of ours whose append failed may reach the log before them, with another step.
     const { stand } = await this.#append(made, order.steps);
     if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }
 
   /**
-   * Take over an order that its replica has left, by the log's own time: a record of ours is stamped first, so a clock of
-   * this machine that is minutes ahead takes over nothing. If its replica goes on meanwhile, nothing is taken over either.
-   * @returns whether we are the ones who act on it now
+   * Take over an order that its replica has left. First a `stamped` record is appended: its timestamp is the log's own time,
+   * so a machine whose clock is minutes ahead takes over nothing. An order whose replica wrote a step in the meantime is not
+   * taken over either.
+   * @returns true when this process acts on the order from now on
    */
   async adopt(order: Order): Promise<boolean> {
     const { steps } = order;
@@ -143,7 +149,7 @@ export class OrderLog {
     return order.by === this.replica && order.epoch === step.epoch;
   }
 
-  /** A record of an order as it stands in the log: what the table does not keep. @throws StepNotSeen */
+  /** Read one record of an order from the log, for the members that the table does not keep. @throws StepNotSeen */
   async read<S extends StepState>(state: S, { partition, offset }: At): Promise<StepOf<S>> {
     const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 }).catch((cause: unknown) => {
       throw new StepNotSeen(`the orders at ${partition}/${offset} cannot be read now`, { cause });
@@ -157,7 +163,7 @@ export class OrderLog {
     return { order, key, epoch, by: this.replica, at: rfc3339(this.clock.now()) };
   }
 
-  /** @returns whether each of them changed its order, and the log's time of the last one, ms */
+  /** @returns `stand`: every step changed its order; `stamp`: the log's timestamp of the last one, ms */
   async #append(steps: readonly OrderStep[], before: number): Promise<{ stand: boolean; stamp: number }> {
     const at = this.clock.now();
     const records = steps.map((body, i) => {

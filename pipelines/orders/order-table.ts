@@ -7,10 +7,10 @@ import { platformOf } from "../record/url.ts";
 import { advance, begun, faultOf, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
 import { SUM, Sums, stakesOf } from "./stakes.ts";
 
-/** Orders that nothing can happen to any more and that can still be read; the one closed longest ago goes first. */
+/** Closed orders (no step can follow) that are kept in memory; beyond it the one that was closed longest ago is dropped. */
 const MAX_CLOSED = 100_000;
 
-/** Money that a seller has, or may have, of a call that nobody paid us for. */
+/** Money that we paid to a seller, or that the seller may still take, for a call that no buyer paid us for. */
 export interface Loss {
   order: string;
   leg: number;
@@ -22,8 +22,9 @@ export interface Loss {
   /** Buyer of the order, lower case. */
   payer: string;
   /**
-   * Whose doing it is: the seller gave nothing good; the buyer's payment could not be collected; we stopped midway. Only
-   * the first is ever held against the seller: a buyer that empties its wallet must not shut others out of a shop.
+   * Who caused it. `seller`: its answer did not pass. `buyer`: the payment could not be collected. `ours`: we stopped
+   * midway. Only the first counts against the seller; otherwise a buyer that empties its wallet could keep all other buyers
+   * from that seller.
    */
   fault: "seller" | "buyer" | "ours";
   micro: bigint;
@@ -32,9 +33,9 @@ export interface Loss {
 type Kept = { order: Order; open: boolean } | { closed: string };
 
 /**
- * All orders as the topic `orders` tells them: the same fold on every replica. Of two claims to one key the first in the
- * log stands, whoever wrote it; the other replica's buyer joins it. A record that comes twice changes nothing the second
- * time.
+ * All orders, folded from the topic `orders`; every replica arrives at the same table. Of two claims to one key the first in
+ * the log makes the order, whichever replica wrote it, and the buyer of the second one gets that order. A record that is
+ * read twice changes nothing the second time.
  */
 export class OrderTable implements KeptFold {
   readonly form = "orders.5";
@@ -43,11 +44,13 @@ export class OrderTable implements KeptFold {
   readonly #byPayer = new Map<string, Set<Order>>();
   readonly #open = new Set<Order>();
   readonly #closed = new Set<Order>();
-  /** Orders that ended with money at a seller that gave nothing good for it. They are kept until it is made good. */
+  /**
+   * Orders that ended with our money at a seller whose answer did not pass. They stay here until the seller sends it back.
+   */
   readonly #owing = new Set<Order>();
   readonly #sums = new Sums();
 
-  /** @param maxClosed closed orders that are kept; the books keep them all */
+  /** @param maxClosed closed orders that are kept in memory; `touchstone ledger` keeps all */
   constructor(private readonly maxClosed = MAX_CLOSED) {}
 
   get(id: string): Order | undefined {
@@ -59,7 +62,7 @@ export class OrderTable implements KeptFold {
     return this.#byKey.get(key);
   }
 
-  /** Orders of a wallet, newest first; alike on every replica, in whatever order it read the partitions. */
+  /** Orders of a wallet, newest first. The order does not depend on the order in which a replica read the partitions. */
   ofPayer(address: string): Order[] {
     const orders = [...(this.#byPayer.get(address.toLowerCase()) ?? [])];
     return orders.sort((a, b) => (isLater(a, b) ? -1 : 1));
@@ -87,7 +90,7 @@ export class OrderTable implements KeptFold {
     return this.#sums.of(name);
   }
 
-  /** Of what an order's payer has to cover, the part of orders that were claimed after it, micro-units. */
+  /** What the payer of this order owes for its orders that were claimed after this one, micro-units. */
   dueAfter(order: Order): bigint {
     let sum = 0n;
     for (const other of this.#byPayer.get(order.payer) ?? []) {
@@ -97,7 +100,7 @@ export class OrderTable implements KeptFold {
     return sum;
   }
 
-  /** Losses that nobody has made good, of all orders that are known. */
+  /** Losses of all known orders that were not paid back. */
   *losses(): Generator<Loss> {
     for (const order of this.#byId.values()) {
       if (isEnded(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
@@ -109,23 +112,25 @@ export class OrderTable implements KeptFold {
     return this.#owing;
   }
 
-  /** Has this address, or may it have, money of ours for a call of its that did not pass? @param payTo lower case */
+  /** Has this address money of ours for a call that did not pass, or may it still take it? @param payTo lower case */
   owes(payTo: string): boolean {
     return this.sum(SUM.owes(payTo)) > 0n;
   }
 
-  /** Transactions that made a loss good: each of them makes good one. */
+  /** Transactions by which sellers paid losses back. One transaction pays back one loss. */
   recoveries(): Set<string> {
     const legs = [...this.#byId.values()].flatMap((order) => order.legs);
     return new Set(legs.flatMap(({ recovered }) => (recovered === null ? [] : [recovered])));
   }
 
-  /** One record of the topic; what is none of an order's is passed over. @returns whether it changed an order */
+  /**
+   * Fold one record of the topic; a record that is no step of an order is skipped. @returns true when it changed an order
+   */
   apply(record: LogRecord): boolean {
     const read = readRecord(record);
     if (!read.ok || read.envelope.type !== "order.step") return false;
     const step = read.envelope.body as OrderStep;
-    // The key decides the partition: a step under another key is none of that order's.
+    // The key decides the partition, so a step under another key than its order's does not belong to the order.
     if (read.envelope.key !== step.key) return false;
     const { partition, offset, appendedAt } = record;
     return this.#step(step, { partition, offset, appendedAt, bytes: record.value.byteLength });

@@ -24,12 +24,12 @@ import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { type BoughtRequest, MAX_SIGNED, type StepOf } from "../record/order-step.ts";
 import type { NewStep } from "./order-log.ts";
 
-/** A request as it goes to a seller. */
+/** The request of a buyer that is sent to a seller. */
 export interface CallRequest extends Pick<BoughtRequest, "url" | "method" | "headers" | "sha256"> {
   body: Uint8Array | null;
 }
 
-/** What a seller's 402 asks for this very request, now. */
+/** What a seller's 402 asks for one request at this moment. */
 export interface SellerQuote {
   cap: string;
   request: CallRequest;
@@ -38,16 +38,16 @@ export interface SellerQuote {
   entry: PayableEntry;
   context: SignContext;
   want: Pick<Expectation, "class" | "schema" | "mime">;
-  /** Has its seller a letter? Of those without, little is bought in a day. */
+  /** Has the endpoint a letter? All sellers without one share a day's cap. */
   lettered: boolean;
 }
 
-/** Nothing of this seller can be bought with this request, in words for the buyer. */
+/** Why this request cannot be bought from this seller, in words for the buyer. */
 export interface NoQuote {
   says: string;
 }
 
-/** One end of a paid connection. */
+/** What a seller sent after it was paid, evaluated. */
 export interface SellerAnswer {
   evaluation: Evaluation;
   /** Did it pass: delivered, of the class's form, and of the schema that the seller itself advertises? */
@@ -65,7 +65,7 @@ export interface SellerTools extends ProbeTools {
 
 /** Longest schema that is tried on an answer, characters. */
 const MAX_SCHEMA = 100_000;
-/** Characters of a signed header beside what the seller wants echoed, at most. */
+/** Characters of a signed payment header, without the seller's members that it echoes, at most. */
 const SIGNED_ITSELF = 2_048;
 /**
  * Longest validity of our payment to a seller, chain seconds. Until it is over a seller that gave nothing can still take
@@ -75,7 +75,7 @@ const SELLER_VALIDITY_S = 90;
 
 const sentAs = ({ body, ...request }: CallRequest): Request => ({ ...request, ...(body === null ? {} : { body }) });
 
-/** The request as its step has it: of the body only what it is. */
+/** The request as the step in the log holds it: hash and size in the place of the body. */
 const stepOfRequest = ({ body, ...request }: CallRequest): BoughtRequest => ({
   ...request,
   ...(body === null || body.length === 0 ? {} : { body_sha256: sha256hex(body), body_bytes: body.length }),
@@ -97,7 +97,10 @@ const STATE_WORDS = {
   unfetchable: "is never fetched",
 } as const;
 
-/** Asks the seller for its price of this request: one handshake, nothing is kept of it. Never throws for what it does. */
+/**
+ * Asks the seller for its price of this request by one handshake, which is not recorded. Does not throw, whatever the seller
+ * sends.
+ */
 export async function quoteOf(
   tools: ProbeTools,
   { cap, lettered }: Pick<SellerQuote, "cap" | "lettered">,
@@ -126,7 +129,7 @@ export async function quoteOf(
 
 const WANTS_TOO_MUCH = { says: "The seller wants more echoed in the payment than is kept." };
 
-/** Characters of a payment header that are the seller's own words given back (x402 v2, mpp), in base64. */
+/** Characters (base64) of a payment header that echo members of the seller's 402, as x402 v2 and mpp require. */
 function echoOf({ x402Version, challenge, raw }: PayableEntry, { resource, extensions }: SignContext): number {
   if (challenge === undefined && x402Version === 1) return 0;
   const echoed = JSON.stringify(challenge ?? [raw, resource, extensions]);
@@ -134,9 +137,9 @@ function echoOf({ x402Version, challenge, raw }: PayableEntry, { resource, exten
 }
 
 /**
- * The intent of one leg, with a payment that is signed and has gone nowhere. The bytes of its body are for the caller to
- * keep.
- * @returns words where the seller's terms cannot be signed, or the chain cannot be asked: nothing was done
+ * Signs the payment of one leg and returns the step that holds it. The payment is not sent; the caller keeps the bytes of
+ * the request's body.
+ * @returns NoQuote where the seller's terms cannot be signed, or the chain cannot be asked: nothing was done
  */
 export async function intentOf(
   tools: SellerTools,
@@ -167,7 +170,7 @@ export async function intentOf(
   } catch (error) {
     if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
     if (error instanceof ChainDown) return { says: "The chain cannot be asked now." };
-    // A seller that is shown a worthless signature looks like one that refuses to deliver.
+    // Nothing is sent: an honest seller refuses a wrong signature, and that would be recorded as its failure.
     if (error instanceof NotSigned)
       return { says: "The signer of our wallet did not sign the payment to this seller." };
     if (error instanceof NoWallet) return { says: "We have not enough money to pay this seller with now." };
@@ -179,8 +182,8 @@ const schemaNamed = (schema: unknown): { schema_sha256?: string } =>
   schema === undefined ? {} : { schema_sha256: sha256hex(JSON.stringify(schema)) };
 
 /**
- * Sends the payment of a durable intent and watches what comes, to its end or to the deadline.
- * @param quote what the intent was made of, by this process: request and schema stand nowhere else
+ * Sends the payment of a durable intent and reads the answer, to its end or until the deadline.
+ * @param quote the quote that this process made the intent from: request body and schema are not in the log
  */
 export async function sendLeg(
   tools: ProbeTools,
@@ -195,7 +198,10 @@ export async function sendLeg(
   return evaluateAnswer(tools, result, expected);
 }
 
-/** Evaluates an answer where the reading can be stopped; one that cannot be read within bounds is worth nothing. */
+/**
+ * Evaluates an answer in the reader thread, which can be stopped; an answer that it cannot read within its bounds does not
+ * pass.
+ */
 export async function evaluateAnswer(
   { reader }: Pick<ProbeTools, "reader">,
   result: EgressResult,

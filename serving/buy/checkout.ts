@@ -40,7 +40,10 @@ export interface Sales {
 const WAIT_MS = 100_000;
 /** States of an order that delivers nothing any more. */
 const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
-/** Longest time for which a buyer's payment may stay valid, seconds. Its order is watched, and a refund waits, until it has run out. */
+/**
+ * Longest time for which a buyer's payment may stay valid, seconds. Its order is watched, and a refund waits, until it has
+ * run out.
+ */
 const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
@@ -206,7 +209,10 @@ export class Checkout {
     return this.#ended(purchase, payment, sale, () => this.sales.buying.buy(purchase));
   }
 
-  /** Work of our own, bought with a payment that was verified. @param work rejects with the problem for the buyer: then nothing is charged */
+  /**
+   * Work of our own, bought with a payment that was verified. @param work rejects with the problem for the buyer: then
+   * nothing is charged
+   */
   sell(purchase: Claimed, payment: Payment, sale: Sale, work: () => Promise<OwnAnswer>): Promise<Response> {
     return this.#ended(purchase, payment, sale, () => this.sales.buying.sell(purchase.key, purchase.claim, work));
   }
