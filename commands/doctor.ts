@@ -54,11 +54,10 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
 /**
  * `touchstone doctor`: looks at everything a role stands on, and changes nothing but for one object that it puts into a
  * bucket and takes away again.
- * @param open reads the settings: one that cannot be used is a finding too
- * @throws Unfit when something is broken, ConfigError when it is the settings themselves
+ * @throws Unfit when something is broken
  */
-export async function doctorCommand(open: () => Config, { role, json }: DoctorOptions): Promise<void> {
-  const findings = await examine(open(), role);
+export async function doctorCommand(config: Config, { role, json }: DoctorOptions): Promise<void> {
+  const findings = await examine(config, role);
   print({ json }, { role, ...countOf(findings), findings }, table(findings));
   const { broken } = countOf(findings);
   if (broken > 0) throw new Unfit(`${broken} broken of ${findings.length}: ${role} would not do its work`);

@@ -23,6 +23,8 @@ export interface Answers {
 }
 
 export interface InitOptions extends Answers {
+  /** The file of `--config`. */
+  config?: string;
   force?: boolean;
   json?: boolean;
 }
@@ -166,10 +168,10 @@ function requireAll(answers: Answers): void {
 /**
  * `touchstone init`: a settings file from five answers. What options do not say is asked, on a terminal and without --json.
  * The file can be read by its owner alone, since addresses of nodes hold keys, and one that is there is left as it is.
- * @param named the file of `--config`
  * @throws SettingsExist, ConfigError naming every option that is wrong
  */
-export async function initCommand(named: string | undefined, options: InitOptions): Promise<void> {
+export async function initCommand(options: InitOptions): Promise<void> {
+  const { config: named } = options;
   const file = settingsFile(named);
   if (existsSync(file) && !options.force)
     throw new SettingsExist(`${file} is there already and is left as it is: name another by --config, or say --force`);

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { appendFile } from "node:fs/promises";
 import { systemClock } from "../infra/clock.ts";
-import { type Config, ConfigError, type Workflow } from "../infra/config.ts";
+import { type Config, ConfigError, type Workflow, workflowOf } from "../infra/config.ts";
 import { resolveTo } from "../infra/egress/address.ts";
 import { createEgress } from "../infra/egress/create.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
@@ -148,7 +148,7 @@ export async function listingCommand(
   config: Config,
   url: string,
   options: ListingOptions,
-  workflow: Workflow,
+  workflow: Workflow = workflowOf(),
 ): Promise<void> {
   const answer = await lookFromHere(config, url, options.method);
   const findings = findingsOf(answer);

@@ -14,12 +14,12 @@ export interface MirrorServeOptions {
 }
 
 /** `touchstone mirror serve`: the public folder of a mirror over HTTP until stopped. `touchstone mirror` may run beside. */
-export async function mirrorServe(dir: string, options: MirrorServeOptions): Promise<void> {
+export async function mirrorServe(dir: string, { host, port }: MirrorServeOptions): Promise<void> {
   const folder = (await recordFolder(dir))?.publicDir;
   if (!folder) throw new NoSource(dir);
   await withOpen(readDirectoryStore(folder), (publicStore) => {
     const app = createMirrorApp(publicStore, createLogger("warn"));
-    return withOpen(serve({ app, proxies: MIRROR_PROXIES, ...options }), async ({ url }) => {
+    return withOpen(serve({ app, proxies: MIRROR_PROXIES, host, port }), async ({ url }) => {
       printLines(`Serving the mirror in ${folder} at ${url}`);
       await untilStopped();
     });

@@ -11,6 +11,7 @@ import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { needsData, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
+import { utcDay } from "./program.ts";
 
 /** What the log says of a day: the commitment, and the salt once it was opened. */
 export interface Committed {
@@ -90,7 +91,8 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
  * `touchstone plan show DAY`: the plan of a day, held against what the log committed to before it and opened after it.
  * @throws NoPlan, PlanDiffers
  */
-export async function showPlan(config: Config, day: string, options: { json?: boolean }): Promise<void> {
+export async function showPlan(config: Config, given: string, options: { json?: boolean }): Promise<void> {
+  const day = utcDay(given);
   needsData(config);
   await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {
