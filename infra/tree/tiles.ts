@@ -1,4 +1,5 @@
 import { BoundedMap } from "../bounded-map.ts";
+import { Failure } from "../errors.ts";
 import { HASH_BYTES, nodeHash, rootOf, sameHash } from "./hash.ts";
 import { edgeOf, levelsOf, TILE_WIDTH, tilePath } from "./path.ts";
 import type { NodeReader } from "./proof.ts";
@@ -15,14 +16,13 @@ export class MissingObject extends Error {
 }
 
 /** An object whose bytes are not what the checkpoint commits to. */
-export class Tampered extends Error {
+export class Tampered extends Failure {
   constructor(
     readonly key: string,
     readonly expected: string,
     readonly got: string,
   ) {
-    super(`${key} is not what the checkpoint commits to: expected ${expected}, got ${got}`);
-    this.name = "Tampered";
+    super("tampered", `${key} is not what the checkpoint commits to: expected ${expected}, got ${got}`);
   }
 }
 
