@@ -1,4 +1,5 @@
 import { canonicalText } from "../../infra/canonical.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysUnread, parseJson, Unproven } from "../published/errors.ts";
@@ -192,12 +193,12 @@ export class CommitmentAudit {
 }
 
 /** No leaf of the log commits to these bytes under this salt. */
-class NotCommitted extends Error {
+class NotCommitted extends Failure {
   constructor(sha256: string, size: number) {
     super(
+      "unknown",
       `none of ${size} leaves is the commitment ${sha256}: other bytes, another salt, or its hour is not over and published yet`,
     );
-    this.name = "NotCommitted";
   }
 }
 

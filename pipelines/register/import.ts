@@ -5,6 +5,7 @@ import { pipeline } from "node:stream/promises";
 import { crc32 } from "node:zlib";
 import { type Entry, openPromise as openZip, type ZipFile } from "yauzl";
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { openKeeper } from "../../infra/store/lock.ts";
@@ -49,10 +50,9 @@ export interface ImportOptions {
 }
 
 /** Another import into the same data folder goes on. */
-class RegisterBusy extends Error {
-  override readonly name = "RegisterBusy";
+class RegisterBusy extends Failure {
   constructor() {
-    super("another import of the register goes on");
+    super("busy", "another import of the register goes on");
   }
 }
 
@@ -197,8 +197,10 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
 }
 
 /** A file that is not the golden copy, or no file of domains: nothing was changed. */
-class RegisterUnreadable extends Error {
-  override readonly name = "RegisterUnreadable";
+class RegisterUnreadable extends Failure {
+  constructor(message: string, options?: ErrorOptions) {
+    super("unreadable", message, options);
+  }
 }
 
 /**

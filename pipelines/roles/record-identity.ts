@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { z } from "zod";
 import { CHAINS } from "../../infra/chain/commit.ts";
 import type { Config } from "../../infra/config.ts";
+import { Failure } from "../../infra/errors.ts";
 import { fromBase64url } from "../../infra/keys/jwk.ts";
 import { hasKeys, type Keyring, readRing } from "../../infra/keys/keys.ts";
 import type { KnownLog, Log } from "../../infra/log/log.ts";
@@ -18,10 +19,9 @@ import { folders, makeKeys } from "./data-folder.ts";
  * Log, stores and keys that do not belong together, or one of them is lost: going on would forget a part of the record,
  * or mix two. Nothing was changed.
  */
-export class RecordRefused extends Error {
+export class RecordRefused extends Failure {
   constructor(why: string) {
-    super(`${why}; nothing was changed (docs/operate, backup and restore)`);
-    this.name = "RecordRefused";
+    super("record", `${why}; nothing was changed (docs/operate, backup and restore)`);
   }
 }
 
