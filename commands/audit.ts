@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import type { Checkpoint } from "../infra/tree/checkpoint.ts";
 import { type AskLive, type AuditReport, audit, type Copy, type ForkSeen } from "../pipelines/audit/audit.ts";
 import type { Finding, PackingMode } from "../pipelines/audit/findings.ts";
@@ -42,22 +43,17 @@ export interface AuditCommandOptions {
 }
 
 /** The record does not hold. The findings say where. */
-export class AuditFailed extends Error {
-  constructor(broken: readonly Finding[]) {
-    super(`the record does not hold: ${broken.map(({ check }) => check).join(", ")}`);
-    this.name = "AuditFailed";
-  }
+export function failed(findings: readonly Finding[]): Failure {
+  const broken = findings.filter(({ result }) => result === "broken").map(({ check }) => check);
+  return new Failure("tampered", `the record does not hold: ${broken.join(", ")}`);
 }
 
 /** Two signed histories that no one log can have. */
-class AuditForked extends Error {
-  constructor(forks: readonly ForkSeen[], files: readonly string[]) {
-    super(
-      `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
-    );
-    this.name = "AuditForked";
-  }
-}
+const forked = (forks: readonly ForkSeen[], files: readonly string[]): Failure =>
+  new Failure(
+    "fork",
+    `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
+  );
 
 /** Longest wait for one live answer, ms, and its most bytes. */
 const LIVE_MS = 10_000;
@@ -117,7 +113,7 @@ export function conclude(report: AuditReport, tookS: number): string {
 
 /**
  * `touchstone audit`: a whole public record proven again from its first leaf; docs/audit.md.
- * @throws AuditFailed when anything does not hold, AuditForked where histories differ, Rollback and Stale against what
+ * @throws Failure `tampered` when anything does not hold, `fork` where histories differ; Rollback and Stale against what
  * was asked, and what a source throws that cannot be asked
  */
 export async function auditCommand(from: string, options: AuditCommandOptions): Promise<void> {
@@ -151,8 +147,8 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
     const files: string[] = [];
     for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
     print({ json }, { ...summary, took_s: tookS }, [conclude(report, tookS)]);
-    if (forks.length > 0) throw new AuditForked(forks, files);
-    if (!report.proven) throw new AuditFailed(findings.filter(({ result }) => result === "broken"));
+    if (forks.length > 0) throw forked(forks, files);
+    if (!report.proven) throw failed(findings);
   } finally {
     for (const { source } of opened) await source.close();
   }

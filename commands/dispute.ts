@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { draftOf } from "../pipelines/corrections/correct.ts";
 import {
   checkPayee,
@@ -11,7 +12,7 @@ import {
 import { type EndpointRecord, readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { AlreadyRecorded, BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
 import { lookAt, recorderOf, withDone } from "./corrections.ts";
-import { FileUnreadable, readNamedJson } from "./files.ts";
+import { readNamedJson } from "./files.ts";
 
 /** `touchstone dispute`: a seller's signed dispute from a file, for one that came by mail. */
 export const dispute = (config: Config, file: string, options: { json?: boolean }): Promise<void> =>
@@ -38,7 +39,7 @@ function refuseUnknown({ records, cap }: EndpointRecord, id: string | null): voi
   if (id !== null && !records.has(id)) throw new NotInRecord(`${id} is not in the record of ${cap}`);
 }
 
-/** Which file is no dispute, and the first reason: the page shows one that is. @throws FileUnreadable, BadCorrection */
+/** Which file is no dispute, and the first reason: the page shows one that is. @throws Failure `unreadable`; BadCorrection */
 async function disputeIn(file: string, service: string, now: Date): Promise<SignedDispute> {
   const value = await readNamedJson(file);
   try {
@@ -46,7 +47,8 @@ async function disputeIn(file: string, service: string, now: Date): Promise<Sign
   } catch (error) {
     if (!(error instanceof BadDispute)) throw error;
     const [{ pointer, detail } = { pointer: "", detail: "" }] = error.errors;
-    throw new FileUnreadable(
+    throw new Failure(
+      "unreadable",
       `${file} is not a signed dispute: ${pointer || "it"} ${detail}; docs/corrections.md shows one`,
     );
   }

@@ -1,6 +1,6 @@
-import { InvalidArgumentError } from "commander";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
@@ -32,7 +32,7 @@ export interface ObserveOptions extends RoleOptions {
  */
 export async function observe(config: Config, { listings, ...options }: ObserveOptions): Promise<void> {
   if (listings !== undefined) {
-    if (!options.once) throw new InvalidArgumentError("--listings probes once: say --once too");
+    if (!options.once) throw new Failure("usage", "--listings probes once: say --once too");
     return (await import("./listings.ts")).probeListings(config, listings, options);
   }
   await atStart(config, "observe", options);

@@ -46,12 +46,15 @@ function wholeNumber(text: string): number {
   return n;
 }
 
-/** A date that is one. @throws InvalidArgumentError */
-export function utcDay(text: string): string {
+export const DAY_ASKED = "expected a date such as 2026-11-21";
+
+export function isUtcDay(text: string): boolean {
   const at = Date.parse(`${text}T00:00:00.000Z`);
-  if (!/^\d{4}-\d{2}-\d{2}$/.test(text) || Number.isNaN(at) || new Date(at).toISOString().slice(0, 10) !== text) {
-    throw new InvalidArgumentError("expected a date such as 2026-11-21");
-  }
+  return /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(at) && new Date(at).toISOString().slice(0, 10) === text;
+}
+
+function utcDay(text: string): string {
+  if (!isUtcDay(text)) throw new InvalidArgumentError(DAY_ASKED);
   return text;
 }
 

@@ -1,6 +1,6 @@
-import { InvalidArgumentError } from "commander";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { openServingParts } from "../pipelines/roles/parts.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
@@ -64,7 +64,7 @@ export interface ServeOptions extends Pick<RoleOptions, "json"> {
 /** `touchstone serve`: a replica over the public store or, with `--from`, one that is a mirror, in one process or several. */
 export async function serveCommand(config: Config, { from, mirror, processes, json }: ServeOptions): Promise<void> {
   if (from === undefined && (mirror !== undefined || processes !== 1)) {
-    throw new InvalidArgumentError("--mirror and --processes need --from: only a replica has them");
+    throw new Failure("usage", "--mirror and --processes need --from: only a replica has them");
   }
   if (from === undefined) return serveRole(config, { json });
   const [{ inProcesses }, { serveReplica }] = await Promise.all([import("./processes.ts"), import("./replica.ts")]);

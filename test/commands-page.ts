@@ -37,13 +37,13 @@ const commandRows = (): string[] =>
 
 /** Code, name, and the comment above it. */
 function exitRows(): string[] {
-  const source = readFileSync(join(ROOT, "commands/exit.ts"), "utf8");
+  const source = readFileSync(join(ROOT, "infra/errors.ts"), "utf8");
   const says = new Map(
     [...source.matchAll(/\/\*\* (.*) \*\/\n {2}(\w+): \d+,/g)].map(([, text, name]) => [name, text]),
   );
   return Object.entries(EXIT).map(([name, code]) => {
     const text = name === "ok" ? "It is done." : says.get(name);
-    if (text === undefined) throw new Error(`exit code without a comment in commands/exit.ts: ${name}`);
+    if (text === undefined) throw new Error(`exit code without a comment in infra/errors.ts: ${name}`);
     return `| ${code} | \`${name}\` | ${cell(text)} |`;
   });
 }
