@@ -9,7 +9,6 @@ import { type AskLive, type AuditReport, audit, type Copy, type ForkSeen } from 
 import type { Finding, PackingMode } from "../pipelines/audit/findings.ts";
 import { openCommitment } from "../pipelines/audit/log.ts";
 import { refuseStale } from "../pipelines/mirror/state.ts";
-import { MirrorUsage } from "../pipelines/published/errors.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
@@ -85,7 +84,7 @@ export function linesOf({ check, result, checked, open, not_run, says, problems 
   return [`${mark} ${check}: ${checked}${left}`, ...lines];
 }
 
-/** A checkpoint file, verified under the keys that the source's is believed by. @throws MirrorUsage, Unproven */
+/** A checkpoint file, verified under the keys that the source's is believed by. @throws Failure `usage`, Unproven */
 async function keptCheckpoint(file: string, of: Source, logKey?: string, witnessKey?: string): Promise<Checkpoint> {
   const note = await readNamed(file);
   const source: Source = {
@@ -160,15 +159,15 @@ const MAX_OPENED = 256 * 1024 * 1024;
 /**
  * `touchstone audit SOURCE --open FILE --salt HEX`: proves that the log commits to these bytes under this salt, and
  * since when; docs/audit.md, Commitments.
- * @throws MirrorUsage for words that cannot be used, NotCommitted, and what the reading of a log throws
+ * @throws Failure `usage` for words that cannot be used, `unknown` for other bytes, and what the reading of a log throws
  */
 export async function openCommand(from: string, options: AuditCommandOptions): Promise<void> {
   const { open: file, salt, logKey, witnessKey, json } = options;
-  if (file === undefined || salt === undefined) throw new MirrorUsage("--open and --salt need each other");
+  if (file === undefined || salt === undefined) throw new Failure("usage", "--open and --salt need each other");
   if (options.endpoint || options.also.length > 0)
-    throw new MirrorUsage("--open goes with neither --endpoint nor --also");
+    throw new Failure("usage", "--open goes with neither --endpoint nor --also");
   if (!new RegExp(`^[0-9a-f]{${SALT_BYTES * 2}}$`, "i").test(salt))
-    throw new MirrorUsage(`a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
+    throw new Failure("usage", `a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
   const bytes = await readNamed(file, MAX_OPENED);
   return withOpen(openSource(from, systemClock, options.settings), async (source) => {
     const line = new ProgressLine();

@@ -1,9 +1,9 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { draftOf, planCorrections, planReinstatement, standing } from "../pipelines/corrections/correct.ts";
 import { CorrectionRecords, findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
-import { BadCorrection } from "../pipelines/corrections/errors.ts";
 import { Reading } from "../pipelines/corrections/reading.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
@@ -66,7 +66,7 @@ const nextLines = (config: Config, cap: string): string[] => [
 export const correct = (config: Config, endpoint: string, options: CorrectOptions): Promise<void> =>
   withDone(config, options.json, async (reading, parts) => {
     if ((options.record === undefined) === (options.allBeforeNow !== true)) {
-      throw new BadCorrection("say which records: either --record ID.. or --all-before-now");
+      throw new Failure("usage", "say which records: either --record ID.. or --all-before-now");
     }
     const record = await findEndpoint(reading, endpoint, options.method?.toUpperCase());
     const now = systemClock.now();

@@ -10,7 +10,7 @@ import {
   type SignedDispute,
 } from "../pipelines/corrections/dispute.ts";
 import { type EndpointRecord, readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
-import { AlreadyRecorded, BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
+import { BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
 import { lookAt, recorderOf, withDone } from "./corrections.ts";
 import { readNamedJson } from "./files.ts";
 
@@ -23,7 +23,8 @@ export const dispute = (config: Config, file: string, options: { json?: boolean 
     await checkPayee(signed, record.payTos);
     refuseUnknown(record, signed.record_id);
     const id = disputeId(signed);
-    if (record.correctionRecords.disputes.has(id)) throw new AlreadyRecorded(`dispute ${id} is in the record already`);
+    if (record.correctionRecords.disputes.has(id))
+      throw new Failure("already", `dispute ${id} is in the record already`);
     await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signed, now), now)]);
     return {
       facts: { capability_id: record.cap, dispute: id, look: lookAt(config, record.cap) },
@@ -39,7 +40,7 @@ function refuseUnknown({ records, cap }: EndpointRecord, id: string | null): voi
   if (id !== null && !records.has(id)) throw new NotInRecord(`${id} is not in the record of ${cap}`);
 }
 
-/** Which file is no dispute, and the first reason: the page shows one that is. @throws Failure `unreadable`; BadCorrection */
+/** Which file is no dispute, and the first reason: the page shows one that is. @throws Failure `unreadable` or `usage` */
 async function disputeIn(file: string, service: string, now: Date): Promise<SignedDispute> {
   const value = await readNamedJson(file);
   try {

@@ -1,7 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import { Failure } from "../infra/errors.ts";
 import { type CardVerdict, recompute } from "../pipelines/audit/recompute.ts";
-import { MirrorUsage } from "../pipelines/published/errors.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { isId } from "../pipelines/record/ids.ts";
@@ -20,7 +19,7 @@ function wantedOf(endpoint: string) {
   if (endpoint === "all") return "all" as const;
   if (isId("cap", endpoint)) return { cap: endpoint };
   if (/^https?:\/\//i.test(endpoint)) return { url: endpoint };
-  throw new MirrorUsage(`neither a capability id (cap_…), a url nor "all": ${endpoint.slice(0, 120)}`);
+  throw new Failure("usage", `neither a capability id (cap_…), a url nor "all": ${endpoint.slice(0, 120)}`);
 }
 
 /** One line a card: the verdict first; what differs with what came out and what is published. */

@@ -134,10 +134,3 @@ export class ArchiveMismatch extends Failure {
     super("record", `${id}: ${says}`);
   }
 }
-
-/** A file that cannot be replaced, and why. */
-export class CannotSupersede extends Failure {
-  constructor(says: string) {
-    super("already", says);
-  }
-}

@@ -75,28 +75,6 @@ export class MirrorBusy extends Failure {
   }
 }
 
-/** What was named as a source is neither an address nor a folder that is there. */
-export class NoSource extends Failure {
-  constructor(name: string) {
-    super("unreadable", `neither an address nor a folder: ${name}`);
-  }
-}
-
-/** Keys, folder or addresses that do not go together. */
-export class MirrorUsage extends Failure {
-  constructor(says: string) {
-    super("usage", says);
-  }
-}
-
-/** The log is whole, but objects that it names are not: they are in the mirror's list and are asked for again. */
-export class MissingObjects extends Failure {
-  constructor(missing: readonly { key: string; got: string }[]) {
-    const [first] = missing;
-    super("missing", `${missing.length} objects are missing, ${first?.key} first: ${first?.got}`);
-  }
-}
-
 /** The value, or undefined when the bytes are no JSON. */
 export function parseJson(bytes: Uint8Array): unknown {
   try {
