@@ -61,12 +61,15 @@ export type Code = Exclude<keyof typeof EXIT, "ok">;
  * failures that are caught by class, carry values, or are told apart by name in a log or in /health.
  */
 export class Failure extends Error {
+  /** May pass by itself: whoever waits asks again. */
+  readonly retriable: boolean;
   constructor(
     readonly code: Code,
     message: string,
-    options?: ErrorOptions,
+    { retriable = false, ...options }: ErrorOptions & { retriable?: boolean } = {},
   ) {
     super(message, options);
+    this.retriable = retriable;
     this.name = new.target === Failure ? code : new.target.name;
   }
 }

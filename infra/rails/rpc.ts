@@ -16,9 +16,8 @@ import { keepAddress, redactError } from "../secrets.ts";
 /** The chain did not answer, or answered nonsense, after every retry. Nothing is known of what was asked: ask again. */
 export class ChainDown extends Failure {
   constructor(message: string, options?: ErrorOptions) {
-    super("chain", message, options);
+    super("chain", message, { ...options, retriable: true });
   }
-  readonly retriable = true;
 }
 
 /** How often a question is asked again, and how long each time waits for an answer, ms. */

@@ -162,12 +162,7 @@ export class StoreRefused extends StoreUnfit {}
 /** The store did not answer, or not as a store does, after every try. Whether the last write holds is not known. */
 export class StoreDown extends Failure {
   constructor(doing: string, tries: number, cause?: unknown) {
-    super(
-      "storage",
-      `store: ${doing} failed ${tries} times: ${(cause as Error | undefined)?.message ?? String(cause)}`,
-      {
-        cause,
-      },
-    );
+    const why = (cause as Error | undefined)?.message ?? String(cause);
+    super("storage", `store: ${doing} failed ${tries} times: ${why}`, { cause, retriable: true });
   }
 }

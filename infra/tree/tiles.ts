@@ -8,10 +8,9 @@ import type { NodeReader } from "./proof.ts";
 export type FetchObject = (path: string) => Promise<Uint8Array | null>;
 
 /** An object that must exist by the checkpoint and does not. */
-export class MissingObject extends Error {
+export class MissingObject extends Failure {
   constructor(readonly key: string) {
-    super(`missing: ${key}`);
-    this.name = "MissingObject";
+    super("failed", `missing: ${key}`, { retriable: true });
   }
 }
 

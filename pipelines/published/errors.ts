@@ -61,17 +61,16 @@ export class Oversized extends Failure {
 }
 
 /** The source does not answer, or not as a store does, after all tries. */
-export class SourceDown extends Error {
+export class SourceDown extends Failure {
   constructor(source: string, key: string, why: string) {
-    super(`${source} does not give ${key}: ${why}`);
-    this.name = "SourceDown";
+    super("failed", `${source} does not give ${key}: ${why}`, { retriable: true });
   }
 }
 
 /** Another process works in this mirror's folder. */
 export class MirrorBusy extends Failure {
   constructor() {
-    super("busy", "another process keeps this mirror: stop it first, or copy into another folder");
+    super("busy", "another process keeps this mirror: stop it first, or copy into another folder", { retriable: true });
   }
 }
 
