@@ -17,9 +17,9 @@ import {
 import type { PublishedFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
-import { openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { openOwnerParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
+import { withParts } from "./opening.ts";
 import { print } from "./printer.ts";
 import { columns } from "./report.ts";
 
@@ -79,13 +79,12 @@ const mostOf = ({ all, json }: BudgetOptions): number => (all || json ? Number.P
 
 async function budgetHere(config: Config, options: BudgetOptions): Promise<BudgetReport> {
   const day = options.day ?? dayOf(systemClock.now());
-  await keysFor(config, systemClock.now());
-  return withOpen(openParts(config, systemClock), async (parts) => {
-    return await computed(parts, day, mostOf(options)).catch((error: unknown) => {
+  return withParts(config, (parts) =>
+    computed(parts, day, mostOf(options)).catch((error: unknown) => {
       if (error instanceof LakeBusy) return kept(parts, day, options.day !== undefined);
       throw error;
-    });
-  });
+    }),
+  );
 }
 
 /**

@@ -11,8 +11,9 @@ import {
 } from "../pipelines/corrections/dispute.ts";
 import { type EndpointRecord, readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
-import { lookAt, recorderOf, withDone } from "./corrections.ts";
+import { lookAt } from "./corrections.ts";
 import { readNamedJson } from "./files.ts";
+import { recorderOf, withDone } from "./opening.ts";
 
 /** `touchstone dispute`: a seller's signed dispute from a file, for one that came by mail. */
 export const dispute = (config: Config, file: string, options: { json?: boolean }): Promise<void> =>

@@ -17,14 +17,12 @@ import { readDocument } from "../pipelines/1-observe/listings/sources.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import { type ProbeOnce, type ProbeSeen, probeListed } from "../pipelines/1-observe/probe/unplanned.ts";
 import { ownReader, type Reader } from "../pipelines/1-observe/reading/reader.ts";
-import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
-import { Reading } from "../pipelines/corrections/reading.ts";
+import type { Reading } from "../pipelines/corrections/reading.ts";
 import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
-import { openParts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
-import { readNamed, withOpen } from "./files.ts";
+import { readNamed } from "./files.ts";
+import { recorderOf, withParts, withReading } from "./opening.ts";
 import { print, printLines } from "./printer.ts";
 
 export interface ListingsOptions {
@@ -34,21 +32,19 @@ export interface ListingsOptions {
 }
 
 /** Log, stores and egress beside whatever else runs: the lake, which has one owner, is not touched. */
-async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise<T>): Promise<T> {
-  await keysFor(config, systemClock.now());
-  return withOpen(openParts(config, systemClock), async (parts) => {
-    const { egress, log, metrics, privateStore } = parts;
-    return withOpen(Reading.open({ log, privateStore, lake: config.lake }), async (reading) => {
+const withIntake = (config: Config, work: (tools: ProbeOnce) => Promise<void>): Promise<void> =>
+  withParts(config, (parts) =>
+    withReading(parts, (reading) => {
+      const { egress, metrics } = parts;
       // Nobody signs or settles here: it is only asked which offers would be paid, and that needs no chain.
       const rail: Payer = railOn(networksIn(config));
-      const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
+      const recorder = recorderOf(parts);
       const memory = listingsBeside(reading);
       const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });
       const control = new Control(egress, config.control_urls);
-      return await work({ egress, rail, recorder, intake, control, reader: ownReader, loop: ownLoop });
-    });
-  });
-}
+      return work({ egress, rail, recorder, intake, control, reader: ownReader, loop: ownLoop });
+    }),
+  );
 
 /** As a shell takes it: an address has `?` and `&`. */
 const shellWord = (text: string): string =>
