@@ -7,12 +7,11 @@ import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { archivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
 import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
-import { type Ingesting, openIngest } from "../pipelines/roles/ingesting.ts";
+import type { Ingesting } from "../pipelines/roles/ingesting.ts";
 import { Owner } from "../pipelines/roles/owner.ts";
-import { openParts, type Parts } from "../pipelines/roles/parts.ts";
+import type { Parts } from "../pipelines/roles/parts.ts";
 import { Publishing } from "../pipelines/roles/publishing.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
-import { withOpen } from "./files.ts";
+import { withIngest } from "./opening.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
 
 /** Between two looks; a day comes of age once a day, and what comes late may wait as long. */
@@ -50,16 +49,9 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesti
   };
 }
 
-/**
- * Open everything for one command and close it again, whatever happens. The lake has one owner at a time.
- * @throws LakeBusy while a service owns the lake
- */
-async function withArchive(config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> {
-  await keysFor(config, systemClock.now());
-  return withOpen(openParts(config, systemClock), (parts) =>
-    withOpen(openIngest(parts, systemClock), async (opened) => work(await openArchive(parts, systemClock, opened))),
-  );
-}
+/** @throws LakeBusy while a service owns the lake */
+const withArchive = (config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> =>
+  withIngest(config, async (opened, parts) => work(await openArchive(parts, systemClock, opened)));
 
 const listAt = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;
 

@@ -3,12 +3,12 @@ import { join } from "node:path";
 import { sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import type { Checkpoint } from "../infra/tree/checkpoint.ts";
 import { type AskLive, type AuditReport, audit, type Copy, type ForkSeen } from "../pipelines/audit/audit.ts";
 import type { Finding, PackingMode } from "../pipelines/audit/findings.ts";
 import { openCommitment } from "../pipelines/audit/log.ts";
 import { refuseStale } from "../pipelines/mirror/state.ts";
-import { MirrorUsage } from "../pipelines/published/errors.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
@@ -42,22 +42,17 @@ export interface AuditCommandOptions {
 }
 
 /** The record does not hold. The findings say where. */
-export class AuditFailed extends Error {
-  constructor(broken: readonly Finding[]) {
-    super(`the record does not hold: ${broken.map(({ check }) => check).join(", ")}`);
-    this.name = "AuditFailed";
-  }
+export function failed(findings: readonly Finding[]): Failure {
+  const broken = findings.filter(({ result }) => result === "broken").map(({ check }) => check);
+  return new Failure("tampered", `the record does not hold: ${broken.join(", ")}`);
 }
 
 /** Two signed histories that no one log can have. */
-class AuditForked extends Error {
-  constructor(forks: readonly ForkSeen[], files: readonly string[]) {
-    super(
-      `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
-    );
-    this.name = "AuditForked";
-  }
-}
+const forked = (forks: readonly ForkSeen[], files: readonly string[]): Failure =>
+  new Failure(
+    "fork",
+    `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
+  );
 
 /** Longest wait for one live answer, ms, and its most bytes. */
 const LIVE_MS = 10_000;
@@ -89,7 +84,7 @@ export function linesOf({ check, result, checked, open, not_run, says, problems 
   return [`${mark} ${check}: ${checked}${left}`, ...lines];
 }
 
-/** A checkpoint file, verified under the keys that the source's is believed by. @throws MirrorUsage, Unproven */
+/** A checkpoint file, verified under the keys that the source's is believed by. @throws Failure `usage`, Unproven */
 async function keptCheckpoint(file: string, of: Source, logKey?: string, witnessKey?: string): Promise<Checkpoint> {
   const note = await readNamed(file);
   const source: Source = {
@@ -117,7 +112,7 @@ export function conclude(report: AuditReport, tookS: number): string {
 
 /**
  * `touchstone audit`: a whole public record proven again from its first leaf; docs/audit.md.
- * @throws AuditFailed when anything does not hold, AuditForked where histories differ, Rollback and Stale against what
+ * @throws Failure `tampered` when anything does not hold, `fork` where histories differ; Rollback and Stale against what
  * was asked, and what a source throws that cannot be asked
  */
 export async function auditCommand(from: string, options: AuditCommandOptions): Promise<void> {
@@ -151,8 +146,8 @@ export async function auditCommand(from: string, options: AuditCommandOptions): 
     const files: string[] = [];
     for (const fork of forks) files.push(await writeFork(fork, options.forksIn));
     print({ json }, { ...summary, took_s: tookS }, [conclude(report, tookS)]);
-    if (forks.length > 0) throw new AuditForked(forks, files);
-    if (!report.proven) throw new AuditFailed(findings.filter(({ result }) => result === "broken"));
+    if (forks.length > 0) throw forked(forks, files);
+    if (!report.proven) throw failed(findings);
   } finally {
     for (const { source } of opened) await source.close();
   }
@@ -164,15 +159,15 @@ const MAX_OPENED = 256 * 1024 * 1024;
 /**
  * `touchstone audit SOURCE --open FILE --salt HEX`: proves that the log commits to these bytes under this salt, and
  * since when; docs/audit.md, Commitments.
- * @throws MirrorUsage for words that cannot be used, NotCommitted, and what the reading of a log throws
+ * @throws Failure `usage` for words that cannot be used, `unknown` for other bytes, and what the reading of a log throws
  */
 export async function openCommand(from: string, options: AuditCommandOptions): Promise<void> {
   const { open: file, salt, logKey, witnessKey, json } = options;
-  if (file === undefined || salt === undefined) throw new MirrorUsage("--open and --salt need each other");
+  if (file === undefined || salt === undefined) throw new Failure("usage", "--open and --salt need each other");
   if (options.endpoint || options.also.length > 0)
-    throw new MirrorUsage("--open goes with neither --endpoint nor --also");
+    throw new Failure("usage", "--open goes with neither --endpoint nor --also");
   if (!new RegExp(`^[0-9a-f]{${SALT_BYTES * 2}}$`, "i").test(salt))
-    throw new MirrorUsage(`a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
+    throw new Failure("usage", `a salt is ${SALT_BYTES} bytes, ${SALT_BYTES * 2} hex digits`);
   const bytes = await readNamed(file, MAX_OPENED);
   return withOpen(openSource(from, systemClock, options.settings), async (source) => {
     const line = new ProgressLine();

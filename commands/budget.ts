@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { LakeBusy } from "../infra/lake/damage.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { capsOf } from "../pipelines/1-observe/plan/spend.ts";
@@ -16,9 +17,9 @@ import {
 import type { PublishedFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
-import { openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { openOwnerParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
+import { withParts } from "./opening.ts";
 import { print } from "./printer.ts";
 import { columns } from "./report.ts";
 
@@ -30,14 +31,6 @@ export interface BudgetOptions {
 
 /** Endpoints shown, and computed, without `--all`. */
 const MOST = 40;
-
-/** A running service owns the lake, and what it keeps does not say what was asked for. */
-class BudgetBusy extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "LakeBusy";
-  }
-}
 
 function publishedOf({ config, keys, publicStore }: Parts): Promise<PublishedFold> {
   const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
@@ -58,12 +51,13 @@ async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: bool
   const report = await keptReport(parts.privateStore);
   if (!report || (asked && day > report.day)) {
     const none = report ? `its newest report is of ${report.day}` : "it has kept no report yet";
-    throw new BudgetBusy(`a running service owns the lake, and ${none}: ask again in ten minutes`);
+    throw new Failure("busy", `a running service owns the lake, and ${none}: ask again in ten minutes`);
   }
   if (!asked || report.day === day) return report;
   const turned = await turnedTo(day, report, parts.privateStore);
   if (turned) return turned;
-  throw new BudgetBusy(
+  throw new Failure(
+    "busy",
     `a running service owns the lake, and its report holds the thirty days up to ${report.day}: stop it to see ${day}`,
   );
 }
@@ -85,13 +79,12 @@ const mostOf = ({ all, json }: BudgetOptions): number => (all || json ? Number.P
 
 async function budgetHere(config: Config, options: BudgetOptions): Promise<BudgetReport> {
   const day = options.day ?? dayOf(systemClock.now());
-  await keysFor(config, systemClock.now());
-  return withOpen(openParts(config, systemClock), async (parts) => {
-    return await computed(parts, day, mostOf(options)).catch((error: unknown) => {
+  return withParts(config, (parts) =>
+    computed(parts, day, mostOf(options)).catch((error: unknown) => {
       if (error instanceof LakeBusy) return kept(parts, day, options.day !== undefined);
       throw error;
-    });
-  });
+    }),
+  );
 }
 
 /**

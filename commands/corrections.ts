@@ -1,13 +1,9 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
-import { Recorder } from "../pipelines/1-observe/recorder.ts";
+import { Failure } from "../infra/errors.ts";
 import { draftOf, planCorrections, planReinstatement, standing } from "../pipelines/corrections/correct.ts";
 import { CorrectionRecords, findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
-import { BadCorrection } from "../pipelines/corrections/errors.ts";
-import { Reading } from "../pipelines/corrections/reading.ts";
-import { openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { needsData, withOpen } from "./files.ts";
-import { print } from "./printer.ts";
+import { recorderOf, withDone } from "./opening.ts";
 
 export interface CorrectOptions {
   record?: string[];
@@ -18,39 +14,6 @@ export interface CorrectOptions {
   says: string;
   json?: boolean;
 }
-
-/** What a command did, for a machine; `lines` say it to people. */
-interface Done {
-  facts: Record<string, unknown>;
-  lines: string[];
-}
-
-/** Log and chain beside whatever else runs: the lake, which has one owner, is not touched. */
-export async function withReading(
-  config: Config,
-  work: (reading: Reading, parts: Parts) => Promise<void>,
-): Promise<void> {
-  needsData(config);
-  return withOpen(openParts(config, systemClock), (parts) =>
-    withOpen(Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: config.lake }), (reading) =>
-      work(reading, parts),
-    ),
-  );
-}
-
-/** The same, and what was done is said. */
-export const withDone = (
-  config: Config,
-  json: boolean | undefined,
-  work: (reading: Reading, parts: Parts) => Promise<Done>,
-): Promise<void> =>
-  withReading(config, async (reading, parts) => {
-    const { facts, lines } = await work(reading, parts);
-    print({ json }, facts, lines);
-  });
-
-export const recorderOf = ({ log, metrics }: Parts): Recorder =>
-  new Recorder({ log, producer: "touchstone/1", metrics });
 
 /** Where the change shows. */
 export const lookAt = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
@@ -66,7 +29,7 @@ const nextLines = (config: Config, cap: string): string[] => [
 export const correct = (config: Config, endpoint: string, options: CorrectOptions): Promise<void> =>
   withDone(config, options.json, async (reading, parts) => {
     if ((options.record === undefined) === (options.allBeforeNow !== true)) {
-      throw new BadCorrection("say which records: either --record ID.. or --all-before-now");
+      throw new Failure("usage", "say which records: either --record ID.. or --all-before-now");
     }
     const record = await findEndpoint(reading, endpoint, options.method?.toUpperCase());
     const now = systemClock.now();

@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { draftOf } from "../pipelines/corrections/correct.ts";
 import {
   checkPayee,
@@ -9,9 +10,10 @@ import {
   type SignedDispute,
 } from "../pipelines/corrections/dispute.ts";
 import { type EndpointRecord, readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
-import { AlreadyRecorded, BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
-import { lookAt, recorderOf, withDone } from "./corrections.ts";
-import { FileUnreadable, readNamedJson } from "./files.ts";
+import { BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
+import { lookAt } from "./corrections.ts";
+import { readNamedJson } from "./files.ts";
+import { recorderOf, withDone } from "./opening.ts";
 
 /** `touchstone dispute`: a seller's signed dispute from a file, for one that came by mail. */
 export const dispute = (config: Config, file: string, options: { json?: boolean }): Promise<void> =>
@@ -22,7 +24,8 @@ export const dispute = (config: Config, file: string, options: { json?: boolean 
     await checkPayee(signed, record.payTos);
     refuseUnknown(record, signed.record_id);
     const id = disputeId(signed);
-    if (record.correctionRecords.disputes.has(id)) throw new AlreadyRecorded(`dispute ${id} is in the record already`);
+    if (record.correctionRecords.disputes.has(id))
+      throw new Failure("already", `dispute ${id} is in the record already`);
     await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signed, now), now)]);
     return {
       facts: { capability_id: record.cap, dispute: id, look: lookAt(config, record.cap) },
@@ -38,7 +41,7 @@ function refuseUnknown({ records, cap }: EndpointRecord, id: string | null): voi
   if (id !== null && !records.has(id)) throw new NotInRecord(`${id} is not in the record of ${cap}`);
 }
 
-/** Which file is no dispute, and the first reason: the page shows one that is. @throws FileUnreadable, BadCorrection */
+/** Which file is no dispute, and the first reason: the page shows one that is. @throws Failure `unreadable` or `usage` */
 async function disputeIn(file: string, service: string, now: Date): Promise<SignedDispute> {
   const value = await readNamedJson(file);
   try {
@@ -46,7 +49,8 @@ async function disputeIn(file: string, service: string, now: Date): Promise<Sign
   } catch (error) {
     if (!(error instanceof BadDispute)) throw error;
     const [{ pointer, detail } = { pointer: "", detail: "" }] = error.errors;
-    throw new FileUnreadable(
+    throw new Failure(
+      "unreadable",
       `${file} is not a signed dispute: ${pointer || "it"} ${detail}; docs/corrections.md shows one`,
     );
   }

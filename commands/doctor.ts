@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { type Finding, looked, type Standing } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
@@ -15,11 +16,6 @@ import { print, say } from "./printer.ts";
 export interface DoctorOptions {
   role: Role;
   json?: boolean;
-}
-
-/** Something is broken: the role would not do its work. What it is was printed. */
-class Unfit extends Error {
-  override readonly name = "Unfit";
 }
 
 /** Everything that the role stands on, each by a look of its own, so that one that hangs or throws hides no other. */
@@ -54,14 +50,13 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
 /**
  * `touchstone doctor`: looks at everything a role stands on, and changes nothing but for one object that it puts into a
  * bucket and takes away again.
- * @param open reads the settings: one that cannot be used is a finding too
- * @throws Unfit when something is broken, ConfigError when it is the settings themselves
+ * @throws Failure `unfit` when something is broken; what it is was printed
  */
-export async function doctorCommand(open: () => Config, { role, json }: DoctorOptions): Promise<void> {
-  const findings = await examine(open(), role);
+export async function doctorCommand(config: Config, { role, json }: DoctorOptions): Promise<void> {
+  const findings = await examine(config, role);
   print({ json }, { role, ...countOf(findings), findings }, table(findings));
   const { broken } = countOf(findings);
-  if (broken > 0) throw new Unfit(`${broken} broken of ${findings.length}: ${role} would not do its work`);
+  if (broken > 0) throw new Failure("unfit", `${broken} broken of ${findings.length}: ${role} would not do its work`);
 }
 
 const countOf = (findings: readonly Finding[]): Record<Standing, number> => {

@@ -33,7 +33,7 @@ interface Table {
   write(path: string, onProgress: (rows: number) => void): Promise<number>;
 }
 
-/** @throws what opens a record, and MirrorUsage for one without an index */
+/** @throws what opens a record, and Failure `usage` for one without an index */
 async function tableOf(from: string, what: ExportOptions["what"], options: ExportOptions): Promise<Table> {
   const folder = await recordFolder(from);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };

@@ -1,4 +1,5 @@
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import { verifyObject } from "../infra/keys/verify.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
@@ -13,19 +14,6 @@ export interface ExposureOptions {
   /** A keys document that was saved before; without it the service's own is believed. */
   keys?: string;
   json?: boolean;
-}
-
-/** The file, or what the service says of it, cannot be taken. */
-class ExposureUnreadable extends Error {
-  override name = "ExposureUnreadable";
-}
-/** The service does not answer, or not now. */
-class ServiceUnreachable extends Error {
-  override name = "ServiceUnreachable";
-}
-/** A report whose signature does not hold, or that is not of what was asked. */
-class ReportUnproven extends Error {
-  override name = "ReportUnproven";
 }
 
 /** Longest file and longest answer, bytes, and longest wait for an answer, ms. */
@@ -54,7 +42,7 @@ function jsonOf<T>(file: string, text: string): T {
   try {
     return JSON.parse(text) as T;
   } catch {
-    throw new ExposureUnreadable(`${file} is no JSON`);
+    throw new Failure("unreadable", `${file} is no JSON`);
   }
 }
 
@@ -64,19 +52,20 @@ export function dependenciesOf(file: string, text: string): unknown[] {
   const value = isJson ? jsonOf<unknown>(file, text) : null;
   const list = Array.isArray(value) ? value : (value as { dependencies?: unknown } | null)?.dependencies;
   if (isJson && !Array.isArray(list))
-    throw new ExposureUnreadable(`${file}: neither a list nor {"dependencies": [..]}`);
+    throw new Failure("unreadable", `${file}: neither a list nor {"dependencies": [..]}`);
   const lines = text.split("\n").map((line) => line.trim());
   const dependencies = isJson ? (list as unknown[]) : lines.filter((line) => line !== "" && !line.startsWith("#"));
-  if (dependencies.length === 0) throw new ExposureUnreadable(`${file} names no dependency`);
+  if (dependencies.length === 0) throw new Failure("unreadable", `${file} names no dependency`);
   if (dependencies.length > MAX_DEPENDENCIES) {
-    throw new ExposureUnreadable(
+    throw new Failure(
+      "unreadable",
       `${file} names ${dependencies.length} dependencies: at most ${MAX_DEPENDENCIES} at once`,
     );
   }
   return dependencies;
 }
 
-/** One answer of the service, as text. @throws ServiceUnreachable; ExposureUnreadable where it refuses what was asked */
+/** One answer of the service, as text. @throws Failure `unreachable`; `unreadable` where it refuses what was asked */
 async function ask(base: string, path: string, init: RequestInit): Promise<string> {
   let status: number;
   let text: string;
@@ -86,11 +75,11 @@ async function ask(base: string, path: string, init: RequestInit): Promise<strin
     text = await boundedText(response);
   } catch (error) {
     const { message, cause } = error as Error & { cause?: Error };
-    throw new ServiceUnreachable(`${base}${path}: ${cause?.message ?? message}`);
+    throw new Failure("unreachable", `${base}${path}: ${cause?.message ?? message}`);
   }
   if (status === 200) return text;
   const says = `${base}${path} answered ${status}${problemIn(text)}`;
-  throw status === 400 || status === 413 ? new ExposureUnreadable(says) : new ServiceUnreachable(says);
+  throw status === 400 || status === 413 ? new Failure("unreadable", says) : new Failure("unreachable", says);
 }
 
 async function boundedText(response: Response): Promise<string> {
@@ -115,21 +104,21 @@ function problemIn(text: string): string {
   }
 }
 
-/** @throws ReportUnproven */
+/** @throws Failure `tampered` */
 function proven(text: string, keys: Jwks, dependencies: readonly unknown[]): ExposureReport {
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
-    throw new ReportUnproven("the answer is no JSON");
+    throw new Failure("tampered", "the answer is no JSON");
   }
   const read = ExposureReport.safeParse(value);
-  if (!read.success) throw new ReportUnproven("the answer is no exposure report");
+  if (!read.success) throw new Failure("tampered", "the answer is no exposure report");
   const verdict = verifyObject(keys, value, { purpose: "answers", at: read.data.answered_at });
-  if (!verdict.ok) throw new ReportUnproven(`the report's signature does not hold (${verdict.reason})`);
+  if (!verdict.ok) throw new Failure("tampered", `the report's signature does not hold (${verdict.reason})`);
   const asked = dependencies.map((one) => (typeof one === "string" ? one : (one as { url?: unknown }).url));
   if (read.data.lines.length !== asked.length || read.data.lines.some((line, i) => line.asked !== asked[i])) {
-    throw new ReportUnproven("the report is signed, and of other dependencies than were asked about");
+    throw new Failure("tampered", "the report is signed, and of other dependencies than were asked about");
   }
   return read.data;
 }

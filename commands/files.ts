@@ -1,47 +1,44 @@
 import { existsSync } from "node:fs";
 import { readFile, stat } from "node:fs/promises";
 import type { Config } from "../infra/config.ts";
-
-/** A file that was named on the command line is not there, or cannot be read, or is nothing of what is read here. */
-export class FileUnreadable extends Error {
-  override name = "FileUnreadable";
-}
+import { Failure } from "../infra/errors.ts";
 
 /**
  * A file that was named on the command line: one sentence and one exit code for whatever keeps it from being read.
  * @param maxBytes larger ones are refused unread
- * @throws FileUnreadable
+ * @throws Failure `unreadable`
  */
 export async function readNamed(file: string, maxBytes = 256 * 1024 * 1024): Promise<Buffer> {
   try {
     const { size } = await stat(file);
-    if (size > maxBytes) throw new FileUnreadable(`${file} is larger than ${maxBytes} bytes`);
+    if (size > maxBytes) throw new Failure("unreadable", `${file} is larger than ${maxBytes} bytes`);
     return await readFile(file);
   } catch (error) {
-    if (error instanceof FileUnreadable) throw error;
+    if (error instanceof Failure) throw error;
     const { code, message } = error as NodeJS.ErrnoException;
-    throw new FileUnreadable(code === "ENOENT" ? `${file}: there is no such file` : `${file}: ${message}`);
+    throw new Failure("unreadable", code === "ENOENT" ? `${file}: there is no such file` : `${file}: ${message}`);
   }
 }
 
-/** The same as JSON. @throws FileUnreadable */
+/** The same as JSON. @throws Failure `unreadable` */
 export async function readNamedJson(file: string): Promise<unknown> {
   const bytes = await readNamed(file);
   try {
     return JSON.parse(bytes.toString("utf8"));
   } catch {
-    throw new FileUnreadable(`${file} is no JSON`);
+    throw new Failure("unreadable", `${file} is no JSON`);
   }
 }
 
 /**
  * What only reads makes no folder: a wrong directory or setting shows at once, and leaves nothing behind.
- * @throws FileUnreadable
+ * @throws Failure `unreadable`
  */
 export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
   // Machines of a cluster share the log; a folder of their own may be empty.
   if (log !== null || existsSync(data_dir)) return;
-  throw new FileUnreadable(
+  throw new Failure(
+    "unreadable",
     `there is no data folder ${data_dir}: name another with TOUCHSTONE_DATA_DIR or --config, or begin with touchstone start`,
   );
 }

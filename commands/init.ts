@@ -2,15 +2,11 @@ import { existsSync } from "node:fs";
 import { dirname } from "node:path";
 import { KNOWN_CATALOGUES } from "../infra/catalogues.ts";
 import { ConfigError, problemsIn, Settings, settingsFile } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { createPrivate, replacePrivate } from "../infra/keys/files.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { parseUrl } from "../infra/url.ts";
 import { isAsked, print, questions, say } from "./printer.ts";
-
-/** The settings file is there, and nobody said that it may go. */
-class SettingsExist extends Error {
-  override readonly name = "SettingsExist";
-}
 
 /** The five answers: each as an option, or as a line of a terminal. */
 export interface Answers {
@@ -23,6 +19,8 @@ export interface Answers {
 }
 
 export interface InitOptions extends Answers {
+  /** The file of `--config`. */
+  config?: string;
   force?: boolean;
   json?: boolean;
 }
@@ -166,13 +164,16 @@ function requireAll(answers: Answers): void {
 /**
  * `touchstone init`: a settings file from five answers. What options do not say is asked, on a terminal and without --json.
  * The file can be read by its owner alone, since addresses of nodes hold keys, and one that is there is left as it is.
- * @param named the file of `--config`
- * @throws SettingsExist, ConfigError naming every option that is wrong
+ * @throws Failure `already`; ConfigError naming every option that is wrong
  */
-export async function initCommand(named: string | undefined, options: InitOptions): Promise<void> {
+export async function initCommand(options: InitOptions): Promise<void> {
+  const { config: named } = options;
   const file = settingsFile(named);
   if (existsSync(file) && !options.force)
-    throw new SettingsExist(`${file} is there already and is left as it is: name another by --config, or say --force`);
+    throw new Failure(
+      "already",
+      `${file} is there already and is left as it is: name another by --config, or say --force`,
+    );
   if (!existsSync(dirname(file))) throw new ConfigError([`${file}: there is no folder ${dirname(file)}`]);
   const asks = isAsked() && !options.json && QUESTIONS.some((one) => askable(one, options));
   if (!asks) requireAll(options);

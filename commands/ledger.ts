@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { LogNotBegun } from "../infra/log/log.ts";
 import { openLog } from "../infra/log/open.ts";
 import { LogTail } from "../infra/log/tail.ts";
@@ -18,11 +19,6 @@ import { print } from "./printer.ts";
 export interface LedgerOptions {
   rpc?: string;
   json?: boolean;
-}
-
-/** Our books have a movement that the chain has not, or not so: an operator has to look. */
-class LedgerDiffers extends Error {
-  override readonly name = "LedgerDiffers";
 }
 
 /** A sum of micro-units as it is shown: six decimals, below zero with a minus. */
@@ -49,14 +45,14 @@ interface LedgerShown {
 
 const sumOf = (micro: bigint): Sum => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
 
-/** `touchstone ledger`: the books of the orders, held against the chain. @throws LedgerDiffers after the print */
+/** `touchstone ledger`: the books of the orders, held against the chain. @throws Failure `record` after the print, where they differ */
 export async function ledgerCommand(config: Config, options: LedgerOptions): Promise<void> {
   needsData(config);
   const told = await ledgerOf(config, options.rpc);
   print(options, told, linesOf(told));
   const wrong = told.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
   const uneven = told.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
-  if (wrong + uneven > 0) throw new LedgerDiffers(`${wrong} movements on the chain differ from the books`);
+  if (wrong + uneven > 0) throw new Failure("record", `${wrong} movements on the chain differ from the books`);
 }
 
 /** The node that the settings name for a network, or the demo's beside the log; null without one. */

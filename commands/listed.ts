@@ -7,7 +7,7 @@ import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import type { Reading } from "../pipelines/corrections/reading.ts";
 import { isId } from "../pipelines/record/ids.ts";
 import { normaliseUrl } from "../pipelines/record/url.ts";
-import { recorderOf, withReading } from "./corrections.ts";
+import { recorderOf, withRecord } from "./opening.ts";
 import { print } from "./printer.ts";
 
 /** What one source says of an endpoint, its newest record. */
@@ -72,7 +72,7 @@ const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "
 
 /** `touchstone listings list`: every endpoint that a source lists now. */
 export const listListings = (config: Config, options: Options & { host?: string; all?: boolean }): Promise<void> =>
-  withReading(config, async (reading) => {
+  withRecord(config, async (reading) => {
     const all = await endpointsOf(reading);
     const shown = all.filter(
       (one) => (options.all || stands(one)) && (options.host === undefined || parseUrl(one.url)?.host === options.host),
@@ -96,7 +96,7 @@ async function named(reading: Reading, endpoint: string): Promise<ListedEndpoint
 
 /** `touchstone listings show`: what every source says of an endpoint, and since when. @throws NotInRecord, BadUrl */
 export const showListing = (config: Config, endpoint: string, options: Options): Promise<void> =>
-  withReading(config, async (reading) => {
+  withRecord(config, async (reading) => {
     const found = await named(reading, endpoint);
     const lines = found.flatMap((one) => [
       `${one.capability_id}  ${nameOf(one)}`,
@@ -115,7 +115,7 @@ export const showListing = (config: Config, endpoint: string, options: Options):
  * @throws NotInRecord, BadUrl
  */
 export const removeListing = (config: Config, endpoint: string, options: Options & { says: string }): Promise<void> =>
-  withReading(config, async (reading, parts) => {
+  withRecord(config, async (reading, parts) => {
     const found = (await named(reading, endpoint)).filter(stands);
     const at = systemClock.now();
     const drafts = found.flatMap((one) =>

@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { appendFile } from "node:fs/promises";
 import { systemClock } from "../infra/clock.ts";
-import { type Config, ConfigError, type Workflow } from "../infra/config.ts";
+import { type Config, ConfigError, type Workflow, workflowOf } from "../infra/config.ts";
 import { resolveTo } from "../infra/egress/address.ts";
 import { createEgress } from "../infra/egress/create.ts";
+import { Failure } from "../infra/errors.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { networksIn, railOn } from "../infra/rails/networks.ts";
 import { parseUrl } from "../infra/url.ts";
@@ -39,19 +40,6 @@ export interface Finding {
   says: string;
   /** What to change; null where nothing is known. */
   mend: string | null;
-}
-
-/** It answers and can be paid; something of it is not as the protocols have it. */
-class ListingFlawed extends Error {
-  override readonly name = "ListingFlawed";
-}
-/** Buyers cannot pay it, or would refuse to. */
-class ListingUnpayable extends Error {
-  override readonly name = "ListingUnpayable";
-}
-/** No whole answer came. */
-class ListingSilent extends Error {
-  override readonly name = "ListingsUnreachable";
 }
 
 const RANK: readonly Severity[] = ["grave", "mild", "note"];
@@ -134,21 +122,21 @@ export function summaryOf({ method, url, says }: ListingAnswer, findings: readon
 
 /** @throws the error that stands for the worst finding; nothing where there is none */
 function failBy({ state, url }: ListingAnswer, findings: readonly Finding[]): void {
-  if (state === "silent" || state === "unfetchable") throw new ListingSilent(`${url} gave no whole answer`);
+  if (state === "silent" || state === "unfetchable") throw new Failure("unreachable", `${url} gave no whole answer`);
   const count = (severity: Severity): number => findings.filter((one) => one.severity === severity).length;
-  if (count("grave") > 0) throw new ListingUnpayable(`${count("grave")} findings for which it is not paid`);
-  if (count("mild") > 0) throw new ListingFlawed(`${count("mild")} findings; it is paid all the same`);
+  if (count("grave") > 0) throw new Failure("unpayable", `${count("grave")} findings for which it is not paid`);
+  if (count("mild") > 0) throw new Failure("flawed", `${count("mild")} findings; it is paid all the same`);
 }
 
 /**
  * `touchstone listing`: one free look at an endpoint from this machine, as POST /v1/listings/validate makes it: nothing is
- * paid, kept or sent to a service. @throws ListingFlawed, ListingUnpayable, ListingSilent, BadUrl, ConfigError
+ * paid, kept or sent to a service. @throws Failure `flawed`, `unpayable` or `unreachable`; BadUrl, ConfigError
  */
 export async function listingCommand(
   config: Config,
   url: string,
   options: ListingOptions,
-  workflow: Workflow,
+  workflow: Workflow = workflowOf(),
 ): Promise<void> {
   const answer = await lookFromHere(config, url, options.method);
   const findings = findingsOf(answer);

@@ -6,6 +6,7 @@ import { pipeline } from "node:stream/promises";
 import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import type { Egress } from "../infra/egress/egress.ts";
+import { Failure } from "../infra/errors.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { networksIn, railOn } from "../infra/rails/networks.ts";
 import type { Payer } from "../infra/rails/rails.ts";
@@ -16,14 +17,12 @@ import { readDocument } from "../pipelines/1-observe/listings/sources.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import { type ProbeOnce, type ProbeSeen, probeListed } from "../pipelines/1-observe/probe/unplanned.ts";
 import { ownReader, type Reader } from "../pipelines/1-observe/reading/reader.ts";
-import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
-import { Reading } from "../pipelines/corrections/reading.ts";
+import type { Reading } from "../pipelines/corrections/reading.ts";
 import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
-import { openParts } from "../pipelines/roles/parts.ts";
-import { keysFor } from "../pipelines/roles/record-identity.ts";
-import { readNamed, withOpen } from "./files.ts";
+import { readNamed } from "./files.ts";
+import { recorderOf, withParts, withReading } from "./opening.ts";
 import { print, printLines } from "./printer.ts";
 
 export interface ListingsOptions {
@@ -33,21 +32,19 @@ export interface ListingsOptions {
 }
 
 /** Log, stores and egress beside whatever else runs: the lake, which has one owner, is not touched. */
-async function withIntake<T>(config: Config, work: (tools: ProbeOnce) => Promise<T>): Promise<T> {
-  await keysFor(config, systemClock.now());
-  return withOpen(openParts(config, systemClock), async (parts) => {
-    const { egress, log, metrics, privateStore } = parts;
-    return withOpen(Reading.open({ log, privateStore, lake: config.lake }), async (reading) => {
+const withIntake = (config: Config, work: (tools: ProbeOnce) => Promise<void>): Promise<void> =>
+  withParts(config, (parts) =>
+    withReading(parts, (reading) => {
+      const { egress, metrics } = parts;
       // Nobody signs or settles here: it is only asked which offers would be paid, and that needs no chain.
       const rail: Payer = railOn(networksIn(config));
-      const recorder = new Recorder({ log, producer: "touchstone/1", metrics });
+      const recorder = recorderOf(parts);
       const memory = listingsBeside(reading);
       const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });
       const control = new Control(egress, config.control_urls);
-      return await work({ egress, rail, recorder, intake, control, reader: ownReader, loop: ownLoop });
-    });
-  });
-}
+      return work({ egress, rail, recorder, intake, control, reader: ownReader, loop: ownLoop });
+    }),
+  );
 
 /** As a shell takes it: an address has `?` and `&`. */
 const shellWord = (text: string): string =>
@@ -55,7 +52,7 @@ const shellWord = (text: string): string =>
 
 const isUrl = (source: string): boolean => /^https?:\/\//i.test(source);
 
-/** @throws FileUnreadable; ListingsUnreadable when nothing in it can be taken */
+/** @throws Failure `unreadable` */
 async function handIn(tools: ProbeOnce, source: string): Promise<Handed> {
   if (isUrl(source)) return takeUrl(tools.intake, tools.egress, source, systemClock);
   return takeFile(tools.intake, basename(source), await readNamed(source), systemClock);
@@ -106,7 +103,7 @@ export const addListings = (config: Config, source: string, options: ListingsOpt
     const lines = [...linesOf(facts), ...(handed.claims.length > 0 ? [`next: ${next}`] : [])];
     print(options, facts, lines);
     if (handed.claims.length === 0 && handed.rejected.length > 0) {
-      throw new ListingsUnreadable(`nothing in ${source} can be listed: ${handed.rejected[0]!.says}`);
+      throw new Failure("unreadable", `nothing in ${source} can be listed: ${handed.rejected[0]!.says}`);
     }
   });
 
@@ -141,20 +138,11 @@ export const probeListings = (config: Config, source: string, options: ListingsO
     const summary = Object.entries(states).map(([state, n]) => `${n} ${state}`);
     const lines = [...linesOf(facts), `probed: ${summary.join(", ") || "nobody"}`, "next: touchstone ingest --once"];
     print(options, { ...facts, states, endpoints }, lines);
-    if (handed.claims.length === 0) throw new ListingsUnreadable(`nothing in ${source} can be listed`);
+    if (handed.claims.length === 0) throw new Failure("unreadable", `nothing in ${source} can be listed`);
   });
 
 /** Longest file that is read, bytes. */
 const MAX_FILE = 64 * 1024 * 1024;
-
-/** A file or an answer that is none of the forms. */
-class ListingsUnreadable extends Error {
-  override readonly name = "ListingsUnreadable";
-}
-/** The address does not answer with a document. */
-class ListingsUnreachable extends Error {
-  override readonly name = "ListingsUnreachable";
-}
 
 interface Handed extends IntakeReport {
   /** What the document was taken for. */
@@ -171,13 +159,13 @@ async function readFile(name: string, text: string, reader: Reader): Promise<Lis
   const listed = readText(text, Number.POSITIVE_INFINITY);
   if (listed.form !== "none") return listed;
   const yaml = await reader.ask("yaml", text);
-  if (!yaml.ok) throw new ListingsUnreadable(`${name} as YAML: ${yaml.says}`);
+  if (!yaml.ok) throw new Failure("unreadable", `${name} as YAML: ${yaml.says}`);
   return yaml.value ?? listed;
 }
 
 /**
  * Takes in a file that an operator hands in. It adds: what an earlier file of this name had and this one has not stays.
- * @throws ListingsUnreadable when the bytes are no text, or YAML past what is read; NotRecorded
+ * @throws Failure `unreadable` when the bytes are no text, or YAML past what is read; NotRecorded
  */
 export async function takeFile(
   intake: Intake,
@@ -186,9 +174,9 @@ export async function takeFile(
   clock: Clock,
   reader: Reader = ownReader,
 ): Promise<Handed> {
-  if (bytes.length > MAX_FILE) throw new ListingsUnreadable(`${name} is longer than ${MAX_FILE} bytes: split it`);
+  if (bytes.length > MAX_FILE) throw new Failure("unreadable", `${name} is longer than ${MAX_FILE} bytes: split it`);
   const text = textOf(bytes);
-  if (text === null) throw new ListingsUnreadable(`${name} is not text in UTF-8`);
+  if (text === null) throw new Failure("unreadable", `${name} is not text in UTF-8`);
   const listed = await readFile(name, text, reader);
   const source = `operator:${name}`;
   return {
@@ -201,7 +189,7 @@ export async function takeFile(
 /**
  * Takes in what stands at an address: a seller's own document (its own urls are then under its control), a Bazaar
  * catalogue, which is paged until it is stable, or any other document as a third party's word.
- * @throws ListingsUnreachable, ListingsUnreadable, NotRecorded
+ * @throws Failure `unreachable` or `unreadable`; NotRecorded
  */
 export async function takeUrl(
   intake: Intake,
@@ -211,7 +199,7 @@ export async function takeUrl(
   reader: Reader = ownReader,
 ): Promise<Handed> {
   const read = await readDocument(egress, url, reader);
-  if ("fault" in read) throw new (read.fault === "unreachable" ? ListingsUnreachable : ListingsUnreadable)(read.says);
+  if ("fault" in read) throw new Failure(read.fault === "unreachable" ? "unreachable" : "unreadable", read.says);
   const { listed, of } = read;
   if (isCatalogue(url, listed)) {
     const catalogue = new URL(url);

@@ -21,7 +21,7 @@ interface Migrated {
 /**
  * `touchstone migrate`: brings what an older version left to the forms of this one (pipelines/roles/forms.ts). May be
  * killed at any point and run again: each step is one transaction, or makes something anew that is only a cache.
- * @throws LogRefused, RecordRefused, LakeForm for what a newer version wrote: nothing is changed then
+ * @throws LogRefused, Failure `record`, LakeForm for what a newer version wrote: nothing is changed then
  */
 export async function migrate(config: Config, { json, table }: { json?: boolean; table?: boolean }): Promise<void> {
   if (table) return print({ json }, { forms: FORMS }, tableLines());

@@ -1,6 +1,6 @@
+import { Failure } from "../infra/errors.ts";
 import { readDirectoryStore } from "../infra/store/directory.ts";
 import { createLogger } from "../infra/telemetry.ts";
-import { NoSource } from "../pipelines/published/errors.ts";
 import { recordFolder } from "../pipelines/published/open-source.ts";
 import { serve } from "../serving/main.ts";
 import { createMirrorApp, MIRROR_PROXIES } from "../serving/mirror-app.ts";
@@ -14,12 +14,12 @@ export interface MirrorServeOptions {
 }
 
 /** `touchstone mirror serve`: the public folder of a mirror over HTTP until stopped. `touchstone mirror` may run beside. */
-export async function mirrorServe(dir: string, options: MirrorServeOptions): Promise<void> {
+export async function mirrorServe(dir: string, { host, port }: MirrorServeOptions): Promise<void> {
   const folder = (await recordFolder(dir))?.publicDir;
-  if (!folder) throw new NoSource(dir);
+  if (!folder) throw new Failure("unreadable", `neither an address nor a folder: ${dir}`);
   await withOpen(readDirectoryStore(folder), (publicStore) => {
     const app = createMirrorApp(publicStore, createLogger("warn"));
-    return withOpen(serve({ app, proxies: MIRROR_PROXIES, ...options }), async ({ url }) => {
+    return withOpen(serve({ app, proxies: MIRROR_PROXIES, host, port }), async ({ url }) => {
       printLines(`Serving the mirror in ${folder} at ${url}`);
       await untilStopped();
     });

@@ -2,13 +2,14 @@ import { rm, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { openDirectoryStore } from "../infra/store/directory.ts";
 import { openKeeper } from "../infra/store/lock.ts";
 import type { Store } from "../infra/store/store.ts";
 import { followMirror, mirrorOnce } from "../pipelines/mirror/mirror.ts";
 import type { MirrorOptions, MirrorSummary } from "../pipelines/mirror/run.ts";
 import { MirrorState } from "../pipelines/mirror/state.ts";
-import { MirrorBusy, MirrorUsage, MissingObjects } from "../pipelines/published/errors.ts";
+import { MirrorBusy } from "../pipelines/published/errors.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { onStopSignal } from "./exit.ts";
@@ -41,13 +42,13 @@ const NAMED = 10;
 /**
  * `touchstone mirror`: one run, or one after the other until stopped; what is exposed lies in `<dir>/public`, what is
  * remembered in `<dir>/state`, what is on its way in `<dir>/parts`.
- * @throws MissingObjects when the log is whole and objects beside it are missing; what a run throws
+ * @throws Failure `missing` when the log is whole and objects beside it are missing; what a run throws
  */
 export async function mirror(sourceName: string, dir: string, options: MirrorCommandOptions): Promise<void> {
   if (options.verify && options.follow !== undefined) {
-    throw new MirrorUsage("--verify is one run: without --follow");
+    throw new Failure("usage", "--verify is one run: without --follow");
   }
-  if (options.width < 1 || options.width > MAX_WIDTH) throw new MirrorUsage(`--width is 1 to ${MAX_WIDTH}`);
+  if (options.width < 1 || options.width > MAX_WIDTH) throw new Failure("usage", `--width is 1 to ${MAX_WIDTH}`);
   const source = await openSource(sourceName, systemClock, options.settings);
   const folder = await openMirrorFolder(dir).catch(async (error: unknown) => {
     await source.close();
@@ -83,7 +84,10 @@ async function once(how: MirrorOptions, told: (done: MirrorSummary, tookS: numbe
   const began = systemClock.monotonic();
   const done = await mirrorOnce(how);
   told(done, Math.round((systemClock.monotonic() - began) / 10) / 100);
-  if (done.missing.length > 0) throw new MissingObjects(done.missing);
+  const [first, ...rest] = done.missing;
+  if (first) {
+    throw new Failure("missing", `${rest.length + 1} objects are missing, ${first.key} first: ${first.got}`);
+  }
 }
 
 async function follow(how: MirrorOptions, everySeconds: number, told: (done: MirrorSummary) => void): Promise<void> {

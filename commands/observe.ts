@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
@@ -19,11 +20,21 @@ import { printLines } from "./printer.ts";
 import { type RoleOptions, report, sayStatus } from "./report.ts";
 import { type Roles, withRoles } from "./roles.ts";
 
+export interface ObserveOptions extends RoleOptions {
+  /** With `once`: these are taken in and probed, without a plan. */
+  listings?: string;
+  rejected?: string;
+}
+
 /**
  * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the
  * group of observers and makes the calls of its share of the hosts.
  */
-export async function observe(config: Config, options: RoleOptions): Promise<void> {
+export async function observe(config: Config, { listings, ...options }: ObserveOptions): Promise<void> {
+  if (listings !== undefined) {
+    if (!options.once) throw new Failure("usage", "--listings probes once: say --once too");
+    return (await import("./listings.ts")).probeListings(config, listings, options);
+  }
   await atStart(config, "observe", options);
   await (config.log === null ? observeAlone(config, options) : observeShare(config, options));
 }

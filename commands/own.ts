@@ -13,6 +13,7 @@ import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
+import { withOpen } from "./files.ts";
 import { sayStart } from "./machine-status.ts";
 import { printLines } from "./printer.ts";
 import { type RoleOptions, report, sayStatus } from "./report.ts";
@@ -55,39 +56,38 @@ const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
  */
 export async function own(config: Config, options: RoleOptions): Promise<void> {
   await atStart(config, "own", options);
-  const parts = await openOwnerParts(config, systemClock);
-  let status: Status | null = null;
-  try {
-    const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
-    sayStart(logger, config, "own", ["own", "volatile"]);
-    status = await openStatus(config, { role: "own", clock, metrics, listen: !options.once }, "own");
-    sayStatus(status, options.json);
-    const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
-    const archived = async () => (await followed.current()).archive;
-    const { lake, ingest } = await openIngestOf({ ...parts, config }, archived, []);
-    try {
-      const ownership = await openOwnership(config, log, OWNERS, logger);
-      try {
-        const common = { log, privateStore, lake, clock, logger, metrics };
-        const ownerParts = { ...common, publicStore, ingest, followed, ownership };
-        const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
-        ownership.onChange(async (_taken, lost) => {
-          // What was lost leaves the lake before another is given it; what was taken is loaded by the next turn.
-          if (lost.length > 0) await ingest.hold(ownership.held());
-          forgetLag(lost, metrics);
-        });
-        await ownership.ready();
-        await (options.once ? once(all) : untilEnd(all));
-      } finally {
-        await ownership.close();
-      }
-    } finally {
-      await lake.close();
-    }
-  } finally {
-    await status?.close();
-    await parts.close();
-  }
+  await withOpen(openOwnerParts(config, systemClock), (parts) => {
+    const { clock, metrics } = parts;
+    sayStart(parts.logger, config, "own", ["own", "volatile"]);
+    const status = openStatus(config, { role: "own", clock, metrics, listen: !options.once }, "own");
+    return withOpen(status, (opened) => owned(config, options, parts, opened));
+  });
+}
+
+async function owned(
+  config: Config,
+  options: RoleOptions,
+  parts: Awaited<ReturnType<typeof openOwnerParts>>,
+  status: Status,
+): Promise<void> {
+  const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
+  sayStatus(status, options.json);
+  const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
+  const archived = async () => (await followed.current()).archive;
+  await withOpen(openIngestOf({ ...parts, config }, archived, []), ({ lake, ingest }) =>
+    withOpen(openOwnership(config, log, OWNERS, logger), async (ownership) => {
+      const common = { log, privateStore, lake, clock, logger, metrics };
+      const ownerParts = { ...common, publicStore, ingest, followed, ownership };
+      const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
+      ownership.onChange(async (_taken, lost) => {
+        // What was lost leaves the lake before another is given it; what was taken is loaded by the next turn.
+        if (lost.length > 0) await ingest.hold(ownership.held());
+        forgetLag(lost, metrics);
+      });
+      await ownership.ready();
+      await (options.once ? once(all) : untilEnd(all));
+    }),
+  );
 }
 
 async function once(all: OwnedParts): Promise<void> {

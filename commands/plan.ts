@@ -1,6 +1,7 @@
 import { sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { callsOf, coveredRoot, dayBytes } from "../pipelines/1-observe/plan/plan.ts";
 import { knownPlan } from "../pipelines/4-publish/day-plan.ts";
@@ -11,6 +12,7 @@ import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { needsData, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
+import { DAY_ASKED, isUtcDay } from "./program.ts";
 
 /** What the log says of a day: the commitment, and the salt once it was opened. */
 export interface Committed {
@@ -53,22 +55,6 @@ export function checkPlan(plan: DayPlan, committed: Committed): string[] {
   return wrong;
 }
 
-/** There is no plan of that day here, or none was published. */
-class NoPlan extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "NotInRecord";
-  }
-}
-
-/** The plan is not the one that was published. */
-class PlanDiffers extends Error {
-  constructor(readonly wrong: readonly string[]) {
-    super(wrong.join("; "));
-    this.name = "Tampered";
-  }
-}
-
 /** The day's commitment and its opening, from the proven log. */
 async function committedOf({ config, keys, publicStore }: Parts, day: string): Promise<Committed | null> {
   const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
@@ -88,16 +74,17 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
 
 /**
  * `touchstone plan show DAY`: the plan of a day, held against what the log committed to before it and opened after it.
- * @throws NoPlan, PlanDiffers
+ * @throws Failure `usage` where it is no day, `unknown` without a plan, `tampered` where it does not fit
  */
 export async function showPlan(config: Config, day: string, options: { json?: boolean }): Promise<void> {
+  if (!isUtcDay(day)) throw new Failure("usage", DAY_ASKED);
   needsData(config);
   await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {
     const plan = await knownPlan(parts.privateStore, day);
-    if (!plan) throw new NoPlan(`there is no plan of ${day} in ${config.data_dir}`);
+    if (!plan) throw new Failure("unknown", `there is no plan of ${day} in ${config.data_dir}`);
     const committed = await committedOf(parts, day);
-    if (!committed) throw new NoPlan(`no plan of ${day} was published`);
+    if (!committed) throw new Failure("unknown", `no plan of ${day} was published`);
     const wrong = checkPlan(plan, committed);
     const covered = plan.lines.filter((line) => line.covered);
     const calls = covered.flatMap((line) => line.calls.filter((call) => call.kind === "paid"));
@@ -117,6 +104,6 @@ export async function showPlan(config: Config, day: string, options: { json?: bo
       "next: touchstone budget",
     ];
     print(options, { ...facts, lines: plan.lines }, text);
-    if (wrong.length > 0) throw new PlanDiffers(wrong);
+    if (wrong.length > 0) throw new Failure("tampered", wrong.join("; "));
   });
 }

@@ -1,6 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
+import { Failure } from "../infra/errors.ts";
 import { type CardVerdict, recompute } from "../pipelines/audit/recompute.ts";
-import { MirrorUsage } from "../pipelines/published/errors.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { isId } from "../pipelines/record/ids.ts";
@@ -15,24 +15,11 @@ export interface RecomputeCommandOptions {
   json?: boolean;
 }
 
-/** A card did not come out as it was published. */
-class CardDiffers extends Error {
-  constructor(cards: number) {
-    super(`${cards} published card${cards === 1 ? " does" : "s do"} not follow from the published evidence`);
-    this.name = "CardDiffers";
-  }
-}
-
-/** There is nothing to recompute: no card, or no evidence for any of them yet. */
-class NothingToRecompute extends Error {
-  override readonly name: string = "NothingToRecompute";
-}
-
 function wantedOf(endpoint: string) {
   if (endpoint === "all") return "all" as const;
   if (isId("cap", endpoint)) return { cap: endpoint };
   if (/^https?:\/\//i.test(endpoint)) return { url: endpoint };
-  throw new MirrorUsage(`neither a capability id (cap_…), a url nor "all": ${endpoint.slice(0, 120)}`);
+  throw new Failure("usage", `neither a capability id (cap_…), a url nor "all": ${endpoint.slice(0, 120)}`);
 }
 
 /** One line a card: the verdict first; what differs with what came out and what is published. */
@@ -46,7 +33,7 @@ export function linesOf({ verdict, leaf, computed_at, tier, band, says, differen
 /**
  * `touchstone recompute`: the cards of one endpoint made again from public files, without a database, and held against
  * what was published; docs/evidence.md.
- * @throws CardDiffers, NothingToRecompute and what `recompute` throws; `commands/exit.ts` gives each its code
+ * @throws Failure `differs` or `nothing`, and what `recompute` throws
  */
 export async function recomputeCommand(endpoint: string, options: RecomputeCommandOptions): Promise<void> {
   const began = systemClock.monotonic();
@@ -70,9 +57,13 @@ export async function recomputeCommand(endpoint: string, options: RecomputeComma
       `${done.ok} ok, ${done.pending} pending, ${done.differs} differ; ${done.tree_size} leaves of ${head.origin}, ` +
         `evidence up to ${done.closed_to || "no day yet"}, ${took_s} s`,
     ]);
-    if (done.differs > 0) throw new CardDiffers(done.differs);
-    if (done.ok + done.pending === 0) throw new NothingToRecompute(`no card of ${endpoint} is published`);
-    if (done.ok === 0) throw new NothingToRecompute("the evidence of none of these cards is published yet");
+    if (done.differs > 0)
+      throw new Failure(
+        "differs",
+        `${done.differs} published card${done.differs === 1 ? " does" : "s do"} not follow from the published evidence`,
+      );
+    if (done.ok + done.pending === 0) throw new Failure("nothing", `no card of ${endpoint} is published`);
+    if (done.ok === 0) throw new Failure("nothing", "the evidence of none of these cards is published yet");
     if (!options.json) printLines(`next: touchstone audit ${options.from}`);
   });
 }

@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { openServingParts } from "../pipelines/roles/parts.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
@@ -53,12 +54,35 @@ async function goLive(config: Config, options: RoleOptions, { parts, roles }: Ro
   });
 }
 
+export interface ServeOptions extends Pick<RoleOptions, "json"> {
+  /** Record that a replica mirrors, folder of its copy, and processes that share the port. */
+  from?: string;
+  mirror?: string;
+  processes: number;
+}
+
+/** `touchstone serve`: a replica over the public store or, with `--from`, one that is a mirror, in one process or several. */
+export async function serveCommand(config: Config, { from, mirror, processes, json }: ServeOptions): Promise<void> {
+  if (from === undefined && (mirror !== undefined || processes !== 1)) {
+    throw new Failure("usage", "--mirror and --processes need --from: only a replica has them");
+  }
+  if (from === undefined) return serveRole(config, { json });
+  const [{ inProcesses }, { serveReplica }] = await Promise.all([import("./processes.ts"), import("./replica.ts")]);
+  const { port } = config.status;
+  await inProcesses(
+    processes,
+    () => serveReplica(config, { from, mirror, json }),
+    // What each of them counted is its own: each shows it at a port of its own.
+    (k): Record<string, string> => (port ? { TOUCHSTONE_STATUS_PORT: String(port + k) } : {}),
+  );
+}
+
 /**
- * `touchstone serve`: answers only. It opens the public store, the log to append asks, and the key of the answers;
+ * Answers only. It opens the public store, the log to append asks, and the key of the answers;
  * where it sells, the wallets and the observer's secret too, and the public store is written: bought calls are
  * published there.
  */
-export async function serveRole(config: Config, options: Pick<RoleOptions, "json"> = {}): Promise<void> {
+async function serveRole(config: Config, options: Pick<RoleOptions, "json"> = {}): Promise<void> {
   await atStart(config, "serve", options);
   await withOpen(openServingParts(config), (parts) => {
     sayStart(parts.logger, config, "serve", ["follow", ...(config.sell.network === null ? [] : [SELL])]);

@@ -2,6 +2,7 @@ import type { H3 } from "h3";
 import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Egress, saying } from "../infra/egress/egress.ts";
+import { Failure } from "../infra/errors.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../infra/keys/keys.ts";
 import type { Signer } from "../infra/keys/signer.ts";
@@ -74,20 +75,18 @@ function looksWith(config: Config, egress: Egress): ProbeTools {
   return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, config.control_urls) };
 }
 
-/** Errors of a source that is only not there now: a replica waits for it. */
-const PASSING = new Set(["SourceDown", "StoreDown", "MissingObject", "MirrorBusy"]);
 const AGAIN_MS = 500;
 /** The work of going on with the orders that are open. */
 export const SELL = "sell";
 
-/** Looks until there is something to answer from. @throws what says that there never will be: a fork, another's record */
+/** Looks until there is something to answer from: a source may be away, or busy. @throws what says that there never will be: a fork, another's record */
 async function firstView(follower: Follower, clock: Clock, logger: Pick<Logger, "warn">): Promise<void> {
   for (let told = false; ; told = true) {
     const failed = await follower.refresh().then(
       () => null,
       (error: unknown) => error,
     );
-    if (failed !== null && !PASSING.has((failed as Error).name)) throw failed;
+    if (failed !== null && !(failed instanceof Failure && failed.retriable)) throw failed;
     if (follower.snapshot) return;
     if (!told)
       logger.warn({ err: failed }, "there is nothing to answer from yet; the record is asked for until it is there");

@@ -22,6 +22,8 @@ import { daysOfPast, isPastOver, livePast, PAST_DAYS, Progress } from "./simulat
 import { openWorld, requireMarket, type World } from "./world.ts";
 
 export interface StartOptions {
+  /** Script of the demo's world, as the command line found it. */
+  worldScript: string;
   market?: boolean;
   once?: boolean;
   json?: boolean;
@@ -31,8 +33,6 @@ export interface StartOptions {
   /** How many hours that is; default {@link PACED_HOURS}. */
   paceHours?: number;
   acks?: number;
-  /** Script of the demo's world, as the command line found it. */
-  worldScript: string;
 }
 
 /** Hours of a paced past: ten days at a pace of 240 take an hour. */

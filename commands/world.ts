@@ -4,6 +4,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
+import { Failure } from "../infra/errors.ts";
 
 /** What the market's process says of itself once it is up (one JSON line, also `world.json` in its folder). */
 export interface WorldInfo {
@@ -26,36 +27,21 @@ export interface World extends WorldInfo {
   stop(): Promise<void>;
   /** Let it run on; it ends by itself when its lease expires. */
   release(): void;
-  /** Aborts with {@link WorldLost} when the market died under us. */
+  /** Aborts when the market died under us: there is no chain to pay on, and no seller to call. */
   lost: AbortSignal;
 }
 
-/** The market's process is gone: no chain to pay on, no seller to call. */
-class WorldLost extends Error {
-  constructor(dir: string) {
-    super(`the market died; a new start goes on where this one was cut off (see ${join(dir, "world.log")})`);
-    this.name = "WorldLost";
-  }
-}
-
-/** The demo is not installed: its chain and its sellers are development packages, and no part of an image. */
-class NoMarket extends Error {
-  constructor(script: string) {
-    super(
-      `the demo's market is not here (${script} and its development packages): a checkout with \`npm ci\` has it, an image ` +
-        "or `npm ci --omit=dev` has not; start without --market, or a role: observe, own, publish, serve",
-    );
-    this.name = "NoMarket";
-  }
-}
-
-/** Could the world's script be run here? Asked before anything is made. @throws NoMarket */
+/** Could the world's script be run here? Asked before anything is made. @throws Failure `usage` */
 export function requireMarket(script: string): void {
   const { resolve } = createRequire(pathToFileURL(script));
   try {
     for (const name of [script, "@foundry-rs/anvil/package.json"]) resolve(name);
   } catch {
-    throw new NoMarket(script);
+    throw new Failure(
+      "usage",
+      `the demo's market is not here (${script} and its development packages): a checkout with \`npm ci\` has it, an image ` +
+        "or `npm ci --omit=dev` has not; start without --market, or a role: observe, own, publish, serve",
+    );
   }
 }
 
@@ -132,7 +118,13 @@ export async function openWorld(dir: string, script: string): Promise<World> {
   const lost = new AbortController();
   const timer = setInterval(() => {
     if (alive(info.pid)) void renew(info);
-    else lost.abort(new WorldLost(dir));
+    else
+      lost.abort(
+        new Failure(
+          "chain",
+          `the market died; a new start goes on where this one was cut off (see ${join(dir, "world.log")})`,
+        ),
+      );
   }, LEASE_EVERY_MS);
   timer.unref();
   return {

@@ -2,14 +2,14 @@ import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
 import { asCatalogue, CatalogueSetting } from "./catalogues.ts";
+import { Failure } from "./errors.ts";
 import { keepAddress, keepSecret } from "./secrets.ts";
 import { parseUrl } from "./url.ts";
 
 /** A setting that cannot be used. The message names the setting, where it came from and what was expected. */
-export class ConfigError extends Error {
+export class ConfigError extends Failure {
   constructor(readonly problems: readonly string[]) {
-    super(`configuration:\n${problems.map((problem) => `  ${problem}`).join("\n")}`);
-    this.name = "ConfigError";
+    super("usage", `configuration:\n${problems.map((problem) => `  ${problem}`).join("\n")}`);
   }
 }
 

@@ -4,6 +4,7 @@ import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
 import { systemClock } from "../infra/clock.ts";
 import { LIMITS, type Limits } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import type { Metrics } from "../infra/telemetry.ts";
 import { type Cidr, socketKey } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
@@ -45,7 +46,7 @@ const SELF_CHECK_MS = 500;
 const MAX_REQUESTS = 10_000;
 
 /** The port is taken, or may not be used. The message names it. */
-export class CannotListen extends Error {
+export class CannotListen extends Failure {
   constructor(host: string, port: number, code: string | undefined) {
     const why =
       code === "EADDRINUSE"
@@ -53,8 +54,7 @@ export class CannotListen extends Error {
         : code === "EACCES"
           ? "this user may not open it"
           : (code ?? "unknown fault");
-    super(`cannot listen on port ${port} of ${host}: ${why}`);
-    this.name = "CannotListen";
+    super("port", `cannot listen on port ${port} of ${host}: ${why}`);
   }
 }
 

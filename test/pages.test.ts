@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { expect, test } from "vitest";
+import * as commands from "./commands-page.ts";
 import { PAGE, settingsOf, settingsPage } from "./settings-page.ts";
 
 const ROOT = resolve(import.meta.dirname, "..");
@@ -60,4 +61,8 @@ test("the tour leads to files and folders that are there", () => {
 test("the reference of the settings is what the schema says: npx tsx test/settings-page.ts", () => {
   expect(settingsOf().length).toBeGreaterThan(60);
   expect(readFileSync(PAGE, "utf8")).toBe(settingsPage());
+});
+
+test("the tables of the commands and of their exit codes are what the program has: npx tsx test/commands-page.ts", () => {
+  expect(readFileSync(commands.PAGE, "utf8")).toBe(commands.commandsPage());
 });

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { Failure } from "../errors.ts";
 import { Sha256Hex } from "../sha256-hex.ts";
 import { checkKey } from "../store/store.ts";
 
@@ -120,34 +121,34 @@ export function isDataKey(
 }
 
 /** A commit or a data file is missing, torn, altered or contradicts its neighbours. Nothing may be built on it. */
-export class DamagedChain extends Error {
+export class DamagedChain extends Failure {
   constructor(
     readonly key: string,
     why: string,
     cause?: unknown,
   ) {
-    super(`chain: ${key} ${why}`, { cause });
-    this.name = "DamagedChain";
+    super("record", `chain: ${key} ${why}`, { cause });
   }
 }
 
 /** The chain was made from another log than the one at hand: going on would mix two histories. */
-export class NotOurLog extends Error {
+export class NotOurLog extends Failure {
   constructor(partition: string, why: string) {
-    super(`log ${partition} is not the one that was read so far: ${why}`);
-    this.name = "NotOurLog";
+    super("record", `log ${partition} is not the one that was read so far: ${why}`);
   }
 }
 
 /** The log no longer keeps records that were never read: [first, next). Accept the gap to go on without them. */
-export class RecordsLost extends Error {
+export class RecordsLost extends Failure {
   constructor(
     partition: string,
     readonly first: number,
     readonly next: number,
   ) {
-    super(`log ${partition} lost the records ${first} to ${next - 1} before they were read; accept the gap to go on`);
-    this.name = "RecordsLost";
+    super(
+      "record",
+      `log ${partition} lost the records ${first} to ${next - 1} before they were read; accept the gap to go on`,
+    );
   }
 }
 

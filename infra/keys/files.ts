@@ -13,12 +13,12 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname } from "node:path";
+import { Failure } from "../errors.ts";
 
 /** A key, keyring or secret file that cannot be used. The message names the file and what to do. */
-export class KeyFileError extends Error {
+export class KeyFileError extends Failure {
   constructor(message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.name = "KeyFileError";
+    super("keys", message, options);
   }
 }
 

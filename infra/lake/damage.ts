@@ -1,10 +1,10 @@
 import { existsSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { Failure } from "../errors.ts";
 
 /** Another process, or another handle of this one, has the file open: DuckDB lets one writer in and no reader beside. */
-export class LakeBusy extends Error {
+export class LakeBusy extends Failure {
   constructor(path: string, cause?: unknown) {
-    super(`lake ${path}: somebody else has it open`, { cause });
-    this.name = "LakeBusy";
+    super("busy", `lake ${path}: somebody else has it open`, { cause });
   }
 }
 

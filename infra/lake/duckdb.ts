@@ -7,6 +7,7 @@ import {
   type DuckDBMaterializedResult,
 } from "@duckdb/node-api";
 import { Turns } from "../concurrency.ts";
+import { Failure } from "../errors.ts";
 import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside, setAside } from "./damage.ts";
 
 /** Values of `$name` in a statement. A list goes in as JSON text: `from_json($rows, '["VARCHAR"]')`. */
@@ -64,7 +65,7 @@ export interface Lake extends Statements {
 }
 
 /** The file holds tables of another form than those that are read here. Nothing was changed in it. */
-export class LakeForm extends Error {
+export class LakeForm extends Failure {
   constructor(
     readonly path: string,
     /** Null: it names none, as files from before forms had numbers. */
@@ -73,11 +74,11 @@ export class LakeForm extends Error {
   ) {
     const isNewer = found !== null && found > form;
     super(
+      "record",
       isNewer
         ? `lake ${path}: a newer release made it (form ${found}, this one has ${form}): go on with that release, or make it anew: touchstone rebuild`
         : `lake ${path}: an older release made it (form ${found ?? "0"}, this one has ${form}): touchstone migrate makes it anew from the segments`,
     );
-    this.name = "LakeForm";
   }
 }
 

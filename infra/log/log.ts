@@ -1,3 +1,5 @@
+import { Failure } from "../errors.ts";
+
 /**
  * The event log: every fact that arrives is appended once. Technology only: values are opaque bytes, and the caller
  * picks the partition. Adapters: `embedded.ts` (SQLite, one machine), `kafka/kafka.ts` (a cluster).
@@ -141,18 +143,16 @@ export function readLimits(options: ReadOptions = {}): { maxRecords: number; max
 }
 
 /** The disk, or the size the log was given, is full. Nothing of the append was stored; free space and append again. */
-export class LogFull extends Error {
+export class LogFull extends Failure {
   constructor(path: string, cause?: unknown) {
-    super(`log ${path}: no space left, nothing was stored`, { cause });
-    this.name = "LogFull";
+    super("storage", `log ${path}: no space left, nothing was stored`, { cause });
   }
 }
 
 /** Too much is under way already, here or in another process that holds the file. Nothing was stored; append again. */
-export class LogBusy extends Error {
+export class LogBusy extends Failure {
   constructor(what: string, cause?: unknown) {
-    super(`log is busy: ${what}`, { cause });
-    this.name = "LogBusy";
+    super("busy", `log is busy: ${what}`, { cause });
   }
 }
 
@@ -173,10 +173,9 @@ export class BadRecord extends Error {
 }
 
 /** The log cannot be opened as asked: another partition count, a file of a newer make, a library that loses data. */
-export class LogRefused extends Error {
+export class LogRefused extends Failure {
   constructor(why: string, cause?: unknown) {
-    super(why, { cause });
-    this.name = "LogRefused";
+    super("record", why, { cause });
   }
 }
 
@@ -213,10 +212,9 @@ export function refuseOtherLog(where: string, found: string, { id }: KnownLog): 
 }
 
 /** The brokers did not do it after every try. Of an append any prefix may have been stored; append again. */
-export class LogDown extends Error {
+export class LogDown extends Failure {
   constructor(doing: string, cause?: unknown) {
-    super(`log: ${doing} failed: ${(cause as Error | undefined)?.message ?? String(cause)}`, { cause });
-    this.name = "LogDown";
+    super("storage", `log: ${doing} failed: ${(cause as Error | undefined)?.message ?? String(cause)}`, { cause });
   }
 }
 

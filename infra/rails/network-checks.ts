@@ -1,4 +1,5 @@
 import { type Address, domainSeparator, type Hex, parseAbi } from "viem";
+import { Failure } from "../errors.ts";
 import { broken, type Finding, ok, warn } from "../finding.ts";
 import { redact } from "../secrets.ts";
 import type { Network, Token } from "./networks.ts";
@@ -8,8 +9,10 @@ import { inWords } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
 
 /** The settings say one thing of a chain and the chain another: nothing may be signed. */
-class NetworkMismatch extends Error {
-  override readonly name = "NetworkMismatch";
+class NetworkMismatch extends Failure {
+  constructor(message: string, options?: ErrorOptions) {
+    super("network", message, options);
+  }
 }
 
 const TOKEN = parseAbi([

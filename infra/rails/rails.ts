@@ -1,3 +1,5 @@
+import { Failure } from "../errors.ts";
+
 /**
  * A payment rail: signs what a 402 asks for, and reads from the chain what really happened. It knows nothing of trust.
  * Amounts are atomic units of the asset (BigInt). Times here are chain time in unix seconds: never the record's clock.
@@ -224,8 +226,10 @@ export interface Need extends Required<Place> {
  * There is no wallet that could pay this now: none has the money, or none is left. Never the seller's fault, and the call
  * that was planned is written down as not made.
  */
-export class NoWallet extends Error {
-  override readonly name = "NoWallet";
+export class NoWallet extends Failure {
+  constructor(message: string, options?: ErrorOptions) {
+    super("wallet", message, options);
+  }
 }
 
 /** The wallet is there, and who has its key did not sign with it. */

@@ -10,12 +10,14 @@ import {
   RpcRequestError,
   TimeoutError,
 } from "viem";
+import { Failure } from "../errors.ts";
 import { keepAddress, redactError } from "../secrets.ts";
 
 /** The chain did not answer, or answered nonsense, after every retry. Nothing is known of what was asked: ask again. */
-export class ChainDown extends Error {
-  override readonly name = "ChainDown";
-  readonly retriable = true;
+export class ChainDown extends Failure {
+  constructor(message: string, options?: ErrorOptions) {
+    super("chain", message, { ...options, retriable: true });
+  }
 }
 
 /** How often a question is asked again, and how long each time waits for an answer, ms. */

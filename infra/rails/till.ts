@@ -1,5 +1,6 @@
 import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server";
 import { type PaymentPayload, type PaymentRequirements, SettleError, VerifyError } from "@x402/core/types";
+import { Failure } from "../errors.ts";
 import { keepAddress, redact, redactError } from "../secrets.ts";
 import { parseUrl } from "../url.ts";
 import { authorizationOf } from "./authorization.ts";
@@ -33,9 +34,10 @@ export interface Till {
 export type Verified = { valid: true; payer: string } | { valid: false; reason: string };
 
 /** Nobody could be asked whether a payment is valid, or what was answered is no answer. Nothing is known: ask again. */
-export class TillDown extends Error {
-  override readonly name = "TillDown";
-  readonly retriable = true;
+export class TillDown extends Failure {
+  constructor(message: string, options?: ErrorOptions) {
+    super("failed", message, { ...options, retriable: true });
+  }
 }
 
 const MAX_REASON = 300;

@@ -1,3 +1,5 @@
+import { Failure } from "../errors.ts";
+
 /**
  * An object store. Adapters: `directory.ts` (one machine), `s3/s3.ts`. Keys are relative POSIX paths of
  * `[A-Za-z0-9._=-]` segments: no empty, `.` or `..` segment, at most 512 bytes; anything else is refused.
@@ -108,10 +110,9 @@ export const bulkOf = (store: Store): Bulk =>
   };
 
 /** The disk (or a quota) is full. Nothing of the object is visible; free space and try again. */
-export class StoreFull extends Error {
+export class StoreFull extends Failure {
   constructor(key: string, cause?: unknown) {
-    super(`store: no space left for ${key}`, { cause });
-    this.name = "StoreFull";
+    super("storage", `store: no space left for ${key}`, { cause });
   }
 }
 
@@ -149,10 +150,9 @@ export function isErrno(error: unknown, ...codes: string[]): boolean {
 }
 
 /** The store does not do what the contract rests on (create-only, compare-and-swap), or keeps us out: never used. */
-export class StoreUnfit extends Error {
+export class StoreUnfit extends Failure {
   constructor(says: string, cause?: unknown) {
-    super(`store: ${says}`, { cause });
-    this.name = "StoreUnfit";
+    super("storage", `store: ${says}`, { cause });
   }
 }
 
@@ -160,11 +160,9 @@ export class StoreUnfit extends Error {
 export class StoreRefused extends StoreUnfit {}
 
 /** The store did not answer, or not as a store does, after every try. Whether the last write holds is not known. */
-export class StoreDown extends Error {
+export class StoreDown extends Failure {
   constructor(doing: string, tries: number, cause?: unknown) {
-    super(`store: ${doing} failed ${tries} times: ${(cause as Error | undefined)?.message ?? String(cause)}`, {
-      cause,
-    });
-    this.name = "StoreDown";
+    const why = (cause as Error | undefined)?.message ?? String(cause);
+    super("storage", `store: ${doing} failed ${tries} times: ${why}`, { cause, retriable: true });
   }
 }

@@ -1,4 +1,5 @@
 import { BoundedMap } from "../bounded-map.ts";
+import { Failure } from "../errors.ts";
 import { HASH_BYTES, nodeHash, rootOf, sameHash } from "./hash.ts";
 import { edgeOf, levelsOf, TILE_WIDTH, tilePath } from "./path.ts";
 import type { NodeReader } from "./proof.ts";
@@ -7,22 +8,20 @@ import type { NodeReader } from "./proof.ts";
 export type FetchObject = (path: string) => Promise<Uint8Array | null>;
 
 /** An object that must exist by the checkpoint and does not. */
-export class MissingObject extends Error {
+export class MissingObject extends Failure {
   constructor(readonly key: string) {
-    super(`missing: ${key}`);
-    this.name = "MissingObject";
+    super("failed", `missing: ${key}`, { retriable: true });
   }
 }
 
 /** An object whose bytes are not what the checkpoint commits to. */
-export class Tampered extends Error {
+export class Tampered extends Failure {
   constructor(
     readonly key: string,
     readonly expected: string,
     readonly got: string,
   ) {
-    super(`${key} is not what the checkpoint commits to: expected ${expected}, got ${got}`);
-    this.name = "Tampered";
+    super("tampered", `${key} is not what the checkpoint commits to: expected ${expected}, got ${got}`);
   }
 }
 

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { compress, decompress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { Failure } from "../../infra/errors.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { highestNumbered, numberedKey } from "../../infra/store/numbered.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -39,10 +40,9 @@ export type Generation = Omit<z.infer<typeof Generation>, "sha256">;
 export const generationKey = (n: number): string => numberedKey("generation", n);
 
 /** A private object that is gone or is not what its name or its reader expects. Nothing can be published over it. */
-export class BadPrivate extends Error {
+export class BadPrivate extends Failure {
   constructor(key: string, says: string) {
-    super(`private object ${key}: ${says}`);
-    this.name = "BadPrivate";
+    super("record", `private object ${key}: ${says}`);
   }
 }
 

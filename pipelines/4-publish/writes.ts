@@ -20,7 +20,7 @@ export type Same = (theirs: Uint8Array) => boolean | Promise<boolean>;
 /**
  * Create a public object, or adopt the one that is there when it says the same.
  * @returns the bytes that are there now: ours, or those adopted
- * @throws NotPublic, PublicConflict, and what the store throws
+ * @throws PublicConflict, and what the store throws
  */
 export async function putPublic(store: Store, key: string, bytes: Uint8Array, same?: Same): Promise<Uint8Array> {
   if ((await store.create(key, bytes, meta(key))).result === "created") return bytes;

@@ -3,6 +3,7 @@ import { closeSync, openSync, writeSync } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { ZstdPacking } from "../../infra/zstd.ts";
@@ -117,29 +118,19 @@ export async function removeFiles(files: readonly Pick<MadeFile, "path">[]): Pro
  * A file of the archive that is not what it has to be: read back from the store, or as its leaf names it. Nothing was
  * deleted.
  */
-export class ArchiveUnproven extends Error {
+export class ArchiveUnproven extends Failure {
   constructor(
     readonly key: string,
     readonly expected: string,
     readonly got: string,
   ) {
-    super(`${key}: expected ${expected}, got ${got}`);
-    this.name = "ArchiveUnproven";
+    super("tampered", `${key}: expected ${expected}, got ${got}`);
   }
 }
 
 /** The rows of a published file are not the ones in the lake: nothing was deleted, an operator has to look. */
-export class ArchiveMismatch extends Error {
+export class ArchiveMismatch extends Failure {
   constructor(id: string, says: string) {
-    super(`${id}: ${says}`);
-    this.name = "ArchiveMismatch";
-  }
-}
-
-/** A file that cannot be replaced, and why. */
-export class CannotSupersede extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "CannotSupersede";
+    super("record", `${id}: ${says}`);
   }
 }

@@ -1,4 +1,5 @@
 import { rm } from "node:fs/promises";
+import { Failure } from "../../infra/errors.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
@@ -11,15 +12,7 @@ import { emptyFile, type FilingParts, fileOne } from "./filing.ts";
 import { followArchive } from "./follow.ts";
 import type { ArchivePlace } from "./place.ts";
 import { gradeFiles, probeFiles, spansOf } from "./probe-files.ts";
-import {
-  CannotSupersede,
-  isProbes,
-  type MadeFile,
-  PROBES,
-  type ProbeSubject,
-  readNamed,
-  removeFiles,
-} from "./read-back.ts";
+import { isProbes, type MadeFile, PROBES, type ProbeSubject, readNamed, removeFiles } from "./read-back.ts";
 
 export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
   /** Of every partition, with everything that the log holds. */
@@ -37,17 +30,17 @@ const ALL_ROWS = 1_000_000_000;
  * Replace a wrong file, by an operator's word: its rows are made again from where they came (the commit chain's segments,
  * which keep every record; the log, for grades), and the new file's leaf says which one it replaces and why. The wrong one
  * stays in the store and in the log. Rows that only the wrong file had are in no standing file any more.
- * @throws CannotSupersede for an unknown id, one that was replaced already, a missing reason, or when the same bytes come
+ * @throws Failure `already` for an unknown id, one that was replaced already, a missing reason, or when the same bytes come
  * out; ArchiveUnproven, PublicConflict and what lake, stores and publisher throw
  */
 export async function supersede(parts: SupersedeParts, id: string, reason: string): Promise<ArchiveManifest> {
   if (reason.trim() === "" || reason.length > 2_000)
-    throw new CannotSupersede("the reason needs 1 to 2,000 characters");
+    throw new Failure("already", "the reason needs 1 to 2,000 characters");
   const { archive: fold } = await parts.publisher.current();
   const wrong = fold.files.get(id);
-  if (!wrong) throw new CannotSupersede(`${id} is not in the archive`);
+  if (!wrong) throw new Failure("already", `${id} is not in the archive`);
   const by = fold.superseded.get(id);
-  if (by) throw new CannotSupersede(`${id} was replaced by ${by} already`);
+  if (by) throw new Failure("already", `${id} was replaced by ${by} already`);
   const { subject } = wrong.manifest;
   const day = dayOfManifest(wrong.manifest);
   const known = fold.filed(subject, day).length;
@@ -55,7 +48,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   const { contentHash } = made;
   if (fold.files.has(archiveId(subject, day, contentHash))) {
     await removeFiles([made]);
-    throw new CannotSupersede(`nothing is wrong with ${id}: it comes out with the same bytes (${contentHash})`);
+    throw new Failure("already", `nothing is wrong with ${id}: it comes out with the same bytes (${contentHash})`);
   }
   const what = { subject, day, supersedes: id, reason, positions: wrong.positions };
   try {
@@ -63,7 +56,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
     const { manifest } = draft;
     const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, known, drafts: [draft] }]);
     if (refused[0]) throw refused[0];
-    if (leaves === 0) throw new CannotSupersede(`somebody else filed ${subject} of ${day} meanwhile: look again`);
+    if (leaves === 0) throw new Failure("already", `somebody else filed ${subject} of ${day} meanwhile: look again`);
     await followArchive(parts.lake, (await parts.publisher.current()).archive);
     return manifest;
   } finally {

@@ -1,4 +1,5 @@
 import { canonicalText } from "../../infra/canonical.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysUnread, parseJson, Unproven } from "../published/errors.ts";
@@ -191,20 +192,10 @@ export class CommitmentAudit {
   }
 }
 
-/** No leaf of the log commits to these bytes under this salt. */
-class NotCommitted extends Error {
-  constructor(sha256: string, size: number) {
-    super(
-      `none of ${size} leaves is the commitment ${sha256}: other bytes, another salt, or its hour is not over and published yet`,
-    );
-    this.name = "NotCommitted";
-  }
-}
-
 /**
  * The leaf that commits to these bytes under this salt, proven under the checkpoint: what a buyer shows to others. Reads
  * the log from its first leaf, one segment or bundle in memory.
- * @throws NotCommitted; RangeError for a salt of another length; Tampered, MissingObject and what a source throws
+ * @throws Failure `unknown`; RangeError for a salt of another length; Tampered, MissingObject and what a source throws
  */
 export async function openCommitment(
   source: Source,
@@ -218,5 +209,8 @@ export async function openCommitment(
     if (index % 1024 === 0) onProgress(index);
     if (leaf.kind === "commitment" && leaf.sha256 === sha256) return leaf;
   }
-  throw new NotCommitted(sha256, head.size);
+  throw new Failure(
+    "unknown",
+    `none of ${head.size} leaves is the commitment ${sha256}: other bytes, another salt, or its hour is not over and published yet`,
+  );
 }

@@ -1,11 +1,12 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import { Failure } from "../../infra/errors.ts";
 import { type Draft, draft } from "../1-observe/recorder.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { idOf } from "../record/ids.ts";
 import { rfc3339 } from "../record/time.ts";
 import { OUR_FAULTS } from "../record/vocabulary.ts";
 import type { EndpointRecord } from "./endpoint-record.ts";
-import { AlreadyRecorded, BadCorrection, NotInRecord } from "./errors.ts";
+import { NotInRecord } from "./errors.ts";
 
 export interface CorrectionOrder {
   /** Ids of records, or every record observed before this moment. */
@@ -22,13 +23,13 @@ const MAX_SAYS = 2_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
-/** Words for the public record. @throws BadCorrection */
+/** Words for the public record. @throws Failure `usage` */
 function checkSays(says: string): string {
   const text = says.trim();
-  if (text.length === 0) throw new BadCorrection("--says: say what was got wrong");
+  if (text.length === 0) throw new Failure("usage", "--says: say what was got wrong");
   if (text.length > MAX_SAYS)
-    throw new BadCorrection(`--says: at most ${MAX_SAYS} characters, these are ${text.length}`);
-  if (LONE_SURROGATE.test(text)) throw new BadCorrection("--says: half a character cannot be published");
+    throw new Failure("usage", `--says: at most ${MAX_SAYS} characters, these are ${text.length}`);
+  if (LONE_SURROGATE.test(text)) throw new Failure("usage", "--says: half a character cannot be published");
   return text;
 }
 
@@ -36,22 +37,23 @@ function checkTime(text: string | null, now: Date): string | null {
   if (text === null) return null;
   const at = RFC3339.test(text) ? new Date(text) : null;
   if (!at || Number.isNaN(at.getTime()) || rfc3339(at).slice(0, 10) !== text.slice(0, 10)) {
-    throw new BadCorrection(
+    throw new Failure(
+      "usage",
       `--grade-at: expected a time such as 2026-11-21T06:00:00.000Z, got ${JSON.stringify(text)}`,
     );
   }
-  if (at > now) throw new BadCorrection(`--grade-at: ${text} is still to come`);
+  if (at > now) throw new Failure("usage", `--grade-at: ${text} is still to come`);
   return rfc3339(at);
 }
 
 /**
  * The corrections of one order, checked against what the record holds; nothing is written here.
- * @throws BadCorrection, NotInRecord, AlreadyRecorded: then none of them may be written
+ * @throws Failure `usage`, NotInRecord, Failure `already`: then none of them may be written
  */
 export function planCorrections(record: EndpointRecord, order: CorrectionOrder, now: Date): BodyOf<"correction">[] {
   if (!Object.hasOwn(OUR_FAULTS, order.fault)) {
     const known = Object.keys(OUR_FAULTS).join(", ");
-    throw new BadCorrection(`--fault: ${JSON.stringify(order.fault)} is none of our faults: ${known}`);
+    throw new Failure("usage", `--fault: ${JSON.stringify(order.fault)} is none of our faults: ${known}`);
   }
   const grade_at = checkTime(order.gradeAt, now);
   const common = { grade_at, fault: order.fault, says: checkSays(order.says), issued_at: rfc3339(now) };
@@ -74,27 +76,27 @@ interface Target {
 
 function named(record: EndpointRecord, ids: readonly string[], gradeAt: string | null): Target[] {
   const unique = [...new Set(ids)];
-  if (unique.length === 0) throw new BadCorrection("--record: name a record, or say --all-before-now");
-  if (unique.length > MAX_RECORDS) throw new BadCorrection(`--record: at most ${MAX_RECORDS} records at once`);
+  if (unique.length === 0) throw new Failure("usage", "--record: name a record, or say --all-before-now");
+  if (unique.length > MAX_RECORDS) throw new Failure("usage", `--record: at most ${MAX_RECORDS} records at once`);
   return unique.map((id) => target(record, id, gradeAt));
 }
 
 function target({ cap, records, correctionRecords }: EndpointRecord, id: string, gradeAt: string | null): Target {
   const held = records.get(id);
   if (!held) throw new NotInRecord(`${id} is not in the record of ${cap}`);
-  if (held.of !== null) throw new BadCorrection(`${id} is a ${held.type}: name its paid.intent, ${held.of}`);
+  if (held.of !== null) throw new Failure("usage", `${id} is a ${held.type}: name its paid.intent, ${held.of}`);
   const { observedAt } = held;
   const by = correctionRecords.withdrawing(id, observedAt);
-  if (by) throw new AlreadyRecorded(`${id} is withdrawn already, by ${by.id} of ${by.issuedAt}`);
+  if (by) throw new Failure("already", `${id} is withdrawn already, by ${by.id} of ${by.issuedAt}`);
   if (gradeAt !== null && gradeAt <= observedAt) {
-    throw new BadCorrection(`--grade-at: a grade of ${gradeAt} did not stand on ${id}, observed at ${observedAt}`);
+    throw new Failure("usage", `--grade-at: a grade of ${gradeAt} did not stand on ${id}, observed at ${observedAt}`);
   }
   return { record_id: id, observed_at: observedAt };
 }
 
 function everything(record: EndpointRecord, now: string): Target {
   if (standing(record, now) === 0)
-    throw new AlreadyRecorded(`${record.cap} has no record left that counts before ${now}`);
+    throw new Failure("already", `${record.cap} has no record left that counts before ${now}`);
   return { record_id: null, observed_at: null };
 }
 
@@ -104,7 +106,7 @@ export const standing = ({ records, correctionRecords }: EndpointRecord, before:
     ([id, { of, observedAt }]) => of === null && observedAt < before && !correctionRecords.withdrawing(id, observedAt),
   ).length;
 
-/** The correction that a reinstatement takes back. @throws AlreadyRecorded */
+/** The correction that a reinstatement takes back. @throws Failure `already` */
 export function planReinstatement(
   { corrections, reinstated }: EndpointRecord["correctionRecords"],
   id: string,
@@ -112,7 +114,7 @@ export function planReinstatement(
 ): { cap: string; body: BodyOf<"reinstated"> } {
   const known = corrections.get(id);
   if (!known) throw new NotInRecord(`no correction ${id} is in the record`);
-  if (reinstated.has(id)) throw new AlreadyRecorded(`${id} was taken back already`);
+  if (reinstated.has(id)) throw new Failure("already", `${id} was taken back already`);
   return { cap: known.cap, body: { correction: id, says: checkSays(says) } };
 }
 

@@ -1,3 +1,4 @@
+import { Failure } from "../../infra/errors.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { unknownDrafts } from "../4-publish/known.ts";
@@ -8,7 +9,7 @@ import { addressKey } from "../record/networks.ts";
 import { BadUrl, normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import type { CorrectionRecord } from "../record/volatile.ts";
-import { BadCorrection, NotInRecord } from "./errors.ts";
+import { NotInRecord } from "./errors.ts";
 import type { Fact, Reading } from "./reading.ts";
 
 /** A correction as the log holds it. */
@@ -115,7 +116,7 @@ async function isListed(reading: Reading, partition: number, cap: string): Promi
 }
 
 /**
- * The endpoint that an id or a url names. @throws NotInRecord, BadCorrection when the text is neither, or when several
+ * The endpoint that an id or a url names. @throws NotInRecord, Failure `usage` when the text is neither, or when several
  * methods of the url are in the record and none was chosen
  */
 export async function findEndpoint(reading: Reading, idOrUrl: string, method?: string): Promise<EndpointRecord> {
@@ -128,7 +129,10 @@ export async function findEndpoint(reading: Reading, idOrUrl: string, method?: s
   }
   if (found.length === 1) return found[0]!;
   if (found.length === 0) throw new NotInRecord(`${url} is not in the record`);
-  throw new BadCorrection(`${url} is in the record with several methods: name one of ${found.map((one) => one.cap)}`);
+  throw new Failure(
+    "usage",
+    `${url} is in the record with several methods: name one of ${found.map((one) => one.cap)}`,
+  );
 }
 
 function normalised(url: string): string {
@@ -136,7 +140,7 @@ function normalised(url: string): string {
     return normaliseUrl(url);
   } catch (error) {
     if (!(error instanceof BadUrl)) throw error;
-    throw new BadCorrection(`${JSON.stringify(url.slice(0, 120))} is neither a capability id nor an http(s) url`);
+    throw new Failure("usage", `${JSON.stringify(url.slice(0, 120))} is neither a capability id nor an http(s) url`);
   }
 }
 

@@ -1,7 +1,8 @@
+import { Failure } from "../../infra/errors.ts";
 import type { ReadableStore } from "../../infra/store/directory.ts";
 import { TILE_WIDTH } from "../../infra/tree/path.ts";
 import { parseUrl } from "../../infra/url.ts";
-import { MirrorUsage, parseJson, Unproven } from "../published/errors.ts";
+import { parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { MAX } from "../published/limits.ts";
@@ -32,13 +33,13 @@ export interface ProvenIndex extends RecordToRead {
   read(): AsyncGenerator<IndexLine>;
 }
 
-/** A mirror's own record: its head was proven by the run that wrote it. @throws MirrorUsage when there is none */
+/** A mirror's own record: its head was proven by the run that wrote it. @throws Failure `usage` when there is none */
 export async function openMirrored(
   publicStore: Pick<ReadableStore, "get">,
   stateStore: Pick<ReadableStore, "get">,
 ): Promise<RecordToRead> {
   const trusted = await readTrusted(stateStore);
-  if (!trusted) throw new MirrorUsage("the folder holds no proven record: run touchstone mirror first");
+  if (!trusted) throw new Failure("usage", "the folder holds no proven record: run touchstone mirror first");
   const { size, root, note, cosigned_at: asOf } = trusted.head;
   const source: Source = {
     name: "the mirror",
@@ -51,13 +52,13 @@ export async function openMirrored(
 /**
  * The newest index that a record's hint names. Nothing that lies there is believed: the leaf that names the list is proven
  * under the head, the list by the leaf, each shard by the list.
- * @throws MirrorUsage without a hint; MissingObject, Tampered, Unproven
+ * @throws Failure `usage` without a hint; MissingObject, Tampered, Unproven
  */
 export async function hintedIndex(record: RecordToRead): Promise<ProvenIndex> {
   const bytes = await record.source.get(HINT_INDEX, MAX.hint);
   const leaf = (bytes && (parseJson(bytes) as { leaf?: unknown } | null | undefined))?.leaf;
   if (typeof leaf !== "number" || !(leaf >= 0 && leaf < record.head.size)) {
-    throw new MirrorUsage(`${record.source.name} names no index below its checkpoint yet`);
+    throw new Failure("usage", `${record.source.name} names no index below its checkpoint yet`);
   }
   return indexAt(record, leaf);
 }

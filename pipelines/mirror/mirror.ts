@@ -1,6 +1,7 @@
+import { Failure } from "../../infra/errors.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { MissingObject, TileReader } from "../../infra/tree/tiles.ts";
-import { MirrorUsage, Unproven } from "../published/errors.ts";
+import { Unproven } from "../published/errors.ts";
 import { MAX } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { objectsOf } from "../published/source.ts";
@@ -24,7 +25,7 @@ import {
  * served checkpoint follows it. A run that was cut off is resumed by adopting what it left, by its hashes. An object beside
  * the tree that is not there or does not hold is written down (missing.ts) and holds nothing up; what is wrong with the tree
  * does.
- * @throws Rollback, Forked, Stale, Tampered, Unproven, Oversized, MissingObject, SourceDown, MirrorBusy, MirrorUsage
+ * @throws Rollback, Forked, Stale, Tampered, Unproven, Oversized, MissingObject, SourceDown, MirrorBusy, Failure `usage`
  */
 export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary> {
   const state = new MirrorState(options.stateStore);
@@ -110,12 +111,12 @@ const GROWTH = 2;
 /**
  * Keep a mirror up to date until it is told to stop. A source that is away, lies or goes back leaves what is exposed as it
  * is and is asked again, with growing pauses (at most five minutes).
- * @throws Forked, MirrorBusy, MirrorUsage, faults of our own
+ * @throws Forked, MirrorBusy, Failure `usage`, faults of our own
  */
 export async function followMirror(options: FollowOptions): Promise<void> {
   const { everySeconds, signal, onSnapshot, onFault } = options;
   if (!(everySeconds >= 1 && everySeconds <= MAX_PAUSE_S)) {
-    throw new MirrorUsage(`a mirror follows every 1 to ${MAX_PAUSE_S} seconds`);
+    throw new Failure("usage", `a mirror follows every 1 to ${MAX_PAUSE_S} seconds`);
   }
   let pause = everySeconds;
   while (!signal.aborted) {

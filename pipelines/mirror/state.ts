@@ -1,12 +1,13 @@
 import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Checkpoint, CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
-import { Forked, MirrorBusy, MirrorUsage, parseJson, Rollback, Stale } from "../published/errors.ts";
+import { Forked, MirrorBusy, parseJson, Rollback, Stale } from "../published/errors.ts";
 import type { Source } from "../published/source.ts";
 import { firstUse, fromPins, type GivenKeys, Pins } from "../published/trust.ts";
 
@@ -121,10 +122,10 @@ export class MirrorState {
 /** Oldest acceptable cosignature unless the operator says otherwise: the log promises a new one every ten minutes. */
 const MAX_AGE_SECONDS = 86_400;
 
-/** @param maxAgeSeconds 0 asks nothing. @throws Stale, MirrorUsage when it was asked and no witness is trusted */
+/** @param maxAgeSeconds 0 asks nothing. @throws Stale, Failure `usage` when it was asked and no witness is trusted */
 export function refuseStale(head: Checkpoint, clock: Clock, maxAgeSeconds: number | undefined): void {
   if (maxAgeSeconds === 0 || (maxAgeSeconds === undefined && !head.cosignedAt)) return;
-  if (!head.cosignedAt) throw new MirrorUsage("the age of a checkpoint needs a witness key, or a --max-age of 0");
+  if (!head.cosignedAt) throw new Failure("usage", "the age of a checkpoint needs a witness key, or a --max-age of 0");
   const age = Math.floor((clock.now().getTime() - head.cosignedAt.getTime()) / 1000);
   const accepted = maxAgeSeconds ?? MAX_AGE_SECONDS;
   if (age > accepted) throw new Stale(head.cosignedAt, age, accepted);
@@ -166,7 +167,7 @@ async function fork(head: Checkpoint, seen: SavedTreeHead, state: MirrorState, s
  * Whom this mirror believes: the keys given, else the keys pinned before, else those that the source shows now, which
  * are then pinned and said aloud: trust on first use is believing whoever answers today.
  * @param bytes the source's checkpoint
- * @throws MirrorUsage, BadNote for a vkey that is none, Unproven when no key of the source signed its checkpoint
+ * @throws Failure `usage`, BadNote for a vkey that is none, Unproven when no key of the source signed its checkpoint
  */
 export async function trustOf(
   source: Source,
@@ -176,14 +177,14 @@ export async function trustOf(
   say: (text: string) => void,
 ): Promise<CheckpointTrust> {
   const pinned = await state.pins();
-  if (given.witness && !given.log) throw new MirrorUsage("a witness key needs the log key beside it");
+  if (given.witness && !given.log) throw new Failure("usage", "a witness key needs the log key beside it");
   if (!given.log && pinned) return fromPins(pinned);
   const first = given.log ? null : await firstUse(source, bytes);
   const pins: Pins = first ?? withPinned(given.log!, given.witness, pinned);
   const trust = fromPins(pins);
   const before = pinned && fromPins(pinned).log.name;
   if (before && before !== trust.log.name) {
-    throw new MirrorUsage(`this folder mirrors ${before}, not ${trust.log.name}`);
+    throw new Failure("usage", `this folder mirrors ${before}, not ${trust.log.name}`);
   }
   if (pinned?.log !== pins.log || pinned.witness !== pins.witness) await state.savePins(pins);
   if (first)

@@ -1,3 +1,4 @@
+import { Failure } from "../../infra/errors.ts";
 import type { Leaf } from "../record/leaf.ts";
 
 /**
@@ -6,42 +7,41 @@ import type { Leaf } from "../record/leaf.ts";
  */
 
 /** The source shows fewer leaves than were proven before: an old copy, or a history that was cut. */
-export class Rollback extends Error {
+export class Rollback extends Failure {
   constructor(had: number, got: number) {
-    super(`rollback: the source shows ${got} leaves, ${had} were proven before`);
-    this.name = "Rollback";
+    super("rollback", `rollback: the source shows ${got} leaves, ${had} were proven before`);
   }
 }
 
 /** Two signed checkpoints that no one append-only log can have: proof against whoever holds the log key. */
-export class Forked extends Error {
+export class Forked extends Failure {
   /** @param evidence file of both notes, in the mirror's state folder */
   constructor(
     says: string,
     readonly evidence: string,
   ) {
-    super(`fork: ${says}; both signed notes are in ${evidence} of the mirror's state folder`);
-    this.name = "Forked";
+    super("fork", `fork: ${says}; both signed notes are in ${evidence} of the mirror's state folder`);
   }
 }
 
 /** The newest checkpoint is older than the operator accepts: the log stands still, or we are kept from seeing it. */
-export class Stale extends Error {
+export class Stale extends Failure {
   constructor(cosignedAt: Date, ageSeconds: number, maxAgeSeconds: number) {
-    super(`stale: cosigned at ${cosignedAt.toISOString()}, ${ageSeconds} s ago; accepted are ${maxAgeSeconds} s`);
-    this.name = "Stale";
+    super(
+      "stale",
+      `stale: cosigned at ${cosignedAt.toISOString()}, ${ageSeconds} s ago; accepted are ${maxAgeSeconds} s`,
+    );
   }
 }
 
 /** Something under the root, or named by a leaf, that does not hold: a hash, a signature, a position. */
-export class Unproven extends Error {
+export class Unproven extends Failure {
   constructor(
     readonly key: string,
     readonly expected: string,
     readonly got: string,
   ) {
-    super(`${key} does not hold: expected ${expected}, got ${got}`);
-    this.name = "Unproven";
+    super("tampered", `${key} does not hold: expected ${expected}, got ${got}`);
   }
 }
 
@@ -54,51 +54,23 @@ export class KeysUnread extends Unproven {
 }
 
 /** The source sends more than the object can have; nothing past the bound was kept. */
-export class Oversized extends Error {
+export class Oversized extends Failure {
   constructor(key: string, maxBytes: number) {
-    super(`${key} has more than ${maxBytes} bytes`);
-    this.name = "Oversized";
+    super("tampered", `${key} has more than ${maxBytes} bytes`);
   }
 }
 
 /** The source does not answer, or not as a store does, after all tries. */
-export class SourceDown extends Error {
+export class SourceDown extends Failure {
   constructor(source: string, key: string, why: string) {
-    super(`${source} does not give ${key}: ${why}`);
-    this.name = "SourceDown";
+    super("failed", `${source} does not give ${key}: ${why}`, { retriable: true });
   }
 }
 
 /** Another process works in this mirror's folder. */
-export class MirrorBusy extends Error {
+export class MirrorBusy extends Failure {
   constructor() {
-    super("another process keeps this mirror: stop it first, or copy into another folder");
-    this.name = "MirrorBusy";
-  }
-}
-
-/** What was named as a source is neither an address nor a folder that is there. */
-export class NoSource extends Error {
-  constructor(name: string) {
-    super(`neither an address nor a folder: ${name}`);
-    this.name = "NoSource";
-  }
-}
-
-/** Keys, folder or addresses that do not go together. */
-export class MirrorUsage extends Error {
-  constructor(says: string) {
-    super(says);
-    this.name = "MirrorUsage";
-  }
-}
-
-/** The log is whole, but objects that it names are not: they are in the mirror's list and are asked for again. */
-export class MissingObjects extends Error {
-  constructor(missing: readonly { key: string; got: string }[]) {
-    const [first] = missing;
-    super(`${missing.length} objects are missing, ${first?.key} first: ${first?.got}`);
-    this.name = "MissingObjects";
+    super("busy", "another process keeps this mirror: stop it first, or copy into another folder", { retriable: true });
   }
 }
 

@@ -60,18 +60,10 @@ export function kindOfKey(key: string): ObjectKind | null {
   return null;
 }
 
-/** A key that is in no line of the table. */
-export class NotPublic extends Error {
-  constructor(key: string) {
-    super(`not a public key: ${JSON.stringify(key.slice(0, 120))}`);
-    this.name = "NotPublic";
-  }
-}
-
-/** @throws NotPublic */
+/** @throws Error for one that is not public */
 export function headersOf(key: string): ObjectHeaders {
   const kind = kindOfKey(key);
-  if (!kind) throw new NotPublic(key);
+  if (!kind) throw new Error(`not a public key: ${JSON.stringify(key.slice(0, 120))}`);
   return OBJECTS[kind].headers;
 }
 

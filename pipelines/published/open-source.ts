@@ -3,11 +3,12 @@ import { basename, dirname, join } from "node:path";
 import { Agent, type Dispatcher, request } from "undici";
 import type { Clock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
+import { Failure } from "../../infra/errors.ts";
 import { openStore } from "../../infra/store/open.ts";
 import { checkKey, ObjectTooLarge, type Store, StoreDown } from "../../infra/store/store.ts";
 import { type KeyState, tellingMissing, Unlisted } from "../../infra/store/unlisted.ts";
 import { parseUrl } from "../../infra/url.ts";
-import { MirrorUsage, NoSource, Oversized, SourceDown } from "./errors.ts";
+import { Oversized, SourceDown } from "./errors.ts";
 import { CHECKPOINT } from "./objects.ts";
 import { MemorySink, type Sink } from "./sink.ts";
 import { DirectorySource, type Source } from "./source.ts";
@@ -75,14 +76,14 @@ export class HttpSource implements Source {
   readonly #base: string;
   readonly #unlisted = new Unlisted({ ask: (key) => this.#ask(key), known: CHECKPOINT });
 
-  /** @throws MirrorUsage unless `name` is an http or https address without query */
+  /** @throws Failure `usage` unless `name` is an http or https address without query */
   constructor(
     readonly name: string,
     private readonly options: HttpSourceOptions,
   ) {
     const url = parseUrl(name);
     if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash) {
-      throw new MirrorUsage(`not an address of a public store: ${name}`);
+      throw new Failure("usage", `not an address of a public store: ${name}`);
     }
     this.#base = url.href.replace(/\/*$/, "/");
     this.#agent = new Agent({ headersTimeout: SILENCE_MS, bodyTimeout: SILENCE_MS, connect: { timeout: SILENCE_MS } });
@@ -277,19 +278,20 @@ export class StoreSource implements Source {
 /**
  * The source that an operator named: an http(s) address, a bucket, else a folder: the public one, or the one around it.
  * @param settings where the credentials of a bucket stand (stores.public_key_id and so on); only read for one
- * @throws MirrorUsage when it is none of them, StoreUnfit for a bucket without credentials
+ * @throws Failure `usage` when it is none of them, StoreUnfit for a bucket without credentials
  */
 export async function openSource(name: string, clock: Clock, settings?: () => Pick<Config, "stores">): Promise<Source> {
   if (name.startsWith("s3://")) return openBucket(name.replace(/\/+$/, ""), settings);
   if (/^[a-z][a-z0-9+.-]*:\/\//i.test(name)) return new HttpSource(name, { clock });
   const found = await recordFolder(name);
-  if (!found) throw new NoSource(name);
+  if (!found) throw new Failure("unreadable", `neither an address nor a folder: ${name}`);
   return new DirectorySource(found.publicDir);
 }
 
 async function openBucket(name: string, settings: (() => Pick<Config, "stores">) | undefined): Promise<Source> {
-  if (!settings) throw new MirrorUsage(`no credentials for ${name}`);
-  if (!/^s3:\/\/[a-z0-9][a-z0-9.-]+(?:\/[A-Za-z0-9._=-]+)*$/.test(name)) throw new MirrorUsage(`not a bucket: ${name}`);
+  if (!settings) throw new Failure("usage", `no credentials for ${name}`);
+  if (!/^s3:\/\/[a-z0-9][a-z0-9.-]+(?:\/[A-Za-z0-9._=-]+)*$/.test(name))
+    throw new Failure("usage", `not a bucket: ${name}`);
   const { stores } = settings();
   return new StoreSource(name, await openStore({ stores: { ...stores, public: name } }, "public", "", false));
 }

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import { fromBase64url } from "../../infra/keys/jwk.ts";
 import { type Checkpoint, type CheckpointTrust, openCheckpoint, witnessName } from "../../infra/tree/checkpoint.ts";
 import {
@@ -12,7 +13,7 @@ import {
   parseVkey,
 } from "../../infra/tree/note.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { MirrorUsage, parseJson, Unproven } from "./errors.ts";
+import { parseJson, Unproven } from "./errors.ts";
 import { MAX } from "./limits.ts";
 import { CHECKPOINT, HINT_KEYS, kindOfKey } from "./objects.ts";
 import type { Source } from "./source.ts";
@@ -50,7 +51,7 @@ export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: C
  * The source's checkpoint, verified under the keys given, else under those that the source itself shows, which is said
  * aloud: it proves that the source agrees with itself, not whose log it is.
  * @param clock refuses a cosignature of its future; null where the record's time is made up
- * @throws MissingObject, Unproven, MirrorUsage also for a vkey that is none
+ * @throws MissingObject, Unproven, Failure `usage` also for a vkey that is none
  */
 export async function openSourceTreeHead(
   source: Source,
@@ -60,7 +61,7 @@ export async function openSourceTreeHead(
 ): Promise<Checkpoint> {
   const bytes = await source.get(CHECKPOINT, MAX.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
-  if (keys.witness && !keys.log) throw new MirrorUsage("a witness key needs the log key beside it");
+  if (keys.witness && !keys.log) throw new Failure("usage", "a witness key needs the log key beside it");
   const pins = keys.log ? { log: keys.log, witness: keys.witness ?? null } : await firstUse(source, bytes);
   if (!keys.log) {
     const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
@@ -73,7 +74,7 @@ function trustIn(pins: Pins): CheckpointTrust {
   try {
     return fromPins(pins);
   } catch (error) {
-    if (error instanceof BadNote) throw new MirrorUsage(error.message);
+    if (error instanceof BadNote) throw new Failure("usage", error.message);
     throw error;
   }
 }
@@ -94,7 +95,7 @@ export async function firstUse(source: Source, bytes: Uint8Array): Promise<Pins>
   const hint = await source.get(HINT_KEYS, MAX.hint);
   const key = (hint && (parseJson(hint) as { key?: unknown } | undefined))?.key;
   if (typeof key !== "string" || kindOfKey(key) !== "keys") {
-    throw new MirrorUsage(`${source.name} names no keys document: give --log-key and --witness-key`);
+    throw new Failure("usage", `${source.name} names no keys document: give --log-key and --witness-key`);
   }
   const document = await source.get(key, MAX.keys);
   if (!document) throw new MissingObject(key);

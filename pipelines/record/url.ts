@@ -1,16 +1,16 @@
 import { getDomain } from "tldts";
+import { Failure } from "../../infra/errors.ts";
 import { parseUrl } from "../../infra/url.ts";
 
 /** Longest url the record takes (interface, Limits). */
 const MAX_URL = 2048;
 
-export class BadUrl extends Error {
+export class BadUrl extends Failure {
   constructor(
     readonly url: string,
     readonly says: string,
   ) {
-    super(`${says}: ${JSON.stringify(url.slice(0, 120))}`);
-    this.name = "BadUrl";
+    super("usage", `${says}: ${JSON.stringify(url.slice(0, 120))}`);
   }
 }
 

@@ -5,6 +5,7 @@ import { pipeline } from "node:stream/promises";
 import { crc32 } from "node:zlib";
 import { type Entry, openPromise as openZip, type ZipFile } from "yauzl";
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { openKeeper } from "../../infra/store/lock.ts";
@@ -48,14 +49,6 @@ export interface ImportOptions {
   progress?: (says: string) => void;
 }
 
-/** Another import into the same data folder goes on. */
-class RegisterBusy extends Error {
-  override readonly name = "RegisterBusy";
-  constructor() {
-    super("another import of the register goes on");
-  }
-}
-
 const thousands = (n: number): string => n.toLocaleString("en");
 
 const refusedBy = async (tx: Statements, query: string): Promise<Refused[]> =>
@@ -78,7 +71,8 @@ async function companies(
   const progress = options.progress ?? (() => {});
   const columns = await lake.all<{ name: string }>(sql("register/made:columns"), { file }).catch((error: Error) => {
     if (!/sniffing|CSV/i.test(error.message)) throw error;
-    throw new RegisterUnreadable(
+    throw new Failure(
+      "unreadable",
       `${options.source} is not GLEIF's golden copy of level 1 as CSV: no table can be read of it`,
     );
   });
@@ -96,7 +90,7 @@ async function companies(
   const read = rows + sumOf(refused, "no_row");
   if (read === sumOf(refused)) {
     const first = refused[0] ? `: ${refused[0].reason}, ${refused[0].examples[0]}` : "";
-    throw new RegisterUnreadable(`no row of ${options.source} can be kept${first}`);
+    throw new Failure("unreadable", `no row of ${options.source} can be kept${first}`);
   }
   progress(`keeping ${thousands(read - sumOf(refused))} of ${thousands(read)} rows`);
   await lake.run(sql("register/rows:keep"));
@@ -106,7 +100,10 @@ async function companies(
 async function domains(lake: Lake, path: string, file: string): Promise<NonNullable<Imported["domains"]>> {
   const columns = await lake.all<{ name: string }>(sql("register/made:columns"), { file }).catch(() => []);
   if (!["lei", "domain"].every((wanted) => columns.some(({ name }) => name === wanted))) {
-    throw new RegisterUnreadable(`${path} is no file of domains: its first line must name the columns lei and domain`);
+    throw new Failure(
+      "unreadable",
+      `${path} is no file of domains: its first line must name the columns lei and domain`,
+    );
   }
   await lake.run(sql("register/domains:read"), { file });
   await lake.run(sql("register/domains:keep"));
@@ -176,7 +173,7 @@ async function make(aside: string, options: ImportOptions): Promise<Awaited<Retu
 /**
  * Makes a register of GLEIF's golden copy, aside, and puts it in the place of the old one by one rename when it is
  * whole: a run that fails or is killed leaves the old one as it was. What it left is removed by the next.
- * @throws RegisterUnreadable for a file that is not what it should be; RegisterBusy while another import goes on
+ * @throws Failure `unreadable` for a file that is not what it should be; `busy` while another import goes on
  */
 export async function importRegister(options: ImportOptions): Promise<Imported> {
   const started = options.clock.monotonic();
@@ -184,7 +181,7 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
   // Over the rename too: the engine's own lock ends before it, and the next import would begin with that very file.
   const keeper = openKeeper(`${options.to}.lock`);
   try {
-    if (!keeper.tries()) throw new RegisterBusy();
+    if (!keeper.tries()) throw new Failure("busy", "another import of the register goes on");
     const told = await make(aside, options);
     await synced(aside);
     await rename(aside, options.to);
@@ -194,11 +191,6 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
   } finally {
     keeper.close();
   }
-}
-
-/** A file that is not the golden copy, or no file of domains: nothing was changed. */
-class RegisterUnreadable extends Error {
-  override readonly name = "RegisterUnreadable";
 }
 
 /**
@@ -228,10 +220,10 @@ const GOLDEN_COPY = [
 /** What a file is, by its first bytes: its name may say anything. */
 async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
   const file = await open(path).catch((error: NodeJS.ErrnoException) => {
-    throw new RegisterUnreadable(`${path}: ${error.code === "ENOENT" ? "there is no such file" : error.message}`);
+    throw new Failure("unreadable", `${path}: ${error.code === "ENOENT" ? "there is no such file" : error.message}`);
   });
   try {
-    if (!(await file.stat()).isFile()) throw new RegisterUnreadable(`${path}: this is not a file`);
+    if (!(await file.stat()).isFile()) throw new Failure("unreadable", `${path}: this is not a file`);
     const { buffer, bytesRead } = await file.read(Buffer.alloc(64), 0, 64, 0);
     const first = buffer.subarray(0, bytesRead);
     if (first.subarray(0, 4).equals(Buffer.from("PK\x03\x04"))) return "zip";
@@ -241,8 +233,8 @@ async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
       .toString("utf8")
       .replace(/^\uFEFF/, "")
       .trimStart();
-    if (text.startsWith("<")) throw new RegisterUnreadable(`${path} is XML: take the golden copy as CSV`);
-    if (/^[{[]/.test(text)) throw new RegisterUnreadable(`${path} is JSON: take the golden copy as CSV`);
+    if (text.startsWith("<")) throw new Failure("unreadable", `${path} is XML: take the golden copy as CSV`);
+    if (/^[{[]/.test(text)) throw new Failure("unreadable", `${path} is JSON: take the golden copy as CSV`);
     return "plain";
   } finally {
     await file.close();
@@ -265,7 +257,7 @@ async function unpack(path: string, to: string, progress: (says: string) => void
   try {
     const found = await csvsIn(zip);
     if (found.length !== 1)
-      throw new RegisterUnreadable(`${path} holds ${found.length} CSV files: the golden copy is one`);
+      throw new Failure("unreadable", `${path} holds ${found.length} CSV files: the golden copy is one`);
     const entry = found[0]!;
     let [done, told, sum] = [0, -1, 0];
     await pipeline(
@@ -283,7 +275,7 @@ async function unpack(path: string, to: string, progress: (says: string) => void
       createWriteStream(to, { flags: "wx" }),
     );
     if (sum !== entry.crc32)
-      throw new RegisterUnreadable(`${path}: ${entry.fileName} in this ZIP is damaged: it has another checksum`);
+      throw new Failure("unreadable", `${path}: ${entry.fileName} in this ZIP is damaged: it has another checksum`);
   } finally {
     zip.close();
   }
@@ -295,7 +287,7 @@ const isOfZip = ({ code }: NodeJS.ErrnoException): boolean => code === undefined
 /**
  * A file of the operator's as the engine can read it: a path in the work folder without signs that would be a pattern,
  * its end that of its form. Only a ZIP is copied, which takes as much disk as it holds.
- * @throws RegisterUnreadable
+ * @throws Failure `unreadable`
  */
 async function readable(
   path: string,
@@ -312,19 +304,20 @@ async function readable(
   try {
     await unpack(path, to, progress);
   } catch (error) {
-    if (error instanceof RegisterUnreadable || !isOfZip(error as Error)) throw error;
-    throw new RegisterUnreadable(`${path}: this ZIP is damaged or was cut off (${(error as Error).message})`);
+    if (error instanceof Failure || !isOfZip(error as Error)) throw error;
+    throw new Failure("unreadable", `${path}: this ZIP is damaged or was cut off (${(error as Error).message})`);
   }
   return to;
 }
 
-/** @throws RegisterUnreadable in one sentence, unless these are the columns of the golden copy of level 1 */
+/** @throws Failure `unreadable` in one sentence, unless these are the columns of the golden copy of level 1 */
 function refuseOther(path: string, columns: readonly string[]): void {
   const missing = GOLDEN_COPY.filter((column) => !columns.includes(column));
   if (missing.length === 0) return;
   const what = columns.includes("Relationship.StartNode.NodeID") ? "level 2 (who owns whom)" : "something else";
   const named = `${missing.slice(0, 3).join(", ")}${missing.length > 3 ? ` and ${missing.length - 3} more` : ""}`;
-  throw new RegisterUnreadable(
+  throw new Failure(
+    "unreadable",
     `${path} is not GLEIF's golden copy of level 1 as CSV but ${what}: it has no column ${named}`,
   );
 }

@@ -1,4 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -63,10 +64,9 @@ export interface OwnerReport {
 }
 
 /** Partitions were revoked while they were worked on; what was begun is dropped, and the next turn goes on. */
-export class PartitionsRevoked extends Error {
+export class PartitionsRevoked extends Failure {
   constructor() {
-    super("partitions were revoked meanwhile");
-    this.name = "PartitionsRevoked";
+    super("busy", "partitions were revoked meanwhile");
   }
 }
 

@@ -1,14 +1,14 @@
 import type { z } from "zod";
+import { Failure } from "../../infra/errors.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedRecord } from "../4-publish/followed.ts";
 import { BadPrivate } from "../4-publish/generation.ts";
 
 /** Another process has this partition and is further with it: what we would write of it is old. */
-export class Outrun extends Error {
+export class Outrun extends Failure {
   constructor(key: string, why: string) {
-    super(`${key}: another owner ${why}`);
-    this.name = "Outrun";
+    super("busy", `${key}: another owner ${why}`);
   }
 }
 

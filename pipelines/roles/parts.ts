@@ -132,7 +132,7 @@ type Publishes = boolean;
 
 /**
  * Log and stores, once they are known to belong together: nothing is made beside what is left of a record.
- * @throws RecordRefused, LogRefused, LogBusy and what the adapters name
+ * @throws Failure `record`, LogRefused, LogBusy and what the adapters name
  */
 async function openRecord(config: Config, logger: Logger, ring: Keyring, publishes: Publishes, keep: Keep) {
   const at = folders(config.data_dir);
@@ -147,7 +147,7 @@ async function openRecord(config: Config, logger: Logger, ring: Keyring, publish
 
 /**
  * Open what the roles of the pipeline share.
- * @throws KeyFileError, RecordRefused, LogRefused, LogBusy and what the adapters name.
+ * @throws KeyFileError, Failure `record`, LogRefused, LogBusy and what the adapters name.
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
   const at = folders(config.data_dir);
@@ -254,7 +254,7 @@ export function openServingParts(config: Config) {
   });
 }
 
-/** The store of what bought calls hold, for a process that sells. @throws RecordRefused, and what the adapters name */
+/** The store of what bought calls hold, for a process that sells. @throws Failure `record`, and what the adapters name */
 export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "partitions">): Promise<Store> {
   const store = await openStore(config, "orders", folders(config.data_dir).orders);
   try {

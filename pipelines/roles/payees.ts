@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { openChain } from "../../infra/chain/commits.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { INGESTED, positionsOf } from "../2-ingest/load.ts";
 import type { Thief } from "../3-grade/related.ts";
@@ -29,10 +30,9 @@ export function turnedBetween(before: readonly Thief[], after: readonly Thief[])
 }
 
 /** The table lacks a partition, or what is written of one is older than its chain was when we looked. Try again later. */
-export class PartBehind extends Error {
+export class PartBehind extends Failure {
   constructor(partition: number, why: string) {
-    super(`payees of partition ${partition}: ${why}; nothing is graded before its owner has written them`);
-    this.name = "PartBehind";
+    super("busy", `payees of partition ${partition}: ${why}; nothing is graded before its owner has written them`);
   }
 }
 

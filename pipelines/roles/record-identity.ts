@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { z } from "zod";
 import { CHAINS } from "../../infra/chain/commit.ts";
 import type { Config } from "../../infra/config.ts";
+import { Failure } from "../../infra/errors.ts";
 import { fromBase64url } from "../../infra/keys/jwk.ts";
 import { hasKeys, type Keyring, readRing } from "../../infra/keys/keys.ts";
 import type { KnownLog, Log } from "../../infra/log/log.ts";
@@ -18,12 +19,8 @@ import { folders, makeKeys } from "./data-folder.ts";
  * Log, stores and keys that do not belong together, or one of them is lost: going on would forget a part of the record,
  * or mix two. Nothing was changed.
  */
-export class RecordRefused extends Error {
-  constructor(why: string) {
-    super(`${why}; nothing was changed (docs/operate, backup and restore)`);
-    this.name = "RecordRefused";
-  }
-}
+const refused = (why: string): Failure =>
+  new Failure("record", `${why}; nothing was changed (docs/operate, backup and restore)`);
 
 /** Private object, and object of the store of the orders, that says of which log the store is, and in which form. */
 const MARK = "record.json";
@@ -33,7 +30,7 @@ export const STORE_FORM = 1;
 const Mark = z.looseObject({ v: z.int().min(1), log: z.string(), partitions: z.int() });
 type Mark = z.infer<typeof Mark>;
 
-/** @throws RecordRefused for a mark of a newer release, or one that does not read */
+/** @throws Failure `record` for a mark of a newer release, or one that does not read */
 async function readMark(store: Pick<Store, "get">, name: StoreName): Promise<Mark | null> {
   const object = await store.get(MARK);
   if (!object) return null;
@@ -41,15 +38,15 @@ async function readMark(store: Pick<Store, "get">, name: StoreName): Promise<Mar
   try {
     mark = Mark.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
   } catch (error) {
-    throw new RecordRefused(`${MARK} of the ${name} store does not read (${(error as Error).message.slice(0, 120)})`);
+    throw refused(`${MARK} of the ${name} store does not read (${(error as Error).message.slice(0, 120)})`);
   }
   if (mark.v <= STORE_FORM) return mark;
-  throw new RecordRefused(
+  throw refused(
     `a newer release wrote the ${name} store (form ${mark.v}, this one has ${STORE_FORM}): go on with that release`,
   );
 }
 
-/** Written once. @throws RecordRefused where another log's mark is there */
+/** Written once. @throws Failure `record` where another log's mark is there */
 async function mark(store: Store, name: StoreName, log: Pick<Log, "id" | "partitions">): Promise<void> {
   const ours: Mark = { v: STORE_FORM, log: log.id, partitions: log.partitions };
   const { result } = await store.create(MARK, Buffer.from(JSON.stringify(ours)));
@@ -58,7 +55,7 @@ async function mark(store: Store, name: StoreName, log: Pick<Log, "id" | "partit
 
 function refuseOther(found: Mark | null, name: StoreName, { id }: Pick<Log, "id">): void {
   if (found === null || found.log === id) return;
-  throw new RecordRefused(
+  throw refused(
     `the ${name} store is of log ${found.log}, and the log here is ${id}: put back the one that belongs to the other`,
   );
 }
@@ -88,13 +85,13 @@ const everyLogKey = (ring: Keyring, origin: string) => {
   return { log: log!, logs };
 };
 
-/** @throws RecordRefused for one that is not of this origin, or not under our keys */
+/** @throws Failure `record` for one that is not of this origin, or not under our keys */
 async function publicSays(store: Pick<Store, "get">, ring: Keyring, origin: string): Promise<Checkpoint | null> {
   try {
     return await readCheckpoint(store, everyLogKey(ring, origin));
   } catch (error) {
     if ((error as Error).name !== "BadNote") throw error;
-    throw new RecordRefused(
+    throw refused(
       `the public store holds a record that is not this one (${(error as Error).message}): put back the keys that signed ` +
         "it, or that store, or set base_url as it was",
     );
@@ -137,7 +134,7 @@ export interface RecordStores {
 
 /**
  * Do these stores and keys belong together, and of which log are they? Reads some objects and writes nothing.
- * @throws RecordRefused, BadPrivate
+ * @throws Failure `record`, BadPrivate
  */
 export async function lookAtRecord({ privateStore, publicStore, ring, origin }: RecordStores): Promise<PrivateSays> {
   for (let look = 1; ; look++) {
@@ -145,7 +142,7 @@ export async function lookAtRecord({ privateStore, publicStore, ring, origin }: 
     const says = await privateSays(privateStore);
     const why = apart(says, head);
     if (why === null) return says;
-    if (look === LOOKS) throw new RecordRefused(why);
+    if (look === LOOKS) throw refused(why);
   }
 }
 
@@ -158,7 +155,7 @@ export const knownLog = ({ log, generation }: PrivateSays): KnownLog => ({
 
 /**
  * Where neither store holds anything: a log with paid calls had both, since nothing is paid before the plan of its day
- * was published. A new tree under the same keys would look like a fork to every mirror. @throws RecordRefused
+ * was published. A new tree under the same keys would look like a fork to every mirror. @throws Failure `record`
  */
 export async function refuseLostStores(
   says: PrivateSays,
@@ -167,13 +164,13 @@ export async function refuseLostStores(
   if (!knownLog(says).mayMake) return;
   for (let partition = 0; partition < log.partitions; partition++) {
     if ((await log.bounds("observations.paid", partition)).end === 0) continue;
-    throw new RecordRefused(
+    throw refused(
       `log ${log.id} has paid calls, and private and public store are empty: put both back from their backups`,
     );
   }
 }
 
-/** The private store says from now on of which log it is. @throws RecordRefused */
+/** The private store says from now on of which log it is. @throws Failure `record` */
 export async function markPrivate(
   privateStore: Store,
   { isMarked }: PrivateSays,
@@ -184,7 +181,7 @@ export async function markPrivate(
 
 /**
  * The store of the orders is this log's: a sweep over another's would remove what its buyers paid for.
- * @throws RecordRefused
+ * @throws Failure `record`
  */
 export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "partitions">): Promise<void> {
   const found = await readMark(store, "orders");
@@ -205,7 +202,7 @@ export async function knownBesidePublished(
 /**
  * Keys for a record that begins; those that are there stay. None are drawn for a record that is there: nobody could
  * verify on, and known answers and opaque names would be others.
- * @returns false when the keys were there already @throws RecordRefused where they are lost
+ * @returns false when the keys were there already @throws Failure `record` where they are lost
  */
 export async function keysFor(config: Config, validFrom: Date): Promise<boolean> {
   if (!hasKeys(folders(config.data_dir).keys)) await refuseLostKeys(config);
@@ -216,15 +213,13 @@ async function refuseLostKeys(config: Config): Promise<void> {
   const left = await leftOf(config);
   if (left === null) return;
   const { keys } = folders(config.data_dir);
-  throw new RecordRefused(
-    `there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`,
-  );
+  throw refused(`there are no keys in ${keys}, and ${left} of a record is here: put the keys back from your copy`);
 }
 
 /**
  * The same look without opening anything that would be made, for `doctor`.
  * @returns what the log must be, and what is there in words; null: there is no record yet
- * @throws RecordRefused, BadPrivate, KeyFileError
+ * @throws Failure `record`, BadPrivate, KeyFileError
  */
 export async function examineRecord(
   config: Config,

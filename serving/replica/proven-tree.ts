@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { type Keeper, openKeeper } from "../../infra/store/lock.ts";
@@ -8,7 +9,6 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
 import type { MirrorSummary } from "../../pipelines/mirror/run.ts";
 import { MirrorState } from "../../pipelines/mirror/state.ts";
-import { MirrorUsage } from "../../pipelines/published/errors.ts";
 import { jwksOf, readKeys } from "../../pipelines/published/keys.ts";
 import { PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
 import type { Source } from "../../pipelines/published/source.ts";
@@ -74,7 +74,7 @@ export class ProvenTree {
   /**
    * The newest proven snapshot, or null before the first. At a start the one on the disk is answered from, whatever the
    * source does; after that a source that fails or lies fails the look, so that readiness tells.
-   * @throws MirrorUsage for a mirror of another log, and what `follow` and `PublishedTree` throw
+   * @throws Failure `usage` for a mirror of another log, and what `follow` and `PublishedTree` throw
    */
   async newest(): Promise<Snapshot | null> {
     const failed = await this.follow().then(
@@ -102,7 +102,7 @@ export class ProvenTree {
     const text = JSON.stringify(pins);
     const trust = fromPins(pins);
     if (trust.log.name !== this.parts.origin) {
-      throw new MirrorUsage(`the record is that of ${trust.log.name}, and base_url says ${this.parts.origin}`);
+      throw new Failure("usage", `the record is that of ${trust.log.name}, and base_url says ${this.parts.origin}`);
     }
     if (this.#tree && text !== this.#trusted) this.#tree.trust(trust);
     this.#tree ??= new PublishedTree(this.store, trust);

@@ -2,7 +2,8 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
-import { commandsOf, EXAMPLES } from "../../commands/help.ts";
+import { commandsOf, examplesOf, wordsIn } from "../../commands/program.ts";
+import { COMMANDS } from "../../commands/table.ts";
 import { program } from "../../touchstone.ts";
 
 /** Every command that is printed anywhere is one: its words, its options and its arguments, as they stand there. */
@@ -73,7 +74,7 @@ async function printedInDocs(): Promise<[string, string][]> {
 async function printedByCommands(): Promise<[string, string][]> {
   const found: [string, string][] = [];
   const files = await readdir(join(ROOT, "commands"), { recursive: true });
-  for (const name of files.filter((one) => one.endsWith(".ts") && one !== "help.ts")) {
+  for (const name of files.filter((one) => one.endsWith(".ts"))) {
     const code = (await readFile(join(ROOT, "commands", name), "utf8")).split("\n");
     const source = code.filter((line) => !/^\s*(?:\/?\*|\/\/)/.test(line)).join("\n");
     for (const [, step] of source.matchAll(
@@ -95,11 +96,9 @@ describe("commands as they are printed", () => {
   test.each(runs.map((command) => [wordsOf(command), command] as const))(
     "%s has examples, and they run",
     (words, command) => {
-      const examples = EXAMPLES[words];
-      expect([words, examples?.length ?? 0]).toEqual([words, expect.any(Number)]);
-      // commands/help.ts is where they stand.
-      expect(examples).toBeDefined();
-      for (const line of examples!) {
+      const examples = examplesOf(COMMANDS.find((row) => wordsIn(row) === words)!);
+      expect(examples).not.toEqual([]);
+      for (const line of examples) {
         expect([line, line.startsWith(`touchstone ${words}`), wrongWith(line)]).toEqual([line, true, null]);
       }
       let shown = "";
@@ -109,7 +108,7 @@ describe("commands as they are printed", () => {
         },
       });
       command.outputHelp();
-      expect(shown).toContain(`Examples:\n  ${examples![0]}`);
+      expect(shown).toContain(`Examples:\n  ${examples[0]}`);
       for (const { long } of command.options.filter(({ mandatory }) => mandatory)) {
         expect(shown).toMatch(new RegExp(`${long}.*(?:\\n\\s.*)*?\\(required\\)`));
       }

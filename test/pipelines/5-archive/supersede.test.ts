@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ZstdPacking } from "../../../infra/zstd.ts";
 import { fileOne } from "../../../pipelines/5-archive/filing.ts";
 import { followArchive } from "../../../pipelines/5-archive/follow.ts";
-import { ArchiveMismatch, CannotSupersede, madeFile } from "../../../pipelines/5-archive/read-back.ts";
+import { ArchiveMismatch, madeFile } from "../../../pipelines/5-archive/read-back.ts";
 import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { handshake, later } from "../2-ingest/records.ts";
@@ -68,7 +68,7 @@ describe("a wrong file", () => {
     await world.prove();
     // The days without a row are still owed, and nothing else.
     expect(await world.archive(FIRST)).toMatchObject({ days: [D1], rows: 0, files: 3, removed: 0 });
-    await expect(supersede(parts(), wrong.manifest.id, "again")).rejects.toThrow(CannotSupersede);
+    await expect(supersede(parts(), wrong.manifest.id, "again")).rejects.toMatchObject({ code: "already" });
     await expect(supersede(parts(), manifest.id, "for no reason")).rejects.toThrow(/comes out with the same bytes/);
     // A new lake follows the standing file only.
     await world.ingest.ingest.rebuild();

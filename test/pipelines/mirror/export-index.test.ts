@@ -6,7 +6,7 @@ import { asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects } from "h
 import { compressors } from "hyparquet-compressors";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { exportIndex, hintedIndex, openMirrored } from "../../../pipelines/mirror/export-index.ts";
-import { MirrorUsage, Unproven } from "../../../pipelines/published/errors.ts";
+import { Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { indexLineOf } from "../../helpers/market-index.ts";
 import { runs } from "../../helpers/programs.ts";
@@ -94,7 +94,7 @@ describe("the index as Parquet", () => {
   test("a folder that nobody mirrored into is refused with what to do", async () => {
     const empty = await Mirror.open();
     try {
-      await expect(open(empty)).rejects.toThrow(MirrorUsage);
+      await expect(open(empty)).rejects.toMatchObject({ code: "usage" });
     } finally {
       await empty.close();
     }

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { MissingObject, Tampered } from "../../../infra/tree/tiles.ts";
-import { Forked, MirrorUsage, Oversized, Rollback, Stale, Unproven } from "../../../pipelines/published/errors.ts";
+import { Forked, Oversized, Rollback, Stale, Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { cardOf, listingDraft, NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import {
@@ -223,7 +223,7 @@ describe("history", () => {
     const alone = await Mirror.open();
     opened.push(alone);
     const keys = { log: keysOf(record).log };
-    await expect(alone.run(from, { keys, maxAgeSeconds: 60 })).rejects.toThrow(MirrorUsage);
+    await expect(alone.run(from, { keys, maxAgeSeconds: 60 })).rejects.toMatchObject({ code: "usage" });
     expect(await alone.run(from, { keys })).toMatchObject({ tree_size: size, cosigned_at: null });
   });
 });

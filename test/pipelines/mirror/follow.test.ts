@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { followMirror } from "../../../pipelines/mirror/mirror.ts";
-import { Forked, MirrorUsage, SourceDown } from "../../../pipelines/published/errors.ts";
+import { Forked, SourceDown } from "../../../pipelines/published/errors.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { grow, keysOf, Mirror, publishKeys, sourceDir, WatchedSource } from "./testbed.ts";
 
@@ -83,5 +83,5 @@ it("ends with a fork, both notes kept", async () => {
 
 it.each([0, 301, Number.NaN])("does not follow every %s seconds", async (everySeconds) => {
   const how = { everySeconds, signal: new AbortController().signal } as never;
-  await expect(followMirror(how)).rejects.toThrow(MirrorUsage);
+  await expect(followMirror(how)).rejects.toMatchObject({ code: "usage" });
 });

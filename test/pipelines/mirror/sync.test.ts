@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { collectPartials } from "../../../pipelines/4-publish/writes.ts";
-import { MirrorBusy, MirrorUsage, Unproven } from "../../../pipelines/published/errors.ts";
+import { MirrorBusy, Unproven } from "../../../pipelines/published/errors.ts";
 import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import { Faults } from "../4-publish/faults.ts";
 import {
@@ -178,7 +178,7 @@ describe("trust on first use", () => {
     const own = await mirror();
     const from = source();
     for (const [key, bytes] of Object.entries(shown)) from.shown.set(key, bytes);
-    await expect(own.run(from)).rejects.toThrow(MirrorUsage);
+    await expect(own.run(from)).rejects.toMatchObject({ code: "usage" });
     expect(await own.publicStore.list("")).toEqual([]);
   });
 });

@@ -3,7 +3,7 @@ import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
-import { MirrorUsage, NoSource, Oversized, SourceDown } from "../../../pipelines/published/errors.ts";
+import { Oversized, SourceDown } from "../../../pipelines/published/errors.ts";
 import { HttpSource, type HttpSourceOptions, openSource } from "../../../pipelines/published/open-source.ts";
 import { serve } from "../../../serving/main.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
@@ -164,7 +164,9 @@ describe("over HTTP", () => {
   });
 
   it.each(["ftp://x.example", "http://", "http://x.example/?a=1", "/no/such/folder"])("takes no %s", async (name) => {
-    await expect(openSource(name, new FixedClock(NOW))).rejects.toThrow(name.startsWith("/") ? NoSource : MirrorUsage);
+    await expect(openSource(name, new FixedClock(NOW))).rejects.toMatchObject({
+      code: name.startsWith("/") ? "unreadable" : "usage",
+    });
   });
 });
 

@@ -131,7 +131,7 @@ describe("what leaves the old register as it was", () => {
   test.each(Object.keys(others))("a file that %s", async (says) => {
     await take(GOLDEN);
     const failed = await take(await others[says]!()).catch((error: Error) => error);
-    expect(failed).toMatchObject({ name: "RegisterUnreadable" });
+    expect(failed).toMatchObject({ code: "unreadable" });
     expect((failed as Error).message).toContain(says);
     expect((failed as Error).message).not.toContain("\n");
     expect(await held()).toHaveLength(48);
@@ -149,7 +149,7 @@ describe("what leaves the old register as it was", () => {
     await take(GOLDEN);
     const keeper = openKeeper(`${registerPath(dir)}.lock`);
     expect(keeper.tries()).toBe(true);
-    await expect(take(GOLDEN)).rejects.toMatchObject({ name: "RegisterBusy" });
+    await expect(take(GOLDEN)).rejects.toMatchObject({ code: "busy" });
     keeper.close();
     await expect(take(GOLDEN)).resolves.toMatchObject({ rows_kept: 48 });
   });

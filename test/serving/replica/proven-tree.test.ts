@@ -97,5 +97,5 @@ test("a source that goes back, or shows another history, fails the look and chan
 });
 
 test("a record of another name than base_url says is refused", async () => {
-  await expect((await replica(undefined, "other.example")).newest()).rejects.toMatchObject({ name: "MirrorUsage" });
+  await expect((await replica(undefined, "other.example")).newest()).rejects.toMatchObject({ code: "usage" });
 });

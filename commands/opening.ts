@@ -1,0 +1,54 @@
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import { Recorder } from "../pipelines/1-observe/recorder.ts";
+import { Reading } from "../pipelines/corrections/reading.ts";
+import { type Ingesting, openIngest } from "../pipelines/roles/ingesting.ts";
+import { openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { keysFor } from "../pipelines/roles/record-identity.ts";
+import { needsData, withOpen } from "./files.ts";
+import { print } from "./printer.ts";
+
+// What commands open for one piece of work, and close however it ends.
+
+/** The parts of one machine, with keys where there were none. */
+export async function withParts<T>(config: Config, work: (parts: Parts) => Promise<T>): Promise<T> {
+  await keysFor(config, systemClock.now());
+  return withOpen(openParts(config, systemClock), work);
+}
+
+/** The same with the chain of commits and the lake, which has one owner at a time. @throws LakeBusy beside a service */
+export const withIngest = (config: Config, work: (opened: Ingesting, parts: Parts) => Promise<void>): Promise<void> =>
+  withParts(config, (parts) => withOpen(openIngest(parts, systemClock), (opened) => work(opened, parts)));
+
+/** Log and chain are read beside whatever else runs: the lake is not touched. */
+export const withReading = <T>(parts: Parts, work: (reading: Reading) => Promise<T>): Promise<T> =>
+  withOpen(Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: parts.config.lake }), work);
+
+/** The same for a record that is there: nothing is begun. */
+export async function withRecord(
+  config: Config,
+  work: (reading: Reading, parts: Parts) => Promise<void>,
+): Promise<void> {
+  needsData(config);
+  return withOpen(openParts(config, systemClock), (parts) => withReading(parts, (reading) => work(reading, parts)));
+}
+
+/** What a command did, for a machine; `lines` say it to people. */
+interface Done {
+  facts: Record<string, unknown>;
+  lines: string[];
+}
+
+/** The same, and what was done is printed. */
+export const withDone = (
+  config: Config,
+  json: boolean | undefined,
+  work: (reading: Reading, parts: Parts) => Promise<Done>,
+): Promise<void> =>
+  withRecord(config, async (reading, parts) => {
+    const { facts, lines } = await work(reading, parts);
+    print({ json }, facts, lines);
+  });
+
+export const recorderOf = ({ log, metrics }: Pick<Parts, "log" | "metrics">): Recorder =>
+  new Recorder({ log, producer: "touchstone/1", metrics });
