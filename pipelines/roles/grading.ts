@@ -25,6 +25,8 @@ export interface LookOptions {
   saysNothing: (at: string, line: Pick<RunLine, "cap" | "cards">) => boolean;
   /** Told of every line, also of those that are left out. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
+  /** The lake holds every partition: its own thieves are the table, and there is nobody to exchange it with. */
+  holdsAll: boolean;
   /** Given the thieves of this lake, the table of all lakes. No transaction of the lake is open meanwhile. */
   exchange: (own: readonly Thief[], positions: Positions) => Promise<readonly Thief[]>;
 }
@@ -43,9 +45,10 @@ class NotExchanged extends Error {
 }
 
 /**
- * One look at what is dirty or due in a lake, in one transaction. What crosses lakes is exchanged between two: the first
- * finds our thieves and is rolled back, the second grades with everybody's table, if ours still are the same. So a store
- * that is slow to answer holds up neither ingest nor whoever else writes this lake.
+ * One look at what is dirty or due in a lake, in one transaction. A lake that holds every partition is looked at once. Of
+ * several lakes each looks twice: the first look finds our thieves and is rolled back, the thieves are exchanged, and the
+ * second look grades with the table of all lakes, if our thieves are unchanged. So a store that is slow to answer holds up
+ * neither ingest nor another writer of this lake.
  * @param due null: at everything
  */
 export async function gradeLake(
@@ -81,7 +84,7 @@ function lookOnce(
   lake: Lake,
   now: Date,
   due: readonly string[] | null,
-  { saysNothing, onLine, exchanged }: LookOptions & { exchanged: Exchanged | null },
+  { saysNothing, onLine, holdsAll, exchanged }: LookOptions & { exchanged: Exchanged | null },
 ): Promise<Graded> {
   const at = rfc3339(now);
   return lake.transaction(async (tx) => {
@@ -90,6 +93,7 @@ function lookOnce(
     const caps = due === null ? "all" : [...new Set([...dirty, ...due])].sort();
     const positions = await lakePositions(tx);
     const related = async (own: readonly Thief[]): Promise<readonly Thief[]> => {
+      if (holdsAll) return own;
       if (exchanged?.own !== textOf(own)) throw new NotExchanged(own, positions);
       return exchanged.table;
     };
@@ -101,7 +105,7 @@ function lookOnce(
     // After the run: a look that is rolled back for want of an exchange does not pay for them.
     const facts = await listingFacts(tx, due === null ? "all" : "changed");
     await tx.run(sql("queries/news:graded"));
-    const thieves = run ? exchanged!.table : await tx.all<Thief>(sql("grade/related:thieves"));
+    const thieves = run && exchanged ? exchanged.table : await tx.all<Thief>(sql("grade/related:thieves"));
     return { facts, run, thieves, positions };
   });
 }

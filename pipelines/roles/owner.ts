@@ -140,7 +140,7 @@ export class Owner {
   }
 
   async #grade(now: Date): Promise<OwnerReport> {
-    const { lake, followed, metrics } = this.parts;
+    const { lake, followed, metrics, log } = this.parts;
     const { held, refuseRevoked } = await this.#loaded();
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
@@ -148,6 +148,7 @@ export class Owner {
     await this.payees.look(held);
     const due = this.#due(now, new Set(held));
     const before = this.#table;
+    const holdsAll = held.length === log.partitions;
     const exchange = (own: readonly Thief[], positions: Positions) => this.#exchange(own, positions, held, now);
     const graded = await gradeLake(lake, now, due, {
       saysNothing: (at, line) => saysNothingNew(followed.fold.caps.get(line.cap), at, line),
@@ -155,11 +156,12 @@ export class Owner {
         this.#dueAt ??= new Moments();
         this.#dueAt.set(cap, due_at);
       },
+      holdsAll,
       exchange,
     });
     const { run } = graded;
-    // Others may have written something although nothing of ours was dirty or due.
-    this.#table = run ? graded.thieves : await exchange(graded.thieves, graded.positions);
+    // Without a run others may have written something all the same. Who holds all writes for owners that come later.
+    this.#table = run && !holdsAll ? graded.thieves : await exchange(graded.thieves, graded.positions);
     const number = await this.#write(now, graded, refuseRevoked);
     await this.#relatedDue(before, run?.relatedDue ?? [], rfc3339(now));
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };

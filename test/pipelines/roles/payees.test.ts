@@ -199,6 +199,22 @@ test("while the others are asked what they hold, whoever writes the lake goes on
   expect(await flagged()).toEqual([true, true]);
 });
 
+test("an owner of every partition looks once: its look stands before it writes its parts for owners that come later", async () => {
+  await days(0, 4, 5);
+  const dirty: number[] = [];
+  const all = await bent([...ITS, ...OTHERS].sort(), (lake, ingest) => ({
+    ingest,
+    // A look that were rolled back and begun again would have left everything dirty until then.
+    allWritten: async () => {
+      dirty.push((await lake.all("SELECT cap FROM dirty")).length);
+    },
+  }));
+  expect((await all.grade(NOW)).lines).toBeGreaterThan(0);
+  expect(dirty).toEqual([0]);
+  expect(await thievesWritten()).toEqual([TAKEN]);
+  expect(await flagged()).toEqual([true, true]);
+});
+
 test("what is said without a run is of the moment of its positions", async () => {
   await days(0, 4, 5);
   let lost = false;
