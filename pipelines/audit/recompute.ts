@@ -63,8 +63,9 @@ export async function recompute(
 }
 
 /**
- * The same for what was gathered before.
- * @param goesOn past a broken file: a card that comes out all the same is proven by that, one that does not is not run
+ * Recompute cards from leaves that {@link gather} has read.
+ * @param goesOn true: a broken evidence file does not end it. A card that is recomputed without that file is proven; a card
+ * that needs the file counts as not run
  */
 export async function recomputeGathered(
   source: Source,

@@ -138,7 +138,9 @@ export class Cancelling {
     return true;
   }
 
-  /** The transaction in which we cancelled this payment, once it can never be taken any more; else null. @throws ChainDown */
+  /**
+   * The transaction in which we cancelled this payment, once it can never be taken any more; else null. @throws ChainDown
+   */
   async cancelledIn({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
     const read = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
     const seen = read?.value;

@@ -70,7 +70,10 @@ export class OrderObjects {
     this.metrics.count("touchstone_orders_objects_written_bytes_total", { kind }, bytes.length);
   }
 
-  /** {@link put}, tried again with the pauses of this store (default: four times in five seconds). @returns whether it is there */
+  /**
+   * {@link put}, tried again with the pauses of this store (default: four times in five seconds). @returns whether it is
+   * there
+   */
   async putAnswer(order: Order, leg: number, bytes: Uint8Array): Promise<boolean> {
     for (const pause of [0, ...this.againMs]) {
       if (pause > 0) await systemClock.sleep(pause);

@@ -1,6 +1,6 @@
 import type { BoughtRequest, Gas, OrderStep, Quote, StepOf, StepState } from "../record/order-step.ts";
 
-/** What became of the money that a leg was signed for. `unknown`: it left us, or may have, and the chain was not sure yet. */
+/** Whether the money that was signed for a leg was taken. `unknown`: it may have been, and the chain is not sure yet. */
 export type LegFate = "unknown" | "paid" | "unpaid";
 
 /** One payment to one seller. */
@@ -15,13 +15,13 @@ export interface Leg {
   readonly nonce: string;
   readonly validBefore: number;
   readonly sinceBlock: number;
-  /** Had its seller a letter when it was paid? */
+  /** Had the endpoint a letter when it was paid? */
   readonly lettered: boolean;
   fate: LegFate;
   tx: string | null;
-  /** Transaction in which the seller sent it back after all. */
+  /** Transaction in which the seller sent the money back later. */
   recovered: string | null;
-  /** How much that was. */
+  /** Amount of that transaction. */
   recoveredAmount: string | null;
   result: Pick<
     StepOf<"seller_result">,
@@ -41,7 +41,8 @@ export interface Leg {
 }
 
 /**
- * An order as its steps tell it. The payment stays in the log: `claimedAt` says where. Bodies and answers are objects
+ * An order, folded from its steps. The payment is not kept here: `claimedAt` is its place in the log. Bodies and answers are
+ * objects
  * (order-objects.ts).
  */
 export interface Order {
@@ -67,7 +68,7 @@ export interface Order {
   readonly publish: boolean;
   /** Opaque name of the network that its request came from; null where it has none. */
   readonly client: string | null;
-  /** It stands on what its payer has paid us in fees, and on no cap of the whole. */
+  /** The fees that its payer has paid cover it, so it does not count in the cap of all buyers. */
   readonly credit: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
@@ -81,7 +82,7 @@ export interface Order {
   changedAt: string;
   /** When its newest step was appended, real unix ms. */
   movedAt: number;
-  /** How many steps changed it: tells repeated steps apart. */
+  /** How many steps changed it; part of a step's event id, so that two steps of one state differ. */
   steps: number;
   legs: Leg[];
   /** An operation of our own, and its answer once the work is done; null for a call of another's endpoint. */
@@ -106,7 +107,7 @@ export interface Order {
   final: boolean;
   /** The buyer's authorization cannot be used any more. */
   expired: boolean;
-  /** Its call stands in the record, published or as commitments. */
+  /** Its call is in the record, published whole or as commitments. */
   recorded: boolean;
 }
 
@@ -121,7 +122,10 @@ const passed = (order: Order): boolean =>
   order.own ? order.own.result !== null : order.legs.at(-1)?.checked?.pass === true;
 const failed = (order: Order): boolean => !passed(order);
 
-/** A seller may be paid: out of the hold where there is one; the next one only once the one before can take nothing more. */
+/**
+ * States from which a seller may be paid: after the hold, where there is one, and after the seller before can take nothing
+ * more.
+ */
 function mayPay(order: Order): boolean {
   const before = order.legs.at(-1);
   if (order.own) return false;
@@ -130,15 +134,15 @@ function mayPay(order: Order): boolean {
 }
 
 /**
- * From which states a step may be reached (orders.md, States). A step from anywhere else changes nothing: whoever wrote it
- * had not read so far.
+ * For each step the states that it may follow (orders.md, States). A step that follows any other state changes nothing: its
+ * writer had not read the newest steps.
  */
 const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   rejected: { from: ["claimed"] },
   verified: { from: ["claimed"] },
   hold_intent: { from: ["verified"], when: escrow },
   held: { from: ["hold_intent", "hold_unknown"] },
-  // What was held may vanish with its block, and then be held no more.
+  // The block of the hold may vanish, and the hold with it.
   hold_failed: { from: ["hold_intent", "hold_unknown", "void_intent", "void_unknown", "voided"] },
   hold_unknown: { from: ["hold_intent"] },
   seller_intent: { from: ["verified", "held", "checked"], when: mayPay },
@@ -152,7 +156,7 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   settled: { from: ["settle_intent", "settle_unknown", "written_off", "settled"], when: passed },
   settle_unknown: { from: ["settle_intent"] },
   written_off: { from: ["checked", "worked", "settle_intent", "settle_unknown", "settled"], when: passed },
-  // Where nothing was asked of the escrow there is nothing to give back.
+  // No hold was sent to the escrow, so there is nothing to give back.
   released: {
     from: ["verified", "checked"],
     when: (order) => failed(order) && (exact(order) || order.state === "verified"),
@@ -177,15 +181,15 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   refund_unknown: { from: ["refund_intent"] },
 };
 
-/** Where a record stands in the topic. */
+/** Place of a record in the topic. */
 export interface At {
   partition: number;
   offset: number;
 }
 
 /**
- * The same of a record that was read, and when it was appended: the log's own time, whatever time the record itself is in
- * and whatever its writer's clock said.
+ * Place of a record that was read, and when it was appended by the log's own clock (not the time in the record, which is that
+ * of its writer).
  */
 export interface ReadAt extends At {
   appendedAt: Date;
@@ -193,7 +197,7 @@ export interface ReadAt extends At {
   bytes: number;
 }
 
-/** The order that a claim begins. */
+/** The order that begins with this claim. */
 export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt, bytes }: ReadAt): Order {
   return {
     id: claim.order,
@@ -260,11 +264,14 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   checked: null,
 });
 
-/** Steps beside the states: what became of a leg's money, who acts. @returns whether it changed anything */
+/**
+ * Steps that do not change the state: whether a leg's money was taken, which replica acts. @returns true when it changed the
+ * order
+ */
 function noted(order: Order, step: OrderStep): boolean {
   if (step.state === "stamped") return false;
   if (step.state === "adopted") {
-    // Whoever acts on it has gone on since it was taken for left.
+    // Its replica wrote another step in the meantime: it had not left the order.
     if (step.epoch !== order.epoch + 1 || (step.steps !== undefined && step.steps !== order.steps)) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
     return true;
@@ -309,7 +316,7 @@ function sent(order: Order, tx: string | undefined): void {
   if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < SENT_KEPT) order.sent.push(tx);
 }
 
-/** What a step brings besides its state. @returns false where it cannot be */
+/** Applies a step's members to the order. @returns false where they contradict the order */
 function taken(order: Order, step: OrderStep, { offset }: At): boolean {
   const leg = order.legs.at(-1);
   switch (step.state) {
@@ -364,15 +371,15 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       order.refunded = { tx: step.tx, amount: step.amount };
       return true;
     default:
-      // It was charged, or given back, in a block that is gone.
+      // The block in which it was charged, or given back, has vanished.
       if (!order.final) Object.assign(order, { charged: null, final: true });
       return true;
   }
 }
 
 /**
- * One step of an order. Pure but for the order itself; a step that comes twice, of an epoch that is over, or from a state
- * that does not lead there changes nothing. @returns whether it changed anything
+ * Applies one step to its order, and changes nothing else. A repeated step, a step of an earlier epoch, and a step that may
+ * not follow the order's state change nothing. @returns true when it changed the order
  */
 export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
   if (!changes(order, step, at)) return false;
@@ -398,18 +405,18 @@ function changes(order: Order, step: OrderStep, at: At): boolean {
   return true;
 }
 
-/** States in which the buyer owes nothing more and nobody acts; the chain may still have something to say of the money. */
+/** States in which the buyer owes nothing and no replica acts; whether a seller takes its money may still be open. */
 const ENDED: ReadonlySet<Order["state"]> = new Set([
   ...(["rejected", "hold_failed", "settled", "written_off"] as const),
   ...(["released", "voided", "reclaimable", "refunded"] as const),
 ]);
 
-/** Has the buyer been told how it ended? */
+/** Is the outcome for the buyer decided? */
 export const isEnded = ({ state }: Order): boolean => ENDED.has(state);
 
 /**
- * The bought call that has to enter the record and does not stand there yet: its end was seen, its seller has the money, and
- * it failed or its buyer was charged for it. What only our own crash did to a call is none of its seller's.
+ * The bought call that has to enter the record and is not there yet: its end was seen, its seller has the money, and it
+ * failed or its buyer was charged for it. A call that only our own crash broke does not enter: it says nothing of the seller.
  */
 export function callToRecord(order: Order): Leg | null {
   const leg = order.legs.at(-1);
@@ -428,8 +435,8 @@ export function callToRecord(order: Order): Leg | null {
 }
 
 /**
- * Can nothing of this order move money any more, ours or the buyer's, and is its call on record? Only then is it left
- * alone.
+ * Is the order finished: no money of ours or of the buyer's can move for it any more, and its call is on record? Recovery
+ * looks at every other order.
  */
 export function isClosed(order: Order): boolean {
   if (!isEnded(order) || !order.final || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order))
@@ -438,20 +445,20 @@ export function isClosed(order: Order): boolean {
   return charged || order.scheme === "auth-capture" || order.expired;
 }
 
-/** Whose doing it is that nobody pays for a leg; null where somebody does, or it is not known yet. */
+/** Which side caused it that no buyer pays for a leg; null where a buyer pays, or it is not known yet. */
 export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
   if (order.state === "settled" || !isEnded(order)) return null;
   return leg.checked?.pass ? "buyer" : (leg.checked?.fault ?? "ours");
 }
 
-/** Seller's money that is out for this order, or may be, and that no buyer has paid for (micro-units come of `price`). */
+/** Legs whose seller has our money, or may have it, and that no buyer has paid for. */
 export const unpaidLegs = (order: Order): Leg[] =>
   order.state === "settled" ? [] : order.legs.filter(({ fate, recovered }) => fate !== "unpaid" && recovered === null);
 
 /**
- * Has this transaction of ours come to nothing? Of an order that was not settled each has, but a hold may still be captured
- * while the order is under way; of one that was, every charge but the one that stands. What was given back, cancelled or
- * sent back did, however the order ended.
+ * Was this transaction of ours in vain? In an order that was not settled each one was, except a hold that may still be
+ * captured. In a settled order every charge was, except the one that charged the buyer. Transactions that give back, cancel
+ * or refund always count.
  */
 export function isWasted(order: Order, { kind, tx }: Gas): boolean {
   if (kind === "void" || kind === "cancel" || kind === "refund") return true;

@@ -3,48 +3,48 @@ import { platformOf } from "../record/url.ts";
 import { faultOf, isEnded, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
 
 /**
- * What one order adds to the sums that the caps are held against, as pairs of a sum's name and an amount: micro-units, or a
- * count. An order under way has money at stake with its buyer and with its seller; one that ended has lost it to whoever
- * caused that, and to nobody else.
+ * What one order adds to one of the sums that the caps bound: the sum's name, and an amount in micro-units or a count. An
+ * order under way adds the money that it risks with its buyer and with its seller. An order that ended with a loss adds the
+ * loss to the sums of the buyer or seller that caused it, and to no others.
  */
 export type Stake = readonly [sum: string, amount: bigint];
 
 /** Names of the sums. `who` is a payer or a client network, `where` an address, a platform or an endpoint of a seller. */
 export const SUM = {
-  /** Out for calls under way that their buyers pay afterwards: of one, and of all that stand on no credit. */
+  /** At risk for calls under way that buyers pay afterwards: those of one buyer, and those of all buyers without credit. */
   open: (who: string) => `open ${who}`,
   openInAll: "open",
-  /** The same of a payer's orders that stand on its credit. */
+  /** At risk for a payer's orders that its paid fees cover (its credit). */
   onCredit: (payer: string) => `credit ${payer}`,
-  /** What a payer's wallet has to cover: the totals of its orders that may still be charged to it. */
+  /** What a payer's wallet has to cover: the totals of its orders that are not charged yet. */
   due: (payer: string) => `due ${payer}`,
-  /** Of those, the ones whose charge is being sent. */
+  /** The part of `due` whose charge is being sent. */
   settling: (payer: string) => `settling ${payer}`,
-  /** Out to a seller whose answer is not known to be good. */
+  /** Paid to a seller whose answer has not passed, or not yet. */
   out: (where: string) => `out ${where}`,
-  /** Lost in a UTC day: through a buyer, through a seller, and through all buyers without credit, with our own faults. */
+  /** Lost in a UTC day: through one buyer or seller; and in all, through buyers without credit and our own faults. */
   lost: (day: string, who: string) => `lost ${day} ${who}`,
   lostInAll: (day: string) => `lost ${day}`,
-  /** Fees that a payer has paid, and what it left unpaid, of all orders that are known. */
+  /** Fees that a payer has paid, and amounts that it left unpaid, over all known orders. */
   fees: (payer: string) => `fees ${payer}`,
   unpaid: (payer: string) => `unpaid ${payer}`,
-  /** How many losses of its own doing an address has not made good. */
+  /** How many losses that this address caused it has not paid back. */
   owes: (payTo: string) => `owes ${payTo}`,
-  /** Transactions of a UTC day that came to nothing, and bytes kept for calls that were not charged. */
+  /** Transactions that we sent in vain on a UTC day, and bytes that we keep for calls that were not charged. */
   wasted: (day: string, who: string) => `wasted ${day} ${who}`,
   bytes: (day: string, who: string) => `bytes ${day} ${who}`,
 } as const;
 
-/** All sellers that had no letter when they were paid. */
+/** Name under which all sellers count that had no letter when they were paid. */
 export const UNLETTERED = "unlettered";
 
-/** The buyer of an order as its sums name it: the wallet first, then the network it asked from where that is known. */
+/** Names of an order's buyer in the sums: its wallet, then the client network that it asked from, if known. */
 export const buyersOf = ({ payer, client }: Pick<Order, "payer" | "client">): string[] => [
   `payer ${payer}`,
   ...(client === null ? [] : [`network ${client}`]),
 ];
 
-/** A seller as its sums name it. Names under a hosting platform cost nothing, so they count as the platform. */
+/** Names of a seller in the sums. Host names under a hosting platform are free, so all of them count as the platform. */
 export const sellersOf = (to: { payTo: string; url: string; cap: string; lettered: boolean }): string[] => [
   `payTo ${to.payTo.toLowerCase()}`,
   `platform ${platformOf(to.url)}`,
@@ -52,7 +52,7 @@ export const sellersOf = (to: { payTo: string; url: string; cap: string; lettere
   ...(to.lettered ? [] : [UNLETTERED]),
 ];
 
-/** What stands with the buyer of an order under way. Of an order in escrow nothing does: its money is held. */
+/** What an order under way risks with its buyer. An order in escrow risks nothing: its money is held. */
 export function buyersStakes(
   of: Pick<Order, "payer" | "client" | "credit" | "scheme"> & { micro: bigint; totalMicro: bigint },
 ): Stake[] {
@@ -65,11 +65,11 @@ export function buyersStakes(
   ];
 }
 
-/** What stands with a seller that is paid, until its answer is known to be good. */
+/** What an order risks with a seller that is paid, until its answer has passed. */
 export const sellersStakes = (to: Parameters<typeof sellersOf>[0], micro: bigint): Stake[] =>
   sellersOf(to).map((where): Stake => [SUM.out(where), micro]);
 
-/** What we would have done in vain: of a bought call the seller's price, of work of our own the whole. */
+/** What we lose if the buyer does not pay, micro-units: the seller's price, or the whole price of our own work. */
 export const stakeOf = ({ own, quote }: Pick<Order, "own" | "quote">): bigint =>
   parseMoney(own ? quote.total : quote.price);
 
@@ -79,14 +79,14 @@ function underWay(order: Order): Stake[] {
   const out = unpaidLegs(order).filter(({ checked }) => checked?.pass !== true);
   const isSettling = state === "settle_intent" || state === "settle_unknown";
   return [
-    // What is to be sent back its buyer owes no more.
+    // The buyer of an order that is being refunded owes nothing.
     ...(state.startsWith("refund") ? [] : buyersStakes({ ...order, micro: stakeOf(order), totalMicro })),
     ...(isSettling ? [[SUM.settling(payer), totalMicro] as const] : []),
     ...out.flatMap((leg) => sellersStakes(leg, parseMoney(leg.price))),
   ];
 }
 
-/** What a leg that nobody pays for costs, by whose doing that is. */
+/** The loss of a leg that no buyer pays for, added to the sums of the side that caused it. */
 function lost(order: Order, leg: Leg, day: string): Stake[] {
   const micro = parseMoney(leg.price);
   const fault = faultOf(order, leg);
@@ -106,16 +106,16 @@ const byBuyer = (order: Order, micro: bigint, day: string): Stake[] => [
 
 function ended(order: Order, day: string): Stake[] {
   if (order.state === "settled") return [[SUM.fees(order.payer), parseMoney(order.quote.fee)]];
-  // Work of our own that its buyer could not pay for, though no seller has our money for it.
+  // Our own work that the buyer could not pay for: a loss too, though no seller has money of ours.
   const own = order.own && order.state === "written_off" ? byBuyer(order, stakeOf(order), day) : [];
   return [...own, ...unpaidLegs(order).flatMap((leg) => lost(order, leg, day))];
 }
 
-/** Bytes of its answers, which are kept beside the log. */
+/** Bytes of an order's answers, which are objects outside of the log. */
 const answersOf = ({ own, legs }: Order): number =>
   (own?.result?.size ?? 0) + legs.reduce((sum, { result }) => sum + (result?.size ?? 0), 0);
 
-/** Everything that an order adds, as it stands. Pure. */
+/** Everything that an order adds to the sums in its present state. Pure. */
 export function stakesOf(order: Order): Stake[] {
   const day = order.createdAt.slice(0, 10);
   const count = BigInt(order.gas.filter((gas) => isWasted(order, gas)).length);
@@ -129,7 +129,7 @@ export function stakesOf(order: Order): Stake[] {
   ];
 }
 
-/** Sums by name; one that came to nothing takes no room. */
+/** Sums by name. A sum of 0 is not stored. */
 export class Sums {
   readonly #sums = new Map<string, bigint>();
 

@@ -18,7 +18,7 @@ const Part = z.object({
   positions: z.record(z.string(), z.int()),
   /** Leaves that had been followed: what they say was filed had left the lake. */
   tree: z.int().min(0),
-  /** Every day before this one is here, or has nothing of this partition. */
+  /** Complete up to this day: an earlier day that is missing here has no rows in this partition. */
   until: z.string(),
   /** By {@link dayName}. */
   days: z.record(z.string(), PartDay),

@@ -28,7 +28,7 @@ const Part = z.object({
   v: z.literal(1),
   log: z.string(),
   positions: z.record(z.string(), z.int()),
-  /** Every day before this one is here, or has nothing of this partition. */
+  /** Complete up to this day: an earlier day that is missing here has no rows in this partition. */
   until: z.string(),
   /** Day -> which close of it, and its files. */
   days: z.record(z.string(), z.object({ close: z.int(), drafts: z.array(z.custom<EvidenceDraft>()) })),
