@@ -12,11 +12,11 @@ import type { SellerTools } from "./seller.ts";
 export interface CancellingDeps {
   orders: OrderLog;
   seller: SellerTools;
-  /** Makes a payment to a seller that gave nothing unusable; without it an order never has a second leg. */
+  /** Cancels authorizations on the chain; without it an order never pays a second seller. */
   authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
-  /** What transactions of ours cost; without it nothing is said of it. */
+  /** Reads what our transactions cost; without it the steps do not name it. */
   gas?: GasOf;
-  /** Has this payer, or its network, had us send as many transactions for nothing today as it may? */
+  /** Did this payer, or its network, cause as many transactions in vain today as it may? */
   wastes: (order: Pick<Order, "payer" | "client">) => boolean;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
@@ -24,24 +24,24 @@ export interface CancellingDeps {
 
 /** Pauses (real ms) between looks at the chain for a cancellation that was sent. */
 const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
-/** Chain seconds that a payment must still hold for a cancellation to be worth its gas. */
+/** A payment that expires sooner than this (chain seconds) is not cancelled: the cancellation would not be worth its gas. */
 const CANCEL_LEAST_S = 10;
 /** Orders remembered so that none is cancelled twice. */
 const MAX_TRIED = 10_000;
 
 /**
- * Makes payments unusable that a seller gave nothing for and may still take: it holds a signed authorization, and
- * until the token refuses that, its amount is neither spent nor ours (orders.md).
+ * Cancels payments to sellers whose answer did not pass and that have not taken the money yet. Such a seller holds a signed
+ * authorization: until the token refuses it, we can neither count the amount as spent nor spend it elsewhere (orders.md).
  */
 export class Cancelling {
-  /** Orders that ended and whose last payment this process cancels. */
+  /** Ended orders whose last payment this process is cancelling. */
   readonly #cancelling = new Set<string>();
-  /** Orders of which it was decided here whether their last payment is cancelled. */
+  /** Orders for which this process has decided whether to cancel their last payment. */
   readonly #tried = new Set<string>();
 
   /**
-   * May one more payment of this wallet be cancelled that another replica left? A process that sells sets here the limit
-   * of its own cancellations; elsewhere only the limit of a day holds ({@link CancellingDeps.wastes}).
+   * May one more payment of an order of this wallet be cancelled? A process that sells sets its own limit of cancellations
+   * here; in other processes only the limit of a day applies ({@link CancellingDeps.wastes}).
    */
   mayCancel: (payer: string) => boolean = () => true;
 
@@ -52,10 +52,10 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization), and writes what the chain says of it. That
-   * seller holds a signed authorization: only once the token refuses it may another one be paid. The
-   * cancellation needs no intent of its own: it follows from the leg's, moves no money, and sent twice it is refused.
-   * @returns whether the money is still ours, for good
+   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization) and writes the step that follows from the chain.
+   * Another seller may be paid only once the token refuses the authorization that this one holds. A cancellation needs no
+   * intent of its own: it follows from the leg's intent, moves no money, and the token refuses a second one.
+   * @returns true when the money is finally ours again
    */
   async dies(order: Order): Promise<boolean> {
     const { orders, seller, logger } = this.deps;
@@ -87,18 +87,17 @@ export class Cancelling {
     return false;
   }
 
-  /** Has it come to nothing, while its seller may still take the money? */
+  /** Has the order ended without an answer that passed, while its seller may still take the money? */
   #isLoose(order: Order): boolean {
     const leg = order.legs.at(-1);
     return isEnded(order) && leg?.checked?.pass === false && leg.fate === "unknown";
   }
 
   /**
-   * The last payment of an order that came to nothing, cancelled like those before it: until its seller can take it no
-   * more nobody buys from that address. The buyer does not wait for it; {@link cancelLeft} goes on where this process
-   * stops.
-   * @param may asked once, when it would be cancelled: does the operation that bought allow it? Default: as of any
-   * order
+   * Cancels the last payment of an order whose answer did not pass: nothing is bought from that seller's address until it can
+   * no longer take the money. The buyer does not wait for this; if this process stops, {@link cancelLeft} of another one
+   * continues.
+   * @param may called once, before the cancellation: does the operation that bought allow it? (default: {@link mayCancel})
    */
   release(order: Order, may = () => this.mayCancel(order.payer)): void {
     if (!this.#isLoose(order) || !this.#try(order)) return;
@@ -117,9 +116,10 @@ export class Cancelling {
   }
 
   /**
-   * The same of an order whose replica stopped, or was not let: tried once by each process. It takes nothing over,
-   * since the payment would have expired by then: whoever the order is writes down what the chain says of it.
-   * @param leftMs ms of the log's time without a step after which it is taken for left @throws ChainDown
+   * Cancels the last payment of an order whose replica stopped before it did; each process tries this once. The order is not
+   * taken over, since the payment would have expired before that: its own replica, or the one that takes it over later,
+   * writes the step.
+   * @param leftMs ms of the log's time without a step after which the order counts as left @throws ChainDown
    */
   async cancelLeft(order: Order, leftMs: number): Promise<void> {
     const isLeft = this.deps.orders.looksLeft(order, leftMs);
@@ -129,7 +129,9 @@ export class Cancelling {
     if (this.#isLoose(order) && this.#try(order) && this.mayCancel(order.payer)) await this.#cancels(order);
   }
 
-  /** Has nobody of this process decided yet whether this order's payment is cancelled? */
+  /**
+   * Marks an order as decided. @returns false where it was decided before, or nothing more is cancelled for its buyer today
+   */
   #try(order: Order): boolean {
     const { id } = order;
     if (!this.deps.authorizations || this.#tried.has(id) || this.deps.wastes(order)) return false;
@@ -139,7 +141,7 @@ export class Cancelling {
   }
 
   /**
-   * The transaction in which we cancelled this payment, once it can never be taken any more; else null. @throws ChainDown
+   * The transaction that cancelled this payment, once that is final; null before. @throws ChainDown
    */
   async cancelledIn({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
     const read = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });

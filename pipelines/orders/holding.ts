@@ -16,23 +16,23 @@ export interface HoldingDeps {
   orders: OrderLog;
   escrow: Pick<Escrow, "authorize" | "capture" | "void" | "state">;
   rail: Pick<Rail, "head">;
-  /** When nothing of the chain is expected to vanish any more; 1: as soon as it is in a block. */
+  /** How many blocks deep an event has to be to count as final; 1: as soon as it is in a block. */
   confirmations: Confirmations;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
-  /** What transactions of ours cost; without it nothing is said of it. */
+  /** Reads what our transactions cost; without it the steps do not name it. */
   gas?: GasOf;
-  /** Pauses (real ms) between looks at the chain for what was said to be there. */
+  /** Pauses (real ms) between looks at the chain for a transaction that was sent. */
   pollMs?: readonly number[];
 }
 
-/** Chain seconds before the end of a hold from which nothing is captured any more: a transaction waits for its block. */
+/** A hold is not captured in its last seconds (chain time): the transaction could come into a block too late. */
 const CAPTURE_MARGIN_S = 60;
-/** Chain seconds after a deadline in which an event in an older block may still become visible to us. */
+/** Chain seconds after a deadline in which a node may still show us an event from before it. */
 const SEEN_AFTER_S = 60;
 const POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 8_000] as const;
 
-/** What the transaction of a step was for. A charge that is to be sent back was made by somebody else. */
+/** Purpose of a step's transaction. `refund_due` is missing: the charge that is to be refunded was not sent by us. */
 const KINDS: Partial<Record<NewStep["state"], Gas["kind"]>> = {
   ...({ held: "hold", hold_failed: "hold", hold_unknown: "hold" } as const),
   ...({ settled: "capture", settle_unknown: "capture", voided: "void", void_unknown: "void" } as const),
@@ -43,25 +43,25 @@ const HOLDING: ReadonlySet<Order["state"]> = new Set([
   ...(["settle_intent", "settle_unknown"] as const),
 ]);
 
-/** Is the next thing that this order waits for the escrow's? */
+/** Does this order wait for an event of the escrow contract? */
 export const isHolding = ({ scheme, state, final }: Order): boolean =>
   scheme === "auth-capture" && (HOLDING.has(state) || !final);
 
-/** What follows where the buyer owes nothing: money that is held must be given back first. */
+/** Next step of an order whose buyer owes nothing: money in escrow is given back first. */
 export const letGo = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
   scheme === "auth-capture" && state !== "verified" ? { state: "void_intent", says } : { state: "released", says };
 
-/** What a buyer paid us, as the chain has it. */
+/** A buyer's payment to us, as read from the chain. */
 export interface Charged {
   tx: string;
   amount: string;
-  /** Deep enough that it no longer vanishes. */
+  /** True when its block is deep enough not to vanish. */
   final: boolean;
 }
 
 /**
- * The step of a charge. Its buyer waits for the answer, so the charge counts as soon as it is in a block; until it is final
- * the order is looked at again.
+ * The step of a charge that the chain shows. The buyer waits for its answer, so a charge counts as soon as it is in a block;
+ * recovery looks at the order again until the charge is final.
  */
 export const settledAs = ({ final, ...seen }: Charged): NewStep<"settled"> => ({
   state: "settled",
@@ -71,21 +71,21 @@ export const settledAs = ({ final, ...seen }: Charged): NewStep<"settled"> => ({
 
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
-/** How an attempt ended that the chain does not show, in words for the record. */
+/** How sending a transaction ended that the chain does not show, in words for the step. */
 export function outcomeInWords(said: Outcome): string {
   if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
   return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
 }
 
-/** Can it be placed no more, where a read does not have it? */
+/** No hold was seen: is it too late for it to be placed? */
 const tooLate = (read: AsOf<HoldState>, hold: Hold): boolean => isOver(read, hold.validBefore, SEEN_AFTER_S);
 
-/** Can what a read has as held be captured no more? */
+/** A hold was seen: is it too late to capture it? */
 const isPast = (read: AsOf<HoldState>, hold: Hold): boolean => isOver(read, hold.captureDeadline, SEEN_AFTER_S);
 
 /**
- * Next step of an order whose money was to be held; null while that is open. Nothing but a hold that no longer vanishes
- * may be relied on: a seller is paid because of it.
+ * Next step of an order whose hold was sent; null while its fate is open. Only a final hold counts: the seller is paid
+ * because of it.
  */
 function placedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   const { value: seen } = read;
@@ -101,7 +101,7 @@ function placedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   }
 }
 
-/** Next step of an order whose hold was to be captured; null while that is open. */
+/** Next step of an order whose capture was sent; null while its fate is open. */
 function capturedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   const { value: seen } = read;
   switch (seen.state) {
@@ -120,7 +120,7 @@ function capturedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   }
 }
 
-/** Next step of an order whose hold was to be given back; null while that is open. */
+/** Next step of an order whose hold was to be given back; null while its fate is open. */
 function voidedAs(read: AsOf<HoldState>, hold: Hold, why: string): NewStep | null {
   const { value: seen } = read;
   switch (seen.state) {
@@ -146,15 +146,16 @@ function whyOf({ legs }: Order): string {
 
 /**
  * The escrow's part in an order (orders.md, States): the buyer's money is held before the seller is paid, captured once the
- * answer passed, and given back otherwise. Each act has its durable intent before it, and may be done again; what it says
- * decides nothing, the chain does.
+ * answer passed, and given back otherwise. Before each of these acts its intent is durable, and each may be repeated. What
+ * the act returns decides nothing: the next step follows from the state that is read from the chain.
  */
 export class Holding {
   constructor(private readonly deps: HoldingDeps) {}
 
   /**
-   * Hold the money of an order that was just claimed. Never throws for what the chain does: then it is `hold_unknown`.
-   * @returns whether it is held, and the seller may be paid @throws OrderLost, StepNotSeen
+   * Hold the money of an order that was just claimed. When the chain fails, the order becomes `hold_unknown`; nothing is
+   * thrown for it.
+   * @returns true when the money is held and the seller may be paid @throws OrderLost, StepNotSeen
    */
   async place(order: Order): Promise<boolean> {
     const { orders, escrow } = this.deps;
@@ -162,7 +163,7 @@ export class Holding {
     await orders.step(order, { state: "verified" }, { state: "hold_intent" });
     const said = await escrow.authorize(hold, order.sinceBlock);
     const seen = await this.#look(order, hold, said.outcome === "sent" ? (at) => placedAs(at, hold) !== null : null);
-    // Only we could have sent it, and did not, or it was undone for good: nothing can come of it later.
+    // Only we can send the hold: it was not sent, or it was reverted for good, so it cannot appear later.
     const undone = said.outcome === "refused" && (said.tx === undefined || this.deps.confirmations === 1);
     const never = undone && seen?.value.state === "none";
     const next = never
@@ -216,8 +217,8 @@ export class Holding {
   }
 
   /**
-   * Bring an order on that waits for the escrow, whoever left it: the chain is asked first. A hold is never placed here,
-   * since nobody would call the seller after it.
+   * Continue an order that waits for the escrow, whichever replica left it: read the state from the chain, then take the step
+   * that follows. This never places a hold, since the seller would not be called afterwards.
    * @throws ChainDown, OrderLost, StepNotSeen
    */
   async bring(order: Order): Promise<void> {
@@ -239,17 +240,17 @@ export class Holding {
       case "settled": {
         const next = capturedAs(seen, hold);
         if (next) return this.#once(order, next);
-        // A capture that was sent may still be taken in; another would come too late.
+        // It is too late for another capture; one that was sent before may still come into a block.
         if (seen.value.state !== "held" || seen.head.time >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
         if (order.state !== "settle_intent") await orders.step(order, { state: "settle_intent" });
         return this.collect(order);
       }
       default: {
-        // The contract lets its operator give back after the deadline too, so that is tried before it is left to the buyer.
+        // The contract lets its operator give back after the deadline too: this is tried before the buyer has to reclaim.
         const isLate = seen.value.state === "held" && isPast(seen, hold);
         const said = isLate ? await escrow.void(hold, order.sinceBlock) : null;
         const now = isLate ? await escrow.state(hold, order.sinceBlock) : seen;
-        // A node that lags behind the one that took it in.
+        // The node that was read is behind the one that took the transaction.
         if (said?.outcome === "sent" && now.value.state === "held") return;
         const next = voidedAs(now, hold, whyOf(order));
         if (next) return this.#once(order, next);
@@ -260,13 +261,13 @@ export class Holding {
     }
   }
 
-  /** What an order is already, in a block that may still vanish, is not said twice. */
+  /** Writes the step, unless the order has this state already and the step is not final either. */
   async #once(order: Order, next: NewStep): Promise<void> {
     const isSaid = next.state === order.state && "final" in next && next.final === false;
     if (!isSaid) await this.#step(order, next);
   }
 
-  /** @param said of the act before it: one that was undone has no other transaction, and cost gas all the same */
+  /** @param said outcome of the act before it: it names the transaction of an act that was reverted, which cost gas too */
   async #step(order: Order, next: NewStep, said?: Outcome): Promise<void> {
     const kind = KINDS[next.state];
     const tx = "tx" in next ? next.tx : said?.outcome === "refused" ? said.tx : null;
@@ -279,7 +280,7 @@ export class Holding {
     await this.giveBack(order);
   }
 
-  /** The hold that its claim names: the same one on every replica. */
+  /** The hold that the order's claim in the log describes, so it is one and the same on every replica. */
   async #holdOf(order: Order): Promise<Hold> {
     const claim = await this.deps.orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const hold = holdOf(claim.payment, claim.requirements as unknown as PaymentRequirements);
@@ -288,8 +289,8 @@ export class Holding {
   }
 
   /**
-   * The hold as the chain has it; null where the chain cannot be asked.
-   * @param until what was said to be there: it is looked for again
+   * Reads the state of a hold; null where the chain cannot be asked.
+   * @param until not null: read again, with pauses, until this holds
    */
   async #look(
     order: Order,
