@@ -17,38 +17,46 @@ export interface RecoveryDeps {
   /** Transfers back to buyers, out of the wallet that they paid. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
   till(): Promise<Wallet>;
-  /** Bought calls into the record. */
+  /** Writes bought calls into the record. */
   publishing: Pick<PublishingCalls, "record">;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
 }
 
-/** What a process that lives does to an order that ended is done by then, real ms: its last payment is cancelled or not. */
+/**
+ * After so long without a step (ms) the replica of an ended order has decided whether to cancel its last payment, unless it
+ * died.
+ */
 const LEFT_MS = 20_000;
 /** Payments that are cancelled at once: each takes half a minute where the chain is slow. */
 const CANCELS_AT_ONCE = 4;
-/** Chain seconds after an authorization's end in which a Transfer in an older block may still become visible to us. */
+/** Chain seconds after the end of an authorization in which a node may still show us a Transfer from before it. */
 const MARGIN_S = 60;
 
-/** Seconds in which a refund may be taken in by the chain before it is signed anew. */
+/** Validity of a signed refund, seconds; a refund that is not in a block by then is signed anew. */
 const REFUND_VALID_S = 600;
 
-/** Ended without a charge of ours, while somebody may still hold the buyer's authorization and use it. */
+/**
+ * States of orders that ended without a charge of ours, while a facilitator may still hold the buyer's authorization and use
+ * it.
+ */
 const AUTHORIZED: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
 
 const failed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
 
-/** Orders that are looked at at one pace. */
+/** A kind of orders, all of which are looked at equally often. */
 interface Kind {
   of(order: Order): boolean;
-  /** Between two looks at one order, ms; twice as much after each failure in succession, up to {@link SLOWEST_MS}. */
+  /** Pause between two looks at one order, ms; doubled by each failure in succession, up to {@link SLOWEST_MS}. */
   everyMs: number;
-  /** Orders at once, and in one turn: those that were looked at longest ago. */
+  /** Most orders at once, and most in one turn, which takes those that were looked at longest ago. */
   atOnce: number;
   most: number;
 }
 
-/** The first that fits is an order's kind. What brings money in is looked at most, and waits for no other kind. */
+/**
+ * An order is of the first kind that fits. Orders that bring money in are looked at most often; no kind waits for another.
+ */
 const KINDS: readonly Kind[] = [
   {
     of: (order) => order.state === "settle_intent" || order.state === "settle_unknown" || isHolding(order),
@@ -66,22 +74,23 @@ interface Due {
   failures: number;
 }
 
-/** Transactions that may be sent to charge one buyer: of each, we paid the gas. */
+/** Most transactions that are sent to charge one order: we pay the gas of each. */
 const MAX_SENT = 3;
-/** Addresses that are asked in one look whether they sent something back. */
+/** Losses that one look asks the chain about: did the seller send the money back? */
 const LOSSES_AT_ONCE = 20;
 
 /**
- * Brings every order to its end, whoever began it (orders.md, Recovery): at a start and then again and again. It asks
- * the chain before it acts, never signs a second payment, and never says of a seller what only our own crash did. Each
- * order has its own time to be looked at again, so one that fails, or a node that is down, holds up no other.
+ * Brings every order to its end, whichever replica began it (orders.md, Recovery): at the start of a process and then again
+ * and again. Recovery reads the chain before it acts, never signs a second payment to a seller, and never blames a seller for
+ * our own crash. Each order has its own time for the next look, so an order that fails, or a node that is down, holds up no
+ * other order.
  */
 export class Recovery {
   readonly #due = new Map<string, Due>();
   /** Kinds whose turn is under way, and orders that are being looked at. */
   readonly #underWay = new Set<Kind>();
   readonly #looking = new Map<string, Promise<void>>();
-  /** From which block on a loss is looked for next, by its order and leg; the one looked for longest ago comes first. */
+  /** For each loss (order and leg) the block to look from next, in the order in which losses were looked at. */
   readonly #scanned = new Map<string, number>();
   #cancelling: Promise<void> | null = null;
   #isOver = false;
@@ -95,8 +104,8 @@ export class Recovery {
   }
 
   /**
-   * A look at those that are due. Of a kind whose last turn is still under way none is begun.
-   * @param pace times the pauses of {@link KINDS}
+   * Look at the orders that are due. A kind whose last turn is still under way is left out.
+   * @param pace factor of the pauses in {@link KINDS}
    */
   async turn(pace = 1): Promise<void> {
     await this.#catchUp();
@@ -104,7 +113,10 @@ export class Recovery {
     await Promise.all(idle.map((kind) => this.#turnOf(kind, false, pace)));
   }
 
-  /** Reads what is new, and begins cancellations: a signed payment is valid for 90 s, and no other order waits for them. */
+  /**
+   * Reads new steps and starts cancellations beside everything else: a signed payment is valid for 90 s only, so they cannot
+   * wait.
+   */
   async #catchUp(): Promise<void> {
     const { orders } = this.deps.buying;
     await orders.catchUp();
@@ -155,13 +167,13 @@ export class Recovery {
     else this.#due.set(order.id, { at, failures });
   }
 
-  /** Begins nothing any more; resolves once the cancellations under way are over. */
+  /** Starts nothing more; resolves when the cancellations under way have ended. */
   async stop(): Promise<void> {
     this.#isOver = true;
     await this.#cancelling;
   }
 
-  /** A few at once; what this process may not cancel costs no time. Never rejects. */
+  /** Cancels a few at once; an order that this process may not cancel is skipped. Never rejects. */
   async #cancelLeft(orders: readonly Order[]): Promise<void> {
     const { buying, logger } = this.deps;
     const leftMs = Math.min(LEFT_MS, buying.orders.staleMs);
@@ -182,7 +194,10 @@ export class Recovery {
     if (callToRecord(order)) await this.deps.publishing.record(order);
   }
 
-  /** Ours from its beginning, or left by a replica that has not moved it for long: the log's stamps decide. */
+  /**
+   * Does this process act on the order? Yes for its own; an order that its replica has left is taken over first ({@link
+   * OrderLog.adopt}).
+   */
   async #isOurs(order: Order): Promise<boolean> {
     const { orders } = this.deps.buying;
     if (order.by === orders.replica) return true;
@@ -199,7 +214,7 @@ export class Recovery {
       case "verified":
         return orders.step(order, { state: "released", says: "We stopped before it was begun." });
       case "seller_intent":
-        // The answer was lost with the replica that paid: our fault, and nothing is held against the seller.
+        // The answer was lost with the replica that paid: our fault, which does not count against the seller.
         return this.#unwatched(order);
       case "worked":
         return orders.step(order, { state: "settle_intent" });
@@ -244,8 +259,8 @@ export class Recovery {
   }
 
   /**
-   * The chain first; then the same payment again, as long as that may bring the money; once it can be used no more, it is
-   * given up.
+   * Reads from the chain whether the buyer was charged. If not, sends the same payment again while it is valid; once it has
+   * expired, the order is written off.
    */
   async #collect(order: Order): Promise<void> {
     const { buying } = this.deps;
@@ -260,13 +275,15 @@ export class Recovery {
     await buying.settle(order);
   }
 
-  /** A payer that held too little holds as much as then: the same again would be refused again. @throws ChainDown */
+  /** False while the payer holds as little as when its charge was refused: it would be refused again. @throws ChainDown */
   async #mayCharge(order: Order): Promise<boolean> {
     if (order.sent.length >= MAX_SENT) return false;
     return order.refusedAt === null || (await this.deps.buying.payerHas(order)) !== order.refusedAt;
   }
 
-  /** A charge whose block could vanish: it did not, or it is made again, or it can be made no more and is our loss. */
+  /**
+   * A charge that is not final: confirmed if it still stands; else made again, or written off once the payment has expired.
+   */
   async #confirmed(order: Order): Promise<void> {
     const { buying } = this.deps;
     const read = await buying.charged(order);
@@ -283,9 +300,11 @@ export class Recovery {
     await buying.settle(order);
   }
 
-  /** An order that ended: once its authorization can be used no more, has it moved money all the same? */
+  /**
+   * An order that ended without a charge: after its authorization has expired, looks whether it moved money all the same.
+   */
   async #watched(order: Order): Promise<void> {
-    // Money under an escrow's authorization moves by our own hand only.
+    // Only we can move money under an escrow's authorization.
     if (order.scheme !== "exact" || order.expired || !AUTHORIZED.has(order.state)) return;
     if (!(await this.#isPast(order.validBefore + MARGIN_S))) return;
     const { buying } = this.deps;
@@ -299,14 +318,16 @@ export class Recovery {
     if (isOver(read, order.validBefore, MARGIN_S)) await orders.step(order, { state: "expired" });
   }
 
-  /** Is it worth to ask yet what became of something? The newest block says when, and never what. @throws ChainDown */
+  /**
+   * Is the newest block later than this time? It only says when to ask; what happened is read separately. @throws ChainDown
+   */
   async #isPast(time: number): Promise<boolean> {
     return (await this.deps.rail.head()).time > time;
   }
 
   /**
-   * One transfer back, however often it is sent: the signed one is durable before it leaves, and another is signed only
-   * once it can arrive no more.
+   * Sends the money back exactly once. The signed transfer is durable before it is sent, so sending it again is the same
+   * transfer; another one is signed only after this one has expired.
    */
   async #refund(order: Order): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
@@ -342,11 +363,11 @@ export class Recovery {
       ...{ amount, from: wallet.address.toLowerCase(), transfer: { ...transfer }, nonce },
       ...{ valid_before: Number(validBefore), since_block: number },
     });
-    // What is said of it decides nothing: the next look asks the chain.
+    // The answer decides nothing: the next look reads the chain.
     await authorizations.submitTransfer(transfer);
   }
 
-  /** What became of the money that sellers were signed. */
+  /** Finds out for each payment to a seller whether the seller took it. */
   async #fates(order: Order): Promise<void> {
     const { rail, buying } = this.deps;
     for (const leg of order.legs.filter(({ fate }) => fate === "unknown")) {
@@ -370,9 +391,9 @@ export class Recovery {
   }
 
   /**
-   * Losses that their seller sent back: a Transfer of at least the price from its address to the wallet that paid it,
-   * which makes good one loss. A few in each look, those next that were not looked at for longest, each from the block on
-   * that was read last; what a buyer left unpaid, or we lost ourselves, no seller sends back.
+   * Looks for losses that sellers paid back: a Transfer of at least the price from the seller's address to the wallet that
+   * paid it pays back one loss. Each call takes the few losses that were looked at longest ago, each from the block after the
+   * last one read. Losses that a buyer or we caused are not looked for: no seller sends those back.
    */
   async recoverLosses(): Promise<void> {
     const { orders } = this.deps.buying;
@@ -397,7 +418,7 @@ export class Recovery {
     const { buying, rail } = this.deps;
     const { table } = buying.orders;
     const sinceBlock = this.#scanned.get(key) ?? leg.sinceBlock;
-    // Whatever comes of it, all others are looked for before it is again.
+    // Moved to the end, also if this look fails: all other losses come before it next time.
     this.#scanned.delete(key);
     this.#scanned.set(key, sinceBlock);
     const read = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
@@ -407,14 +428,14 @@ export class Recovery {
     const price = parseMoney(leg.price);
     const found = back.find((one) => isFree(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= price);
     if (!found) this.#scanned.set(key, Math.max(sinceBlock, wholeUpTo(read) + 1));
-    // Only who has something to say takes an order over: replicas that look again and again would write for ever.
+    // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other for ever.
     if (!found || !(await this.#isOurs(order)) || table.recoveries().has(found.tx)) return;
     const step = { state: "leg_recovered", leg: leg.leg, tx: found.tx, amount: moneyOf(found) } as const;
     await buying.orders.step(order, step);
   }
 }
 
-/** Does its seller have money for it that it may send back? */
+/** Does the seller of this leg have money of ours that it should send back? */
 const isOwed = ({ fate, recovered, checked }: Leg): boolean =>
   fate === "paid" && recovered === null && checked?.pass === false && checked.fault === "seller";
 
@@ -434,11 +455,11 @@ const LOSSES_MS = 300_000;
 /** Turns under way at once: one for each kind, and one that begins. */
 const MAX_TURNS = KINDS.length + 1;
 
-/** Looks again and again, in real time, until stopped. What fails is made again. */
+/** Runs turns of recovery, in real time, until stopped; a turn that fails is logged, and the next one tries again. */
 export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, everyMs = TURN_MS): Recovering {
   const tried = (work: () => Promise<void>) => () =>
     work().catch((error: unknown) => logger.warn({ err: error }, "orders could not be looked at; it is tried again"));
-  // Not one after the other: a turn in which one kind takes long would hold up the charges of the next.
+  // Turns overlap: one in which a kind takes long would otherwise hold up the charges of the next.
   const turns = new Set<Promise<void>>();
   let told: (failed: unknown) => void = () => undefined;
   const turned = async () => {
