@@ -128,7 +128,8 @@ export class OrderLog {
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
     const made = steps.map((one) => ({ ...one, ...this.#shared(order.id, order.key, epoch) }) as unknown as OrderStep);
-    // Only these records count: an earlier record of ours whose append failed may reach the log before them, with another step.
+    // Only these records count: an earlier record of ours whose append failed may reach the log before them, with another
+    // step.
     const { stand } = await this.#append(made, order.steps);
     if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }

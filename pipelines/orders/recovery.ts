@@ -428,7 +428,8 @@ export class Recovery {
     const price = parseMoney(leg.price);
     const found = back.find((one) => isFree(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= price);
     if (!found) this.#scanned.set(key, Math.max(sinceBlock, wholeUpTo(read) + 1));
-    // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other for ever.
+    // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other
+    // for ever.
     if (!found || !(await this.#isOurs(order)) || table.recoveries().has(found.tx)) return;
     const step = { state: "leg_recovered", leg: leg.leg, tx: found.tx, amount: moneyOf(found) } as const;
     await buying.orders.step(order, step);
