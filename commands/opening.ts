@@ -10,21 +10,21 @@ import { print } from "./printer.ts";
 
 // What commands open for one piece of work, and close however it ends.
 
-/** The parts of one machine, with keys where there were none. */
+/** Opens the parts of one machine, makes keys where there are none, and closes the parts after the work. */
 export async function withParts<T>(config: Config, work: (parts: Parts) => Promise<T>): Promise<T> {
   await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), work);
 }
 
-/** The same with the chain of commits and the lake, which has one owner at a time. @throws LakeBusy beside a service */
+/** {@link withParts}, with the chain of commits and the lake, which one process holds at a time. @throws LakeBusy beside a service */
 export const withIngest = (config: Config, work: (opened: Ingesting, parts: Parts) => Promise<void>): Promise<void> =>
   withParts(config, (parts) => withOpen(openIngest(parts, systemClock), (opened) => work(opened, parts)));
 
-/** Log and chain are read beside whatever else runs: the lake is not touched. */
+/** Reads log and chain without touching the lake, so it works beside a running service. */
 export const withReading = <T>(parts: Parts, work: (reading: Reading) => Promise<T>): Promise<T> =>
   withOpen(Reading.open({ log: parts.log, privateStore: parts.privateStore, lake: parts.config.lake }), work);
 
-/** The same for a record that is there: nothing is begun. */
+/** {@link withReading} on a record that exists; where there is none, nothing is made. */
 export async function withRecord(
   config: Config,
   work: (reading: Reading, parts: Parts) => Promise<void>,
@@ -33,13 +33,13 @@ export async function withRecord(
   return withOpen(openParts(config, systemClock), (parts) => withReading(parts, (reading) => work(reading, parts)));
 }
 
-/** What a command did, for a machine; `lines` say it to people. */
+/** What a command did: `facts` for `--json`, `lines` for people. */
 interface Done {
   facts: Record<string, unknown>;
   lines: string[];
 }
 
-/** The same, and what was done is printed. */
+/** {@link withRecord}, and prints what was done. */
 export const withDone = (
   config: Config,
   json: boolean | undefined,
