@@ -16,7 +16,10 @@ export async function withParts<T>(config: Config, work: (parts: Parts) => Promi
   return withOpen(openParts(config, systemClock), work);
 }
 
-/** {@link withParts}, with the chain of commits and the lake, which one process holds at a time. @throws LakeBusy beside a service */
+/**
+ * {@link withParts}, with the chain of commits and the lake, which one process holds at a time. @throws LakeBusy beside a
+ * service
+ */
 export const withIngest = (config: Config, work: (opened: Ingesting, parts: Parts) => Promise<void>): Promise<void> =>
   withParts(config, (parts) => withOpen(openIngest(parts, systemClock), (opened) => work(opened, parts)));
 
