@@ -4,7 +4,6 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { createTestClient, http } from "viem";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { type FundedChain, fundedChain, sellerOn } from "../helpers/funded-chain.ts";
 
@@ -21,12 +20,11 @@ const PRICE = "1000";
 /** So many that one of them soon has its minute; a host is listed with 200 at most. */
 const HOSTS = 4;
 const ENDPOINTS = HOSTS * 200;
-const BLOCK_MS = 6 * 3_600_000;
-/** To the beginning of the next block: a plan that is made in a block's first ten minutes has calls in it. */
-const AHEAD_MS = BLOCK_MS - (Date.now() % BLOCK_MS);
 
 let dir: string;
 let chain: FundedChain;
+/** How far the clocks are ahead of this machine's. */
+let aheadMs: number;
 let sellers: Awaited<ReturnType<typeof sellerOn>>[];
 let outside: Server;
 let started: ChildProcess | undefined;
@@ -35,8 +33,7 @@ const transcript: string[] = [];
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), "operate-page-"));
   chain = await fundedChain(8453);
-  const node = createTestClient({ mode: "anvil", transport: http(chain.rpcUrl) });
-  await node.increaseTime({ seconds: Math.floor(AHEAD_MS / 1_000) });
+  aheadMs = await chain.toNextBlock();
   const { network, asset } = chain;
   const offer = { network, asset, amount: PRICE, payTo: PAYEE };
   const hosts = Array.from({ length: HOSTS }, (_, n) => ({ host: `127.0.0.${n + 2}`, port: 0 }));
@@ -47,7 +44,7 @@ beforeAll(async () => {
     return { ...{ resource, type: "http", x402Version: 2, accepts: [terms] }, lastUpdated: 1_790_000_000 };
   });
   outside = createServer((_, response) => {
-    response.setHeader("date", new Date(Date.now() + AHEAD_MS).toUTCString());
+    response.setHeader("date", new Date(Date.now() + aheadMs).toUTCString());
     const pagination = { limit: 1_000, offset: 0, total: items.length };
     response.setHeader("content-type", "application/json").end(JSON.stringify({ items, pagination }));
   });
@@ -106,7 +103,7 @@ function environment(): NodeJS.ProcessEnv {
   const prefix = join(dir, "prefix");
   return {
     ...env,
-    ...{ NODE_OPTIONS: `--import=${ROOT}/test/helpers/shifted-date.mjs`, SHIFTED_DATE_MS: String(AHEAD_MS) },
+    ...{ NODE_OPTIONS: `--import=${ROOT}/test/helpers/shifted-date.mjs`, SHIFTED_DATE_MS: String(aheadMs) },
     // npm's list of a hundred files is left out.
     npm_config_loglevel: "warn",
     ...{ PREFIX: prefix, npm_config_prefix: prefix, PATH: `${join(prefix, "bin")}:${env.PATH}`, HOME: dir },

@@ -14,10 +14,18 @@ import { createFacilitator } from "../../infra/rails/facilitator.ts";
 
 /** Where the token keeps its balances: the first variable of the contract. */
 const BALANCES = 0n;
+/** Paid calls of a first plan begin with a block of six hours UTC (docs/schedule.md). */
+const BLOCK_MS = 6 * 3_600_000;
 
 export interface FundedChain extends LocalChain {
   /** Write a balance into the token's storage, as only who runs the node can: nobody mints here. */
   fund(address: string, atomic: bigint): Promise<void>;
+  /**
+   * Puts the chain's clock to the beginning of the next block of six hours: a plan that is made in a block's first ten
+   * minutes has the calls of that block.
+   * @returns how far it is ahead of this machine's clock, ms
+   */
+  toNextBlock(): Promise<number>;
 }
 
 /** A local node with the id, the USDC address and the signing domain of a main network, where nobody can mint. */
@@ -31,6 +39,11 @@ export async function fundedChain(chainId: number): Promise<FundedChain> {
       const place = encodeAbiParameters([{ type: "address" }, { type: "uint256" }], [address as Address, BALANCES]);
       const value = pad(toHex(atomic), { size: 32 });
       await node.setStorageAt({ address: chain.asset as Address, index: keccak256(place), value });
+    },
+    async toNextBlock() {
+      const aheadMs = BLOCK_MS - (Date.now() % BLOCK_MS);
+      await node.increaseTime({ seconds: Math.floor(aheadMs / 1_000) });
+      return aheadMs;
     },
   };
 }

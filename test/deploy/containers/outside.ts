@@ -1,6 +1,6 @@
 import { createServer, type Server } from "node:http";
 import { connect, createServer as createTcp } from "node:net";
-import { createTestClient, type Hex, http, publicActions } from "viem";
+import { createPublicClient, type Hex, http } from "viem";
 import { type FundedChain, fundedChain, sellerOn } from "../../helpers/funded-chain.ts";
 import { run } from "./podman.ts";
 
@@ -13,8 +13,6 @@ const HOSTS = ["11.84.2.1", "11.84.2.2", "11.84.2.3", "11.84.2.4", "11.84.2.5"] 
 const [DIRECTORY, ...SELLERS] = HOSTS;
 /** Endpoints of each seller, the most that one host is listed with: some of all of them have their minute in each minute. */
 const PATHS = 200;
-/** Paid calls of a first plan begin with a block of six hours UTC (docs/schedule.md). */
-const BLOCK_MS = 6 * 3_600_000;
 /** Atomic: a tenth of a cent. */
 const PRICE = "1000";
 const FUNDS = 1_000_000n;
@@ -29,8 +27,7 @@ export interface Outside {
   /** How many the catalogue lists. */
   endpoints: number;
   /**
-   * Puts the clocks of node and control address to the beginning of the next block of six hours: a plan that is made in
-   * a block's first ten minutes has the calls of that block.
+   * Puts the clocks of node and control address to the beginning of the next block of six hours.
    * @returns how far they are ahead of this machine's clock, ms
    */
   toNextBlock(): Promise<number>;
@@ -71,7 +68,7 @@ export async function openOutside(): Promise<Outside> {
       ...{ resource: `${origin}/sum/${n}`, type: "http", x402Version: 2, accepts: [terms], lastUpdated: 1_790_000_000 },
     })),
   );
-  const node = createTestClient({ mode: "anvil", transport: http(chain.rpcUrl) }).extend(publicActions);
+  const node = createPublicClient({ transport: http(chain.rpcUrl) });
   let aheadMs = 0;
   const directory = createServer((request, response) => {
     response.setHeader("date", new Date(Date.now() + aheadMs).toUTCString());
@@ -91,8 +88,7 @@ export async function openOutside(): Promise<Outside> {
     catalogue: `http://${DIRECTORY}/discovery/resources`,
     control: `http://${DIRECTORY}/up`,
     async toNextBlock() {
-      aheadMs = BLOCK_MS - (Date.now() % BLOCK_MS);
-      await node.increaseTime({ seconds: Math.floor(aheadMs / 1_000) });
+      aheadMs = await chain.toNextBlock();
       return aheadMs;
     },
     async settled(transaction) {
