@@ -104,6 +104,7 @@ export const DEFECTS = {
   bad_network: "a network is not written as a CAIP-2 id",
   network_form: "the network is written in the other version's form",
   missing_domain: "an EVM entry lacks the token's EIP-712 name or version",
+  missing_fee_payer: "a Solana entry names no extra.feePayer, so no client can build its transaction",
   bad_timeout: "maxTimeoutSeconds is missing or out of range",
   resource_differs: "the terms name another resource than the url that was asked",
   resource_scheme_differs: "the terms name their resource with http; it is the one that was asked over https",

@@ -28,6 +28,8 @@ export const MENDS: Readonly<Record<DefectCode, string>> = {
     "Version 2 wants a CAIP-2 id (`eip155:8453`), version 1 wants the name (`base`): write the one that fits `x402Version`.",
   missing_domain:
     "Add `extra.name` and `extra.version` of the token's EIP-712 domain (for USDC on Base: `USD Coin` and `2`): nobody can sign without them.",
+  missing_fee_payer:
+    "Add `extra.feePayer`: the account, your facilitator's as a rule, that signs as fee payer of the transaction. Clients build no payment without it.",
   bad_timeout: "Set `maxTimeoutSeconds` to a whole number from 1 to 86400; 60 is usual.",
   resource_differs: "Let `resource` name the very url that is called: scheme, host and path.",
   resource_scheme_differs:

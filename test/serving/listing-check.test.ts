@@ -138,6 +138,7 @@ describe("a look at a listing", () => {
             network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
             payTo: "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFin",
             asset: "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
+            extra: { feePayer: "EGBQqKn968sVv5cQh5Cr72pSTHfxsuzq7o7asqYB5uEV" },
           }),
         ]),
       { state: "asked" },

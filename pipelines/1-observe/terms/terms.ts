@@ -3,12 +3,12 @@ import { decimalsOf, type PayableEntry, type Payer, type SignContext } from "../
 import { type Offer, Terms } from "../../record/bodies.ts";
 import { readChallenges } from "../../record/terms/challenges.ts";
 import { type Answer402, looksLikeEntry, MAX_BODY, MAX_OFFERS } from "../../record/terms/entries.ts";
-import { isTestnet } from "../../record/terms/networks.ts";
 import { DEFECTS, type DefectCode, type Protocol } from "../../record/vocabulary.ts";
 import { clean, get, hashOf, text } from "../json.ts";
 import { sameResource } from "../urls.ts";
 import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, NOTHING } from "./declared.ts";
 import { goesBefore, readChallenge } from "./mpp.ts";
+import { isTestnet } from "./testnets.ts";
 import { priceOf, type ReadEntry, readEnvelope, readX402, type X402 } from "./x402.ts";
 
 /** Defects once each, in the order they were met, in the words of the record. */

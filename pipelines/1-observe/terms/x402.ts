@@ -66,6 +66,19 @@ function assetDefects({ asset, form, isCaip19 }: Members["asset"], network: stri
   return isCaip19 || !known || isOtherNetworksUsdc(network, asset) ? ["bad_asset"] : [];
 }
 
+/** Transfer methods of `exact` on EVM chains whose payer signs a domain other than the token's. */
+const OWN_DOMAIN: readonly unknown[] = ["permit2", "erc7710"];
+
+/** What a client needs of `extra` to build a payment by the scheme `exact`, and does not find there. */
+function extraDefects(network: string, extra: unknown): DefectCode[] {
+  if (network.startsWith("solana:")) {
+    const feePayer = text(get(extra, "feePayer"), 99);
+    return feePayer !== undefined && looksLikeAddress(network, feePayer) ? [] : ["missing_fee_payer"];
+  }
+  if (!network.startsWith("eip155:") || OWN_DOMAIN.includes(get(extra, "assetTransferMethod"))) return [];
+  return text(get(extra, "name"), 99) && text(get(extra, "version"), 99) ? [] : ["missing_domain"];
+}
+
 /** Is this a time that a payment may be given, in seconds? */
 const isUsable = (seconds: number | null): seconds is number =>
   seconds !== null && seconds >= 1 && seconds <= MAX_TIMEOUT_S;
@@ -106,12 +119,8 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEnt
   if (!scheme || !network) defects.push("bad_entry");
   if (network) defects.push(...networkDefect(network, version));
   if (!payToOk) defects.push("bad_pay_to");
-  if (
-    scheme === "exact" &&
-    id.startsWith("eip155:") &&
-    !(text(get(extra, "name"), 99) && text(get(extra, "version"), 99))
-  )
-    defects.push("missing_domain");
+  const lacking = scheme === "exact" ? extraDefects(id, extra) : [];
+  defects.push(...lacking);
   const decimals = decimalsOf(id, asset);
   const offer: Offer = {
     scheme: scheme ?? "",
@@ -125,7 +134,10 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEnt
     max_timeout_s: timeout_s,
     payable: false,
   };
-  const valid = Boolean(isKnown && scheme && network && payToOk && amount.atomic !== null && isPayableIn(form));
+  const isBuildable = !lacking.includes("missing_fee_payer");
+  const valid = Boolean(
+    isKnown && scheme && network && payToOk && amount.atomic !== null && isPayableIn(form) && isBuildable,
+  );
   const payable: PayableEntry | null =
     valid && asset !== null
       ? {
@@ -154,11 +166,14 @@ const MADE_BY_ABSENCE: readonly (readonly [DefectCode, readonly string[]])[] = [
   ["bad_timeout", ["maxTimeoutSeconds"]],
 ];
 
-/** A domain of which one half is written is as little there as none; an entry is bad when it leaves out what names it. */
+/**
+ * The defects of an entry that come from members it leaves out. Half of an EIP-712 domain counts as none; an entry without
+ * scheme or network is a bad entry.
+ */
 function leftOut(entry: unknown): DefectCode[] {
   const absent = MADE_BY_ABSENCE.filter(([, names]) => names.every((name) => isLeftOut(entry, name)));
   const nameless: DefectCode[] = isLeftOut(entry, "scheme") || isLeftOut(entry, "network") ? ["bad_entry"] : [];
-  return [...absent.map(([code]) => code), ...nameless, "missing_domain"];
+  return [...absent.map(([code]) => code), ...nameless, "missing_domain", "missing_fee_payer"];
 }
 
 export interface X402 {

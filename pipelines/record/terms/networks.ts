@@ -2,20 +2,6 @@ import { fromBase58 } from "../base58.ts";
 import { clean, show } from "../json.ts";
 import { NETWORK_NAMES, USDC } from "../networks.ts";
 
-const TESTNETS = new Set([
-  "eip155:11155111",
-  "eip155:84532",
-  "eip155:80002",
-  "eip155:43113",
-  "eip155:11124",
-  "eip155:1328",
-  "eip155:42431",
-  "eip155:324705682",
-  "eip155:2201",
-  "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-  "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z",
-]);
-
 /**
  * namespace:reference, wider than the CAIP-2 grammar on purpose: deployed ids break its lengths and alphabet
  * (`hyperliquid:mainnet`, the full Solana genesis hash, base64 references), and refusing them would lose the offer.
@@ -77,8 +63,6 @@ export function sameAsset(network: string, a: string, b: string): boolean | null
   if (left !== null && right !== null) return left === right;
   return one === other ? true : null;
 }
-
-export const isTestnet = (network: string): boolean => TESTNETS.has(network);
 
 /** USDC of this network, where it is known to us. */
 export const usdcOf = (network: string): string | undefined =>

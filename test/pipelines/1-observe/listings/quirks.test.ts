@@ -114,7 +114,7 @@ describe("terms", () => {
       { readable: true },
     ],
     [
-      "Solana without extra.feePayer: unsure, no defect",
+      "Solana without extra.feePayer: no client can build the transaction (scheme_exact_svm.md)",
       () =>
         v2(
           entry({
@@ -124,8 +124,8 @@ describe("terms", () => {
             extra: {},
           }),
         ),
-      [],
-      { readable: true, price: null },
+      ["no_payable_entry", "missing_fee_payer"],
+      { readable: false, price: null },
     ],
     [
       "several offers: one endpoint, the cheapest we sign",

@@ -140,7 +140,7 @@ const SOLANA = {
   network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
   asset: "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
   payTo: "4HVvnhyXTkMnPbMBo9r3kfvYhzW4JSbLGdXg9SkUcVSe",
-  extra: {},
+  extra: { feePayer: "EGBQqKn968sVv5cQh5Cr72pSTHfxsuzq7o7asqYB5uEV" },
 };
 
 describe("entry by entry", () => {
@@ -199,6 +199,18 @@ describe("entry by entry", () => {
     ],
     ["asset as CAIP-19", { asset: `${NETWORK}/erc20:${ASSET}` }, ["bad_asset"], true],
     ["no domain", { extra: {} }, ["missing_domain"], true],
+    // x402#2044: the payer signs the domain of Permit2, and the stock server leaves the token's out.
+    ["no domain, by Permit2", { extra: { assetTransferMethod: "permit2" } }, [], true],
+    ["no domain, by ERC-7710", { extra: { assetTransferMethod: "erc7710" } }, [], true],
+    ["no domain, by name of the usual way", { extra: { assetTransferMethod: "eip3009" } }, ["missing_domain"], true],
+    // `scheme_exact_svm.md` requires it: the facilitator's account signs as fee payer.
+    ["no fee payer on Solana", { ...SOLANA, extra: null }, ["no_payable_entry", "missing_fee_payer"], false],
+    [
+      "a fee payer on Solana that is no account",
+      { ...SOLANA, extra: { feePayer: "you" } },
+      ["no_payable_entry", "missing_fee_payer"],
+      false,
+    ],
     ["timeout of a unix time", { maxTimeoutSeconds: 1781582577 }, ["bad_timeout"], true],
     ["timeout below zero", { maxTimeoutSeconds: -1 }, ["bad_timeout"], true],
     ["no timeout", { maxTimeoutSeconds: undefined }, ["bad_timeout"], true],
