@@ -3,7 +3,7 @@ import { parseUrl } from "../../../infra/url.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { classOf } from "../../record/classes.ts";
 import { capId } from "../../record/ids.ts";
-import { defect } from "../../record/vocabulary.ts";
+import { defect, type Method } from "../../record/vocabulary.ts";
 import { get, isObject, type JsonObject, keepable, text } from "../json.ts";
 import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, methodOf } from "../terms/declared.ts";
 import { choose, type Networks, type Offered, type ReadTerms, readOffered } from "../terms/terms.ts";
@@ -133,18 +133,37 @@ function badVerb(item: JsonObject, verb: unknown): string | null {
   return null;
 }
 
-/** What an item says of its endpoint: entries of its own, or those of a flat row. */
-function read(item: JsonObject, verb: unknown, own: Networks) {
+/** The offers of an item: entries of its own, or those of a flat row. */
+function offersIn(item: JsonObject, own: Networks) {
   const flat = item.accepts === undefined ? flatEntries(item) : [];
   // A flat row is nobody's terms, whatever version its document names: it has no room for what an entry has.
-  const priced = flat.length > 0 ? { ...item, x402Version: undefined, accepts: flat } : item;
-  const listed = readOffered(priced, own);
+  return readOffered(flat.length > 0 ? { ...item, x402Version: undefined, accepts: flat } : item, own);
+}
+
+/** The resource that an item names. One url may be several: one for each method, and for each tool of an MCP server. */
+interface Resource {
+  /** The address, as the item writes it. */
+  written: string;
+  verb: unknown;
+  said: Declared;
+  method: Method;
+  /** Tells the resource from the others of its source. */
+  id: string;
+}
+
+/** Reads which resource an item names; null where it names no address. */
+export function resourceOf(item: JsonObject): Resource | null {
+  const { written, verb } = placeAndVerb(item);
+  if (written === undefined) return null;
   const said = mergeDeclared(
     fromItem(verb === undefined ? item : { ...item, method: verb }),
     fromBazaar(get(item, "extensions", "bazaar") ?? get(item, "bazaar")),
-    fromEntry(listed.first),
+    fromEntry(get(item, "accepts", "0")),
   );
-  return { listed, said };
+  const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
+  const named = said.method ?? (method === "GET" ? "" : method);
+  const id = `${named} ${written}${said.tool ? ` ${said.tool}` : ""}`.trim().slice(0, 4096);
+  return { written, verb, said, method, id };
 }
 
 /**
@@ -160,13 +179,14 @@ export type ReadClaim = { claim: ListedClaim; payables: Offered["payables"]; own
  */
 export function readClaim(item: unknown, source: Omit<Source, "validate">, networks: Networks): ReadClaim {
   if (!isObject(item)) return { rejected: rejected("not_an_item", item) };
-  const { written, verb } = placeAndVerb(item);
-  if (written === undefined) return { rejected: rejected("no_address", item) };
+  const resource = resourceOf(item);
+  if (resource === null) return { rejected: rejected("no_address", item) };
+  const { written, verb, said, method, id } = resource;
   const address = addressOf(written, source);
   if (typeof address === "string") return { rejected: rejected(address, item, written) };
   const wrong = badVerb(item, verb);
   if (wrong !== null) return { rejected: rejected("verb", item, wrong) };
-  const { listed, said } = read(item, verb, networks);
+  const listed = offersIn(item, networks);
   const prices = pricesSaid(item);
   const claims: Claims = {
     ...claimsSaid(said, address.absolute.slice(0, 4096)),
@@ -176,13 +196,12 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
     ...(prices.length > 0 ? { prices_said: prices } : {}),
     ...(refusesPaidCalls(item) ? { no_paid_calls: true } : {}),
   };
-  const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
   const refused = refusesPaidCalls(item) ? [{ ...defect("paid_calls_refused") }] : [];
   const own = [...(listed.isTerms ? listed.defects : listed.stated), ...refused];
   const isOwn = source.ownOrigin !== undefined && new URL(address.url).origin === source.ownOrigin;
   const body = {
     source: source.name.slice(0, 300),
-    source_id: `${said.method ?? ""} ${written}${said.tool ? ` ${said.tool}` : ""}`.trim().slice(0, 4096),
+    source_id: id,
     seller_controlled: isOwn,
     normalised_url: address.url,
     claims,

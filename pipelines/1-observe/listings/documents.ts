@@ -1,6 +1,6 @@
 import { parse as parseYaml } from "yaml";
-import { get, hashOf, isObject, type JsonObject, MAX_NESTED, MOST_VALUES, parseJson } from "../json.ts";
-import { type Rejected, refusesPaidCalls, rejected, urlOf } from "./claims.ts";
+import { get, hashOf, isObject, type JsonObject, MAX_NESTED, MOST_VALUES, parseJson, show } from "../json.ts";
+import { type Rejected, refusesPaidCalls, rejected, resourceOf } from "./claims.ts";
 import { isOpenApi, openApiItems } from "./openapi.ts";
 import { csvRows, lineRows, looksLikeCsv, looksLikeLines, MAX_ROWS, ndjsonRows, type Rows } from "./tables.ts";
 import { baseOf, cardItems, isAgentCard, itemsOf, MAX_ITEMS } from "./wellknown.ts";
@@ -159,7 +159,7 @@ export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolea
 
 /** One row of a catalogue. */
 export interface PageRow {
-  /** What two rows of one resource (and tool) have in common; of one that names no place its content. */
+  /** The resource that the row names (url, method, tool); of a row that names no address its content. */
   key: string;
   /** When it was updated last, ms; null when it does not say. */
   updatedAt: number | null;
@@ -180,11 +180,12 @@ export function updatedAt(row: unknown): number | null {
   return Number.isNaN(parsed) ? null : parsed;
 }
 
-const keyOf = (row: JsonObject): string | null => {
-  const url = urlOf(row);
-  if (!url) return null;
-  return `${url} ${String(get(row, "method") ?? "")} ${String(get(row, "toolName") ?? get(row, "tool") ?? "")}`;
-};
+/** A row may name several methods at once, each of which becomes a listing of its own. */
+function keyOf(row: JsonObject): string | null {
+  const resource = resourceOf(row);
+  if (resource === null) return null;
+  return Array.isArray(row.methods) ? `${resource.id} ${show(row.methods)}` : resource.id;
+}
 
 /** A page of a Bazaar catalogue; null when it holds no list. */
 export function readPage(bytes: Uint8Array): Page | null {

@@ -214,8 +214,6 @@ export interface ListedOffers extends Offered {
   stated: Seen;
   /** Is it written as a 402's terms are, naming their version? Only then does it leave something out. */
   isTerms: boolean;
-  /** Its first entry. */
-  first: unknown;
 }
 
 /** Offers of a listing, entry by entry. What only a live 402 can get wrong is left out of the defects. */
@@ -234,6 +232,5 @@ export function readOffered(item: unknown, own: Networks): ListedOffers {
     defects: defectsBy(codesOfAll, unpayable(entries)),
     stated: defectsBy(statedIn, entries.every(isDead) ? unpayable(entries) : []),
     isTerms: isVersionStated,
-    first: get(item, "accepts", "0"),
   };
 }

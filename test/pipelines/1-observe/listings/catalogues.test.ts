@@ -172,6 +172,54 @@ describe("what a catalogue is", () => {
     expect(egress.asked[0]?.pool).toBe("intake");
   });
 
+  /** Rows as Bazaar catalogues send them (x402#1134, x402scan#947): what tells them apart stands in the discovery extension. */
+  const rowsOfOneUrl = () => {
+    const row = (resource: string, input: object, amount: string) => ({
+      ...{ resource, x402Version: 2, lastUpdated: "2026-09-01T00:00:00Z" },
+      accepts: [{ scheme: "exact", network: "eip155:8453", amount, maxTimeoutSeconds: 60 }],
+      extensions: { bazaar: { info: { input, output: { type: "json", example: {} } } } },
+    });
+    const http = (method: string, amount: string) => row("https://s.example/credits", { type: "http", method }, amount);
+    const tool = (name: string, amount: string) =>
+      row("https://s.example/mcp", { type: "mcp", tool: name, transport: "streamable-http" }, amount);
+    const ofVersion1 = {
+      resource: "https://s.example/v1",
+      x402Version: 1,
+      accepts: [
+        { scheme: "exact", network: "base", outputSchema: { input: { type: "http", method: "POST", bodyFields: {} } } },
+      ],
+    };
+    const getOfVersion1 = {
+      ...ofVersion1,
+      accepts: [{ scheme: "exact", network: "base", outputSchema: { input: { type: "http", method: "GET" } } }],
+    };
+    return [
+      ...[http("GET", "1000"), http("POST", "9000"), tool("search", "10"), tool("fetch", "20"), tool("sum", "30")],
+      ...[ofVersion1, getOfVersion1],
+    ];
+  };
+
+  test.each(["in pages of three", "whole, as a list"])(
+    "rows of one url are listings by method and tool, and stay so at a later read: %s",
+    async (how) => {
+      const { log, egress, take, clock } = intake();
+      const items = rowsOfOneUrl();
+      egress.sellers.set(C, (asked) => {
+        if (how.startsWith("whole")) return answer(200, { items });
+        return answer(200, {
+          items: items.slice(offsetOf(asked), offsetOf(asked) + 3),
+          pagination: { total: items.length },
+        });
+      });
+      const named = how.startsWith("whole") ? { ...asCatalogue(`${C}/list.json`), kind: "document" as const } : C;
+      expect(await take.readCatalogue(named, clock)).toMatchObject({ items: 7, appended: 7, refused: 0 });
+      const listed = log.bodies("listing").map(({ claims }) => `${claims.method ?? ""} ${claims.url} ${claims.tool}`);
+      expect(new Set(listed).size).toBe(7);
+      items.reverse();
+      expect(await take.readCatalogue(named, clock)).toMatchObject({ items: 7, appended: 0, same: 7, delisted: 0 });
+    },
+  );
+
   test("a key in an address is no part of what is recorded", async () => {
     const { log, egress, take, clock } = intake();
     egress.sellers.set(C, page);
