@@ -165,6 +165,8 @@ describe("touchstone observe --once --listings", () => {
       "GET free.example/",
       "GET gone.example/x",
       "GET paywall.example/",
+      // A method that nobody named is looked for where GET meets no 402.
+      ...["OPTIONS free.example/", "OPTIONS gone.example/x", "POST free.example/ {}", "POST gone.example/x {}"],
       'POST post-only.example/run {"q":"x"}',
     ]);
     expect(new Set(seen.map(({ accept }) => accept))).toEqual(new Set(["application/json"]));

@@ -7,7 +7,9 @@ import { type Egress, saying } from "../../../infra/egress/egress.ts";
 import { networksOf, type Payer } from "../../../infra/rails/rails.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { Claims } from "../../record/bodies.ts";
+import { capId } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
+import type { Method } from "../../record/vocabulary.ts";
 import { get, isObject, type JsonObject, text } from "../json.ts";
 import { INTAKE } from "../queue.ts";
 import { ownReader, type Reader } from "../reading/reader.ts";
@@ -78,6 +80,8 @@ export function addReport(to: IntakeReport, more: IntakeReport): void {
 const MAX_ORIGINS = 20_000;
 /** An origin is not read again within this long (ms of the record), however many of its 402s differ from its listing. */
 const REREAD_MS = 60_000;
+/** Urls whose method is remembered. One that is forgotten is found again by its next probe. */
+const MAX_METHODS = 100_000;
 /** Rows that are read together. */
 const ROWS_AT_ONCE = 100;
 /** Rows of one source that may use up all the time that one gets; those after them are not tried. */
@@ -98,6 +102,8 @@ export interface IntakeParts extends WriterParts {
 export class Intake {
   readonly #writer: ListingWriter;
   readonly #rereadAt = new BoundedMap<string, number>(MAX_ORIGINS);
+  /** Methods that probes found, by url, for listings that name none. */
+  readonly #methods = new BoundedMap<string, Method>(MAX_METHODS);
   readonly #catalogueEgress: Egress;
   readonly #catalogues: Catalogues;
 
@@ -110,6 +116,22 @@ export class Intake {
   /** Tell it what is listed already: for the limit per domain, and so that a restart writes nothing twice. */
   know(listed: readonly ListedCap[]): void {
     this.#writer.know(listed);
+    const asked = listed.filter((one) => one.tool === null && one.lastAsked != null);
+    const byGet = new Set(asked.filter((one) => one.method === "GET").map((one) => one.url));
+    for (const { url, method } of asked) if (!byGet.has(url)) this.foundMethod(url, method as Method);
+  }
+
+  /** A 402 came by this method. From now on it is the method of listings that name this url and no method. */
+  foundMethod(url: string, method: Method): void {
+    this.#methods.set(url, method);
+  }
+
+  /** The claim with the method that was found, where its row names none. */
+  #withMethod(claim: ListedClaim): ListedClaim {
+    const { claims, normalised_url: url } = claim.body;
+    const method = claims.method === null && claims.tool === null ? this.#methods.get(url) : undefined;
+    if (method === undefined) return claim;
+    return { cap: capId(method, url), body: { ...claim.body, claims: { ...claims, method } } };
   }
 
   /**
@@ -213,7 +235,10 @@ export class Intake {
     for await (const { row, read } of readRows(this.with_, items, from)) {
       const taken = settleClaim(read, row, from, rail);
       if ("rejected" in taken) refused.push(taken.rejected);
-      else rows.push({ claim: source.signedRows ? await this.#vouched(row, taken) : taken.claim, row });
+      else {
+        const claim = source.signedRows ? await this.#vouched(row, taken) : taken.claim;
+        rows.push({ claim: this.#withMethod(claim), row });
+      }
     }
     // What could not be read may well name what stands.
     const whole = document.whole && !refused.some(({ reason }) => reason === "unreadable");

@@ -1,5 +1,6 @@
+import { parseUrl } from "../../../infra/url.ts";
 import { get, isObject, type JsonObject, show, text, withoutSlashes } from "../json.ts";
-import { type Rejected, rejected } from "./claims.ts";
+import { type Rejected, rejected, resourceOf } from "./claims.ts";
 
 /** Items of one seller's document that are read; a file past that is a flood. */
 export const MAX_ITEMS = 2_000;
@@ -70,6 +71,24 @@ function listOf(value: unknown): Items {
   return { items, rejected: [], listed: items.length > 0 };
 }
 
+const namesMethod = (item: JsonObject): boolean => (resourceOf(item)?.said.method ?? null) !== null;
+const pathOf = (item: JsonObject): string => {
+  const { written = "" } = resourceOf(item) ?? {};
+  return parseUrl(written, "http://relative.invalid")?.pathname ?? written;
+};
+
+/**
+ * The first list of a document. Where it names no methods and another list does (`resources` beside `endpoints`), that one's
+ * items stand in for those of the first with the same path.
+ */
+function withMethods(first: Items, others: readonly Items[]): Items {
+  const better = first.items.some(namesMethod) ? undefined : others.find(({ items }) => items.some(namesMethod));
+  if (better === undefined) return first;
+  const named = new Set(better.items.map(pathOf));
+  const rest = first.items.filter((item) => !named.has(pathOf(item)));
+  return { ...first, items: [...better.items, ...rest], rejected: [...first.rejected, ...better.rejected] };
+}
+
 /**
  * Items of a seller's `/.well-known/x402`, which has no common form in the wild: a list of objects, of "METHOD /path"
  * or of urls, under one of several names or at the top, a map by path, or one single item. Empty for everything else.
@@ -82,12 +101,10 @@ export function itemsOf(document: unknown): Items {
     items: read.items.map((item) => (version === undefined ? item : { x402Version: version, ...item })),
   });
   if (Array.isArray(document)) return withVersion(listOf(document));
-  let listed = false;
-  for (const name of LISTS) {
-    const read = listOf(get(document, name));
-    if (read.items.length > 0) return withVersion(read);
-    listed ||= read.listed;
-  }
+  const lists = LISTS.map((name) => listOf(get(document, name)));
+  const [first, ...others] = lists.filter((read) => read.items.length > 0);
+  if (first) return withVersion(withMethods(first, others));
+  const listed = lists.some((read) => read.listed);
   const place =
     isObject(document) &&
     (document.resource ?? document.url ?? document.path ?? get(document.accepts, "0", "resource"));

@@ -6,6 +6,7 @@ import { type Call, intentId, seedOf } from "../call.ts";
 import type { Asked } from "../classes/asking.ts";
 import { clean } from "../json.ts";
 import { passes } from "../plan/steps.ts";
+import { excused, isMethodAssumed } from "../probe/methods.ts";
 import { probe } from "../probe/probe.ts";
 import { requestOf, sellerSays } from "../probe/request.ts";
 import { stockOf } from "../probe/stock.ts";
@@ -137,6 +138,11 @@ export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock:
   const first = { ...tools, egress, stock };
   const prepared: Prepared = { ...before, probe: await probe(first, before.request, one.sellerClaims, clock, relist) };
   const read = prepared.probe.read;
+  const { state } = prepared.probe.body;
+  if (isMethodAssumed(one) && (state === "status" || state === "free")) {
+    // Its free probe looks for the method.
+    prepared.probe = excused(prepared.probe, "no listing names a method, and GET met no 402");
+  }
   if (!read?.payable || prepared.probe.body.state !== "asked") return recordUnpaid(tools, one, call, prepared, at);
   // The 402 itself may be the first to say how the endpoint is called.
   if (before.input.kind === "synthetic") {

@@ -10,8 +10,8 @@ import { type Call, idsOf } from "../call.ts";
 import type { HostShare } from "../hosts.ts";
 import { paidCall } from "../paid/paid.ts";
 import type { Reconciler } from "../paid/reconcile.ts";
-import { probe } from "../probe/probe.ts";
-import { requestOf } from "../probe/request.ts";
+import { probeByMethod } from "../probe/methods.ts";
+import { recordAsked } from "../probe/unplanned.ts";
 import type { HostQueue } from "../queue.ts";
 import { NotRecorded } from "../recorder.ts";
 import { probeRow } from "../rows.ts";
@@ -248,13 +248,13 @@ export class Spans {
 
   async #probe(listed: ListedCap, call: Call, clock: Clock): Promise<void> {
     const one = this.tools.intake.current(listed);
-    const { request } = requestOf(one, null, null);
     const at = clock.now();
     const relist = async () => (await this.tools.intake.reread(one, clock)).sellerClaims;
-    const seen = await probe(this.tools, request, one.sellerClaims, clock, relist);
+    const { seen, found } = await probeByMethod(this.tools, one, clock, relist);
     await this.tools.recorder.append([probeRow(one.cap, call, "free", seen, at)]);
     this.tools.metrics.count("touchstone_observe_handshakes_total", { state: seen.body.state });
     this.#tally.count(`probe_${seen.body.state}`);
+    if (found !== null) await recordAsked(this.tools, found, clock);
     // What a tool's terms say of it belongs to the tool; a listing by 402 names urls.
     if (!seen.read?.readable || one.tool !== null) return;
     await this.tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);

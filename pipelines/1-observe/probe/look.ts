@@ -7,8 +7,8 @@ import { type Source, settleClaim } from "../listings/claims.ts";
 import { expand, readRows } from "../listings/intake.ts";
 import { readSellerDocuments } from "../listings/sources.ts";
 import { originOf } from "../urls.ts";
-import { type Probe, type ProbeTools, probe } from "./probe.ts";
-import { requestOf } from "./request.ts";
+import { probeByMethod } from "./methods.ts";
+import type { Probe, ProbeTools } from "./probe.ts";
 import { asListed, blank, listedTargets } from "./unplanned.ts";
 
 /** A look at one endpoint of which nothing is kept. */
@@ -51,7 +51,7 @@ async function ownListing(tools: ProbeTools, asked: Asked, clock: Clock) {
 /**
  * One free handshake now, made and read as those of the record are, and held against what the seller's own document says at
  * this moment. Nothing is appended anywhere. Never throws for what the stranger does.
- * @param method null: the listed one, else GET
+ * @param method null: the listed one; where none is listed, the one that is found
  */
 export async function lookOnce(
   tools: ProbeTools,
@@ -63,7 +63,7 @@ export async function lookOnce(
   const own = await ownListing(tools, asked, clock);
   const one = own
     ? listedTargets(asked, [own.claim])[0]!
-    : asListed(asked.cap, url, method ?? "GET", blank(url, method ?? "GET"), false);
+    : asListed(asked.cap, url, method ?? "GET", blank(url, method), false);
   let answer402: Answer402 | null = null;
   const hearing = saying(tools.egress, {});
   hearing.fetch = async (request) => {
@@ -72,11 +72,10 @@ export async function lookOnce(
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
     return result;
   };
-  const { request } = requestOf(one, null, null);
-  const seen = await probe({ ...tools, egress: hearing }, request, one.sellerClaims, clock);
+  const { seen, found } = await probeByMethod({ ...tools, egress: hearing }, one, clock);
   return {
-    probe: seen,
-    method: one.method as Looked["method"],
+    probe: found?.seen ?? seen,
+    method: found?.one.method ?? (one.method as Looked["method"]),
     answer402,
     listing: own ? { url: own.document, defects: own.claim.body.defects } : null,
   };

@@ -4,7 +4,6 @@ import { saying } from "../../../infra/egress/egress.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
-import { capId } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { blockOf, blockStart } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
@@ -14,8 +13,8 @@ import { ASKS, HostQueue } from "../queue.ts";
 import { probeRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { originOf, sameResource } from "../urls.ts";
-import { type Probe, type ProbeTools, probe } from "./probe.ts";
-import { requestOf } from "./request.ts";
+import { type ProbedByMethod, probeByMethod } from "./methods.ts";
+import type { Probe, ProbeTools } from "./probe.ts";
 
 export interface AskReport {
   /** Capabilities that were probed, and what each answered. */
@@ -100,9 +99,39 @@ export function listedTargets(
 /** What a probe outside every plan needs. */
 export type ProbeOnce = ProbeTools & Pick<Tools, "recorder" | "intake">;
 
-/** Probes once outside every plan and records it under the moment's slot; `eventId` is the handshake's. */
-async function probeAsked(tools: ProbeOnce, one: ListedCap, clock: Clock): Promise<Probe & { eventId: string }> {
-  const seen = await probe(tools, requestOf(one, null, null).request, one.sellerClaims, clock);
+/** A recorded probe; `eventId` is the handshake's. */
+type Recorded = Probe & { one: ListedCap; eventId: string };
+
+/** Probes once outside every plan, and by another method where the listing names none; records what was seen. */
+async function probeAsked(tools: ProbeOnce, one: ListedCap, clock: Clock): Promise<Recorded[]> {
+  const { seen, found } = await probeByMethod(tools, one, clock);
+  const first = await recordHandshake(tools, one, seen, clock);
+  // What the seller lists itself needs no second listing; under a template's id this concrete url would be a wrong one.
+  if (seen.read?.readable && !one.sellerClaims && one.tool === null) {
+    await tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
+  }
+  return found === null ? [first] : [first, await recordAsked(tools, found, clock)];
+}
+
+/** Records a probe by a method that was found, lists the endpoint by its 402, and has the intake remember the method. */
+export async function recordAsked(
+  tools: Pick<Tools, "recorder" | "intake">,
+  { one, seen }: NonNullable<ProbedByMethod["found"]>,
+  clock: Clock,
+): Promise<Recorded> {
+  const recorded = await recordHandshake(tools, one, seen, clock);
+  tools.intake.foundMethod(one.url, one.method);
+  if (seen.read) await tools.intake.note402(one.cap, one.url, one.method, seen.read, clock);
+  return recorded;
+}
+
+/** Records a handshake outside every plan, under the moment's slot. */
+async function recordHandshake(
+  tools: Pick<Tools, "recorder">,
+  one: ListedCap,
+  seen: Probe,
+  clock: Clock,
+): Promise<Recorded> {
   const at = clock.now();
   const block = blockOf(at);
   const minute = Math.floor((at.getTime() - blockStart(block).getTime()) / 60_000);
@@ -111,19 +140,17 @@ async function probeAsked(tools: ProbeOnce, one: ListedCap, clock: Clock): Promi
   const where = one.tool === null ? { url: one.url, method: one.method as (typeof METHODS)[number] } : {};
   const body = { ...where, ...seen.body };
   const [eventId] = await tools.recorder.append([probeRow(one.cap, { block, minute }, "asked", { ...seen, body }, at)]);
-  // What the seller lists itself needs no second listing; under a template's id this concrete url would be a wrong one.
-  if (seen.read?.readable && !one.sellerClaims && one.tool === null) {
-    await tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
-  }
-  return { ...seen, eventId: eventId! };
+  return { ...seen, one, eventId: eventId! };
 }
+
+const asProbed = ({ one, body }: Recorded) => ({ cap: one.cap, state: body.state });
 
 /** Listed endpoints that one ask may probe: verbs of one url. */
 const MAX_TARGETS = 5;
 
 /**
  * Looks at a url somebody asked for: reads the seller's own listing of that origin, then probes once with the listed
- * verb and example. Without a listing: with the asked verb, else GET, and POST when GET is not served there.
+ * method and example; without a listing by the asked method. Where neither names one, the method is found.
  */
 export async function lookAtAsked(all: Tools, ask: BodyOf<"ask">, clock: Clock): Promise<AskReport> {
   const tools = { ...all, egress: saying(all.egress, { pool: ASKS }) };
@@ -135,17 +162,9 @@ export async function lookAtAsked(all: Tools, ask: BodyOf<"ask">, clock: Clock):
   const targets = listedTargets(ask, seller.claims).slice(0, MAX_TARGETS);
   if (targets.length === 0) {
     const method = ask.method ?? "GET";
-    targets.push(asListed(ask.cap, url, method, blank(url, method), false));
+    targets.push(asListed(ask.cap, url, method, blank(url, ask.method), false));
   }
-  for (const one of targets) {
-    const seen = await probeAsked(tools, one, clock);
-    report.probed.push({ cap: one.cap, state: seen.body.state });
-    const notGet = seen.body.status === 404 || seen.body.status === 405;
-    if (ask.method !== null || one.sellerClaims || !notGet) continue;
-    const post = asListed(capId("POST", url), url, "POST", blank(url, "POST"), false);
-    const second = await probeAsked(tools, post, clock);
-    report.probed.push({ cap: post.cap, state: second.body.state });
-  }
+  for (const one of targets) report.probed.push(...(await probeAsked(tools, one, clock)).map(asProbed));
   return report;
 }
 
@@ -154,8 +173,7 @@ export async function lookAtListed(all: Tools, listing: CurrentListing, clock: C
   const tools = { ...all, egress: saying(all.egress, { pool: ASKS }) };
   const one = tools.intake.current(listedAs(listing));
   if (!tools.egress.validate(one.url).ok) return { probed: [], listings: 0 };
-  const { body } = await probeAsked(tools, one, clock);
-  return { probed: [{ cap: one.cap, state: body.state }], listings: 0 };
+  return { probed: (await probeAsked(tools, one, clock)).map(asProbed), listings: 0 };
 }
 
 /** What one free handshake saw, or why there was none. */
@@ -215,10 +233,11 @@ export async function probeListed(
     const method = said.method ?? (said.input_in === "body" ? "POST" : "GET");
     if (said.tool !== null) return tell(skipped(cap, url, method));
     const one = asListed(cap, url, method, said, body.seller_controlled);
-    const { body: seen, eventId } = await queue.run(hostOf(url), () => probeAsked(tools, one, clock));
+    const recorded = await queue.run(hostOf(url), () => probeAsked(tools, one, clock));
+    const { one: probed, body: seen, eventId } = recorded.at(-1)!;
     tell({
-      capability_id: cap,
-      method,
+      capability_id: probed.cap,
+      method: probed.method,
       url,
       state: seen.state,
       status: seen.status,
