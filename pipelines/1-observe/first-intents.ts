@@ -6,12 +6,12 @@ import { readRecord } from "../record/envelope.ts";
 import { partitionOf } from "../record/ids.ts";
 
 const TOPIC = "observations.paid";
-/** Intents that are remembered: more than are ever written within the six hours in which a slot can be taken twice. */
+/** Most intents remembered: more than are written in the six hours in which two observers can take one slot. */
 const MAX_REMEMBERED = 2_000_000;
-/** Longest wait for our own record, real ms. */
+/** Longest wait for an intent of ours to appear in the log, real ms. */
 const MAX_WAIT_MS = 30_000;
 
-/** The log was not seen to hold an intent of ours: whether it does is not known, and nothing may leave. */
+/** Our intent was appended, but could not be read back. Whether the log holds it is not known, so nothing is paid. */
 class IntentNotSeen extends Error {
   constructor(eventId: string) {
     super(`the intent ${eventId} was appended and could not be read back`);
@@ -20,9 +20,9 @@ class IntentNotSeen extends Error {
 }
 
 /**
- * Who took a slot: the first intent under its event id in its partition of the log, whatever any process believes to
- * own. Two processes that both think a host is theirs may both sign, and both append; only the first may pay. Read from
- * where the log ended at the start: what lies before is in everybody's memory before anything is called.
+ * Decides between two observers that both believe a host to be theirs. Both may sign and append an intent for one slot
+ * (one event id); the first in its partition of the log wins, and only its observer pays. The log is read from where it
+ * ended at the start: every observer knows the older intents from memory before it calls anything.
  */
 export class FirstIntents {
   readonly #next: Map<number, number>;
@@ -38,7 +38,7 @@ export class FirstIntents {
     this.#first = new BoundedMap(max);
   }
 
-  /** Before memory reads the log for the first time. */
+  /** Call this before memory reads the log for the first time. */
   static async open(log: Pick<Log, "read" | "bounds" | "partitions">, max = MAX_REMEMBERED): Promise<FirstIntents> {
     const next = new Map<number, number>();
     for (let partition = 0; partition < log.partitions; partition++) {
@@ -48,7 +48,8 @@ export class FirstIntents {
   }
 
   /**
-   * After our intent was appended: is it the one that counts? A copy that an unsure append made is as good as the first.
+   * Is our intent, which was appended, the first under its id? A copy of it that an unsure append made has its nonce,
+   * and counts as ours.
    * @throws IntentNotSeen
    */
   async won(cap: string, eventId: string, nonce: string): Promise<boolean> {
@@ -61,7 +62,7 @@ export class FirstIntents {
     return this.#first.get(eventId) === nonce;
   }
 
-  /** One reader a partition at a time: who comes meanwhile waits for it and looks again. */
+  /** One read of a partition at a time: a second caller waits for the read that is under way. */
   #readOn(partition: number): Promise<void> {
     const reading =
       this.#reading.get(partition) ?? this.#read(partition).finally(() => this.#reading.delete(partition));
@@ -82,7 +83,7 @@ export class FirstIntents {
       if (last) this.#next.set(partition, last.offset + 1);
     } catch (error) {
       if (!(error instanceof OffsetGone)) throw error;
-      // Dropped by retention days after it was written: no slot of today.
+      // Retention dropped these records days after they were written: none of them is of a slot of today.
       this.#next.set(partition, error.start);
     }
   }

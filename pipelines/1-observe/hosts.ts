@@ -6,21 +6,21 @@ import type { Logger } from "../../infra/telemetry.ts";
 import { partitionOf } from "../record/ids.ts";
 import { FirstIntents } from "./first-intents.ts";
 
-/** Which hosts (with port) this process may call at this moment. */
+/** Which hosts (with port) this process may call now. */
 export interface Hosts {
   owns(host: string): boolean;
 }
 
-/** One observer alone: everybody is its to call. */
+/** For an observer that shares its work with nobody: it may call every host. */
 export const EVERY_HOST: Hosts = { owns: () => true };
 
-/** Work for the hosts of one partition, to be ended between two calls once `signal` aborts. */
+/** Work for the hosts of one partition. Once `signal` aborts it ends before its next call. */
 export type PartitionWork = (partition: number, signal: AbortSignal) => Promise<void>;
 
 interface Lease {
   partition: number;
   stop: AbortController;
-  /** Everything that the log held when the partition was taken has been read. */
+  /** Has everything been read that the log held when the partition was taken? */
   caughtUp: boolean;
   beginning: Promise<void>;
   works: Set<Promise<void>>;
@@ -28,23 +28,26 @@ interface Lease {
 
 interface Attached {
   work: PartitionWork;
-  /** Aborted with what the first of the works threw. */
+  /** Aborted with the first error that one of the works threw. */
   failed: AbortController;
   works: Set<Promise<void>>;
 }
 
 export interface HostShareParts {
   ownership: Ownership;
-  /** Partitions of the log; a host lies in that of its bucket, as its asks do. */
+  /** Partitions of the log. A host belongs to the partition that its key has, in which its asks lie too. */
   partitions: number;
-  /** Reads everything that the log holds when it is called, so that memory knows what others did before us. */
+  /** Reads everything that the log holds at the call, so that memory knows what other observers did before. */
   catchUp: () => Promise<unknown>;
-  /** Ends what else is under way for hosts of a partition that is given away. */
+  /** Ends other work that is under way for the hosts of a partition that is lost. */
   release?: (partition: number) => Promise<void>;
   logger: Pick<Logger, "warn">;
 }
 
-/** Our share of the hosts, and the first intents, which decide where two processes share one. Before memory is read. */
+/**
+ * Opens this observer's share of the hosts, and {@link FirstIntents}, which decides when two observers call one host.
+ * Call this before memory is read.
+ */
 export async function shareHosts(
   parts: Omit<HostShareParts, "partitions"> & { log: Pick<Log, "read" | "bounds" | "partitions"> },
 ): Promise<{ hosts: HostShare; firsts: FirstIntents }> {
@@ -53,14 +56,15 @@ export async function shareHosts(
   return { firsts, hosts: await HostShare.open({ ...rest, partitions: log.partitions }) };
 }
 
-/** Real pause before the log is read again, ms. */
+/** Pause before the log is read again after a failure, real ms. */
 const AGAIN_MS = 1_000;
 
 /**
- * This observer's share of the hosts: those whose bucket lies in a partition that the group gave it. A host is ours from
- * the moment its partition is and the log has been read up to where it ended then; what others called before is known by
- * that. A partition that is taken away is given up once no call for it is under way any more. A process that
- * lost its partitions and does not know it yet may still sign: the first intent in the log decides (first-intents.ts).
+ * This observer's share of the hosts: those of the partitions that the group assigned to it. After a partition is
+ * assigned, the log is read up to its end at that moment, so that memory knows what other observers called before; only
+ * then may the hosts be called. A lost partition is given up when no call for its hosts is under way any more. An
+ * observer that lost a partition and does not know it yet may still sign a payment: then the first intent in the log
+ * decides (first-intents.ts).
  */
 export class HostShare implements Hosts {
   readonly #leases = new Map<number, Lease>();
@@ -69,7 +73,7 @@ export class HostShare implements Hosts {
 
   private constructor(private readonly parts: HostShareParts) {}
 
-  /** Resolves after the first assignment was taken over. @throws LogDown */
+  /** Resolves when the first assignment has been taken. @throws LogDown */
   static async open(parts: HostShareParts): Promise<HostShare> {
     const share = new HostShare(parts);
     const { ownership } = parts;
@@ -89,20 +93,20 @@ export class HostShare implements Hosts {
     return !!lease?.caughtUp && !lease.stop.signal.aborted && this.parts.ownership.held().includes(partition);
   }
 
-  /** Is this host of this partition? */
+  /** Does this host belong to this partition? */
   lies(host: string, partition: number): boolean {
     return partitionOf(host, this.parts.partitions) === partition;
   }
 
-  /** Resolves when everything that was handed out by now is read up to its moment. */
+  /** Resolves when the log was read for every partition that is assigned now. */
   async caughtUp(): Promise<void> {
     await Promise.all([...this.#leases.values()].map(({ beginning }) => beginning));
   }
 
   /**
-   * Runs `work` once for each partition, those held now and those that come while `over` is pending; a partition that
-   * comes back gets it again. Resolves when `over` has and every work has ended.
-   * @throws what a work throws first; no further one begins
+   * Runs `work` once for each partition: those assigned now and those that are assigned while `over` is pending, and
+   * again for one that is lost and comes back. Resolves when `over` has resolved and every work has ended.
+   * @throws the first error of a work; no further work begins then
    */
   async during(work: PartitionWork, over: Promise<void>): Promise<void> {
     const failed = new AbortController();
@@ -118,7 +122,7 @@ export class HostShare implements Hosts {
     failed.signal.throwIfAborted();
   }
 
-  /** Gives everything up: works are ended, and the ownership given back. */
+  /** Gives the ownership back and waits until every work has ended. */
   async close(): Promise<void> {
     await this.parts.ownership.close();
     await Promise.all([...this.#leases.keys()].map((partition) => this.#lose(partition)));
@@ -153,7 +157,7 @@ export class HostShare implements Hosts {
   #start(attached: Attached, lease: Lease): void {
     if (lease.stop.signal.aborted || attached.failed.signal.aborted) return;
     const signal = AbortSignal.any([lease.stop.signal, attached.failed.signal]);
-    // Every host with waiting calls adds a listener: hundreds of them are no leak.
+    // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
     setMaxListeners(0, signal);
     const done = attached.work(lease.partition, signal).catch((error: unknown) => attached.failed.abort(error));
     for (const works of [attached.works, lease.works]) {

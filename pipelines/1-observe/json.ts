@@ -15,8 +15,8 @@ export {
 } from "../record/json.ts";
 
 /**
- * sha256 of the RFC 8785 bytes of a stranger's value. Null when it has none (too deep, a number past 2^53, a lone
- * surrogate): what cannot be written in one way cannot be compared, so it counts as not advertised.
+ * sha256 of the RFC 8785 bytes of a stranger's value. Null when the value has no canonical form (too deep, a number
+ * past 2^53, a lone surrogate): it cannot be compared then, and counts as not advertised.
  */
 export function hashOf(value: unknown): string | null {
   try {
@@ -26,10 +26,10 @@ export function hashOf(value: unknown): string | null {
   }
 }
 
-/** Longest text of a value that we keep in the record. */
+/** Longest value that the record keeps, bytes of its canonical form. */
 export const MAX_KEPT = 32_768;
 
-/** The value itself when it is small and canonical enough to be written in the record, else undefined. */
+/** The value when it is small enough and has a canonical form, else undefined. */
 export function keepable(value: unknown): unknown {
   if (value === undefined || value === null) return undefined;
   try {
@@ -39,5 +39,5 @@ export function keepable(value: unknown): unknown {
   }
 }
 
-/** The named members of a record's loose body, without the open rest. */
+/** The members of a type that have names, without its index signature. */
 export type Named<T> = { [K in keyof T as string extends K ? never : K]: T[K] };

@@ -43,13 +43,13 @@ export { NotRecorded } from "./recorder.ts";
 export interface ObserverConfig {
   /** Name of this process in the record. */
   producer: string;
-  /** An address known to be up, or null: then no failure is ever excused as ours. */
+  /** Addresses known to be up. Where there is none, no failure is ever excused as ours. */
   controlUrls: readonly string[];
   caps: Caps;
-  /** Micro-units of every intent ever, as of now. */
+  /** Sum of all intents so far, micro-units. */
   spentBefore: bigint;
   hostsAtOnce: number;
-  /** Payees whose other payers are read from the chain in one look; default 0: none. */
+  /** Payees whose other payers one call of {@link Observer.readBuyers} reads from the chain; default 0: none. */
   payeesPerLook?: number;
   /** Key of the known answers, at least 16 bytes. */
   secret: Uint8Array;
@@ -67,57 +67,66 @@ export interface ObserverParts {
   config: ObserverConfig;
   logger: Logger;
   metrics: Metrics;
-  /** Told the event ids of every append that the log confirmed. */
+  /** Called with the event ids of every append that the log confirmed. */
   onAck?: (eventIds: readonly string[]) => void;
-  /** Where several observers share the work: our share of the hosts, and whose intent was first. */
+  /** Where several observers share the work: this one's share of the hosts, and whose intent was first. */
   shared?: { hosts: HostShare; firsts: FirstIntents };
-  /** An operator's word on classes, and what questions of some of them are asked of; default: none. */
+  /** An operator's mappings of endpoints to classes, and the sources that some questions need; default: none. */
   classes?: { maps?: ClassMaps; sources?: Sources };
-  /** Default: this process's own. */
+  /** Default: the reader of this process. */
   reader?: Reader;
   loop?: LoopWatch;
 }
 
 export interface Observer {
   /**
-   * Makes every planned call with `from` <= planned time < `to` that the record does not hold, hosts in parallel, the
-   * calls of one host in time order, re-tests decided on the way. Resolves when the last call has ended.
-   * @param clockFrom clock of one host's calls, from `start` on; default: the observer's clock, or a simulated one of
-   * its own for each host while that clock jumps
-   * @throws NotRecorded when the log does not take a record: the span ends there, nothing more is paid
+   * Makes every planned call with `from` <= planned time < `to` that the record does not hold: hosts in parallel, the
+   * calls of one host in time order; re-tests are decided on the way. Resolves when the last call has ended.
+   * @param clockFrom makes the clock of one host's calls, which begins at `start`. Default: the observer's clock; if
+   * that clock jumps, a simulated clock for each host
+   * @throws NotRecorded when the log does not take a record: the span ends, and nothing more is paid
    */
   observeSpan(plan: DayPlan, from: Date, to: Date, clockFrom?: (start: Date) => Clock): Promise<SpanReport>;
   /**
-   * The same for our share of the hosts, as it is handed to us and taken away, until `over`; then what is under way is
-   * ended. Each host's calls are ours from the moment its partition is and the log was read up to there.
+   * Does what {@link observeSpan} does for this observer's share of the hosts, which may change meanwhile. When `over`
+   * resolves it ends the calls that are under way. A host's calls begin once its partition is assigned and the log was
+   * read up to that moment.
    * @throws NotRecorded as above
    */
   observeShare(plan: DayPlan, from: Date, to: Date, over: Promise<void>): Promise<SpanReport>;
-  /** Once at start, before anything else: intents that an earlier process left open become our own fault. */
+  /**
+   * Call this once at the start, before anything else: books intents that an earlier process left open as our own
+   * fault.
+   */
   recover(): Promise<{ lost: number }>;
   /**
-   * Every minute or so: settlements that come late or become final, proofs to be shown for them, refunds; and what our
-   * own calls say of failures that buyers published; and calls of a class that nobody passed on a day are withdrawn.
+   * Call this every minute or so. Records settlements that come late or become final, shows their proofs again, and
+   * looks for refunds. Records verdicts on failures that buyers published, which follow from our own calls. Withdraws
+   * the calls of a class that failed everywhere on a day.
    */
   awaitSettlements(): Promise<ReconcileReport>;
-  /** Every hour: who else pays those that we pay, of a few of them; returns of how many. @throws NotRecorded */
+  /**
+   * Call this every hour. Reads from the chain who else pays some of our payees.
+   * @returns payees read
+   * @throws NotRecorded
+   */
   readBuyers(): Promise<number>;
   /**
-   * Looks once at a url that somebody asked for, or, where something is said of it, at that listed endpoint.
+   * Looks once at a url that somebody asked for, or, where `said` is given, at that listed endpoint.
    * @throws QueueFull
    */
   ask(ask: BodyOf<"ask">, said?: CurrentListing): Promise<AskReport>;
-  /** Does the plan of this UTC day call the endpoint? null before that plan was begun here. */
+  /** Does the plan of this UTC day call the endpoint? null before this process has begun that plan. */
   plans(day: string, cap: string): boolean | null;
   /** Reads a seller's own listing (an origin, or its `/.well-known/x402`). */
   intakeSeller(url: string): Promise<IntakeReport>;
-  /** Reads a catalogue, then the own listing of every seller in it (once a UTC day for each origin). */
+  /** Reads a catalogue, then the own listing of every seller in it (each origin once a UTC day). */
   intakeCatalogue(named: NamedCatalogue): Promise<IntakeReport>;
-  /** Of these catalogues those whose reading broke off and may go on now. */
+  /** Those of these catalogues whose reading stopped early and may go on now. */
   cutCatalogues(named: readonly NamedCatalogue[]): NamedCatalogue[];
   /** Reads the own listing of every listed seller that was not read today. */
   refreshSellers(): Promise<IntakeReport>;
-  /** Ends spans that run: no further call begins, payments under way are watched to their end. */
+  /** Ends running spans: no further call begins, and payments under way are watched to their end. */
   stop(): void;
 }
 
@@ -125,7 +134,7 @@ const SETTLE_POLL_MS = [250, 1_000, 2_000];
 const MAX_QUEUED = 100_000;
 const MAX_PASSED = 100_000;
 
-/** What is counted of a class stands at 0 before it happens. */
+/** Sets a class's counters and gauges to 0, so that they exist before the first event. */
 function zeroClass(metrics: Pick<Metrics, "count" | "gauge">, name: string): void {
   for (const passed of ["true", "false"] as const)
     metrics.count("touchstone_observe_class_controls_total", { class: name, passed }, 0);
@@ -135,7 +144,7 @@ function zeroClass(metrics: Pick<Metrics, "count" | "gauge">, name: string): voi
   metrics.gauge("touchstone_observe_class_failing", 0, { class: name });
 }
 
-/** What was under way when the observer was stopped ends with this: no fault of a seller, nor of ours. */
+/** Ends what is under way when the observer is stopped. It is a fault neither of a seller nor of ours. */
 export class ObserverStopped extends Error {
   constructor() {
     super("the observer was stopped");
@@ -143,7 +152,10 @@ export class ObserverStopped extends Error {
   }
 }
 
-/** Verdicts into the record. Every observer finds them all; a record that two of them write is one and its copy. */
+/**
+ * Records verdicts. Every observer finds all of them; two records of one verdict have one id, and the second is
+ * dropped.
+ */
 async function sayVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts">, clock: Pick<Clock, "now">) {
   const verdicts = await memory.verdicts();
   if (verdicts.length === 0) return;
@@ -205,7 +217,7 @@ export function createObserver(parts: ObserverParts): Observer {
       return spans.runShare(shared.hosts, plan, { from, to, over }, ownClock);
     },
     async recover() {
-      // Oldest first, since a bounded memory drops its oldest entries.
+      // memory gives the newest first. A bounded map drops what was added first, so the oldest are added first.
       for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);
       return reconciler.recover(clock);
     },

@@ -1,35 +1,41 @@
-/** Hosts that asks may hold up at once. A stranger names them, and each may keep us waiting as long as we wait. */
+/**
+ * Hosts that asks may keep busy at once. Strangers name these hosts, and each can keep us waiting up to the deadline.
+ */
 export const ASKS_AT_ONCE = 8;
 
-/** The pool of looks at what strangers asked for: also the queue's name for them. */
+/**
+ * Looks at what strangers asked for. This and the names below name a pool of egress and a kind of work in the queue.
+ */
 export const ASKS = "asks";
-/** Sellers and catalogues whose listings are read at once. There are thousands, and some keep us waiting. */
+/** Sellers and catalogues whose listings are read at once: there are thousands, and some keep us waiting. */
 export const INTAKE_AT_ONCE = 8;
-/** The pool of reading listings beside the calls: also the queue's name for it. */
+/** Reading of listings. */
 export const INTAKE = "intake";
-/** The pool of looks for somebody who waits for them, of which nothing is kept (serving): a few places, by setting. */
+/** Looks for a client that waits for the answer, which is not recorded (serving). The settings give their number. */
 export const LOOKS = "looks";
-/** The pool of fetches for paid work of our own (serving): buyers name the addresses. */
+/** Fetches for paid work of our own (serving): buyers name the addresses. */
 export const WORK = "work";
-/** The pool of calls that are paid for others (serving): each holds its place as long as its seller takes. */
+/** Calls that are paid for others (serving): each holds its place until its seller has answered. */
 export const VIA = "via";
-/** The pool of prices that are asked for them: places of their own, so that no price waits behind calls that are held. */
+/** Requests for the prices of such calls: they have their own places, so that none waits behind a slow call. */
 export const PRICES = "prices";
-/** The pool of paid calls, from the first leg on; the paid leg itself is in it by its profile. */
+/** Planned paid calls. The paid request itself is in this pool by its profile. */
 export const PAID = "paid";
+
+/** Notices sent at once to receivers that strangers name. */
 
 /** Notices at once, to receivers that strangers name: as challenges, beside the places of the plan, never of them. */
 export const NOTICES_AT_ONCE = 16;
 /** Calls of sellers at once that are bought for others. */
 export const VIA_AT_ONCE = 32;
 
-/** Fetches for our own paid work at once, and prices of sellers: of all buyers, each by its share. */
+/** Fetches for our own paid work at once, and requests for sellers' prices, of all buyers together. */
 export const WORK_AT_ONCE = 16;
 export const PRICES_AT_ONCE = 16;
 
 /**
- * Places on the way out, by pool: each has its own, so that none waits for another. Whoever fetches in {@link VIA} or
- * {@link PRICES} holds one of as many places already (serving), so a payment that is signed never waits for one here.
+ * Places of egress by pool. Each pool has its own, so that none waits for another. A caller in {@link VIA} or
+ * {@link PRICES} first takes one of as many places in serving, so a signed payment never waits for a place here.
  */
 export const POOLS = {
   [ASKS]: ASKS_AT_ONCE,
@@ -42,13 +48,13 @@ export const POOLS = {
   [PRICES]: PRICES_AT_ONCE,
 } as const satisfies Readonly<Record<string, number>>;
 
-/** Places of egress of a process that calls so many hosts at once: no host of the plan waits for one. */
+/** Places of egress for a process that calls `hostsAtOnce` hosts at once: enough that no planned call waits for one. */
 export const placesFor = (hostsAtOnce: number, looksAtOnce: number) => ({
   maxConcurrent: Math.max(64, 2 * hostsAtOnce),
   pools: { ...POOLS, [PAID]: Math.max(POOLS[PAID], hostsAtOnce), [LOOKS]: looksAtOnce },
 });
 
-/** The queue holds as much as it may: try later. */
+/** The queue is full: try again later. */
 export class QueueFull extends Error {
   constructor(readonly max: number) {
     super(`more than ${max} calls are waiting`);
@@ -58,14 +64,14 @@ export class QueueFull extends Error {
 
 interface Waiting {
   run: () => Promise<void>;
-  /** Name of the pool that it is put aside in, or "". */
+  /** Kind of work, one of `asides`, or "" for planned calls. */
   aside: string;
 }
 
 /**
- * Work for many hosts: one piece at a time for each, `atOnce` hosts together, and hosts take turns, so that a host with
- * ten thousand endpoints delays nobody but itself. Order within a host is the order of asking. Work that is put aside
- * has a number of its own: however long its hosts take, other hosts' work does not wait for it.
+ * Work for many hosts: one piece at a time for each host, `atOnce` hosts together. Hosts take turns, so a host with ten
+ * thousand endpoints delays only itself. Work of one host runs in the order in which it was added. Each kind of work in
+ * `asides` has a number of hosts of its own, so slow hosts of one kind do not delay the work of another.
  */
 export class HostQueue {
   /** Hosts with waiting work, the next one to be served first (a Map keeps its order). */
@@ -76,7 +82,7 @@ export class HostQueue {
   readonly #atOnce: ReadonlyMap<string, number>;
   #pending = 0;
 
-  /** @param asides names of work apart, and how many hosts may be busy with each at once */
+  /** @param asides kinds of work beside the planned calls, and how many hosts may be busy with each at once */
   constructor(
     atOnce: number,
     private readonly max = 10_000,
@@ -123,7 +129,7 @@ export class HostQueue {
       const at = line.findIndex((one) => this.#hasRoom(one.aside));
       if (at < 0) continue;
       const [{ run, aside }] = line.splice(at, 1) as [Waiting];
-      // To the end of the line, so that every other host is served before this one again.
+      // The host goes to the end of the line: every other host is served before it is served again.
       this.#waiting.delete(host);
       if (line.length > 0) this.#waiting.set(host, line);
       this.#busy.add(host);

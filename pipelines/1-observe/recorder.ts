@@ -10,7 +10,7 @@ export interface Draft<T extends RecordType = RecordType> extends Omit<Unsealed<
   cap: string;
 }
 
-/** The log did not confirm these records; any prefix of them, or none, may be there. */
+/** The log did not confirm these records: it may hold none of them, all, or the first few. */
 export class NotRecorded extends Error {
   constructor(
     readonly eventIds: readonly string[],
@@ -21,20 +21,22 @@ export class NotRecorded extends Error {
   }
 }
 
-/** Pauses before an append is tried again, in real ms: a full disk or a broker election, not a stranger's doing. */
+/**
+ * Pauses before an append is tried again, real ms: enough for a broker election or a full disk that is being cleared.
+ */
 const PAUSES_MS = [50, 500];
 
-/** A draft of one type: binds the body's type to the record's. */
+/** Ties the type of a draft's body to its record type, for the compiler. */
 export const draft = <T extends RecordType>(of: Draft<T>): Draft => of as unknown as Draft;
 
-/** Writes records to the log under ids that are known before the act. */
+/** Appends records to the log under ids that are known before the call that they describe is made. */
 export class Recorder {
   constructor(
     private readonly with_: {
       log: Log;
       producer: string;
       metrics: Metrics;
-      /** Told after every confirmed append: nothing it named may ever be missing. */
+      /** Called after every confirmed append. The records that it names are never lost. */
       onAck?: ((eventIds: readonly string[]) => void) | undefined;
     },
   ) {}
@@ -44,9 +46,9 @@ export class Recorder {
   }
 
   /**
-   * Appends drafts in order and returns their event ids once they are durable. An append that fails is tried again
-   * with the same ids; a copy that this makes has the same id, so readers drop it.
-   * @throws NotRecorded when the log keeps refusing; ZodError, before anything is written, when a body is malformed.
+   * Appends drafts in order and returns their event ids once they are durable. A failed append is tried again with the
+   * same ids; readers drop a copy by its id.
+   * @throws NotRecorded when the log keeps refusing; ZodError, before anything is written, when a body is malformed
    */
   async append(drafts: readonly Draft[]): Promise<string[]> {
     const { log, producer, metrics, onAck } = this.with_;

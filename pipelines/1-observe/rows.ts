@@ -12,17 +12,20 @@ import { type Draft, draft } from "./recorder.ts";
 
 type McpSeen = ToolExchange["seen"];
 
-/** The slot of a late fact is the hash of its body: the same fact, read twice, is one record. */
+/** A late fact's slot is the hash of its body, so a fact that is read twice has one id. */
 const slotOf = (body: unknown): string => hashOf(body) ?? "";
 
-/** Slot of everything that belongs to one planned call. */
+/** Slot of every record of one planned call. */
 const slotOfIntent = (intent: BodyOf<"paid.intent">): string => plannedSlot(intent.slot.block, intent.slot.minute);
 
-/** A fact about a call is never older than the call, also where one host's simulated clock is ahead of ours. */
+/**
+ * Time of a fact about a call: now, but never before the call was planned, since one host's simulated clock may be
+ * ahead.
+ */
 export const factTime = (of: Pick<OpenIntent, "intent">, clock: Clock): Date =>
   new Date(Math.max(clock.now().getTime(), Date.parse(of.intent.planned_at)));
 
-/** Does the chain's Transfer keep to the quote: not more, same payee, asset and network? */
+/** Does the Transfer on the chain match the quote: at most its amount, its payee, asset and network? */
 export function asQuoted(intent: BodyOf<"paid.intent">, seen: Settlement): boolean {
   const { quote } = intent;
   return (
@@ -33,7 +36,7 @@ export function asQuoted(intent: BodyOf<"paid.intent">, seen: Settlement): boole
   );
 }
 
-/** What a planned probe saw, or a paid call's first leg that was not paid: of a tool it is an `mcp.probe`. */
+/** The record of a planned probe, or of a paid call's first request when nothing was paid: `mcp.probe` for a tool. */
 export function probeRow(
   cap: string,
   call: Pick<Call, "block" | "minute">,
@@ -49,7 +52,7 @@ export function probeRow(
     : draft({ ...of, type: "handshake", body: seen });
 }
 
-/** How the session began that a tool was paid in; its id is the intent's slot, so a copy is the same record. */
+/** The record of how the MCP session began in which a tool was paid. Its slot is the intent's, so a copy has its id. */
 export function mcpPaidRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, seen: McpSeen, at: Date): Draft {
   const body = { of: of.eventId, ...seen };
   return draft({ type: "mcp.paid", cap: of.cap, slot: slotOfIntent(of.intent), attempt: of.intent.attempt, at, body });
@@ -77,18 +80,18 @@ export function settlementRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">
   return draft({ type: "settlement", cap: of.cap, slot: slotOf(body), at, body });
 }
 
-/** A later fact about an intent. `n` tells repeated showings of one proof apart when nothing else does. */
+/** A later fact about an intent. `n` tells apart repeated showings of one proof whose bodies are equal. */
 export const followupRow = (cap: string, body: BodyOf<"paid.followup">, at: Date, n = 0): Draft =>
   draft({ type: "paid.followup", cap, slot: slotOf(body), attempt: n, at, body });
 
-/** Who else pays where an endpoint is paid. */
+/** Who else pays the address at which an endpoint is paid. */
 export const buyersRow = (cap: string, body: BodyOf<"payee.buyers">, at: Date): Draft =>
   draft({ type: "payee.buyers", cap, slot: slotOf(body), at, body });
 
 /**
- * The result of a paid call whose end nobody watched: our process died, or could not evaluate it. It is always our fault
- * and never "took the money" (verification-method.md section 1). It has the id that the watched result would have had, so
- * whichever of the two stands first in the log is the only one.
+ * The result of a paid call whose end nobody watched: our process died, or could not evaluate the answer. It is always
+ * our fault, and never evidence that the seller took the money (verification-method.md section 1). Its id is that of
+ * the watched result, so the first of the two in the log is the only one that counts.
  */
 export function lostRow(of: Pick<OpenIntent, "eventId" | "cap" | "intent">, at: Date, says: string): Draft {
   const { intent } = of;

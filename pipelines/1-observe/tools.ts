@@ -9,12 +9,14 @@ import type { Ledger } from "./plan/spend.ts";
 import type { Control, Means } from "./probe/exchange.ts";
 import type { Recorder } from "./recorder.ts";
 
-/** What every call works with. */
+/** What the functions that make calls need. */
 export interface Tools extends Means {
   rail: Rail;
   wallets: Wallets;
   control: Control;
-  /** The same from the address that a blind call leaves from: that one may be gone while all others are there. */
+  /**
+   * Makes control calls from the address that a blind call leaves from: that address may be down while all others work.
+   */
   controlFrom(stock: string): Control;
   recorder: Recorder;
   intake: Intake;
@@ -23,17 +25,17 @@ export interface Tools extends Means {
   ledger: Ledger;
   /** Hosts that are this observer's to call. */
   hosts: Hosts;
-  /** Where several observers share the work: whose intent was first. Null: there is nobody else. */
+  /** Where several observers share the work: whose intent was first. Null where this observer works alone. */
   firsts: Pick<FirstIntents, "won"> | null;
-  /** Key of the known answers: whoever has it knows our questions beforehand. */
+  /** Key of the known answers. It is secret: with it a seller could predict our questions. */
   secret: Uint8Array;
-  /** Pauses (real ms) between looks at the chain after a paid call; reconcile.ts sees what comes later. */
+  /** Pauses (real ms) between looks at the chain after a paid call; reconcile.ts finds what settles later. */
   settlePollMs: readonly number[];
-  /** Whose answer to a retry is to be looked at: true takes its turn (paid/retry.ts). */
+  /** Is it time to retry a call of this endpoint (paid/retry.ts)? true takes its turn. */
   retries: { take(cap: string, now: Date): Promise<boolean> };
   /** Intents whose call is under way in this process. */
   inFlight: Set<string>;
-  /** `cap sha256` of requests that passed: such an input is no bad one when it fails later. */
+  /** `cap sha256` of requests that passed before: such a request is not blamed as a bad input when it fails later. */
   passed: BoundedMap<string, true>;
   logger: Logger;
   metrics: Metrics;

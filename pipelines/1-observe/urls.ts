@@ -1,7 +1,7 @@
 import { compileTemplate } from "../record/template.ts";
 import { normaliseUrl, pathKey } from "../record/url.ts";
 
-/** The url normalised, or null when the record cannot take it. */
+/** The url in its normalised form, or null when the record cannot hold it. */
 export const normalOrNull = (url: string): string | null => {
   try {
     return normaliseUrl(url);
@@ -10,7 +10,10 @@ export const normalOrNull = (url: string): string | null => {
   }
 };
 
-/** Do two urls name one resource, query aside? A template names what fits it, up to its literal head. */
+/**
+ * Do two urls name one resource, apart from their queries? A template names every url that begins with its literal
+ * head.
+ */
 export function sameResource(claimed: string, asked: string): boolean {
   const left = normalOrNull(claimed);
   const right = normalOrNull(asked);
@@ -20,5 +23,5 @@ export function sameResource(claimed: string, asked: string): boolean {
   return asks ? left.startsWith(asks.prefix) : pathKey(left) === pathKey(right);
 }
 
-/** Scheme, host and port of a url that is known to be good. */
+/** Scheme, host and port of a url that is known to be valid. */
 export const originOf = (url: string): string => new URL(url).origin;

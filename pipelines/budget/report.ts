@@ -1,7 +1,7 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { demandBefore } from "../1-observe/ask-line.ts";
+import { demandBefore } from "../1-observe/ask-runner.ts";
 import { reservedFor } from "../1-observe/plan/plan.ts";
 import { type Caps, toWhom } from "../1-observe/plan/spend.ts";
 import type { DayLetter } from "../3-grade/hold.ts";

@@ -7,7 +7,7 @@ import { confirmedNetworks } from "../../infra/rails/network-checks.ts";
 import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
-import { AskLine } from "../1-observe/ask-line.ts";
+import { AskRunner } from "../1-observe/ask-runner.ts";
 import { shareHosts } from "../1-observe/hosts.ts";
 import { createObserver, type Observer, type ObserverParts } from "../1-observe/observer.ts";
 import { capsOf } from "../1-observe/plan/spend.ts";
@@ -79,7 +79,7 @@ export async function assemble(
 ): Promise<Assembled> {
   const { config, log, privateStore, publicStore, keys, egress, logger, metrics } = parts;
   const { lake, ingest } = await openIngest(parts, clock);
-  let askLine: AskLine | null = null;
+  let askLine: AskRunner | null = null;
   const catchUp = () => ingest.pass();
   const release = async () => askLine?.idle(RELEASE_MS);
   const shared = ownership && (await shareHosts({ log, ownership, logger, catchUp, release }));
@@ -109,7 +109,7 @@ export async function assemble(
     // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
     await publisher.publishKeys(keysDocument(keys.ring));
   }
-  askLine = new AskLine({
+  askLine = new AskRunner({
     ...{ lake, observer, log, now: () => clock.now(), logger, metrics },
     perDomainHour: config.limits.asks_per_domain_hour,
     ...(shared ? { hosts: shared.hosts } : {}),

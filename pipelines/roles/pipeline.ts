@@ -7,7 +7,7 @@ import type { Log } from "../../infra/log/log.ts";
 import { fixedPartitions } from "../../infra/log/ownership.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { type AskLine, demandBefore } from "../1-observe/ask-line.ts";
+import { type AskRunner, demandBefore } from "../1-observe/ask-runner.ts";
 import { NotRecorded, type Observer, type SpanReport } from "../1-observe/observer.ts";
 import { planInTurns, reservedFor } from "../1-observe/plan/plan.ts";
 import type { Caps } from "../1-observe/plan/spend.ts";
@@ -46,7 +46,7 @@ export interface PipelineParts {
   ingest: Ingest;
   observer: Observer;
   publisher: Publisher;
-  askLine: AskLine;
+  askLine: AskRunner;
   caps: Caps;
   /** The operator's priorities, who is paid first: host or capability id -> a whole number. */
   priority: Readonly<Record<string, number>>;

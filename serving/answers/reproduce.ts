@@ -1,11 +1,11 @@
 import {
   CLIENT,
-  dressed,
   headersOf,
   notice,
   question,
   WITH_SESSIONS,
   WITHOUT_SESSIONS,
+  withMeta,
 } from "../../pipelines/1-observe/mcp/rpc.ts";
 import { isTemplate } from "../../pipelines/record/template.ts";
 import { type HandshakeRequest, readHandshakeRequest } from "../../pipelines/record/volatile.ts";
@@ -66,6 +66,6 @@ function toolCommand(url: string, tool: string, args: Record<string, unknown>): 
     `v=$(printf '%s\n' "$w" | ${VERSION})`,
     `if [ -n "$v" ]; then m ${session} -d ${word(notice("notifications/initialized"))}`,
     `m -i ${session} -d ${word(question(2, "tools/call", params))}`,
-    `else m -i ${named.join(" ")} -d ${word(question(2, "tools/call", dressed(params, CLIENT)))}; fi)`,
+    `else m -i ${named.join(" ")} -d ${word(question(2, "tools/call", withMeta(params, CLIENT)))}; fi)`,
   ].join("; ");
 }

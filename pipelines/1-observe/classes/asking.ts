@@ -10,31 +10,31 @@ import { draft, type Recorder } from "../recorder.ts";
 import type { Declared } from "../terms/declared.ts";
 import { type Classing, type ClassMaps, classingOf } from "./classing.ts";
 
-/** What a paid call asks, decided before it is made. */
+/** What a paid call asks, decided before the call. */
 export interface Asked {
   checker: Checker;
-  /** null: no question whose answer we know; an example will do. */
+  /** null: there is no question whose answer we know, and the call sends an example. */
   known: KnownAnswer | null;
   /** The mapping that the question was made with; null where the seller named its class itself. */
   mapping: Mapping | null;
   /**
-   * A control input: the mapping is ours and was never seen to work for this endpoint. Said before the call and kept
-   * whatever comes: a row that is left out only when it fails would flatter its seller.
+   * A control input: the mapping is ours, and no call by it has passed yet. This is recorded before the call, and the
+   * row is never a sample, however it ends: leaving it out only when it fails would flatter the seller.
    */
   control: boolean;
-  /** The mapping stands and is not used: no control input of it passed. */
+  /** There is a mapping, but it is not used: no control input of it passed. */
   dropped: boolean;
 }
 
 /**
- * Control inputs that may all fail. Then the mapping is taken for wrong: the endpoint is asked with its own example
- * again, as if nobody had mapped it, until somebody maps it in another way.
+ * After this many control inputs, all failed, a mapping is taken to be wrong. The endpoint is then called with its own
+ * example, as if it had no mapping, until it gets another one.
  */
 const MAX_CONTROLS = 3;
-/** Mapped endpoints whose trials are remembered beside what the record says of them. */
+/** Most endpoints whose trials this process remembers beside the record. */
 const MAX_TRIALS = 100_000;
 
-/** A text to compare mappings by; empty: there is none. */
+/** A text by which two states of a mapping are compared; empty where there is none. */
 const wordFor = (mapping: { id: string; dropped: boolean } | null): string =>
   mapping === null ? "" : `${mapping.id}${mapping.dropped ? " dropped" : ""}`;
 
@@ -53,17 +53,17 @@ export interface AskingParts {
   logger: Pick<Logger, "warn" | "error">;
 }
 
-/** Which class an endpoint has, said in the record before the first question of it; and the questions. */
+/** Determines the class of an endpoint, records it before the first question, and makes the questions. */
 export class Asking {
   readonly #trials = new BoundedMap<string, Trial>(MAX_TRIALS);
-  /** What this process wrote down of an endpoint's mapping: the lake may be behind. */
+  /** Endpoint -> the mapping that this process recorded last, which the lake may not have loaded yet. */
   readonly #told = new BoundedMap<string, string>(MAX_TRIALS);
 
   constructor(private readonly with_: AskingParts) {}
 
   /**
    * The question of one paid call. Never throws.
-   * @param declared what the endpoint's 402 says of itself, once there is one
+   * @param declared what the endpoint's 402 declares, or null before there is one
    */
   async ask(one: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<Asked> {
     const classing = classingOf(one, declared, this.with_.maps);
@@ -76,7 +76,7 @@ export class Asking {
     return { checker, known, mapping, control: known !== null && trial !== null && !trial.passed, dropped: false };
   }
 
-  /** How a call ended that asked by a mapping of ours. */
+  /** Notes whether a call passed that sent a control input. */
   ended(one: Pick<ListedCap, "cap">, { mapping, known, control }: Asked, passed: boolean): void {
     if (!mapping || !known || !control) return;
     const before = this.#trials.get(one.cap);
@@ -95,7 +95,7 @@ export class Asking {
     }
   }
 
-  /** How the trials of a mapping ended, by the record, or by this process, which is newer. */
+  /** Trials of a mapping so far: those in the record together with those of this process, which are newer. */
   #trialOf({ cap, mapped }: ListedCap, { id }: Mapping): Trial {
     const kept = mapped?.id === id ? mapped : { controls: 0, passed: false };
     const own = this.#trials.get(cap);
@@ -114,12 +114,12 @@ export class Asking {
       const { draw, answer: own } = checker.variants[variant]!;
       const question = await draw(seed, sources);
       const input = question && arrange(question.fields);
-      // A right answer that the record cannot hold could not be checked by anybody afterwards.
+      // If the record cannot hold the right answer, nobody could check the call afterwards.
       if (!input || keepable(question.truth) === undefined) return null;
       const answer = mapping ? mapping.answer : own;
       return { input, truth: question.truth, class: checker.name, variant, answer };
     } catch (error) {
-      // A source of ours that is down: the call is made with the seller's own example.
+      // A source of ours is down: the call sends the seller's own example.
       metrics.count("touchstone_observe_class_sources_down_total", { class: checker.name });
       logger.warn({ err: error, class: checker.name }, "a question could not be made: its source does not answer");
       return null;
@@ -127,9 +127,9 @@ export class Asking {
   }
 
   /**
-   * Writes down by which mapping the endpoint is asked from now on, where that is another thing than what stands in the
-   * record; before the first payment that is made by it.
-   * @throws NotRecorded when the log does not take it: then nothing is paid by it
+   * Records the mapping that the endpoint is called by from now on, if it differs from the recorded one. This happens
+   * before the first payment by that mapping.
+   * @throws NotRecorded when the log does not take the record: then no payment is made by the mapping
    */
   async tell({ cap, mapped }: ListedCap, { mapping, dropped }: Asked, clock: Clock): Promise<void> {
     const before = this.#told.get(cap) ?? wordFor(mapped ?? null);

@@ -7,26 +7,26 @@ import type { ListedCap } from "../../record/memory.ts";
 import { get, isObject } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
 
-/** Which class an endpoint has, which of its questions it is asked, and how. */
+/** The class of an endpoint, the question that it is asked, and how the question is put into a request. */
 export interface Classing {
   checker: Checker;
-  /** Name of the question; null: there is none that it could be asked. */
+  /** Name of the question; null where none fits the endpoint. */
   variant: string | null;
-  /** null: the seller names the class itself, and takes questions in the class's own form. */
+  /** null: the seller names the class itself, and takes the question in the class's own form. */
   mapping: Mapping | null;
-  /** The input of one question. */
+  /** The request input that asks one question. */
   arrange(fields: Fields): Example | null;
 }
 
-/** What an operator sets of classes; it goes before what a seller says of itself. */
+/** The mappings that an operator set. They take precedence over what a seller declares. */
 export interface ClassMaps {
   find(one: Pick<ListedCap, "cap" | "url" | "method" | "tool">): Mapping | null;
-  /** Rows by the name that a mapping has for them; none where the file has none of that name. */
+  /** The known rows under a name that a mapping gives; empty where there are none. */
   rows(name: string): readonly KnownRow[];
 }
 
 type Place = "query" | "body";
-/** How the seller itself says that it is called and what it answers: its listing first, then its 402. */
+/** How the seller describes its call and its answer: its listing first, then its 402. */
 interface Words {
   example: Claims["example"];
   inputSchema: unknown;
@@ -52,8 +52,8 @@ const holds = (value: unknown, names: readonly string[]): boolean =>
   isObject(value) && names.every((name) => Object.hasOwn(value, name));
 
 /**
- * Kinds of question whose names the example has, in its query or else in its body; several are told apart by the
- * answer.
+ * The question whose members the seller's example has, in its query or else in its body. If several fit, the answer's
+ * schema decides; null if it leaves none or several.
  */
 function ownForm({ variants }: Checker, { example, outputSchema }: Words): { name: string; place: Place } | null {
   if (!example) return null;
@@ -64,11 +64,11 @@ function ownForm({ variants }: Checker, { example, outputSchema }: Words): { nam
   return told.length === 1 ? { name: told[0]![0], place } : null;
 }
 
-/** A value in the form that the example has: text where the example has text. */
+/** A value in the type of the example's: text where the example has text. */
 const like = (example: unknown, value: string | number): string | number =>
   typeof example === "string" ? String(value) : value;
 
-/** The seller's own example with the question in it; null where the example does not have the question's fixed values. */
+/** The seller's example with the question put in; null where the example does not have the question's fixed values. */
 function inExample(
   variant: Variant,
   place: Place,
@@ -83,7 +83,7 @@ function inExample(
   return { ...example, body: { ...given, ...Object.fromEntries(asked.map(([n, v]) => [n, like(given[n], v)])) } };
 }
 
-/** The seller says which class it is. */
+/** The classing of an endpoint whose seller names the class. */
 function byName(named: string, words: Words): Classing {
   const checker = checkerOf(named);
   const form = ownForm(checker, words);
@@ -94,8 +94,8 @@ function byName(named: string, words: Words): Classing {
 }
 
 /**
- * What a mapping does, as the record tells it apart from others.
- * @param rows what makes its rows others than those of the same name before
+ * A mapping with its id, by which the record tells it from others.
+ * @param rows digest of the known rows: other rows under an old name give another id
  */
 export const mappingOf = (
   of: Pick<Mapping, "class" | "variant" | "by" | "rows" | "input" | "answer">,
@@ -111,7 +111,7 @@ export function mapped(mapping: Mapping): Classing {
 const same = (a: readonly string[], b: readonly string[]): boolean =>
   a.length === b.length && a.every((name) => b.includes(name));
 
-/** Names that an input has to have, and no other: of a schema, or else of the example. */
+/** Names of the input's members: of its schema, or else of the example. */
 function inputNames({ inputSchema, example }: Words, place: Place): string[] {
   const properties = get(inputSchema, "properties");
   if (isObject(properties)) return Object.keys(properties);
@@ -120,8 +120,8 @@ function inputNames({ inputSchema, example }: Words, place: Place): string[] {
 }
 
 /**
- * A seller that names no class, and whose own words fit exactly one question of exactly one class: its input has the
- * names of the question and no others, its answer's schema names the question's answer and that of no other question.
+ * For a seller that names no class: the one question whose member names are exactly the input's, and whose answer is in
+ * the schema of the answer. If none or several questions fit, the endpoint has no class.
  */
 function bySchema(words: Words, place: Place): Classing {
   const [asked, answered] = [inputNames(words, place), outputs(words.outputSchema)];
@@ -136,7 +136,7 @@ function bySchema(words: Words, place: Place): Classing {
   return mapped(mappingOf({ ...fit, by: "schema", input: { [place]: input } }));
 }
 
-/** The class of an endpoint: by an operator's word, else by the seller's, else by the schema that it declares. */
+/** The class of an endpoint: from the operator's mapping, else as the seller names it, else from its schema. */
 export function classingOf(one: ListedCap, declared: Declared | null, maps: ClassMaps): Classing {
   const told = maps.find(one);
   if (told) return mapped(told);

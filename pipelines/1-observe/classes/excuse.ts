@@ -11,12 +11,13 @@ import { hostOf } from "../../record/url.ts";
 import type { Hosts } from "../hosts.ts";
 import type { Recorder } from "../recorder.ts";
 
-/** Payees of a class that have to fail, all of them, before the class is taken for what is wrong. */
+/** A class is taken to be wrong when at least this many payees were asked on a day and none passed. */
 const LEAST_PAYEES = 3;
-/** Closed days that are looked at: a machine that stood still makes up for it. */
+/** Closed days that are looked at, so that days are made up for on which this process did not run. */
 const DAYS_BACK = 7;
-/** Corrections in one append, and calls that are remembered as withdrawn until the lake has read it. */
+/** Corrections in one append. */
 const BATCH = 200;
+/** Most calls that are remembered as withdrawn until the lake has loaded their corrections. */
 const MAX_DONE = 100_000;
 
 export interface ExcuseParts {
@@ -27,7 +28,10 @@ export interface ExcuseParts {
   logger: Pick<Logger, "error">;
 }
 
-/** The correction that withdraws one call. It follows from the record alone, so whoever has that finds the same calls. */
+/**
+ * The correction that withdraws one call. It is made from the record alone, so anybody with the record finds the same
+ * calls.
+ */
 function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date): BodyOf<"correction"> {
   const fault = "wrong_checker";
   const says =
@@ -39,13 +43,13 @@ function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date):
 }
 
 /**
- * A class that fails everywhere is our fault: on every closed UTC day on which nobody of at least {@link LEAST_PAYEES}
- * payees passed, each of its calls is withdrawn. A day is evaluated when it is over: before that, those called early
- * would be excused because those called late had no answer yet. What fails so far today is only counted (metric
- * `observe_class_failing`, payees by class).
+ * Withdraws the calls of a class that failed everywhere: the questions are taken to be wrong, not the sellers. This is
+ * done for each closed UTC day on which at least {@link LEAST_PAYEES} payees were asked and none passed. An open day is
+ * not judged, since calls later that day may pass; it is only counted (metric `observe_class_failing`, payees by
+ * class).
  */
 export class Excuses {
-  /** What was withdrawn and may not have reached the lake yet. */
+  /** Intents whose correction this process wrote and the lake may not have loaded yet. */
   readonly #done = new BoundedMap<string, true>(MAX_DONE);
 
   constructor(private readonly parts: ExcuseParts) {}
@@ -67,7 +71,7 @@ export class Excuses {
 
   async #withdraw(failed: FailedClass, now: Date): Promise<number> {
     const { memory, hosts, recorder, logger, metrics } = this.parts;
-    // Calls to a host of another observer are withdrawn by that one: two corrections of one record would be one too many.
+    // Another observer withdraws the calls to its own hosts, so that no record gets two corrections.
     const calls = (await memory.callsOfClass(failed.class, failed.day)).filter(
       ({ intent, url }) => !this.#done.has(intent) && hosts.owns(hostOf(url)),
     );

@@ -14,7 +14,7 @@ import { METHODS } from "../../record/vocabulary.ts";
 import { keepable } from "../json.ts";
 import { type ClassMaps, mappingOf } from "./classing.ts";
 
-/** Where there is no file: no endpoint is mapped. */
+/** The mappings of a service without a file: none. */
 export const NO_MAPS: ClassMaps = { find: () => null, rows: () => [] };
 
 const CLASSES = CHECKERS.filter((checker) => checker !== any).map(({ name }) => name);
@@ -36,7 +36,7 @@ const host = z
   )
   .transform((text) => new URL(`https://${text}`).host);
 
-/** One endpoint by its id or url (a template as it is listed), or all of a host. */
+/** One endpoint by its id or its url (a template as it is listed), or all endpoints of a host. */
 const Match = z
   .strictObject({
     capability: z
@@ -57,9 +57,9 @@ const Row = z
     method: z.enum(METHODS).optional(),
     tool: z.string().min(1).max(200).optional(),
     class: z.enum(CLASSES as [string, ...string[]]),
-    /** Which question of the class; may be left out where the class has one. */
+    /** Name of the class's question; may be left out where the class has only one. */
     variant: z.string().optional(),
-    /** Of the class `known-rows`: the name of rows below. */
+    /** Only for the class `known-rows`: a name under `rows`. */
     rows: z.string().max(60).optional(),
     input: z.strictObject({ query: Texts.optional(), body: z.unknown().optional(), path: Texts.optional() }),
     answer: z.string().max(500).refine(isPointer, 'is no JSON pointer such as "/data/hash"').nullable().optional(),
@@ -74,7 +74,7 @@ const Row = z
     if (keepable(row.input) === undefined) return fault(["input"], "is too big, or cannot be written in one way");
     if ((row.class === knownRows.name) !== (row.rows !== undefined))
       return fault(["rows"], `names the rows of a mapping of the class ${knownRows.name}, and of no other`);
-    // What a row asks is held against the input where the rows are there.
+    // The members of known rows are checked against the input further down (ClassesFile).
     if (row.rows !== undefined) return;
     const used = placeholders(row.input);
     const takes = [...known.asks, ...(known.fixed ?? [])];
@@ -84,13 +84,16 @@ const Row = z
       if (!takes.includes(name)) fault(["input"], `{${name}} is nothing that is asked; there is ${takes.join(", ")}`);
   });
 
-/** Fewer could be learnt by heart: each row that was asked is public once its evidence is. */
+/**
+ * Least known rows: a seller could learn fewer by heart, since each row that was asked becomes public with its
+ * evidence.
+ */
 const LEAST_ROWS = 20;
 const MAX_ROWS = 10_000;
 
-/** What an operator knows to be so: the weather of past days, lines of a register or a catalogue. */
+/** Facts that an operator knows: the weather of past days, lines of a register or a catalogue. */
 const Rows = z.strictObject({
-  /** How far from a row's answer a number may be; 0 unless said. */
+  /** By how much a number may differ from a row's answer. */
   within: z.number().min(0).default(0),
   rows: z
     .array(
@@ -151,9 +154,9 @@ function mappingOfRow({ class: name, variant, rows, input, answer }: Row, digest
 }
 
 /**
- * An operator's file of classes (docs/classes.md). The narrower word goes before the wider: an id, a url, a host; and
- * one that names tool or method before one that does not.
- * @throws ConfigError naming the place of everything that is wrong in it
+ * Reads an operator's file of classes (docs/classes.md). Of several mappings that match an endpoint the narrowest is
+ * used: by id before url before host; of these, one with method or tool before one without.
+ * @throws ConfigError with the place of every fault
  */
 export function readMaps(path: string): ClassMaps {
   const fail = (...says: string[]): never => {
@@ -171,7 +174,7 @@ export function readMaps(path: string): ClassMaps {
   return mapsOf(given, fail);
 }
 
-/** The same of what was parsed already. @param fail is told of every fault at once and does not return */
+/** Makes the mappings of a parsed file. @param fail is called once with all faults and does not return */
 export function mapsOf(given: unknown, fail: (...says: string[]) => never): ClassMaps {
   const parsed = ClassesFile.safeParse(given);
   if (!parsed.success) fail(...faultsOf(parsed.error).map(({ path, detail }) => `${pointerOf(path)}: ${detail}`));

@@ -9,49 +9,58 @@ import { MAX_ROWS } from "./tables.ts";
 
 const PAGE = 100;
 const MAX_PAGES = 1_000;
-/** Bytes of all pages of one pass. */
+/** Bytes of all pages of one pass that are read. */
 const MAX_BYTES = 256 * 1024 * 1024;
-/** Offset paging loses and repeats rows while the catalogue moves: read again until a whole pass brings nothing new. */
+/**
+ * Passes over a catalogue. Rows are lost and repeated when a catalogue changes while it is paged, so passes are made
+ * until one finds nothing new.
+ */
 const MAX_PASSES = 3;
 
-/** Pauses before a page is asked for again, ms; a catalogue that asks for more gets more. */
+/** Pauses before a page is asked for again, ms; a catalogue that asks for a longer pause gets it. */
 const PAUSES_MS = [1_000, 5_000, 20_000];
-/** Longest wait within one read, ms; where a catalogue asks for more the read is broken off and goes on later. */
+/** Longest pause within one read, ms; where a catalogue asks for more, the read stops and goes on later. */
 const MAX_WAIT_MS = 60_000;
-/** Longest time that a catalogue may ask to be left alone, ms. */
+/** Longest pause that a catalogue may ask for, ms. */
 const MAX_ASKED_MS = 86_400_000;
-/** Pause before a read that broke off goes on, ms, where the catalogue named no time. */
+/** Pause before a read that stopped early goes on, ms, where the catalogue named no time. */
 const AGAIN_MS = 300_000;
-/** How long one read goes on, ms: after that others have their turn, and it goes on from there. */
+/**
+ * Longest time of one read, ms: then other catalogues have their turn, and the next read goes on where this one
+ * stopped.
+ */
 const TURN_MS = 900_000;
-/** A read that was broken off for so long, ms, begins anew: what it has seen is old. */
+/** A read that began longer ago than this, ms, begins anew, since its first rows are old. */
 const STALE_MS = 86_400_000;
-/** Reads that are remembered, and bytes of pages of one of them. */
+/** Unfinished reads that are remembered. */
 const MAX_KEPT = 32;
+/** A read that has fetched more bytes of pages than this is not remembered. */
 const MAX_KEPT_BYTES = 64 * 1024 * 1024;
 
 export interface CatalogueRead {
-  /** One row a resource (and tool), in the order first seen; of several the one that was updated last. */
+  /** One row for each resource (and tool), in the order first seen; of several rows the one updated last. */
   rows: unknown[];
-  /** Did a pass bring nothing new before the limits were reached? */
+  /** Did the last pass bring nothing new? */
   stable: boolean;
   says?: string;
 }
 
-/** How far a read has come. Times in ms of the clock's `monotonic`. */
+/** State of an unfinished read. Times are ms of the clock's `monotonic`. */
 class Course {
   readonly seen = new Map<string, PageRow>();
   pass = 0;
   page = 0;
   offset = 0;
-  /** Of this pass, and of all: what is kept has a bound. */
+  /** Bytes of this pass. */
   bytes = 0;
+  /** Bytes of all passes. */
   allBytes = 0;
-  /** Rows that were known when the pass began. */
+  /** Rows that were known when this pass began. */
   before = 0;
   failures = 0;
-  /** Not before this, where the catalogue said so. */
+  /** Nothing is asked before this time, at the catalogue's request; null where it made none. */
   asked: number | null = null;
+  /** The time from which the read may go on. */
   due = 0;
 
   constructor(readonly began: number) {}
@@ -65,7 +74,7 @@ class Course {
   }
 }
 
-/** Why a read ended early. `cut`: a later turn goes on from there; otherwise the next one begins anew. */
+/** Why a read ended early. `cut`: a later call goes on from there; otherwise the next read begins anew. */
 type End = { cut: boolean; says: string; askedMs?: number };
 
 const pageUrl = (catalogue: string, offset: number): string => {
@@ -87,16 +96,16 @@ function keep(seen: Map<string, PageRow>, row: PageRow): void {
 const says = (result: EgressResult): string =>
   result.outcome === "answered" ? `status ${result.status}` : `${result.outcome}: ${result.says}`;
 
-/** May the same question get another answer? */
+/** May the request succeed when it is repeated? */
 const isPassing = (result: EgressResult): boolean =>
   result.outcome === "answered"
     ? result.status === 429 || result.status >= 500
     : result.outcome !== "refused" && result.outcome !== "too_large";
 
 /**
- * Reads Bazaar catalogues (`GET {catalogue}/discovery/resources?limit&offset`): slowly, since their hosts serve others; as
- * they ask by Retry-After; and on from where the last read broke off. What is remembered is gone with the process: then
- * a read begins anew, and what it repeats is not written twice.
+ * Reads Bazaar catalogues (`GET {catalogue}/discovery/resources?limit&offset`). It reads slowly, since other clients
+ * use them too; pauses as the catalogue asks by Retry-After; and goes on where the last read stopped. That state is
+ * kept in memory only: after a restart a read begins anew, and rows that are read again are not written again.
  */
 export class Catalogues {
   readonly #courses = new BoundedMap<string, Course>(MAX_KEPT);
@@ -106,15 +115,16 @@ export class Catalogues {
     private readonly reader: Reader,
   ) {}
 
-  /** Is there a read of this catalogue that broke off and may go on? */
+  /** Is there an unfinished read of this catalogue that may go on now? */
   isDue(named: NamedCatalogue, clock: Pick<Clock, "monotonic">): boolean {
     const course = this.#courses.get(asCatalogue(named).url);
     return course !== undefined && clock.monotonic() >= course.due;
   }
 
   /**
-   * All rows, paged until a pass brings nothing new. Never throws for what the catalogue does: what was read so far comes
-   * back with the reason, and the next call goes on from there. Nothing is asked before the time that it asked us to wait.
+   * Reads all rows, pass by pass, until a pass finds nothing new. Never throws for what the catalogue does: it returns
+   * the rows so far with the reason, and the next call goes on from there. While the catalogue asked us to wait,
+   * nothing is fetched.
    */
   async read(named: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
     const catalogue = asCatalogue(named);
@@ -138,7 +148,7 @@ export class Catalogues {
   #keep(url: string, course: Course, end: End, clock: Clock): void {
     const now = clock.monotonic();
     const { askedMs } = end;
-    // A catalogue that stays away is asked less and less often; the regular read comes in any case.
+    // A catalogue that keeps failing is asked less and less often; the regular read is made in any case.
     const pause = AGAIN_MS * 2 ** Math.min(course.failures++, 6);
     course.asked = askedMs === undefined ? null : now + Math.min(askedMs, MAX_ASKED_MS);
     course.due = Math.max(course.asked ?? 0, now + pause);
@@ -166,7 +176,7 @@ export class Catalogues {
     return { cut: false, says: `still moving after ${MAX_PASSES} passes` };
   }
 
-  /** One page into the course; `last` at an empty one or at the stated total. */
+  /** Reads one page into `course`. `last`: the page was empty, or the stated total is reached. */
   async #page(
     catalogue: Catalogue,
     course: Course,
@@ -192,7 +202,7 @@ export class Catalogues {
     return ++course.page >= MAX_PAGES ? { cut: false, says: `more than ${MAX_PAGES} pages` } : "more";
   }
 
-  /** A page's answer, asked for again while that may help. */
+  /** Fetches a page, several times if a repetition may help. */
   async #fetch(
     { url, headers }: Catalogue,
     offset: number,
@@ -221,7 +231,7 @@ export class Catalogues {
 
 const STOPPED: End = { cut: true, says: "we were stopped" };
 
-/** Waits on the record's clock; false when it was stopped. */
+/** Waits on the record's clock; false when the observer was stopped. */
 async function waited(clock: Clock, ms: number, signal?: AbortSignal): Promise<boolean> {
   if (ms > 0) await clock.sleep(ms, signal).catch(() => undefined);
   return !signal?.aborted;

@@ -10,7 +10,9 @@ import { choose, type Networks, type Offered, type ReadTerms, readOffered } from
 import { normalOrNull } from "../urls.ts";
 import { flatEntries, movesItsPrice, pricesSaid } from "./prices.ts";
 
-/** Why a row of a catalogue, a seller's document or an operator's file is no listing. A set that grows. */
+/**
+ * Why a row of a catalogue, a seller's document or an operator's file is not taken as a listing. Reasons may be added.
+ */
 export const REASONS = {
   not_json: "the line is not JSON",
   not_an_item: "the row is neither an object nor an address",
@@ -28,7 +30,7 @@ export const REASONS = {
 } as const;
 export type Reason = keyof typeof REASONS;
 
-/** A row that was not taken: whole, with the reason, so that nothing is lost. */
+/** A row that was not taken, as it came, with the reason. */
 export interface Rejected {
   reason: Reason;
   says: string;
@@ -41,7 +43,7 @@ export const rejected = (reason: Reason, row: unknown, more?: string): Rejected 
   row,
 });
 
-/** How many of each reason, in the order of the table. */
+/** Counts the rows of each reason, in the order of the table. */
 export function countReasons(rows: readonly Rejected[]): Partial<Record<Reason, number>> {
   const counts: Partial<Record<Reason, number>> = {};
   for (const name of Object.keys(REASONS) as Reason[]) {
@@ -59,7 +61,7 @@ export interface ListedClaim {
   body: BodyOf<"listing">;
 }
 
-/** Where an item says it lives, as written. */
+/** The address of an item as it is written, under any of the names that are in use. */
 export function urlOf(item: unknown): string | undefined {
   const named = get(item, "resource");
   const candidates = [
@@ -82,29 +84,32 @@ export function urlOf(item: unknown): string | undefined {
 export interface Source {
   /** Address of the catalogue or of the seller's file, "402", or the operator's file. */
   name: string;
-  /** Set when the item was read from a seller's own origin: only its own urls are under its control. */
+  /**
+   * Set when the item was read from a seller's own origin: only urls of that origin are then under the seller's
+   * control.
+   */
   ownOrigin?: string;
-  /** What relative addresses are relative to; default: the own origin. */
+  /** Base of relative addresses; default: the own origin. */
   base?: string;
-  /** Set for what an operator hands in: no limit per domain. */
+  /** Set for what an operator hands in: the limit per domain does not apply. */
   byHand?: boolean;
-  /** Set for an operator's file: a row that its payee signed is the seller's own word. */
+  /** Set for an operator's file: a row that is signed by its payee counts as the seller's own claim. */
   signedRows?: boolean;
-  /** Would this address be fetched at all? Default: every http address. */
+  /** Is this an address that may be fetched? Default: every http address is. */
   validate?: (url: string) => { ok: true } | { ok: false; reason: string; says: string };
 }
 
-/** A claim that was taken; `own` = its defects where the row turns out to be the seller's own word. */
+/** A claim that was taken. `own`: its defects in case the row turns out to be the seller's own claim. */
 export type Taken = { claim: ListedClaim; own: Defects } | { rejected: Rejected };
 
-/** Address and verb of an item, the verb also where it stands before the address ("POST /path"). */
+/** Address and verb of an item. The verb may stand in the address ("POST /path"). */
 function placeAndVerb(item: JsonObject): { written: string | undefined; verb: unknown } {
   const written = urlOf(item);
   const both = written === undefined ? null : /^([A-Za-z]{3,10})\s+(\S+)$/.exec(written);
   return both ? { written: both[2], verb: both[1] } : { written, verb: undefined };
 }
 
-/** An absolute address that the record takes, or why there is none. */
+/** The absolute address in the form that the record takes, or the reason why there is none. */
 function addressOf(written: string, source: Source): { url: string; absolute: string } | Rejected["reason"] {
   let absolute = written;
   if (!/^[a-z][a-z0-9+.-]*:/i.test(written)) {
@@ -119,13 +124,16 @@ function addressOf(written: string, source: Source): { url: string; absolute: st
   return url === null ? "bad_url" : { url, absolute };
 }
 
-/** Only ports are left to the fetch: they are a setting, and a listing outlives it. */
+/**
+ * Why the address is not public, or null. A port that egress would refuse is no reason: that is a setting, which may
+ * change later.
+ */
 function notPublic(url: string, source: Source): string | null {
   const verdict = source.validate?.(url) ?? { ok: true as const };
   return verdict.ok || verdict.reason === "port" ? null : verdict.says;
 }
 
-/** A verb that is named and that we never send (WEBSOCKET, HEAD): such a row is no listing of a GET. */
+/** The verb of an item that we never send (WEBSOCKET, HEAD), or null: such a row must not be listed as a GET. */
 function badVerb(item: JsonObject, verb: unknown): string | null {
   for (const named of [verb, item.method]) {
     if (typeof named === "string" && named.trim() && methodOf(named) === null) return named;
@@ -167,15 +175,15 @@ export function resourceOf(item: JsonObject): Resource | null {
 }
 
 /**
- * An item read as far as its own words go: plain data, so that it may be read where neither the fetch nor a rail can be
- * asked. What those say is {@link settleClaim}'s.
+ * A claim made from the item alone. It is plain data, so that it can be made in a worker thread, which has neither
+ * egress nor a rail; {@link settleClaim} adds what depends on those.
  */
 export type ReadClaim = { claim: ListedClaim; payables: Offered["payables"]; own: Defects } | { rejected: Rejected };
 
 /**
- * A catalogue row, or an item of a seller's own file, as a claim; or the row with the reason why it is none (relative
- * without a base, `monopoly://..`, a verb that is never sent). Never throws.
- * @param networks those that our rail pays on
+ * Makes a claim from a catalogue's row, or from an item of a seller's own file; or rejects the row with the reason (an
+ * address relative to nothing, `monopoly://..`, a verb that is never sent). Never throws.
+ * @param networks the networks that our rail pays on
  */
 export function readClaim(item: unknown, source: Omit<Source, "validate">, networks: Networks): ReadClaim {
   if (!isObject(item)) return { rejected: rejected("not_an_item", item) };
@@ -211,7 +219,7 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
   return { claim: { cap, body }, payables: listed.payables, own };
 }
 
-/** What was read of `item`, with the offers marked that our rail would pay; rejected where it leads to no public place. */
+/** Completes a claim: marks the offers that our rail would pay. Rejects it when its address is not public. */
 export function settleClaim(
   read: ReadClaim,
   item: unknown,
@@ -227,13 +235,13 @@ export function settleClaim(
 }
 
 /**
- * A seller's word that nobody is to pay its endpoints for a test: a member of its document, of an item or an operation.
- * Only what stands in its own listing counts (docs/listings.md).
+ * Does this document, item or operation ask that its endpoints are not paid for tests? Only a seller's own listing may
+ * ask that (docs/listings.md).
  */
 export const refusesPaidCalls = (said: unknown): boolean =>
   get(said, "paid_test_calls") === false || get(said, "x-paid-test-calls") === false;
 
-/** What is said of the call and its answer, without a word on the price. */
+/** What is declared of a call and its answer, without the price. */
 function claimsSaid(said: Declared, url: string): Claims {
   return {
     url,
@@ -250,8 +258,8 @@ function claimsSaid(said: Declared, url: string): Claims {
 }
 
 /**
- * What a 402 declares of itself, as a claim. It makes the endpoint known and says how it is called. It carries no
- * offers: a quote is not a promise, so the next 402 is never held against this one.
+ * What a 402 declares of its endpoint, as a claim. It makes the endpoint known and describes how it is called. It holds
+ * no offers, so the next 402 is never compared with this one: a quote is not a promise.
  */
 export function claimOf402(cap: string, url: string, method: Claims["method"], read: ReadTerms): ListedClaim {
   const said = read.declared;
@@ -272,7 +280,7 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
   };
 }
 
-/** Only members that are there: the record keeps no `undefined`. */
+/** Schemas, without members that are undefined: the record cannot hold `undefined`. */
 function schemas(said: { inputSchema: unknown; inputIn: "query" | "body" | null; outputSchema: unknown }) {
   const input = keepable(said.inputSchema);
   const output = keepable(said.outputSchema);

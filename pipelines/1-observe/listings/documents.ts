@@ -8,23 +8,23 @@ import { baseOf, cardItems, isAgentCard, itemsOf, MAX_ITEMS } from "./wellknown.
 const FORMS = ["openapi", "agent-card", "list", "ndjson", "csv", "lines", "none"] as const;
 export type Form = (typeof FORMS)[number];
 
-/** A document of listings, whatever form it came in. */
+/** A document of listings in any form that is read. */
 export interface Listed {
   form: Form;
   items: JsonObject[];
-  /** Rows that cannot even be looked at as items. */
+  /** Rows that are neither objects nor addresses. */
   rejected: Rejected[];
-  /** What relative addresses are relative to, where the document says so itself. */
+  /** Base of relative addresses, where the document names one. */
   base?: string;
-  /** Was everything read that the document names? Only then can it say that something is gone. */
+  /** Was everything read that the document names? Only then does a missing row mean that it was delisted. */
   whole: boolean;
-  /** It calls itself a page of several. */
+  /** Does it describe itself as one page of several? */
   paged?: boolean;
 }
 
 /** Longest YAML that is read, characters: its parser is slow, and OpenAPI documents are smaller. */
 const MAX_YAML = 4 * 1024 * 1024;
-/** Values of one, each counted as often as an alias puts it in place. */
+/** Most values of one YAML text; what an alias stands for is counted each time. */
 const MAX_YAML_VALUES = 500_000;
 
 const nothing = (document: unknown): Listed => ({
@@ -43,7 +43,7 @@ export function textOf(bytes: Uint8Array): string | null {
   }
 }
 
-/** Rows of a table as items: a text is an address, and what is neither text nor object is none. */
+/** Rows of a table as items. A text is taken for an address; a row that is neither text nor object is rejected. */
 function tabled(form: Form, { rows, rejected: refused }: Rows): Listed {
   const bad = [...refused];
   const items = rows.flatMap((row): JsonObject[] => {
@@ -86,7 +86,7 @@ function readItems(document: unknown, max: number): Listed {
   };
 }
 
-/** Is this value nested at most {@link MAX_NESTED} deep, with at most `most` values? Calls nothing of itself. */
+/** Is this value nested at most {@link MAX_NESTED} deep, with at most `most` values? Not recursive. */
 function isWalkable(value: unknown, most: number): boolean {
   let level: unknown[] = [value];
   let values = 0;
@@ -105,9 +105,9 @@ function isWalkable(value: unknown, most: number): boolean {
 }
 
 /**
- * Reads an operator's own YAML, as {@link readText} reads JSON; null when it is none. A stranger's is never read: a
- * kilobyte of it can keep the parser busy for minutes. This one is under bounds as well, and belongs where it can be
- * stopped.
+ * Reads an operator's own YAML as {@link readText} reads JSON; null when the text is no YAML. A stranger's YAML is
+ * never read, since a kilobyte of it can keep the parser busy for minutes. An operator's is bounded too, and must be
+ * read where the reading can be stopped.
  */
 export function readYaml(text: string): Listed | null {
   if (text.length > MAX_YAML || !/^(?:---\s|[\w"'$-]+\s*:)/m.test(text.slice(0, 4096))) return null;
@@ -121,9 +121,9 @@ export function readYaml(text: string): Listed | null {
 }
 
 /**
- * Reads the text of a file or an answer by what is in it: JSON, NDJSON, CSV with a header line, or one address a line.
- * `none` when it is nothing of these. Never throws.
- * @param maxValues values of one JSON text that are read
+ * Reads the text of a file or an answer in the form that its content has: JSON, NDJSON, CSV with a header line, or one
+ * address a line. The form is `none` when it is none of these. Never throws.
+ * @param maxValues most values of one JSON text
  */
 export function readText(input: string, maxValues?: number): Listed {
   const text = input.replace(/^\ufeff/, "");
@@ -138,7 +138,7 @@ export function readText(input: string, maxValues?: number): Listed {
   return nothing(text.slice(0, 4096));
 }
 
-/** At most so many items as one seller may list, and as many rejected rows; the rest is counted. */
+/** Keeps as many items, and as many rejected rows, as one seller may have; the rest of the rejected rows is counted. */
 function ofSeller(listed: Listed): Listed {
   const items = listed.items.slice(0, MAX_ITEMS);
   const refused = [...listed.rejected, ...listed.items.slice(MAX_ITEMS).map((row) => rejected("too_many", row))];
@@ -148,8 +148,8 @@ function ofSeller(listed: Listed): Listed {
 }
 
 /**
- * Reads what came from an address; null when it is no text.
- * @param seller a seller's own document, for the service; else one that an operator named
+ * Reads the bytes that were fetched from an address; null when they are no text.
+ * @param seller true for a seller's own document; false for one that an operator named
  */
 export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolean }): Listed | null {
   const text = textOf(bytes);
@@ -161,18 +161,18 @@ export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolea
 export interface PageRow {
   /** The resource that the row names (url, method, tool); of a row that names no address its content. */
   key: string;
-  /** When it was updated last, ms; null when it does not say. */
+  /** When it was updated last, unix ms; null when the row does not tell. */
   updatedAt: number | null;
   row: unknown;
 }
 
 export interface Page {
   rows: PageRow[];
-  /** How many the catalogue says it has. */
+  /** Number of rows that the catalogue states; null where it states none. */
   total: number | null;
 }
 
-/** `lastUpdated` as ms: an ISO string or a Unix number, in seconds or ms; null for neither. */
+/** A row's `lastUpdated` as unix ms: an ISO string or a Unix number in seconds or ms; null for neither. */
 export function updatedAt(row: unknown): number | null {
   const said = get(row, "lastUpdated") ?? get(row, "last_updated");
   if (typeof said === "number" && Number.isFinite(said)) return said < 1e11 ? said * 1000 : said;

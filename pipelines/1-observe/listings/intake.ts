@@ -34,19 +34,19 @@ import { ListingWriter, type Row, type WriterParts } from "./writer.ts";
 
 export { MAX_PER_DOMAIN } from "./writer.ts";
 
-/** What became of the rows of a source. */
+/** What was done with the rows of a source. */
 export interface IntakeReport {
   /** Items that were read, records that were new, items that could not be taken. */
   items: number;
   appended: number;
   refused: number;
-  /** Items that say what stands already. */
+  /** Items whose listing is in the record already, unchanged. */
   same: number;
-  /** Rows that the source no longer names. */
+  /** Rows that the source named before and names no longer. */
   delisted: number;
-  /** The refused ones, whole, with the reason. */
+  /** The refused rows, whole, with the reason. */
   rejected: Rejected[];
-  /** Claims that were read, in order: the caller may act on those it asked for. */
+  /** Claims that were read, in order. */
   claims: ListedClaim[];
   says?: string;
 }
@@ -65,7 +65,7 @@ export const emptyReport = (says?: string): IntakeReport => ({
 /** Rejected rows that a report over many sources keeps; all of them are counted. */
 const MAX_TOLD = 10_000;
 
-/** Adds what was read of one more source. */
+/** Adds the report on one more source. */
 export function addReport(to: IntakeReport, more: IntakeReport): void {
   to.items += more.items;
   to.appended += more.appended;
@@ -76,29 +76,36 @@ export function addReport(to: IntakeReport, more: IntakeReport): void {
   for (const claim of more.claims) to.claims.push(claim);
 }
 
-/** Origins whose last reading is remembered. */
+/** Most origins of which the last rereading is remembered. */
 const MAX_ORIGINS = 20_000;
-/** An origin is not read again within this long (ms of the record), however many of its 402s differ from its listing. */
+/**
+ * Least time between two rereadings of one origin (ms of the record), however many of its 402s differ from its listing.
+ */
 const REREAD_MS = 60_000;
 /** Urls whose method is remembered. One that is forgotten is found again by its next probe. */
 const MAX_METHODS = 100_000;
-/** Rows that are read together. */
+/** Rows that are read in one request to the reader. */
 const ROWS_AT_ONCE = 100;
-/** Rows of one source that may use up all the time that one gets; those after them are not tried. */
+/**
+ * After this many rows of one source that could not be read within the limits of a row, its other rows are not tried.
+ */
 const MAX_STUCK = 8;
 
 export interface IntakeParts extends WriterParts {
   egress: Egress;
   rail: Payer;
-  /** Lower-case addresses that 402s of an endpoint named to us, for rows that their payee signed. */
+  /** Lower-case addresses that 402s of an endpoint named to us; they check rows that claim a payee's signature. */
   payTosOf?: (cap: string) => Promise<ReadonlySet<string>>;
-  /** Default: this process's own. */
+  /** Default: the reader of this process. */
   reader?: Reader;
   /** Logs errors of our own code. */
   logger?: Pick<Logger, "error">;
 }
 
-/** Takes in what catalogues, sellers, operators and 402s claim. Unchanged content is not written again. */
+/**
+ * Records what catalogues, sellers, operators and 402s claim. Claims that are in the record already are not written
+ * again.
+ */
 export class Intake {
   readonly #writer: ListingWriter;
   readonly #rereadAt = new BoundedMap<string, number>(MAX_ORIGINS);
@@ -113,7 +120,7 @@ export class Intake {
     this.#writer = new ListingWriter(with_);
   }
 
-  /** Tell it what is listed already: for the limit per domain, and so that a restart writes nothing twice. */
+  /** Tells which endpoints are listed already: for the limit per domain, and so that a restart writes nothing twice. */
   know(listed: readonly ListedCap[]): void {
     this.#writer.know(listed);
     const asked = listed.filter((one) => one.tool === null && one.lastAsked != null);
@@ -135,9 +142,9 @@ export class Intake {
   }
 
   /**
-   * A seller's own listing at its origin. An answer that is none is no error: most sellers have none. Nor is an error of
-   * our own code: it is as if there were none, and ends neither the call that wanted it nor others' reading.
-   * @param egress the same way out, in another pool or guise
+   * Reads a seller's own listing at its origin. Most sellers have none, which is no error. An error of our own code is
+   * logged and reported as no listing, so that it ends neither the call that needs the listing nor other readings.
+   * @param egress default: the observer's; another one uses another pool or looks like another client
    * @throws NotRecorded
    */
   async readSeller(origin: string, clock: Clock, egress: Egress = this.with_.egress): Promise<IntakeReport> {
@@ -160,15 +167,16 @@ export class Intake {
     return report;
   }
 
-  /** The same endpoint with the newest listing of its own that this process has read: the lake may be behind. */
+  /** Adds to an endpoint the newest own listing that this process has read, which the lake may not have loaded yet. */
   current(one: ListedCap): ListedCap {
     const own = this.#writer.own(one.cap);
     return own ? { ...one, claims: own.claims, sellerListing: own.eventId, sellerClaims: own.claims } : one;
   }
 
   /**
-   * Reads the seller's own listing again and gives back what it says now. For a 402 that differs from what we know:
-   * a seller that changed both is honest, and must not be called otherwise because we read its listing hours ago.
+   * Reads the seller's own listing again when a 402 differs from the listing that we know, and returns the endpoint as
+   * it is listed now. A seller that changed both is honest and must not be accused because we read its listing hours
+   * ago.
    */
   async reread(one: ListedCap, clock: Clock, egress?: Egress): Promise<ListedCap> {
     const origin = originOf(one.url);
@@ -181,12 +189,12 @@ export class Intake {
     return this.current(one);
   }
 
-  /** Is there a read of this catalogue that broke off and may go on? */
+  /** Is there an unfinished read of this catalogue that may go on now? */
   isCut(named: NamedCatalogue, clock: Clock): boolean {
     return this.#catalogues.isDue(named, clock);
   }
 
-  /** Every row of a catalogue, as a third party's claim; of a seller's own document as its own. */
+  /** Reads every row of a catalogue as a third party's claim; rows of a seller's own document as the seller's. */
   async readCatalogue(
     named: NamedCatalogue,
     clock: Clock,
@@ -201,20 +209,20 @@ export class Intake {
       return this.take(read.listed, { name, byHand, ...read.of }, clock);
     }
     const read = await this.#catalogues.read(catalogue, clock, signal);
-    // A catalogue that names nothing at all is taken for broken, not for an empty market.
+    // An empty catalogue is taken for broken, so it delists nothing.
     const whole = read.stable && read.rows.length > 0;
     const report = await this.take({ items: read.rows, rejected: [], whole }, { name, byHand }, clock);
     return read.says === undefined ? report : { ...report, says: read.says };
   }
 
-  /** What a 402 declares of itself. */
+  /** Records what a 402 declares of its endpoint. */
   async note402(cap: string, url: string, method: Claims["method"], read: ReadTerms, clock: Clock): Promise<void> {
     const claim = claimOf402(cap, url, method, read);
     await this.#writer.write([{ claim, row: claim.body }], { name: "402" }, false, clock);
   }
 
   /**
-   * Takes the rows of one document. When the document was read whole, what it named before and names no longer is
+   * Records the rows of one document. If the whole document was read, rows that it named before and names no longer are
    * delisted.
    * @throws NotRecorded when the log does not take a record; what was appended before stays
    */
@@ -240,7 +248,7 @@ export class Intake {
         rows.push({ claim: this.#withMethod(claim), row });
       }
     }
-    // What could not be read may well name what stands.
+    // A row that could not be read may be one that is listed already, so nothing is delisted.
     const whole = document.whole && !refused.some(({ reason }) => reason === "unreadable");
     const written = await this.#writer.write(rows, source, whole, clock);
     for (const one of written.unkept) refused.push(one);
@@ -257,8 +265,8 @@ export class Intake {
   }
 
   /**
-   * The claim, under the seller's control when its payee signed the row. Only of an operator's file: a row that
-   * was signed once stays signed, and a catalogue could hold a seller to what it said long ago.
+   * The claim, marked as the seller's own when its payee signed the row. Only rows of an operator's file are marked: a
+   * signature does not expire, so a catalogue could hold a seller to what it signed long ago.
    */
   async #vouched(item: unknown, { claim, own }: Exclude<Taken, { rejected: Rejected }>): Promise<ListedClaim> {
     const payTos = async () => (await this.with_.payTosOf?.(claim.cap)) ?? new Set<string>();
@@ -267,7 +275,10 @@ export class Intake {
   }
 }
 
-/** Rows as claims, some at a time, so that one that cannot be read stops only itself. */
+/**
+ * Reads rows as claims, many in one request; when that fails, one by one, so that a row that cannot be read stops only
+ * itself.
+ */
 export async function* readRows(
   { rail, reader = ownReader }: Pick<IntakeParts, "rail" | "reader">,
   items: readonly unknown[],
@@ -292,10 +303,13 @@ export async function* readRows(
 }
 
 const MAX_VERBS = 5;
-/** Longest text that is taken for a list of verbs, and longest list. */
+/** Longest text that is taken for a list of verbs, characters, and longest list. */
 const MAX_NAMED = 100;
 
-/** An item that names several verbs (`methods: [..]`, "GET, POST") is one item for each; anything else stays as it is. */
+/**
+ * Splits an item that names several verbs (`methods: [..]`, "GET, POST") into one for each; other items stay as they
+ * are.
+ */
 export function expand(item: unknown): unknown[] {
   if (!isObject(item)) return [item];
   const { method, methods } = item;
@@ -311,15 +325,17 @@ export function expand(item: unknown): unknown[] {
     : [item];
 }
 
-/** What the payee signs with EIP-191 (personal_sign): the RFC 8785 form of the row without its member `signed`. */
+/**
+ * The text that a payee signs with EIP-191 (personal_sign): the RFC 8785 form of the row without its member `signed`.
+ */
 export function listingStatement(row: JsonObject): string {
   const { signed: _, ...rest } = row;
   return canonicalText(rest);
 }
 
 /**
- * Is this row signed by an address that the endpoint's own 402s asked to be paid at? A row alone proves nothing: anybody
- * may write down somebody else's endpoint with an address of his own. Never throws for what the row holds.
+ * Is this row signed by an address to which the endpoint's own 402s asked us to pay? The address in the row proves
+ * nothing: anybody can list somebody else's endpoint with an address of their own. Never throws for what the row holds.
  * @param payTos lower-case addresses that 402s of the endpoint named to us
  */
 async function isSignedByPayee(row: unknown, payTos: () => Promise<ReadonlySet<string>>): Promise<boolean> {
@@ -330,7 +346,7 @@ async function isSignedByPayee(row: unknown, payTos: () => Promise<ReadonlySet<s
     const message = listingStatement(row);
     return (await verifyMessage({ address, message, signature })) && (await payTos()).has(address.toLowerCase());
   } catch {
-    // No point of the curve, or a row without a canonical form: as wrong as any other signature.
+    // The signature is no point of the curve, or the row has no canonical form: the row is not signed.
     return false;
   }
 }

@@ -2,19 +2,20 @@ import { looksLikeEntry } from "../../record/terms/entries.ts";
 import { get, isObject, type JsonObject, keepable, MAX_KEPT, text, withoutSlashes } from "../json.ts";
 import { type Rejected, refusesPaidCalls, rejected } from "./claims.ts";
 
-/** Operations of one document that are read. */
+/** Most operations of one document that are read. */
 const MAX_OPERATIONS = 5_000;
-/** Values of one schema, its references in place, and levels of it. */
+/** Most values of one schema with its references resolved. */
 const MAX_NODES = 2_000;
+/** Most levels of one schema. */
 const MAX_DEPTH = 24;
 /** Longest reference that is followed, characters. */
 const MAX_REF = 1_024;
-/** Characters of one schema before it is even looked whether the record can keep it. */
+/** Most characters of one schema; one within this bound is then tried against what the record can keep. */
 const MAX_CHARS = 2 * MAX_KEPT;
-/** Of all schemas of one document together: a thousand nodes for each endpoint that discovery brings of a domain. */
+/** Most values of all schemas of one document: a thousand for each endpoint that discovery may add of a domain. */
 const MAX_NODES_OF_ALL = 200_000;
 const MAX_CHARS_OF_ALL = 2 * 1024 * 1024;
-/** Values that are looked at for all of them, those of schemas that are then too big included. */
+/** Most values that are walked for all schemas of one document, including schemas that turn out to be too big. */
 const MAX_WORK = 500_000;
 const VERBS = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 /** Extensions by which sellers say that an operation is paid; none is a standard. */
@@ -24,10 +25,10 @@ const PAYMENT = ["x-payment-info", "x-payment", "x-402", "x-x402", "x-pricing"];
 export const isOpenApi = (document: unknown): document is JsonObject =>
   /^3(?:\.|$)/.test(String(get(document, "openapi") ?? "")) && isObject(get(document, "paths"));
 
-/** A value with its references in place, and what it costs to walk and write it. */
+/** A value with its references resolved, and what it costs to walk and to write it. */
 interface Placed {
   value: unknown;
-  /** Values, each counted wherever it stands. */
+  /** Number of values; a value that several references name is counted each time. */
   nodes: number;
   /** About as many characters as its JSON has. */
   chars: number;
@@ -35,15 +36,16 @@ interface Placed {
   height: number;
 }
 
-/** Why a schema counts as not advertised. */
+/** Thrown when a schema cannot be resolved within the bounds; the schema then counts as not advertised. */
 class Unplaceable extends Error {}
 
 /**
- * Puts the local `$ref`s of one document in place. What a reference leads to is resolved once, however many name it, and
- * all schemas of a document share one budget: a megabyte of references to each other would else become gigabytes.
+ * Resolves the local `$ref`s of one document. The target of a reference is resolved once, however many references name
+ * it, and all schemas of a document share one budget: otherwise a megabyte of references to each other would become
+ * gigabytes.
  */
 class Inliner {
-  /** Null: it is being resolved further up, so it goes round in a circle. */
+  /** Resolved targets by reference. Null: the target is being resolved now, so a reference to it is circular. */
   readonly #targets = new Map<string, Placed | null>();
   #work = MAX_WORK;
   #nodesLeft = MAX_NODES_OF_ALL;
@@ -52,8 +54,8 @@ class Inliner {
   constructor(private readonly document: JsonObject) {}
 
   /**
-   * A schema with its local `$ref`s put in place. Undefined when one leads outside, is missing, goes round in a circle,
-   * when the whole is too big, or when those before it used up the document's budget: it counts as not advertised then.
+   * A schema with its local `$ref`s resolved. Undefined (the schema counts as not advertised) when a reference leads
+   * outside, is missing or circular, when the schema is too big, or when earlier schemas used up the document's budget.
    */
   schema(schema: unknown): unknown {
     if (schema === undefined) return undefined;
@@ -105,7 +107,7 @@ class Inliner {
       this.#targets.set(ref, placed);
       return placed;
     } catch (error) {
-      // Referenced from a higher level it may still fit.
+      // A reference from a higher level may still resolve within MAX_DEPTH.
       this.#targets.delete(ref);
       throw error;
     }
@@ -119,7 +121,7 @@ class Inliner {
   }
 }
 
-/** The JSON content of a request or response: its media type, schema and first example. */
+/** The JSON content of a request or a response: its media type, schema and first example. */
 function content(of: unknown, schemas: Inliner): { mime?: string; schema?: unknown; example?: unknown } {
   const types = get(of, "content");
   if (!isObject(types)) return {};
@@ -133,7 +135,7 @@ function content(of: unknown, schemas: Inliner): { mime?: string; schema?: unkno
   return { mime, schema, example: get(media, "example") ?? first ?? get(schema, "example") };
 }
 
-/** Example values of the parameters, by where they go; only those that name one. */
+/** Example values of the query and path parameters that have one, by place. */
 function parameterExamples(operation: unknown, item: unknown): JsonObject {
   const listed = [get(item, "parameters"), get(operation, "parameters")].flatMap((one) =>
     Array.isArray(one) ? one.slice(0, 64) : [],
@@ -150,7 +152,7 @@ function parameterExamples(operation: unknown, item: unknown): JsonObject {
   return example;
 }
 
-/** The first server's address with its variables at their defaults; null when the document names none. */
+/** The first server's address with its variables at their defaults; null when the document names no server. */
 function serverOf(document: JsonObject): string | null {
   const server = get(document, "servers", "0");
   const url = text(get(server, "url"), 2048);
@@ -161,7 +163,7 @@ function serverOf(document: JsonObject): string | null {
   );
 }
 
-/** Terms that stand in the operation itself: `accepts`, or one entry with a payee as an extension. */
+/** x402 terms in the operation itself: its `accepts`, or an entry with a payee in an extension. */
 function termsOf(operation: JsonObject): JsonObject {
   if (Array.isArray(operation.accepts)) {
     const { x402Version, accepts, extensions } = operation;
@@ -174,11 +176,11 @@ function termsOf(operation: JsonObject): JsonObject {
   const entry = PAYMENT.map((name) => operation[name]).find(
     (one) => looksLikeEntry(one) && get(one, "payTo") !== undefined && /^\d+$/.test(String(get(one, "amount"))),
   );
-  // An extension has no room for all that an entry has: it names no version, so nothing is missing in it.
+  // An extension lacks members that an x402 entry has; without a version it is not checked as terms.
   return entry === undefined ? {} : { accepts: [entry] };
 }
 
-/** One paid operation as a listing item; its price stays as it was written. */
+/** One paid operation as a listing item; its price stays as it is written. */
 function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: string, schemas: Inliner): JsonObject {
   const info = PAYMENT.map((name) => operation[name] ?? pathItem[name]).find((one) => one !== undefined);
   const request = content(operation.requestBody, schemas);
@@ -210,8 +212,8 @@ const isPaid = (operation: JsonObject, pathItem: JsonObject): boolean =>
   get(operation, "responses", "402") !== undefined;
 
 /**
- * Paid operations of an OpenAPI 3 document: those with a payment extension, with terms, or with a 402 among the
- * responses. Free operations are no listings and no rejected rows.
+ * The paid operations of an OpenAPI 3 document: those with a payment extension, with terms, or with a 402 among their
+ * responses. Free operations are left out and are not rejected rows.
  */
 export function openApiItems(document: JsonObject): { items: JsonObject[]; rejected: Rejected[] } {
   const items: JsonObject[] = [];

@@ -1,8 +1,8 @@
 import { clean, get, isObject, type JsonObject, show } from "../json.ts";
 
-/** A price in the seller's own words. It is shown and compared by people, and never turned into an amount. */
+/** A price in the seller's own words. People read and compare it; it is never turned into an amount. */
 export interface PriceSaid {
-  /** Member it stood in, as a path: `price/amount`. */
+  /** Path of the member that holds it, such as `price/amount`. */
   as: string;
   said: string;
 }
@@ -10,9 +10,9 @@ export interface PriceSaid {
 const MAX_SAID = 16;
 const MAX_DEPTH = 4;
 const PRICED = /price|cost|amount|fee$/i;
-/** Members whose whole content is about the price, whatever its parts are called. */
+/** Members of which every part is kept as part of the price. */
 const HOLDERS = ["price", "pricing", "payment", "offers"];
-/** What stands among them and says nothing of a price. */
+/** Parts of those that are not about the price. */
 const BESIDE = ["protocols", "protocol", "description"];
 
 function gather(value: unknown, path: string, depth: number, into: PriceSaid[]): void {
@@ -28,8 +28,8 @@ function gather(value: unknown, path: string, depth: number, into: PriceSaid[]):
 }
 
 /**
- * What an item says of its price beside the x402 entries: `"$0.05"`, `"0.10"`, `{mode, currency, amount}`, a range, a
- * number of dollars. Text as written: 0.05 of what, and to how many decimals, is only for the 402 to say.
+ * The prices that an item states outside of its x402 entries: `"$0.05"`, `"0.10"`, `{mode, currency, amount}`, a range,
+ * a number of dollars. They are kept as text: the unit and the decimals are known only from the 402.
  */
 export function pricesSaid(item: JsonObject): PriceSaid[] {
   const said: PriceSaid[] = [];
@@ -43,7 +43,7 @@ export function pricesSaid(item: JsonObject): PriceSaid[] {
 const MODE = /dynamic|range|variable|quote|upto/i;
 const RANGE = /\d\s*(?:-|–|to)\s*\$?\d/;
 
-/** Does the item itself say that its price moves? Then no quote can differ from it. */
+/** Does the item declare that its price varies? Then no quote can contradict it. */
 export function movesItsPrice(item: unknown): boolean {
   const payment = get(item, "payment");
   const modes = [item, payment].flatMap((from) => [
@@ -62,10 +62,13 @@ export function movesItsPrice(item: unknown): boolean {
 }
 
 const ATOMIC = /^\d{1,78}$/;
-/** Offers of one row that are read, as many as the record takes. */
+/** Offers of one row that are read: as many as the record takes. */
 const MAX_FLAT = 64;
 
-/** Names of what a flat row says of its offers, one for all or one for each: `network` or `networks`. */
+/**
+ * Names under which a flat row describes its offers. A plural such as `networks` holds a list with one value for each
+ * offer.
+ */
 const OFFER_NAMES = ["network", "asset", "payTo", "scheme", "price", "amount_atomic", "maxTimeoutSeconds"] as const;
 const PLURAL: Readonly<Record<string, readonly string[]>> = {
   payTo: ["payTos", "pay_tos"],
@@ -73,13 +76,13 @@ const PLURAL: Readonly<Record<string, readonly string[]>> = {
 };
 const SINGULAR: Readonly<Record<string, readonly string[]>> = { payTo: ["payTo", "pay_to"] };
 
-/** A list as it stands, or the words of a text ("base|solana", as a cell of a table holds several). */
+/** A list as it is, or the words of a text such as "base|solana" (a table's cell). */
 function listIn(value: unknown): unknown[] | null {
   if (Array.isArray(value)) return value.slice(0, MAX_FLAT);
   return typeof value === "string" && value.length <= 4096 ? value.split(/[\s,;|]+/).slice(0, MAX_FLAT) : null;
 }
 
-/** What a row says under this name: one value for each of its offers, or one for all of them. */
+/** The values of a row under this name: one for each of its offers, or one for all of them. */
 function valuesUnder(row: JsonObject, name: string): { each: unknown[] } | { all: unknown } {
   const alone = (SINGULAR[name] ?? [name]).map((one) => row[one]).find((one) => one !== undefined);
   if (Array.isArray(alone)) return { each: alone.slice(0, MAX_FLAT) };
@@ -88,7 +91,7 @@ function valuesUnder(row: JsonObject, name: string): { each: unknown[] } | { all
   return lists ? { each: lists } : { all: undefined };
 }
 
-/** A row whose networks, amounts and payees stand beside each other in lists, as a row for each of them. */
+/** Splits a row with parallel lists (networks, amounts, payees) into one row for each offer. */
 function sideBySide(row: JsonObject): JsonObject[] {
   const values = OFFER_NAMES.map((name) => [name, valuesUnder(row, name)] as const);
   const networks = values[0]![1];
@@ -101,9 +104,9 @@ function sideBySide(row: JsonObject): JsonObject[] {
 }
 
 /**
- * Entries of a flat row (`network`, `asset`, `payTo`, a price with `price_unit: "atomic"`), of lists of these beside each
- * other, or of its list of offers. None where no amount in atomic units is named; but of several each is kept, also one
- * that only says where it is paid and to whom.
+ * The x402 entries of a flat row (`network`, `asset`, `payTo`, a price with `price_unit: "atomic"`), of parallel lists
+ * of these, or of its list of offers. A single offer without an amount in atomic units is left out; of several offers
+ * those that only name payee or asset are kept too.
  */
 export function flatEntries(row: JsonObject): JsonObject[] {
   const offers = get(row, "offers");

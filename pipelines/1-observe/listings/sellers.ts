@@ -11,18 +11,18 @@ import { type HostQueue, INTAKE, INTAKE_AT_ONCE } from "../queue.ts";
 import { originOf } from "../urls.ts";
 import { addReport, emptyReport, type Intake, type IntakeReport } from "./intake.ts";
 
-/** Origins whose day of reading is remembered. */
+/** Most origins of which the day of the last reading is remembered. */
 const MAX_ORIGINS = 100_000;
 
 export interface SellersParts {
   intake: Intake;
   memory: Pick<Memory, "listed">;
   egress: Egress;
-  /** One piece of work at a time for a host; listings are read beside the calls, in places of their own. */
+  /** Runs one piece of work at a time for a host; reading listings has places of its own beside the calls. */
   slots: HostQueue;
   clock: Clock;
   hosts: Hosts;
-  /** Ends what is read: what was read so far is taken in. */
+  /** Aborts the reading; what was read before is taken in. */
   signal?: AbortSignal;
 }
 
@@ -35,7 +35,7 @@ export class Sellers {
     this.#egress = saying(with_.egress, { pool: INTAKE });
   }
 
-  /** One seller's own listing, now. */
+  /** Reads one seller's own listing now. */
   read(url: string): Promise<IntakeReport> {
     const { intake, slots, clock } = this.with_;
     const origin = originOf(url);
@@ -43,7 +43,7 @@ export class Sellers {
     return slots.run(hostOf(origin), () => intake.readSeller(origin, clock, this.#egress), INTAKE);
   }
 
-  /** A catalogue, and then every seller in it that was not read today; where observers share the work, its owner does. */
+  /** Reads a catalogue if its host is ours to call, and then every seller in it that is ours and was not read today. */
   async readCatalogue(named: NamedCatalogue): Promise<IntakeReport> {
     const { intake, hosts, clock, signal } = this.with_;
     const { url, kind } = asCatalogue(named);
@@ -56,13 +56,13 @@ export class Sellers {
     );
   }
 
-  /** Of these catalogues the ones that are ours to read, broke off, and may go on. */
+  /** Those of these catalogues that are ours to read, whose reading stopped early and may go on now. */
   cut(named: readonly NamedCatalogue[]): NamedCatalogue[] {
     const { intake, hosts, clock } = this.with_;
     return named.filter((one) => hosts.owns(hostOf(asCatalogue(one).url)) && intake.isCut(one, clock));
   }
 
-  /** Every listed seller that was not read today: what its 402 is held against must be what it says now. */
+  /** Reads every listed seller that was not read today, so that a 402 is compared with today's listing. */
   async refresh(): Promise<IntakeReport> {
     const listed = await this.with_.memory.listed();
     this.with_.intake.know(listed);

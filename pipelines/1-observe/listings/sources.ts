@@ -4,23 +4,23 @@ import { originOf } from "../urls.ts";
 import type { Source } from "./claims.ts";
 import type { Listed } from "./documents.ts";
 
-/** Where sellers describe themselves, in the order they are tried; the first that names an endpoint is the listing. */
+/** Paths of a seller's own documents, in the order in which they are tried. */
 const SELLER_PATHS = ["/.well-known/x402", "/openapi.json", "/.well-known/agent-card.json"] as const;
 
-/** Is this the address of a seller's own document? Anything else on an origin may be its users' upload. */
+/** Is this the path of a seller's own document? Other paths of an origin may be uploads of its users. */
 const isSellerPath = (url: string): boolean =>
   /^\/(?:\.well-known\/(?:x402(?:\.json)?|agent(?:-card)?\.json)|openapi\.json)$/.test(new URL(url).pathname);
 
-/** One document of a seller, read. */
+/** One document of a seller that was read. */
 interface SellerDocument {
   url: string;
   listed: Listed;
 }
 
 /**
- * A seller's own listing: `/.well-known/x402`, else its OpenAPI description, else its agent card. Lists that are empty
- * are given too, since they say that something is gone; the first that names an endpoint is the last. A host that does
- * not answer is not asked again. Never throws for what the seller does.
+ * Reads a seller's own listing: `/.well-known/x402`, else its OpenAPI description, else its agent card, and stops at
+ * the first that names an endpoint. Empty lists are returned too, since they delist what they named before. If the host
+ * does not answer, its other paths are not tried. Never throws for what the seller does.
  */
 export async function readSellerDocuments(
   egress: Egress,
@@ -47,14 +47,14 @@ export async function readSellerDocuments(
   return documents.length > 0 || says === undefined ? { documents } : { documents, says };
 }
 
-/** A document that somebody named, and whose word it is; or why there is none. */
+/** A document that somebody named and whose claim its rows are (`of`); or why it could not be read. */
 export type DocumentRead =
   | { listed: Listed; of: Pick<Source, "ownOrigin" | "base"> }
   | { fault: "unreachable" | "unreadable"; says: string };
 
 /**
- * What stands at an address: a seller's own document, whose own urls are then under its control, or any other, which is
- * a third party's word. Never throws for what the host does.
+ * Reads the document at an address. In a seller's own document the urls of its origin count as the seller's claims; in
+ * any other document all rows are a third party's. Never throws for what the host does.
  */
 export async function readDocument(
   egress: Egress,
@@ -74,7 +74,7 @@ export async function readDocument(
   if (!read.ok) return { fault: "unreadable", says: `${url}: ${read.says}` };
   const listed = read.value;
   if (listed === null) return { fault: "unreadable", says: `${url} is not text in UTF-8` };
-  // After a redirect it is no longer the named origin that speaks.
+  // A document that a redirect to another origin led to is not the named origin's own.
   const own = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));
   return { listed, of: own ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) } };
 }

@@ -2,7 +2,7 @@ import { parse } from "csv-parse/sync";
 import { isObject, type JsonObject, parseJson } from "../json.ts";
 import { type Rejected, rejected } from "./claims.ts";
 
-/** Rows of one file that are read; an operator's list past that is split. */
+/** Most rows of one file that are read; an operator splits a longer list. */
 export const MAX_ROWS = 250_000;
 
 export interface Rows {
@@ -10,11 +10,11 @@ export interface Rows {
   rejected: Rejected[];
 }
 
-/** Dumps wrap each row with where it came from: `{"source": .., "row": {..}}`. */
+/** Dumps of catalogues wrap each row together with its source: `{"source": .., "row": {..}}`. */
 const unwrapped = (value: unknown): unknown =>
   isObject(value) && isObject(value.row) && value.url === undefined && value.resource === undefined ? value.row : value;
 
-/** One JSON value a line. A line that is none is rejected by itself. */
+/** One JSON value a line. A line that is not JSON is rejected; the others are read. */
 export function ndjsonRows(text: string): Rows {
   const rows: unknown[] = [];
   const refused: Rejected[] = [];
@@ -28,7 +28,7 @@ export function ndjsonRows(text: string): Rows {
   return { rows, rejected: refused };
 }
 
-/** Names of columns in the wild -> the names that items have. */
+/** Column names as files have them -> the member names of items. */
 const COLUMNS: Readonly<Record<string, string>> = {
   address: "url",
   uri: "url",
@@ -58,14 +58,14 @@ const columnOf = (name: string): string => {
 const delimiterOf = (line: string): string =>
   [",", ";", "\t"].map((one) => ({ one, n: line.split(one).length })).sort((a, b) => b.n - a.n)[0]!.one;
 
-/** Has the text a first line of column names, one of which holds an address? */
+/** Does the text begin with a line of column names, one of which is that of an address? */
 export function looksLikeCsv(text: string): boolean {
   const first = text.slice(0, 4096).split(/\r?\n/, 1)[0]!;
   const names = first.split(delimiterOf(first)).map((name) => columnOf(name.replace(/^"|"$/g, "")));
   return names.some((name) => PLACES.includes(name)) && names.every((name) => /^[A-Za-z][\w ]{0,60}$/.test(name));
 }
 
-/** Rows of a CSV file with a header line; delimiter `,`, `;` or tab. Empty cells are members that are not there. */
+/** Rows of a CSV file with a header line; the delimiter is `,`, `;` or tab. An empty cell is a missing member. */
 export function csvRows(text: string): Rows {
   const refused: Rejected[] = [];
   const rows = parse(text, {
@@ -88,7 +88,7 @@ export function csvRows(text: string): Rows {
 
 const LINE = /^(?:[A-Za-z]{3,10}\s+)?https?:\/\/\S+$/;
 
-/** Is the first line that says anything an address, or a verb and an address? */
+/** Is the first line that is neither empty nor a comment an address, or a verb and an address? */
 export const looksLikeLines = (text: string): boolean =>
   LINE.test(
     text
@@ -98,7 +98,7 @@ export const looksLikeLines = (text: string): boolean =>
       .find((line) => line && !line.startsWith("#")) ?? "",
   );
 
-/** One `URL` or `METHOD URL` a line; `#` begins a remark. */
+/** One `URL` or `METHOD URL` a line; a line that begins with `#` is a comment. */
 export function lineRows(text: string): Rows {
   const rows = text
     .split("\n")

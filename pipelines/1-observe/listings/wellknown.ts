@@ -2,7 +2,7 @@ import { parseUrl } from "../../../infra/url.ts";
 import { get, isObject, type JsonObject, show, text, withoutSlashes } from "../json.ts";
 import { type Rejected, rejected, resourceOf } from "./claims.ts";
 
-/** Items of one seller's document that are read; a file past that is a flood. */
+/** Most items of one seller's document that are read. */
 export const MAX_ITEMS = 2_000;
 
 const LISTS = [
@@ -19,7 +19,7 @@ const LISTS = [
 ];
 const VERB_AND_PLACE = /^([A-Za-z]{3,10})\s+(\S+)$/;
 
-/** "POST /path", a path, or an absolute url. */
+/** An item from "POST /path", a path, or an absolute url. */
 function fromText(line: string): JsonObject {
   const match = VERB_AND_PLACE.exec(line.trim());
   return match ? { method: match[1], url: match[2] } : { url: line.trim() };
@@ -28,13 +28,14 @@ function fromText(line: string): JsonObject {
 interface Items {
   items: JsonObject[];
   rejected: Rejected[];
-  /** Was there a list at all, be it empty? */
+  /** Was there a list at all, even an empty one? */
   listed: boolean;
 }
 
 /**
- * A group of endpoints under one base: `{"baseUrl": .., "endpoints": [{"path": ..}]}`, or a service of a directory, whose
- * `url` is what it stands in front of and `serviceUrl` where it is called. An endpoint with `payment: null` is free.
+ * The endpoints of a group, or the item alone when it is none. A group has one base: `{"baseUrl": .., "endpoints":
+ * [{"path": ..}]}`; or it is a service of a directory, which is called at `serviceUrl` and whose `url` is the api
+ * behind it. An endpoint with `payment: null` is free.
  */
 function ungrouped(item: JsonObject): JsonObject[] {
   const inner = item.endpoints;
@@ -90,9 +91,9 @@ function withMethods(first: Items, others: readonly Items[]): Items {
 }
 
 /**
- * Items of a seller's `/.well-known/x402`, which has no common form in the wild: a list of objects, of "METHOD /path"
- * or of urls, under one of several names or at the top, a map by path, or one single item. Empty for everything else.
- * The document's `x402Version` stands in for an item's own.
+ * Items of a seller's `/.well-known/x402`. Sellers write it in many forms: a list of objects, of "METHOD /path" or of
+ * urls, under one of several names or at the top; a map by path; or a single item. Empty for everything else. An item
+ * without an `x402Version` gets the document's.
  */
 export function itemsOf(document: unknown): Items {
   const version = get(document, "x402Version");
@@ -117,7 +118,7 @@ export function itemsOf(document: unknown): Items {
 
 const BASES = ["baseUrl", "base_url", "base", "apiBase", "api_base", "server", "origin", "endpoint", "url"];
 
-/** What a document's relative addresses are relative to, where it says so: an http address of its own. */
+/** The base of a document's relative addresses, where it names one by an http address. */
 export function baseOf(document: unknown): string | undefined {
   for (const name of BASES) {
     const base = text(get(document, name), 2048);
@@ -126,7 +127,7 @@ export function baseOf(document: unknown): string | undefined {
   return undefined;
 }
 
-/** Endpoints of one agent card that are read. */
+/** Most endpoints of one agent card that are read. */
 const MAX_OF_CARD = 500;
 
 /** Is this an agent card (A2A), or one of the documents that sellers put in its place? */
@@ -143,7 +144,7 @@ const asList = (value: unknown): unknown[] => (Array.isArray(value) ? value : va
 const NOTHING_TO_PAY = /^(?:free|none|false|\$?0+(?:\.0+)?)$/i;
 const SAYS_WHAT_IT_COSTS = ["price", "pricing", "cost", "payment", "accepts"];
 
-/** Does a part of a card say that it costs nothing (`free`, a price of 0, no authentication)? It is no paid endpoint then. */
+/** Is this part of a card declared free (`free`, a price of 0, no authentication)? Then it is no paid endpoint. */
 function isFree(part: unknown): boolean {
   const said = SAYS_WHAT_IT_COSTS.map((name) => get(part, name)).find((value) => value !== undefined);
   const amount = isObject(said) ? (get(said, "amount") ?? get(said, "type") ?? get(said, "mode")) : said;
@@ -156,14 +157,14 @@ function isFree(part: unknown): boolean {
   );
 }
 
-/** What a card, or a part of it, wants to be called with: `authentication.schemes`, or the type that stands in its place. */
+/** How a card, or a part of it, is authenticated: its `authentication.schemes`, or the `type` in their place. */
 function schemesOf(part: unknown): string[] {
   const places = [get(part, "authentication"), get(part, "auth")];
   const named = places.flatMap((place) => [...asList(get(place, "schemes")), ...asList(get(place, "type"))]);
   return named.filter((one) => typeof one === "string").slice(0, 64);
 }
 
-/** Addresses that a skill, a tool or a capability names: `endpoint` or `endpoints`, an object, a path or a url. */
+/** Endpoints of a skill, a tool or a capability, under `endpoint` or `endpoints`: objects, paths or urls. */
 function endpointsOf(part: unknown): JsonObject[] {
   if (isFree(part)) return [];
   const description = text(get(part, "description"), 2000);
@@ -178,7 +179,7 @@ function endpointsOf(part: unknown): JsonObject[] {
   });
 }
 
-/** Does the card say anywhere it is meant to (extensions, payments, security, tags) that it is paid by x402 or mpp? */
+/** Does the card name x402 or mpp in a place meant for it (extensions, payments, security, tags)? */
 function isPaid(card: JsonObject): boolean {
   const said = [card.capabilities, card.payments, card.payment, card.securitySchemes, card.tags, card.skills];
   const places = [...said, schemesOf(card)];
@@ -186,15 +187,15 @@ function isPaid(card: JsonObject): boolean {
 }
 
 /**
- * Endpoints of an agent card: what its skills, tools and capabilities name; else, when the card says it is paid, the
- * agent itself at its address (JSON-RPC over POST) and every interface that speaks x402. A card that says nothing of
- * payment lists nothing, and what says that it is free is not listed.
+ * Paid endpoints of an agent card: those that its skills, tools and capabilities name; else, when the card is marked as
+ * paid, every interface that speaks x402, or the agent itself at its address (JSON-RPC over POST). Of a card without a
+ * mark of payment only endpoints with terms are listed, and parts that are free are left out.
  */
 export function cardItems(card: JsonObject): JsonObject[] {
   const capabilities = isObject(card.capabilities) ? Object.values(card.capabilities).filter(isObject) : [];
   const parts = [...asList(card.skills), ...asList(card.tools), ...capabilities];
   const named = parts.flatMap(endpointsOf);
-  // A card that wants nothing to be called with is free itself, and so is what it links to without a price.
+  // A card that is itself free lists only endpoints with terms of their own.
   if (!isPaid(card) || isFree(card)) return named.filter((item) => item.accepts !== undefined).slice(0, MAX_OF_CARD);
   const interfaces = [...asList(card.supportedInterfaces), ...asList(card.additionalInterfaces)].filter((one) =>
     /^x402$/i.test(String(get(one, "protocol") ?? get(one, "protocolBinding") ?? "")),

@@ -10,29 +10,33 @@ import { hashOf } from "../json.ts";
 import { type Draft, draft, Recorder } from "../recorder.ts";
 import { type ListedClaim, type Rejected, rejected, type Source } from "./claims.ts";
 
-/** Sources whose rows are remembered, and rows of all of them together. */
+/** Most sources whose rows are remembered. */
 const MAX_SOURCES = 100_000;
+/** Most remembered rows of all sources together. */
 const MAX_ROWS = 500_000;
 
-/** The newest record of one (source, source id). */
+/** The newest record of one row, which has a source and a source id. */
 interface Stands {
   cap: string;
   eventId: string;
   gone: boolean;
 }
 
-/** What one source has said: by source id, and the event ids that a copy of today would be dropped for. */
+/**
+ * The newest records of a source's rows by source id, and the event ids that were used today: a second record with one
+ * of them would be dropped as a copy.
+ */
 interface SourceRows {
   rows: Map<string, Stands>;
   used: Set<string>;
 }
 
-/** Remembers what stands for each source: the record's word once, then this process's own, which is newer. */
+/** Remembers the rows of each source: read from the record once, then kept up to date with what this process writes. */
 class Standings {
   readonly #sources = new BoundedMap<string, SourceRows>(MAX_SOURCES);
   #rows = 0;
 
-  /** @param read the record's rows of one source with the ids it used on that UTC day */
+  /** @param read reads the rows of a source from the record, with the event ids that it used on that UTC day */
   constructor(private readonly read: (source: string, day: string) => Promise<readonly StandingListing[]>) {}
 
   async of(source: string, day: string): Promise<SourceRows> {
@@ -47,7 +51,10 @@ class Standings {
     return loaded;
   }
 
-  /** Past the limit everything is forgotten and read from the record again: a copy has the same id and is dropped. */
+  /**
+   * Past the limit all sources are forgotten and read again: a row that is then written twice has one id and is
+   * dropped.
+   */
   #keep(source: string, rows: SourceRows): void {
     this.#rows += rows.rows.size;
     if (this.#rows > MAX_ROWS) {
@@ -57,12 +64,12 @@ class Standings {
     this.#sources.set(source, rows);
   }
 
-  /** A record that is durable now. */
+  /** Notes a record that is durable. */
   note(source: SourceRows, sourceId: string, stands: Stands): void {
     if (!source.rows.has(sourceId)) this.#rows++;
     source.rows.set(sourceId, stands);
     source.used.add(stands.eventId);
-    // Ids of earlier days are only of use to readers that look across days: a long-lived process drops them.
+    // Ids of earlier days are no longer needed, except those of the newest records.
     if (source.used.size > 1_000 + 8 * source.rows.size) {
       source.used = new Set([...source.rows.values()].map((one) => one.eventId));
     }
@@ -70,21 +77,22 @@ class Standings {
 }
 
 /**
- * Endpoints of one registrable domain that enter by discovery, and of all under one hosting platform so many times as many;
- * more only by an operator's hand (records.md).
+ * Most endpoints of one registrable domain that discovery may add. All domains under one hosting platform together have
+ * {@link PLATFORM_TIMES} as many. Only an operator can add more (records.md).
  */
 export const MAX_PER_DOMAIN = 200;
 const MAX_PER_PLATFORM = PLATFORM_TIMES * MAX_PER_DOMAIN;
-/** Sellers' own claims that are kept whole, to be newer than the lake. */
+/** Most sellers' own claims that this process keeps, since the lake may not have loaded them yet. */
 const MAX_OWN = 20_000;
 const BATCH = 200;
-/** Rows after which others have their turn: a catalogue's take seconds together. */
+/** Rows after which other work has its turn: the rows of one catalogue take seconds together. */
+
 const ROWS_A_TURN = 50;
 
 export interface WriterParts {
   recorder: Recorder;
   metrics: Metrics;
-  /** What sources have said before; without it every source is new. */
+  /** Reads what sources claimed before; without it every source is new. */
   memory?: Pick<Memory, "listingsOf">;
 }
 
@@ -105,33 +113,33 @@ interface Fresh {
   claim: ListedClaim;
 }
 
-/** Writes what is new of the claims of a source, and what it names no longer. */
+/** Records the claims of a source that are new, and the delisting of rows that it names no longer. */
 export class ListingWriter {
   readonly #standings: Standings;
   readonly #domains = new Map<string, Set<string>>();
   readonly #own = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN);
-  /** Listings that stand in the record already. */
+  /** Event ids of listings that are in the record already. */
   #standing: ReadonlySet<string> = new Set();
 
   constructor(private readonly with_: WriterParts) {
-    // A 402 is a source of its own for every endpoint: its rows are known by their ids, never read whole.
+    // The source "402" has a row for each endpoint, too many to read: its rows are known by their event ids (know).
     this.#standings = new Standings(async (source, day) =>
       source === "402" || !with_.memory ? [] : with_.memory.listingsOf(source, day),
     );
   }
 
-  /** What is listed already. */
+  /** Tells which endpoints are listed already. */
   know(listed: readonly ListedCap[]): void {
     this.#standing = new Set(listed.flatMap((one) => one.standing));
     for (const { url, cap } of listed) for (const { caps } of this.#domainsOf(url)) caps.add(cap);
   }
 
-  /** The newest listing of its own that a seller gave this process for an endpoint. */
+  /** The newest own listing of an endpoint that this process recorded. */
   own(cap: string): { eventId: string; claims: Claims } | undefined {
     return this.#own.get(cap);
   }
 
-  /** Endpoints of its domain, and of its platform where that is another. */
+  /** The known endpoints of a url's domain, and of its platform if it has one, each with the limit. */
   #domainsOf(url: string): { caps: Set<string>; most: number }[] {
     const domain = registrableDomain(url);
     const platform = platformOf(url);
@@ -146,7 +154,7 @@ export class ListingWriter {
     ];
   }
 
-  /** Do the endpoint's domain and platform take it? What stands already always may stay. */
+  /** Is there room in the endpoint's domain and platform? An endpoint that is listed already always has room. */
   #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
     const domains = this.#domainsOf(claim.body.normalised_url);
     const stands = state.rows.get(claim.body.source_id);
@@ -156,7 +164,10 @@ export class ListingWriter {
     return true;
   }
 
-  /** Appends what is new. Remembered only once it is durable: a claim that was not written is tried at the next read. */
+  /**
+   * Appends the claims that are new. They are remembered only once durable, so a claim that was not written is tried at
+   * the next read.
+   */
   async write(rows: readonly Row[], source: Source, whole: boolean, clock: Clock): Promise<Written> {
     const name = source.name.slice(0, 300);
     const state = await this.#standings.of(name, dayOf(clock.now()));
@@ -173,13 +184,13 @@ export class ListingWriter {
         continue;
       }
       const content = hashOf([claim.body.seller_controlled, claim.body.claims, claim.body.defects] as unknown);
-      // What the log would refuse is refused here: there it would take the whole batch with it.
+      // The log would refuse a whole batch for one malformed body, so it is left out here.
       if (content === null || !BODIES.listing.safeParse(claim.body).success) {
         unkept.push(rejected("unkeepable", row));
         continue;
       }
       const made = listingDraft(claim, content, state, this.#standing, clock.now());
-      // The last of several items with one source id stands, as if they had been read one after the other.
+      // Of several items with one source id the last one counts, as if they had been read one after the other.
       if ("standing" in made) {
         fresh.delete(id);
         this.#keepOwn(claim, made.standing);
@@ -203,7 +214,7 @@ export class ListingWriter {
     this.with_.metrics.count("touchstone_observe_listings_total", { result: "appended" }, all.length);
   }
 
-  /** Rows that the source named before and, read whole, names no longer. */
+  /** Records the delisting of rows that the source named before and, read whole, names no longer. */
   async #delist(name: string, state: SourceRows, named: ReadonlySet<string>, clock: Clock): Promise<number> {
     const gone = [...state.rows].filter(([id, stands]) => !stands.gone && !named.has(id));
     for (let i = 0; i < gone.length; i += BATCH) {
@@ -227,12 +238,12 @@ export class ListingWriter {
   }
 }
 
-/** Attempts of one content that are recognised as the same content again. */
+/** Most attempts of one content among which its newest record is looked for. */
 const MAX_KNOWN = 8;
-/** A content that comes back more often within a day is dropped as a copy: a source that flaps is no news. */
+/** Most records of one content within a day. A content that comes and goes more often is not recorded any more. */
 const MAX_ATTEMPTS = 1_000;
 
-/** The first attempt whose id no copy would be dropped for. */
+/** The first attempt whose event id was not used today. */
 function unused(of: Pick<Draft, "type" | "cap" | "slot">, used: ReadonlySet<string>): number {
   let attempt = 0;
   while (attempt < MAX_ATTEMPTS && used.has(Recorder.idOf({ ...of, attempt }))) attempt++;
@@ -240,10 +251,10 @@ function unused(of: Pick<Draft, "type" | "cap" | "slot">, used: ReadonlySet<stri
 }
 
 /**
- * The record of a listing, or the id of the one that says the same already. A reader drops a second record with one id
- * on one day, so content that went away and comes back gets the next attempt number; across a restart the record
- * tells which ids were used today.
- * @param standing ids of listings that stand, for sources whose rows are not read
+ * The record of a listing, or the event id of the record that holds the same content already. A reader drops the second
+ * record with one id on one day, so content that was delisted and comes back gets the next attempt number. After a
+ * restart the record tells which ids were used today.
+ * @param standing event ids of listings that are in the record, for sources whose rows are not read
  */
 function listingDraft(
   claim: ListedClaim,
@@ -267,7 +278,7 @@ function listingDraft(
   return draft({ ...of, attempt: unused(of, state.used), at, body });
 }
 
-/** The record that a source no longer names a row. */
+/** The record that a source names a row no longer. */
 function delistingDraft(source: string, sourceId: string, stands: Stands, state: SourceRows, at: Date): Draft {
   const body: BodyOf<"delisting"> = {
     source,

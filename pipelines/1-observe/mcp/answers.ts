@@ -5,20 +5,20 @@ import { sample } from "../probe/synthetic.ts";
 import { answerTo, type Rpc, speaksOnlyWithoutSessions } from "./rpc.ts";
 
 /**
- * What a tool's answer amounts to, in the words of HTTP, so that a tool is evaluated by the same code as any endpoint:
- * 402 payment is required, 200 the tool's result, 500 the tool's or the server's error, 404 no such tool, 502 no answer
- * to our question. An exchange that failed on the way stays what it was.
+ * A tool's answer in terms of HTTP, so that the code that evaluates endpoints evaluates tools too. Status 402: payment
+ * is required; 200: the tool's result; 500: an error of the tool or the server; 404: no such tool; 502: no answer to
+ * our request. An exchange that failed on the way keeps its own outcome.
  */
 export interface ToolAnswer {
-  /** `raw`: the bytes as they came, which is what the record hashes. */
+  /** `raw`: the bytes as they were received, which the record hashes. */
   result: EgressResult & { raw?: Uint8Array };
-  /** In words, where the status alone would not say it. */
+  /** An explanation where the status alone does not tell. */
   says?: string;
-  /** May its terms be paid in the call's `_meta`? Not what the HTTP server in front of the tools asks for. */
+  /** May the terms be paid in the call's `_meta`? False for what the HTTP server in front of the tools asks for. */
   payable: boolean;
 }
 
-/** mpp challenges as the header that HTTP would carry: one reader for both. */
+/** mpp challenges written as the HTTP header, so that one reader reads both. */
 function challengeHeader(challenges: readonly unknown[]): string | undefined {
   const lines = challenges.slice(0, 16).flatMap((challenge) => {
     if (!isObject(challenge)) return [];
@@ -53,7 +53,7 @@ function asAnswer(http: EgressResult, status: number, body: Uint8Array, headers:
 
 const json = (value: unknown): Uint8Array => Buffer.from(show(value));
 
-/** A demand for payment, terms in the header as version 2 has them there; null where the places hold none. */
+/** A demand for payment as a 402 with its terms in the header, as version 2 has them; null where there are no terms. */
 function demand(http: EgressResult, places: Places): ToolAnswer | null {
   const [terms] = places.terms;
   const challenges = challengeHeader(places.challenges);
@@ -64,7 +64,7 @@ function demand(http: EgressResult, places: Places): ToolAnswer | null {
   return { result: asAnswer(http, 402, json(terms ?? {}), headers), payable: true };
 }
 
-/** What the tool itself gave: structured content, else its one text, else the content as it stands. */
+/** The tool's own result: structured content, else its only text, else the content as JSON. */
 function given(result: unknown): Uint8Array {
   const structured = get(result, "structuredContent");
   if (structured !== undefined && structured !== null) return json(structured);
@@ -74,7 +74,7 @@ function given(result: unknown): Uint8Array {
   return Array.isArray(content) && content.length > 0 ? json(content) : new Uint8Array();
 }
 
-/** Reads what came back to a `tools/call`, or to the `initialize` that never became a session. */
+/** Reads the response to a `tools/call`, or to an `initialize` that opened no session. */
 function readAnswer({ http, rpc }: { http: EgressResult; rpc: Rpc | null }): ToolAnswer {
   const paywall = http.outcome === "answered" && http.status === 402 && rpc === null;
   if (paywall)
@@ -105,7 +105,7 @@ function readAnswer({ http, rpc }: { http: EgressResult; rpc: Rpc | null }): Too
   };
 }
 
-/** Type of the answer, and the seller's word on the settlement, as its headers would carry them. */
+/** The headers that HTTP would have: the type of the answer, and the seller's receipt of the settlement. */
 function headersOf(result: unknown): Record<string, string> {
   const receipt = get(result, "_meta", "x402/payment-response");
   return {
@@ -114,51 +114,51 @@ function headersOf(result: unknown): Record<string, string> {
   };
 }
 
-/** What came back cannot be read within bounds: it is no answer to our question. */
+/** For a response that could not be read within bounds: it counts as no answer. */
 export const unread = (http: EgressResult, says: string): ToolAnswer => ({
   result: http.outcome === "answered" ? asAnswer(http, 502, http.body) : http,
   payable: false,
   says: `the answer could not be read: ${says}`,
 });
 
-/** The tool is not in the list: nothing was called. */
+/** For a tool that is not in the list: it was not called. */
 export const absent = (name: string): ToolAnswer => {
   const none = { outcome: "timeout" as const, says: "", totalMs: 0, sent: true };
   return { result: asAnswer(none, 404, new Uint8Array()), payable: false, says: `tools/list does not name ${name}` };
 };
 
-/** One question of ours and how its HTTP exchange ended. Plain data, as everything here: it is read in another thread. */
+/** One request of ours and how its HTTP exchange ended. Plain data, so that a worker thread can read it. */
 export interface Replied {
   id: number;
   http: EgressResult;
 }
 
-/** What was said to `initialize`. */
+/** What the server answered to `initialize`. */
 export interface Welcome {
-  /** Was our question answered at all? */
+  /** Was our request answered at all? */
   answered: boolean;
-  /** It speaks the revision without sessions, and no other. */
+  /** The server supports only the revision without sessions. */
   alone: boolean;
-  /** The revision that it speaks; undefined: it was no welcome. */
+  /** The revision that the server chose; undefined: no session was opened. */
   version: string | undefined;
 }
 
-/** What one page of `tools/list` says of a tool. */
+/** One page of `tools/list`, as far as it concerns one tool. */
 export interface ListPage {
   tool: ListedTool | null;
-  /** Where the next page begins; undefined: it was the last. */
+  /** Cursor of the next page; undefined on the last one. */
   next: string | undefined;
 }
 
 export interface ListedTool {
-  /** What the list says of the tool's input and output, where the record could keep it. */
+  /** Schemas of the tool's input and output, where the record can keep them. */
   inputSchema: unknown;
   outputSchema: unknown;
-  /** Arguments made from the input's schema, where it has one. */
+  /** Arguments made from the input schema, where there is one. */
   made: Record<string, unknown> | null;
 }
 
-// A stream that was not closed after the answer still held the answer.
+// A stream that was cut off may still hold the whole answer.
 const rpcOf = ({ id, http }: Replied): Rpc | null =>
   http.body ? answerTo(id, http.body, http.headers?.["content-type"] ?? "") : null;
 
@@ -170,7 +170,7 @@ export function readWelcome(replied: Replied): Welcome {
   return { answered: rpc !== null, alone: speaksOnlyWithoutSessions(rpc), version };
 }
 
-/** Null when no list came back. @param tool the one that is looked for */
+/** Null when the response holds no list. @param tool name of the tool that is looked for */
 export function readListPage({ tool, ...replied }: Replied & { tool: string }): ListPage | null {
   const result = resultOf(rpcOf(replied));
   const tools = get(result, "tools");
@@ -183,5 +183,5 @@ export function readListPage({ tool, ...replied }: Replied & { tool: string }): 
   return { tool: { ...kept, made: isObject(made) ? made : null }, next: undefined };
 }
 
-/** What came back to a `tools/call`, or to the `initialize` that never became a session. */
+/** The response to a `tools/call`, or to an `initialize` that opened no session. */
 export const readReply = (replied: Replied): ToolAnswer => readAnswer({ http: replied.http, rpc: rpcOf(replied) });

@@ -1,18 +1,21 @@
 import { get, isObject, parseJson } from "../json.ts";
 
-/** What a server said to one question of ours: JSON-RPC 2.0, the members that are there. */
+/** A server's response to one request of ours (JSON-RPC 2.0). */
 export type Rpc = { result: unknown } | { error: { code: unknown; message: unknown; data: unknown } };
 
-/** Events of one stream, and messages of one batch, that are looked through for our answer. */
+/** Most events of one stream, and messages of one batch, among which our response is looked for. */
 const MAX_MESSAGES = 1_000;
 
-/** Members in the order in which the protocol's own client writes them; without params there is no such member. */
+/**
+ * A request. Its members are in the order in which the protocol's own client writes them; without params there is no
+ * such member.
+ */
 export const question = (id: number, method: string, params?: unknown): Uint8Array =>
   Buffer.from(JSON.stringify({ method, params, jsonrpc: "2.0", id }));
 
 export const notice = (method: string): Uint8Array => Buffer.from(JSON.stringify({ jsonrpc: "2.0", method }));
 
-/** Data of the events of a `text/event-stream` (WHATWG HTML section 9.2.6); an event that broke off is none. */
+/** Data of the events of a `text/event-stream` (WHATWG HTML section 9.2.6); an event that was cut off is left out. */
 function events(body: Uint8Array): string[] {
   const text = new TextDecoder("utf-8").decode(body).replace(/\r\n?/g, "\n");
   const whole = text.endsWith("\n\n") ? text : text.slice(0, Math.max(0, text.lastIndexOf("\n\n")));
@@ -33,8 +36,8 @@ function messages(body: Uint8Array, contentType: string): unknown[] {
 }
 
 /**
- * The answer to the question with this id, in a body that is JSON or a stream of events; null when there is none.
- * What a server asks or tells us on the way is passed over, and so is an answer to a question that was not ours.
+ * The response to the request with this id, in a body that is JSON or a stream of events; null when there is none.
+ * Requests and notifications of the server, and responses to other ids, are skipped.
  */
 export function answerTo(id: number, body: Uint8Array, contentType: string): Rpc | null {
   for (const message of messages(body, contentType)) {
@@ -46,12 +49,12 @@ export function answerTo(id: number, body: Uint8Array, contentType: string): Rpc
   return null;
 }
 
-/** The revision that a session asks for first. A server may answer with an older one, which is then what we speak. */
+/** The revision that a session asks for first. A server may answer with an older one, which is then used. */
 export const WITH_SESSIONS = "2025-11-25";
-/** The revision without sessions: each request says for itself who asks, and in which revision. */
+/** The revision without sessions: each request names its client and its revision. */
 export const WITHOUT_SESSIONS = "2026-07-28";
 
-/** Who asks, as `initialize` and the revision without sessions have it. */
+/** The client's name, as `initialize` and the revision without sessions carry it. */
 export interface ClientInfo {
   name: string;
   version: string;
@@ -59,7 +62,7 @@ export interface ClientInfo {
 
 export const CLIENT: ClientInfo = { name: "touchstone", version: "1" };
 
-/** A server that keeps no sessions refuses `initialize` with this code and names what it does speak. */
+/** A server without sessions refuses `initialize` with this code and lists the revisions that it supports. */
 const UNSUPPORTED_VERSION = -32_022;
 
 export function speaksOnlyWithoutSessions(rpc: Rpc | null): boolean {
@@ -70,8 +73,8 @@ export function speaksOnlyWithoutSessions(rpc: Rpc | null): boolean {
 
 type Params = Record<string, unknown> & { _meta?: Record<string, unknown> };
 
-/** What each request of the revision without sessions carries in its `_meta`. */
-export const dressed = (params: Params, client: ClientInfo): Params => ({
+/** Adds to the params what each request of the revision without sessions has in its `_meta`. */
+export const withMeta = (params: Params, client: ClientInfo): Params => ({
   ...params,
   _meta: {
     "io.modelcontextprotocol/protocolVersion": WITHOUT_SESSIONS,
@@ -81,13 +84,13 @@ export const dressed = (params: Params, client: ClientInfo): Params => ({
   },
 });
 
-/** A header's value: plain where it can be, else base64 between the marks that the revision names for it. */
+/** A header's value: plain where it can be, else base64 with the marks that the revision defines for it. */
 const asHeader = (value: string): string =>
   /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value) && !value.startsWith("=?base64?")
     ? value
     : `=?base64?${Buffer.from(value).toString("base64")}?=`;
 
-/** What each request of that revision carries in its headers: a gateway routes by them without reading the body. */
+/** Headers of each request of the revision without sessions: a gateway routes by them without reading the body. */
 export function headersOf(method: string, params: Params): Record<string, string> {
   const name = params.name;
   return { "mcp-method": method, ...(typeof name === "string" ? { "mcp-name": asHeader(name) } : {}) };

@@ -7,32 +7,33 @@ import { absent, type ListedTool, type Replied, type ToolAnswer, unread, type We
 import {
   CLIENT,
   type ClientInfo,
-  dressed,
   headersOf,
   notice,
   question,
   WITH_SESSIONS,
   WITHOUT_SESSIONS,
+  withMeta,
 } from "./rpc.ts";
 
-/** Pages of `tools/list` that are read, and the ms they may take together: a list is not what is being bought. */
+/** Pages of `tools/list` that are read. */
 const MAX_PAGES = 5;
+/** Time for all of these pages together, ms. */
 const LIST_MS = 5_000;
-/** Longest time for closing a session, ms: only a courtesy to the server. */
+/** Longest time for closing a session, ms: it is only a courtesy to the server. */
 const CLOSE_MS = 1_000;
 
 export interface Limits {
   profile: Profile;
-  /** For the whole exchange, ms. */
+  /** Time for the whole exchange, ms. */
   totalMs: number;
   signal?: AbortSignal | undefined;
-  /** In whose name it leaves, where it shall look like a stock client's (stock.ts). */
+  /** Name of the stock client as which the requests leave; undefined: they leave as ours (stock.ts). */
   stock?: string | undefined;
 }
 
-/** What the list says: is the tool there, and how is it called? */
+/** What `tools/list` holds of one tool. */
 export interface Listed {
-  /** null: the list was not read to its end, and the tool was not in what was. */
+  /** null: the list was not read to its end, and what was read did not name the tool. */
   present: boolean | null;
   tool: ListedTool | null;
 }
@@ -42,17 +43,17 @@ const NO_WELCOME: Welcome = { answered: false, alone: false, version: undefined 
 const late = (): EgressResult => ({ outcome: "timeout", says: "no time was left to ask", totalMs: 0, sent: false });
 
 /**
- * One MCP session over HTTP (streamable transport of the 2025 revisions; a server that keeps no sessions any more is
- * spoken to in the revision of 2026), made for one call and left afterwards. Every message is an exchange of its own
- * through egress: checked address, bounded bytes, bounded time. Never throws for what the server does.
+ * One MCP session over HTTP (the streamable transport of the 2025 revisions; a server without sessions is spoken to in
+ * the revision of 2026), opened for one call. Every message is an exchange of its own through egress, with a checked
+ * address, bounded bytes and bounded time. Never throws for what the server does.
  */
 class Session {
   readonly #began = systemClock.monotonic();
-  /** The first question is 0, as the protocol's own client counts. */
+  /** Ids begin at 0, as those of the protocol's own client do. */
   #id = 0;
   #session: string | null = null;
   #protocol: string | null = null;
-  /** ms in which the server waited for us to read what it had said: they are ours. */
+  /** Time in which the server waited for us to read its responses, ms. It is not counted as the server's. */
   #reading = 0;
 
   constructor(
@@ -103,12 +104,12 @@ class Session {
   ): Promise<Replied> {
     const id = this.#id++;
     const alone = this.#protocol === WITHOUT_SESSIONS;
-    const body = question(id, method, alone ? dressed(params ?? {}, this.#client) : params);
+    const body = question(id, method, alone ? withMeta(params ?? {}, this.#client) : params);
     const http = await this.#send("POST", body, withinMs, alone ? headersOf(method, params ?? {}) : {});
     return { id, http };
   }
 
-  /** Reads an answer; the time that this takes is not counted as the server's. */
+  /** Waits for the reading of a response and adds its time to `#reading`. */
   async #read<T>(read: Promise<T>): Promise<T> {
     const began = systemClock.monotonic();
     const said = await read;
@@ -116,7 +117,9 @@ class Session {
     return said;
   }
 
-  /** `initialize` and the notice that follows it. Not `ok`: what was said is no welcome, and nothing more is asked. */
+  /**
+   * Sends `initialize` and the notification that follows it. Not `ok`: no session was opened, and nothing more is sent.
+   */
   async open(): Promise<{ replied: Replied; answered: boolean; ok: boolean }> {
     const params = { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: this.#client };
     const replied = await this.#ask("initialize", params);
@@ -127,7 +130,7 @@ class Session {
       return { replied, answered, ok: true };
     }
     const session = replied.http.headers?.["mcp-session-id"];
-    // Visible ASCII and nothing else, says the transport: anything else could not be sent back.
+    // The transport allows visible ASCII only; an id with anything else could not be sent back.
     const usable = session === undefined || /^[\x21-\x7e]{1,1024}$/.test(session);
     if (version === undefined || !/^[\w.-]+$/.test(version) || !usable) return { replied, answered, ok: false };
     this.#session = session ?? null;
@@ -136,7 +139,7 @@ class Session {
     return { replied, answered, ok: true };
   }
 
-  /** What `tools/list` says of one tool. */
+  /** Looks for one tool in `tools/list`, page by page. */
   async list(name: string): Promise<Listed> {
     let left = LIST_MS;
     let cursor: string | undefined;
@@ -157,19 +160,19 @@ class Session {
     return this.#ask("tools/call", { name, arguments: args, ...(meta ? { _meta: meta } : {}) });
   }
 
-  /** Gives the session back, if there is one. */
+  /** Ends the session, if there is one. */
   async close(): Promise<void> {
     if (this.#session !== null) await this.#send("DELETE", null, CLOSE_MS);
   }
 }
 
-/** Member of the call's `_meta` that a payment travels in (x402 over MCP). */
+/** Member of the call's `_meta` that holds the payment (x402 over MCP). */
 export const PAYMENT_KEY = "x402/payment";
 
 export interface ToolExchange extends ToolAnswer {
-  /** For the record, beside what every exchange has. */
+  /** What the record of a tool's call holds beside that of an HTTP call. */
   seen: { initialize_ms: number | null; tool: string; tool_present: boolean | null };
-  /** What the list said of the tool's input and output; absent when it was not asked. */
+  /** Schemas of the tool's input and output from the list; absent when the list was not read. */
   listed?: Partial<Pick<ListedTool, "inputSchema" | "outputSchema">>;
 }
 
@@ -178,18 +181,18 @@ interface ToolQuestion {
   tool: ToolCall;
   profile: Profile;
   totalMs: number;
-  /** The signed payment, base64 of its JSON: with it the tool is called at once, without asking for the list. */
+  /** The signed payment, base64 of its JSON. With it the tool is called at once, without reading the list. */
   payment?: string | undefined;
   signal?: AbortSignal | undefined;
-  /** Of a leg of a blind call: in whose name it leaves (stock.ts). */
+  /** For a blind call: name of the stock client as which it leaves (stock.ts). */
   stock?: string | undefined;
 }
 
 const NO_LIST: Listed = { present: null, tool: null };
 
 /**
- * One call of a tool from `initialize` to its answer, in a session of its own. The payment leaves with `tools/call`
- * only. `result.totalMs` is the time of that call alone; `initialize_ms` stands beside it.
+ * Calls a tool in a session of its own, from `initialize` to the answer. The payment is sent with `tools/call` only.
+ * `result.totalMs` is the time of that request alone; `initialize_ms` stands beside it.
  */
 export async function callTool(egress: Egress, ask: ToolQuestion, reader: Reader = ownReader): Promise<ToolExchange> {
   const { tool, payment } = ask;
@@ -216,7 +219,10 @@ async function answerOf(reader: Reader, replied: Replied): Promise<ToolAnswer> {
   return read.ok ? read.value : unread(replied.http, read.says);
 }
 
-/** Whatever was said in place of a welcome, it did not come from the tool: it is neither its answer nor its price. */
+/**
+ * Marks a response to `initialize` that opened no session: it comes not from the tool, so it is neither its answer nor
+ * its price.
+ */
 function refused(said: ToolAnswer): ToolAnswer {
   const { result } = said;
   const ours = result.outcome === "answered" && result.raw !== undefined;

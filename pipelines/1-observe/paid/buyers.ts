@@ -9,38 +9,37 @@ import { buyersRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 
 const DAY_S = DAY_MS / 1000;
-/** Days that are counted. */
+/** Days whose payments are counted. */
 const WINDOW_DAYS = 7;
 /**
- * Days between the window and the running day. The wallets of a day's calls are in the evidence of that day,
- * published soon after it ends: what is told of our own payments in the window then follows from what everybody has.
- * Of a day whose evidence is not out, a count of our payments would help a seller to find the blind wallets among its
+ * Days between the counted days and today. A day's evidence, published soon after the day ends, names the wallets of
+ * our calls. While it is not out, a count of our own payments would help a seller to find our blind wallets among its
  * payers.
  */
 const EVIDENCE_DAYS = 1;
-/** Pause between two readings of one payee, and age of the settlement that it is known by; ms of the record's time. */
+/** Least pause between two readings of one payee, ms of the record's time. */
 const EVERY_MS = 7 * DAY_MS;
+/** A payee is read while its newest settlement of ours is not older than this, ms of the record's time. */
 const PAID_WITHIN_MS = 35 * DAY_MS;
-/** Wallets that are looked for: those of the window and of two days around it. */
+/** Our wallets of this long are told apart: those of the counted days and of two days around them. */
 const WALLETS_WITHIN_MS = (WINDOW_DAYS + EVIDENCE_DAYS + 2) * DAY_MS;
-/** Endpoints of one payee that are told of a reading. */
+/** Most endpoints of one payee that get a record of a reading. */
 const MAX_TOLD = 1_000;
 
 /** One address on one chain, and the endpoints that are paid there. */
 interface Payee extends Pick<PaidPayee, "network" | "asset" | "payTo"> {
   caps: string[];
-  /** Newest reading for any of them, RFC 3339, or null. */
+  /** Time of the newest reading for any of its endpoints, RFC 3339, or null. */
   read: string | null;
 }
 
 /**
- * Who else pays the sellers that we pay: of each payee once a week, from the chain alone. A fact beside the grade. A
- * seller can pay itself from any number of addresses, so many payers prove nothing; that there are none besides us,
- * or one, says something. Only payees that a payment of ours settled to are looked at: a 402 may name anybody's
- * address.
+ * Reads from the chain who else pays the sellers that we pay: each payee once a week. It is a fact beside the grade. A
+ * seller can pay itself from any number of addresses, so many payers prove nothing; no payer besides us, or only one,
+ * tells something. Only payees of settled payments of ours are read, since a 402 may name anybody's address.
  */
 export class Buyers {
-  /** @param perLook payees that are read in one look: what it may cost in questions to a node */
+  /** @param perLook most payees in one look, which bounds the requests to a node */
   constructor(
     private readonly tools: Pick<Tools, "rail" | "recorder" | "logger" | "hosts" | "signal">,
     private readonly memory: Pick<Memory, "payees" | "walletsPaying">,
@@ -48,8 +47,9 @@ export class Buyers {
   ) {}
 
   /**
-   * Reads those whose turn it is, one after the other; returns how many. A chain that does not answer is left alone
-   * until the next look. @throws NotRecorded
+   * Reads the payees that are due, one after the other. A chain that does not answer is left alone until the next look.
+   * @returns payees that were read
+   * @throws NotRecorded
    */
   async look(clock: Pick<Clock, "now">): Promise<number> {
     const down = new Set<string>();
@@ -67,7 +67,7 @@ export class Buyers {
     return read;
   }
 
-  /** Those never read first, then those read longest ago. */
+  /** Payees that are due: those never read first, then those read longest ago. */
   async #due(now: number): Promise<Payee[]> {
     const payees = new Map<string, Payee>();
     for (const { cap, url, network, asset, payTo, read } of await this.memory.payees(since(now, PAID_WITHIN_MS))) {
@@ -83,7 +83,7 @@ export class Buyers {
     return due.sort((a, b) => (a.read ?? "").localeCompare(b.read ?? ""));
   }
 
-  /** Null where the chain does not answer, is younger than the window, or there was a stop. */
+  /** Null where the chain does not answer or is younger than the counted days, or after a stop. */
   async #fromChain({ network, asset, payTo: to }: Payee): Promise<Seen | null> {
     const { rail, signal, logger } = this.tools;
     try {
@@ -118,7 +118,9 @@ type Concentration = Pick<BodyOf<"payee.buyers">, "largest_share" | "effective_p
 type Counted = Concentration &
   Pick<BodyOf<"payee.buyers">, "from_block" | "to_block" | "whole" | "payers" | "transfers" | "total" | "ours">;
 
-/** What was read, our own wallets' part by itself: how others' money is spread has nothing of ours in it. */
+/**
+ * The counts of what was read. Payments from our own wallets are counted apart, and are no part of the concentration.
+ */
 function countedOf(
   { payers, fromBlock, toBlock, whole }: Payers,
   ours: ReadonlySet<string>,

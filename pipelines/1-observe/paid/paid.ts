@@ -29,18 +29,18 @@ import { resultBody } from "./result.ts";
 import { measureRetry } from "./retry.ts";
 import { type Prepared, sign } from "./sign.ts";
 
-/** How a planned paid call ended, for the next decisions. */
+/** How a planned paid call ended; re-tests are decided by it. */
 export interface PaidEnd {
-  /** False when nothing was signed: the call met no 402 to pay, or we could not pay it. */
+  /** False when nothing was signed: there was no 402 to pay, or we could not pay it. */
   paid: boolean;
   /** Does the row count as a sample, and does it pass? Both false when nothing was paid. */
   counts: boolean;
   pass: boolean;
-  /** For whoever reconciles it later: the payment and what the chain had said of it. Absent when nothing was signed. */
+  /** What the reconciler takes over: the payment and what the chain held of it. Absent when nothing was signed. */
   open?: { payment: Payment; chain: ChainView; delivered: boolean; excused: boolean };
 }
 
-/** The paid leg, once the intent is durable: send, evaluate, ask the chain, write what happened. */
+/** Pays a call whose intent is durable: sends the payment, evaluates the answer, asks the chain, records the result. */
 async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: Clock): Promise<PaidEnd> {
   const sent = systemClock.monotonic();
   const exchanged = await send(tools, payment);
@@ -82,7 +82,7 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: 
   };
 }
 
-/** The log line of a payment: what the chain has seen to leave, or what was promised while it has seen nothing. */
+/** Logs one line for a payment: the amount that left, or the promised amount while no Transfer was seen. */
 function tellPaid(
   { logger }: Tools,
   { cap, call, eventId, intent }: Payment,
@@ -98,7 +98,7 @@ function tellPaid(
   );
 }
 
-/** Writes the first leg as a handshake of the paid plan: kind 0, whatever kept us from paying. */
+/** Records the first request of a call that was not paid, as a handshake of the paid plan. */
 async function recordUnpaid(
   tools: Tools,
   one: ListedCap,
@@ -108,17 +108,17 @@ async function recordUnpaid(
   says?: string,
 ): Promise<PaidEnd> {
   const { body, ...seen } = prepared.probe;
-  // What was seen of the seller stands, good or bad: why we did not pay is our affair and excuses nothing of it.
+  // What was seen of the seller stays in the record, good or bad: that we did not pay excuses nothing of it.
   const said = { ...body, ...(says === undefined ? {} : { says: clean(says, 2000) }) };
   await tools.recorder.append([probeRow(one.cap, call, "paid", { ...seen, body: said }, at)]);
   return { paid: false, counts: false, pass: false };
 }
 
 /**
- * One planned paid call: first leg, signature, durable intent, payment, evaluation, settlement, and, when the money went
- * and nothing came, the same proof shown again. Ids are known beforehand: the intent's is the call's.
- * @throws NotRecorded when the log does not take a record. If that was the intent, nothing left. If it was a later one,
- * the intent stays open and becomes `ours` at the next start: a theft is never claimed from memory.
+ * Makes one planned paid call: first request, signature, durable intent, payment, evaluation, settlement; and when the
+ * money left and no answer came, shows the proof again. The intent's id is that of the call, known beforehand.
+ * @throws NotRecorded when the log does not take a record. If that was the intent, no payment left. If it was a later
+ * record, the intent stays open and is booked as our fault at the next start: theft is never claimed from memory.
  */
 export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
   const source = stockOf(listed.cap, call);
@@ -131,7 +131,7 @@ export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock:
   const stock = stockOf(one.cap, call);
   const egress = saying(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
   const relist = async () => {
-    // Between the legs of a blind call the listing too is asked for as the blind wallet's client, not as ours.
+    // Between the two requests of a blind call the listing too is fetched as the blind wallet's client, not as ours.
     one = await tools.intake.reread(one, clock, egress);
     return one.sellerClaims;
   };
@@ -144,7 +144,7 @@ export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock:
     prepared.probe = excused(prepared.probe, "no listing names a method, and GET met no 402");
   }
   if (!read?.payable || prepared.probe.body.state !== "asked") return recordUnpaid(tools, one, call, prepared, at);
-  // The 402 itself may be the first to say how the endpoint is called.
+  // The 402 may be the first to declare how the endpoint is called.
   if (before.input.kind === "synthetic") {
     asked = await tools.asking.ask(one, read.declared, seed);
     Object.assign(prepared, requestOf(one, read.declared, asked));
@@ -170,7 +170,7 @@ export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock:
   try {
     await tools.recorder.append([row]);
     if (tools.firsts && !(await wonSlot(tools.firsts, payment))) {
-      // Another observer took the slot before us, and pays or has paid: what we signed leaves nowhere.
+      // Another observer's intent was first, and that observer pays. Our signed payment is not sent.
       tools.metrics.count("touchstone_observe_slots_lost_total");
       return { paid: false, counts: false, pass: false };
     }
@@ -183,7 +183,9 @@ export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock:
   }
 }
 
-/** @throws NotRecorded when the log cannot say it: then nothing may leave, and the intent becomes ours later */
+/**
+ * @throws NotRecorded when the log cannot be read: then no payment is sent, and the intent is booked as our fault later
+ */
 async function wonSlot(firsts: NonNullable<Tools["firsts"]>, { cap, eventId, intent }: Payment): Promise<boolean> {
   try {
     return await firsts.won(cap, eventId, intent.nonce);
@@ -192,7 +194,7 @@ async function wonSlot(firsts: NonNullable<Tools["firsts"]>, { cap, eventId, int
   }
 }
 
-/** A fault of our own after the intent: it is written down as ours now instead of at the next start. */
+/** Records a fault of our own after the intent now, instead of at the next start. */
 async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: unknown): Promise<PaidEnd> {
   tools.signal?.throwIfAborted();
   tools.logger.error({ err: error, intent: payment.eventId }, "a paid call could not be watched to its end");

@@ -11,7 +11,7 @@ import { followupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import type { Prepared } from "./sign.ts";
 
-/** One payment that left: everything needed to show the same proof again, and to evaluate what then comes. */
+/** One payment that was sent: everything needed to show its proof again and to evaluate the answer. */
 export interface Payment {
   eventId: string;
   cap: string;
@@ -23,14 +23,17 @@ export interface Payment {
   deadlineMs: number;
 }
 
-/** Did we hang up ourselves, or never send (refused without a reason is our own side)? Then nobody watched the end. */
+/**
+ * Did we end the connection ourselves, or never send (refused without a reason: our own side)? Then nobody watched its
+ * end.
+ */
 export const cutOff = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
   result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
 
-/** Sends the signed payment: the first time, and each time the same proof is shown again. */
+/** Sends the signed payment: the first time, and each time that its proof is shown again. */
 export function send(means: Means, payment: Payment): Promise<Exchanged> {
   const { headerName: header, headerValue: value } = payment.signed;
-  // No signal of a shutdown here: once the money may move, the end is watched, or it is our fault.
+  // A shutdown does not abort this: once money may move, either the end is watched or it is our fault.
   const how = {
     profile: "paid" as const,
     deadlineMs: payment.deadlineMs,
@@ -41,8 +44,8 @@ export function send(means: Means, payment: Payment): Promise<Exchanged> {
 }
 
 /**
- * Evaluates what came, where the reading can be stopped. An answer that cannot be read is one that is worth nothing. A
- * time in which our own loop stood still is none.
+ * Evaluates the answer in the reader's thread, which can be stopped. An answer that cannot be read is worth nothing. If
+ * our own event loop stood still meanwhile, no latency is recorded.
  */
 export async function evaluated(
   { reader }: Pick<Means, "reader">,
@@ -55,10 +58,10 @@ export async function evaluated(
   return loop.stoodStill ? { ...came, latency_ms: null } : came;
 }
 
-/** An answer of less worth than this is none (sql/tables/rules, is_passed). */
+/** Least `delivery` of an answer that counts as one (sql/tables/rules, is_passed). */
 const WORTH = 0.5;
 
-/** What showing a proof once more says of a retry. @param first sha256 of what the first try brought */
+/** What one more showing of a proof tells about a retry. @param first sha256 of the first answer, or null */
 export function retriedAs(
   { status, delivered, delivery, response_sha256 }: Omit<Evaluation, "wall">,
   first: string | null,
@@ -70,7 +73,7 @@ export function retriedAs(
   return { outcome: status === 402 ? "asked_again" : refused ? "refused" : "failed", status, same_bytes: null };
 }
 
-/** One showing of the same proof: what came, and whether its end was watched. One that was not says nothing of the seller. */
+/** Shows a proof once more. `watched` is false when its end was not seen; then it tells nothing about the seller. */
 export async function showOnce(tools: Tools, payment: Payment, clock: Clock) {
   const exchanged = await send(tools, payment);
   const { wall, ...came } = await evaluated(tools, payment, exchanged, true);
@@ -79,16 +82,16 @@ export async function showOnce(tools: Tools, payment: Payment, clock: Clock) {
   return { came, wall, control, watched };
 }
 
-/** What the retests look at. */
+/** What re-tests are decided by. */
 export type Shown = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
 
 /** Waits before each showing, ms of the record's time. */
 const WAITS_MS = [5_000, 60_000, 240_000];
 
 /**
- * The money went and nothing came: the same signed bytes are shown again, a few times within ten minutes. It is the
- * same payment (same nonce), so it cannot settle twice; an honest seller whose answer was lost gives it now. Each
- * showing is a record of its own. Stops at the first that brings anything.
+ * For a payment whose money left and for which no answer came: shows the proof (the same signed bytes) again, up to
+ * three times within ten minutes, until an answer comes. Its nonce moves money only once, so it cannot settle twice. An
+ * honest seller whose answer was lost gives it now. Each showing is recorded.
  */
 export async function showAgain(tools: Tools, payment: Payment, clock: Clock): Promise<Shown> {
   const began = clock.now().getTime();
@@ -113,19 +116,22 @@ export async function showAgain(tools: Tools, payment: Payment, clock: Clock): P
   return last;
 }
 
-/** What the chain shows of a payment. `down`: why it could not be asked; then nothing is known, neither way. */
+/**
+ * What the chain holds of a payment. `down`: why it could not be asked; then it is not known whether the payment
+ * settled.
+ */
 export interface ChainView {
   seen: Settlement | null;
   down: string | null;
-  /** As of which blocks it was asked; absent where it was not. */
+  /** As of which blocks the chain was asked; absent where it was not. */
   asOf?: Blocks;
-  /** Why nobody could have settled what we signed, by our own doing. */
+  /** Why the seller could not have settled the payment, through our own fault. */
   unable?: string;
 }
 
 type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block" | "quote">;
 
-/** A Transfer as the record has it. */
+/** The Transfer of a settlement record. */
 export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
   tx: row.tx,
   blockNumber: row.block_number,
@@ -151,8 +157,8 @@ export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authoriza
 }
 
 /**
- * Asks the chain, again after each pause (real ms: a chain's time is never simulated), until the Transfer is there. A seller's
- * word on its own settlement is never read. What comes later is found by reconcile.ts.
+ * Asks the chain for the Transfer, again after each pause (real ms: a chain's time is never simulated), until it is
+ * there. The seller's own receipt is not read. reconcile.ts finds what settles later.
  */
 export async function pollSettlement(
   rail: Pick<Rail, "settlementOf">,
@@ -169,9 +175,10 @@ export async function pollSettlement(
 }
 
 /**
- * Nothing came and nothing settled: was it us? A known wallet pays several at once and may have run dry since it was
- * looked at; a blind one has one payee alone, who could empty it by settling late, so what it holds afterwards excuses
- * nobody. And the chain's time may lie before the moment from which our signature is valid.
+ * For a payment without answer and without settlement: finds whether that is our fault. A known wallet pays several
+ * calls at once and may have run dry since its balance was read. A blind wallet pays one payee alone, who could empty
+ * it by settling late, so its balance excuses nobody. And the chain's time may be before the one from which our
+ * signature is valid.
  */
 export async function withMeans(rail: Rail, { call, intent, signed }: Payment, said: ChainView): Promise<ChainView> {
   if (said.seen || !said.asOf) return said;
@@ -187,8 +194,8 @@ export async function withMeans(rail: Rail, { call, intent, signed }: Payment, s
     return { seen: null, down: (error as Error).message ?? String(error) };
   }
   if (held.value >= signed.amountAtomic) return said;
-  // Less than the price may be what is left once it was paid, which a node that lags behind the one with the balance
-  // does not know.
+  // A balance below the price may be what is left after this payment settled; the node that was asked for the Transfer
+  // may be behind the one that was asked for the balance.
   const again = await lookUp(rail, intent);
   if (again.seen || !again.asOf) return again;
   if (again.asOf.head.number < held.head.number)

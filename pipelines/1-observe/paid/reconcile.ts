@@ -10,21 +10,23 @@ import type { PaidEnd } from "./paid.ts";
 import { lookUp, type Payment, settlementOf, showAgain } from "./payment.ts";
 import { Heads, Refunds } from "./refunds.ts";
 
-/** A payment that may still settle, become final or be paid back. */
+/** A payment that may still settle or become final. */
 interface Waiting {
   of: Pick<OpenIntent, "eventId" | "cap" | "intent">;
   /** The Transfer, once seen and written; it may not be final yet. */
   seen: Settlement | null;
-  /** Set while this process can still show the proof: it has the request and the known answer. */
+  /** Set while this process can show the proof again: it holds the request and the known answer. */
   payment: Payment | null;
 }
 
-/** Where observers share the work, an intent may be another's call under way until so long after its deadline, ms. */
+/**
+ * Where observers share the work, another observer may still be making a call until this long after its deadline, ms.
+ */
 const UNDER_WAY_MS = 300_000;
-/** Chain seconds after `valid_before` in which a Transfer in an older block may still become visible to us. */
+/** Chain seconds after `valid_before` in which we may still see a Transfer of an older block for the first time. */
 const MARGIN_S = 60;
 const MAX_WAITING = 10_000;
-/** Intents looked up at one look; the others wait for the next. */
+/** Most payments that are looked up in one look; the others wait for the next. */
 const PER_LOOK = 500;
 
 export interface ReconcileReport {
@@ -33,14 +35,14 @@ export interface ReconcileReport {
   refunded: number;
   /** Still open after this look. */
   waiting: number;
-  /** Why a chain could not be asked; its payments wait for the next look and nothing is lost. */
+  /** Why a chain could not be asked, or null. Its payments wait for the next look. */
   down: string | null;
 }
 
 /**
- * What a paid call leaves behind: settlements that come late, become final, or are paid back. A seller may settle at
- * any time before `validBefore`; without this a theft could hide by settling after we looked. What this process knows
- * is kept here, and the record answers for what an earlier one knew.
+ * Follows payments after their calls have ended: settlements that come late, become final, or are paid back. A seller
+ * may settle at any time before `validBefore`; a seller could take the money unseen if nobody looked after the call.
+ * Payments of this process are kept in memory; those of earlier processes are read from the record.
  */
 export class Reconciler {
   readonly #waiting = new BoundedMap<string, Waiting>(MAX_WAITING);
@@ -55,7 +57,7 @@ export class Reconciler {
     this.#refunds = new Refunds(tools, memory);
   }
 
-  /** Takes over a paid call that has ended. */
+  /** Takes over the payment of a paid call that has ended. */
   take(open: NonNullable<PaidEnd["open"]>): void {
     const { payment, chain, delivered, excused } = open;
     const payable = delivered || excused ? null : payment;
@@ -65,8 +67,9 @@ export class Reconciler {
   }
 
   /**
-   * At start: every intent without a result becomes one that nobody watched, `ours`. The chain is asked first, so that
-   * the loss is booked; when it is down, a later look books it. Safe to repeat: the ids are the same.
+   * At the start: books every intent without a result as one that nobody watched, fault `ours`. The chain is asked
+   * first, so that a settlement is recorded with it; when it is down, a later look records it. Safe to repeat: the ids
+   * are equal.
    */
   async recover(clock: Clock): Promise<{ lost: number }> {
     let lost = 0;
@@ -86,7 +89,9 @@ export class Reconciler {
     return { lost };
   }
 
-  /** One look at everything that waits. Call it every minute or so; a second call while one runs gets its report. */
+  /**
+   * Looks once at every payment that waits. Call it every minute or so; a call while one runs gets that one's report.
+   */
   run(clock: Clock): Promise<ReconcileReport> {
     this.#running ??= this.#look(clock).finally(() => {
       this.#running = null;
@@ -99,7 +104,8 @@ export class Reconciler {
     const heads = new Heads(rail);
     await Promise.all(networksOf(rail).map((network) => heads.of(network)));
     if (heads.allDown) return { settled: 0, refunded: 0, waiting: this.#waiting.size, down: heads.down };
-    // An observer that died left its calls open: the one that has its hosts now books them.
+    // Where observers share the work: an observer that died left intents open, and the one that has its hosts now books
+    // them.
     if (this.tools.firsts) await this.recover(clock);
     for (const { seen, ...of } of await this.memory.awaitingSettlement()) {
       if (!this.#isOurs(of)) continue;
@@ -116,18 +122,18 @@ export class Reconciler {
       const { seen, asOf } = view;
       if (!asOf) {
         heads.fails(network, view.down ?? "");
-        // Another chain may answer: payments of this one go to the end of the line.
+        // Its chain did not answer: it goes to the end of the line, so that payments on other chains are looked at.
         this.#waiting.set(one.of.eventId, one);
       } else if (seen) settled += await this.#book(one, seen, clock);
       else if (isOver(asOf, one.of.intent.valid_before, MARGIN_S)) this.#close(one);
-      // To the end of the line: those past this look's share come first in the next.
+      // To the end of the line: the next look begins with the payments that this one did not reach.
       else this.#waiting.set(one.of.eventId, one);
     }
     const refunded = await this.#refunds.look(clock, heads);
     return { settled, refunded, waiting: this.#waiting.size, down: heads.down };
   }
 
-  /** Is the host this observer's? Another one's payments are reconciled by it: the record tells it of them. */
+  /** Is the host this observer's? Payments to other hosts are followed by their observers. */
   #isOurs({ intent }: Waiting["of"]): boolean {
     return this.tools.hosts.owns(hostOf(intent.url));
   }
@@ -141,7 +147,7 @@ export class Reconciler {
     this.#closed.set(one.of.eventId, true);
   }
 
-  /** Writes what is new about one payment; 1 when its Transfer was seen for the first time. */
+  /** Records what is new about one payment. @returns 1 when its Transfer was seen for the first time, else 0 */
   async #book(one: Waiting, seen: Settlement, clock: Clock): Promise<0 | 1> {
     const first = one.seen === null;
     const now = factTime(one.of, clock);
@@ -154,7 +160,7 @@ export class Reconciler {
     one.payment = null;
     if (seen.final) this.#close(one);
     else this.#waiting.set(one.of.eventId, one);
-    // It settled after the call had ended and nothing had come: the proof is shown now, as it would have been then.
+    // It settled after the call had ended without an answer: the proof is shown again now.
     if (first && payment) {
       const shown = await showAgain(this.tools, payment, clock);
       if (!shown.delivered) this.#refunds.add(one.of, seen);

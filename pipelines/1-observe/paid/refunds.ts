@@ -9,32 +9,35 @@ import { factTime, followupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { settlementOf } from "./payment.ts";
 
-/** A payment that settled and brought nothing. */
+/** A payment that settled and for which no answer came. */
 interface Undelivered {
   of: Pick<OpenIntent, "eventId" | "cap" | "intent">;
   seen: Settlement;
-  /** First block that was not looked at yet. */
+  /** First block that was not searched for a refund yet. */
   since: number;
-  /** How many looks searched for its refund, and the number of the look of this process that does so next. */
+  /** How many looks searched for its refund. */
   looks: number;
+  /** Number of the look that searches next. */
   due: number;
 }
 
-/** A Transfer that a refund stands on, and between whom. */
+/** The Transfer that a refund was recorded for, and its payee and wallet. */
 interface Claim {
   tx: string;
   pair: string;
 }
 
-/** Newest blocks of one look: each chain is asked once, and one that fails is left alone until the next look. */
+/**
+ * The newest blocks in one look. Each chain is asked once; one that does not answer is left alone until the next look.
+ */
 export class Heads {
-  /** Why a chain could not be asked, the first of them; null while all answer. */
+  /** Why the first chain that failed could not be asked; null while all answer. */
   down: string | null = null;
   readonly #heads = new Map<string, { number: number; time: number } | null>();
 
   constructor(private readonly rail: Pick<Rail, "head">) {}
 
-  /** Does no chain that was asked answer? */
+  /** Does none of the chains that were asked answer? */
   get allDown(): boolean {
     return [...this.#heads.values()].every((head) => head === null);
   }
@@ -58,22 +61,25 @@ export class Heads {
 
 const pairOf = (payee: string, wallet: string): string => `${payee} ${wallet}`.toLowerCase();
 
-/** Pairs of payee and wallet that are looked at each time, and at once; the others come first in the next. */
+/** Pairs of payee and wallet that one look searches for; the others come first in the next. */
 const PAIRS_PER_LOOK = 200;
+/** Pairs that are searched for at once. */
 const AT_ONCE = 8;
-/** After every eighth look in vain the pause is one look longer: a minute at first, twenty minutes after a day. */
+/**
+ * After every eighth look without a refund the pause grows by one look: a minute at first, twenty minutes after a day.
+ */
 const LOOKS_A_STEP = 8;
-/** A refund later than the longest window counts for no card any more (chain seconds). */
+/** A refund later than the longest window of a grade changes no card any more (chain seconds). */
 const REFUND_WITHIN_S = params.window.days_max * 86_400;
 
 /**
- * Undelivered payments, and Transfers back (verification-method.md section 1: "not refunded"). Which they are is a fold
- * over the record, so a refund is seen by whichever process looks next; this one's own calls are known here before the
- * record is loaded. A Transfer back counts for one of them, whoever booked it.
+ * Looks for refunds: Transfers from payee to wallet after a payment that brought no answer (verification-method.md
+ * section 1, "not refunded"). The undelivered payments are read from the record, so any process finds a refund; those
+ * of this process are added before the lake has loaded them. A Transfer back counts as the refund of one payment only.
  */
 export class Refunds {
   readonly #undelivered = new BoundedMap<string, Undelivered>(MAX_UNDELIVERED);
-  /** Event id of an undelivered payment -> what this process booked it as paid back by. */
+  /** Event id of an undelivered payment -> the Transfer that this process recorded as its refund. */
   readonly #paidBack = new BoundedMap<string, Claim>(MAX_UNDELIVERED);
   #look = 0;
 
@@ -82,16 +88,16 @@ export class Refunds {
     private readonly memory: Pick<Memory, "debts">,
   ) {}
 
-  /** A payment of this process that settled, and nothing came, also when the proof was shown again. */
+  /** Adds a payment of this process that settled and got no answer, not even when its proof was shown again. */
   add(of: Undelivered["of"], seen: Settlement): void {
     if (this.#undelivered.has(of.eventId) || this.#paidBack.has(of.eventId)) return;
     this.#undelivered.set(of.eventId, { of, seen, since: seen.blockNumber, looks: 0, due: 0 });
   }
 
   /**
-   * Looks for refunds of undelivered payments once; returns how many were new. A chain that does not answer is asked
-   * again by the next look.
-   * @throws NotRecorded when the log does not take a refund; it is found again
+   * Searches once for refunds of undelivered payments. A chain that does not answer is asked again by the next look.
+   * @returns refunds that were new
+   * @throws NotRecorded when the log does not take a refund; the next look finds it again
    */
   async look(clock: Clock, heads: Heads): Promise<number> {
     const { owed, refunds } = await this.memory.debts();
@@ -132,7 +138,9 @@ export class Refunds {
     return found;
   }
 
-  /** The payments of this look by payee and wallet, oldest first; each pair goes to the end of the line. */
+  /**
+   * The payments to search for in this look by payee and wallet, oldest first; each pair goes to the end of the line.
+   */
   async #pairs(heads: Heads): Promise<Undelivered[][]> {
     const pairs = new Map<string, Undelivered[]>();
     for (const payment of [...this.#undelivered.values()]) {
@@ -154,7 +162,7 @@ export class Refunds {
   }
 }
 
-/** Final Transfers that no refund stands on. One transaction may hold several between the same two. */
+/** Final Transfers that no refund was recorded for. One transaction may hold several between the same two addresses. */
 function unclaimed(back: readonly Settlement[], claimed: readonly string[]): Settlement[] {
   const claims = new Map<string, number>();
   for (const tx of claimed) claims.set(tx, (claims.get(tx) ?? 0) + 1);
@@ -165,7 +173,7 @@ function unclaimed(back: readonly Settlement[], claimed: readonly string[]): Set
   });
 }
 
-/** Which Transfer pays which payment back: one of the very amount before one of more, the oldest payment first. */
+/** Assigns Transfers to payments: first those of exactly the amount, then larger ones; the oldest payment first. */
 function matched(payments: readonly Undelivered[], back: readonly Settlement[]): [Undelivered, Settlement][] {
   const pairs = new Map<Undelivered, Settlement>();
   const free = new Set(back);

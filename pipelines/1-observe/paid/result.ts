@@ -18,18 +18,18 @@ const ENDED = {
 } as const;
 
 /**
- * Whose fault is the end of a watched paid connection (verification-method.md section 1)? Every signed payment is a sample
- * of correctness, so a row leaves only for one of two reasons:
- * - `ours`: a control call failed too, or the chain could not be read while nothing came back (the seller's facilitator
- *   needs the same chain), or what we signed could not have been settled (payment.ts, withMeans). No answer for any
- *   other reason stays a 0, even when no byte of ours left (`sent: false`):
- *   the first leg was answered seconds ago from the same address, our own network is vouched for by the control call,
- *   and a seller who could be excused by closing its port on the second connection would never be measured.
- *   The same where no money moved and our own loop stood still when the deadline came: the answer may have waited for us.
- *   Where it moved, the proof is shown again, and that tells an honest seller from the other.
- *   A control input of a mapping of ours (asking.ts) is no sample, however it ends: the record says so before it leaves.
- * - `bad_input`: an input that we made up, no money moved, and the very same input never passed before.
- * A wall is named (`blocked`) and counts: who blocks paying customers does not deliver.
+ * Whose fault is the end of a watched paid connection (verification-method.md section 1)? Every signed payment is a
+ * sample of correctness, so a row is left out only for one of two reasons:
+ * - `ours`: a control call failed too; or no answer came and the chain could not be read (the seller's facilitator
+ *   needs   the same chain); or our payment could not have been settled (payment.ts, withMeans); or no money moved and
+ *   our own   event loop stood still when the deadline came, so the answer may have been waiting for us. (Where money
+ *   moved, the   proof is shown again, which tells an honest seller from a thief.) A control input of a mapping of ours
+ *   (asking.ts) is   never a sample, however it ends: that is recorded before the payment is sent.   A missing answer for
+ *   any other reason is a 0, even when no byte of ours left (`sent: false`): the first request was   answered seconds ago
+ *   from the same address, the control call vouches for our network, and a seller that were excused   for closing its
+ *   port on the second connection would never be measured.
+ * - `bad_input`: we made the input up, no money moved, and this very input never passed before.
+ * A wall is named (`blocked`) and counts, since a seller that blocks a paying customer does not deliver.
  */
 function faultOf(
   tools: Tools,
@@ -54,13 +54,13 @@ const CONTROL_INPUT = "a control input: our mapping of this endpoint to its clas
 
 const RECEIPTS = ["payment-response", "x-payment-response", "payment-receipt"];
 
-/** The seller's own word on the settlement, kept as it came. Nothing is ever concluded from it. */
+/** The seller's own receipt, kept as it came. Nothing is concluded from it. */
 function receiptOf(result: EgressResult): { receipt?: { header: string; value: string } } {
   const header = RECEIPTS.find((name) => result.headers?.[name] !== undefined);
   return header === undefined ? {} : { receipt: { header, value: clean(result.headers![header]!, 4000) } };
 }
 
-/** The body of a `paid.result` from everything that was seen. */
+/** Makes the body of a `paid.result`. */
 export function resultBody(
   tools: Tools,
   payment: Payment,

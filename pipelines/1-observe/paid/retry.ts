@@ -10,18 +10,18 @@ import { followupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { type ChainView, type Payment, retriedAs, showOnce } from "./payment.ts";
 
-/** Pause between two measurements of one endpoint, ms of the record's time. */
+/** Least pause between two measurements of one endpoint, ms of the record's time. */
 const EVERY_MS = 7 * DAY_MS;
 const MAX_REMEMBERED = 100_000;
 
-/** Whose answer to a retry is to be looked at: each endpoint's at most once a week, whatever came of it. */
+/** Decides which endpoints are asked for a retry: each at most once a week, whatever came of it. */
 export class Retries {
-  /** Endpoint -> when its proof was last shown by this process, unix ms: the lake may not have loaded it yet. */
+  /** Endpoint -> when this process last showed its proof again, unix ms: the lake may not have loaded that yet. */
   readonly #shown = new BoundedMap<string, number>(MAX_REMEMBERED);
 
   constructor(private readonly memory: Pick<Memory, "retriedSince">) {}
 
-  /** Is it due? If so it is taken: the next one is in a week. */
+  /** Is the endpoint due? If so, its turn is taken, and the next one is in a week. */
   async take(cap: string, now: Date): Promise<boolean> {
     const since = now.getTime() - EVERY_MS;
     const last = this.#shown.get(cap);
@@ -33,13 +33,13 @@ export class Retries {
 }
 
 /**
- * Of a call that settled and was answered: the very same proof is shown once more, as a buyer would whose connection broke
- * before the answer was there. It costs nothing: nothing new is signed, and the token moves money under one nonce once. What
- * comes is a fact of its own beside the grade: no sample, no probe, and nothing that a card is made of.
+ * For a call that settled and passed: shows its proof once more, as a buyer would whose connection broke before the
+ * answer came. It costs nothing: nothing is signed, and the token moves money under one nonce only once. The result is
+ * a fact of its own beside the grade: it is no sample and no probe, and no card is made from it.
  *
- * Only wallets that sellers know show a proof twice: a blind one that did would tell its seller whose it is. Only while the
- * authorization holds, since a seller may refuse an old one by its date alone.
- * @throws NotRecorded; whatever else goes wrong is ours, and leaves no fact
+ * Only wallets that sellers know show a proof twice, since a blind wallet would give itself away. It is shown only
+ * while the authorization is valid, since a seller may refuse an old one by its date alone.
+ * @throws NotRecorded; any other error is our own and leaves no fact
  */
 export async function measureRetry(
   tools: Tools,

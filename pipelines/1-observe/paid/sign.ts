@@ -24,9 +24,8 @@ import type { Tools } from "../tools.ts";
 const MAX_HEADER = 32_768;
 
 /**
- * Longest validity that we sign, in chain seconds. A seller may settle until then, and what settles after the ten
- * minutes in which a proof is shown again could never be held against it: a day of validity would be a day in which a
- * failure turns itself into our fault.
+ * Longest validity that we sign, chain seconds. A seller may settle until then. A proof is shown again for ten minutes
+ * at most, and a settlement after that could not be held against the seller; so the validity must end well before.
  */
 const MAX_VALIDITY_S = 300;
 
@@ -40,18 +39,18 @@ export type Signed =
   | { ok: true; intent: BodyOf<"paid.intent">; signed: SignedPayment; deadlineMs: number; observedAt: Date }
   | { ok: false; says: string };
 
-/** Time a paid leg gets: what the 402 says, at least 30 s, at most 120 s (egress.md). */
+/** Time for the paid request: what the 402 names, at least 30 s, at most 120 s (egress.md). */
 export const deadlineOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
 
 /**
- * Seconds that a signature may lose of the time that the seller asked for. Signatures are dated by our clock and
- * settled by the chain's: with a clock that is behind, an honest seller would be handed one that ends while it works.
+ * Most seconds by which a signature may be shorter than the seller asked for. Signatures are dated by our clock and
+ * settled by the chain's: if our clock is behind, an honest seller would get one that ends while it works.
  */
 const MAX_BEHIND_S = 15;
 
-/** Why what was signed could not be settled in time, by our own doing; null where it can. */
+/** Why the signed payment could not be settled in time, through our own fault; null where it can. */
 function whyNotSettled(signed: SignedPayment, entry: PayableEntry, head: { time: number }): string | null {
-  // A challenge may end sooner than we would let it: its seller chose that time.
+  // A challenge may end sooner: its seller chose that time.
   const wanted = entry.challenge ? 1 : Math.max(1, entry.maxTimeoutSeconds - MAX_BEHIND_S);
   const left = signed.validBefore - head.time;
   return left < wanted ? `our clock is behind the chain's: the payment would be valid for ${left} s` : null;
@@ -64,7 +63,7 @@ async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prep
   const wallet: Wallet = call.blind
     ? await tools.wallets.blind(one.cap, day, amountAtomic, need)
     : await tools.wallets.known(need);
-  // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
+  // The head is read before the signature, so that the search for the Transfer begins at a block not later than it.
   const { value: held, head } = await tools.rail.balance(wallet.address, { network, asset });
   if (held < amountAtomic) throw new Error(`the wallet ${wallet.address} holds ${held} of ${amountAtomic}`);
   const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, MAX_VALIDITY_S) };
@@ -74,7 +73,7 @@ async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prep
   return { head, signed };
 }
 
-/** The question as the record keeps it, where there is one. */
+/** The question in the form of the record, where there is one. */
 function knownAnswer({ known, mapping, control }: Asked): Pick<BodyOf<"paid.intent">, "known_answer"> {
   if (known === null) return {};
   const { class: kind, variant, answer, truth } = known;
@@ -82,8 +81,8 @@ function knownAnswer({ known, mapping, control }: Asked): Pick<BodyOf<"paid.inte
 }
 
 /**
- * From a 402 that can be paid to a signed payment, kept to the caps. Nothing has left yet: whatever goes wrong here
- * (a cap, no money, the chain is down) ends in a reason, and the first leg stands as a handshake.
+ * Signs a payment for a 402 that can be paid, within the caps. Nothing is sent yet. If it fails (a cap, no money, the
+ * chain is down), the reason is returned, and the first request is recorded as a handshake.
  */
 export async function sign(
   tools: Tools,
@@ -97,7 +96,7 @@ export async function sign(
   const amount = atomicToMicro(entry.amountAtomic, decimalsOf(tools.rail, entry));
   if (amount === null) return { ok: false, says: "the price is past what the record can hold" };
   const day = dayOf(call.plannedAt);
-  // To whom this very 402 wants the money, whatever a listing said.
+  // The payee is the one that this 402 names, whatever a listing names.
   const payment = { ...toWhom(hostOf(one.url), entry.payTo), cap: one.cap, micro: amount, block: call.block };
   const taken = tools.ledger.take(day, payment);
   if (!taken.ok) return { ok: false, says: `not paid: ${taken.says}` };
@@ -107,7 +106,7 @@ export async function sign(
   } catch (error) {
     tools.ledger.giveBack(day, payment);
     if (error instanceof CannotSign) return { ok: false, says: `not paid: ${error.message}` };
-    // The share of blind calls that is published was not kept: the status page says so.
+    // A planned blind call was not made, so the published share of blind calls was not kept: the status page tells it.
     if (call.blind) tools.metrics.gauge("touchstone_observe_blind_missed_seconds", clock.now().getTime() / 1000);
     return { ok: false, says: `not paid, by our own fault: ${(error as Error).message ?? error}` };
   }

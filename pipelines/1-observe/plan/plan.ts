@@ -10,7 +10,7 @@ import { hostOf } from "../../record/url.ts";
 import { type Caps, type Payee, Reservation, type Reserved, toWhom } from "./spend.ts";
 import { BLOCKS_PER_DAY } from "./steps.ts";
 
-/** Paid blocks until which every block is called; one call a day after that. */
+/** An endpoint is called in every block until it has this many paid blocks; after that once a day. */
 export const FAST_UNTIL = 30;
 const BLIND_BELOW = 64;
 const MINUTES = 360;
@@ -23,25 +23,25 @@ export interface PlanInput {
   listed: readonly ListedCap[];
   caps: Caps;
   /**
-   * When the plan is made. What counts was scheduled before its block began, so a block under way is left out; one that
-   * began within the last ten minutes keeps the calls whose own minute is still ahead.
+   * When the plan is made. A call counts only if it was scheduled before its block began, so the block under way is
+   * left out; if it began within the last ten minutes, it keeps the calls whose minute is still ahead.
    */
   now: Date;
-  /** Micro-units of every intent ever, before this day. */
+  /** Sum of all intents before this day, micro-units. */
   spentBefore?: bigint;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins?: readonly string[];
-  /** Clients and askers of the seven days before, by capability (sql/queries/asks, demand). */
+  /** Number of clients and askers in the seven days before, by capability (sql/queries/asks, demand). */
   demand?: ReadonlyMap<string, number>;
   /** The operator's priorities: capability id or host -> a whole number; 0 where none is set. */
   priority?: Readonly<Record<string, number>>;
-  /** Hosts that the operator pays nothing to, as `priority` names them; they are probed like all others. */
+  /** Hosts that the operator pays nothing to, named as in `priority`; they are probed like all others. */
   exclude?: readonly string[];
 }
 
 /**
- * A plan that is made on the stroke of a block (a first start, a day that is lived through afterwards) takes moments to
- * make. No call of the block can have been seen by then: they are made from the plan.
+ * Making a plan takes some moments, also when it is made at the very beginning of a block (a first start, or a day that
+ * a simulation lives through). Nobody can have seen a call of that block by then: its calls follow from the plan.
  */
 const GRACE_MS = 600_000;
 
@@ -50,10 +50,13 @@ const isAhead = (call: PlannedCall, now: Date): boolean => {
   return late <= 0 || (late <= GRACE_MS && late < call.minute * 60_000);
 };
 
-/** Bytes that place an endpoint's calls on a day: HMAC-SHA256(salt, capability id). */
+/** Bytes that decide the times of an endpoint's calls on a day: HMAC-SHA256(salt, capability id). */
 export const dayBytes = (salt: Uint8Array, cap: string): Buffer => createHmac("sha256", salt).update(cap).digest();
 
-/** RFC 6962 root over the sorted covered capability ids: published before the day, so that no call can be dropped. */
+/**
+ * RFC 6962 root over the sorted ids of the covered capabilities. It is published before the day, so that no call can be
+ * dropped.
+ */
 export const coveredRoot = (caps: readonly string[]): string =>
   rootOf([...caps].sort().map((cap) => leafHash(Buffer.from(cap)))).toString("hex");
 
@@ -63,7 +66,7 @@ interface Expected {
   payTo: string | null;
 }
 
-/** What one call is expected to cost, and to whom it goes. */
+/** The expected price of one call, and its payee. */
 function expected(one: ListedCap, caps: Caps): Expected {
   if (one.lastPrice !== null) return { price: parseMoney(one.lastPrice), payTo: one.lastPayTo };
   const listed = one.claims.offers.flatMap((offer) =>
@@ -71,13 +74,13 @@ function expected(one: ListedCap, caps: Caps): Expected {
   );
   const cheapest = listed.sort((a, b) => (a.price < b.price ? -1 : 1))[0];
   if (cheapest) return cheapest;
-  // Never asked and nothing listed: the first leg will tell, so the dearest call is set aside. Asked before and never
-  // quoted: there is nothing to pay, and budget kept for it would starve the others.
+  // Never probed and without a listed price: the price is unknown, so that of the dearest call is set aside. Probed and
+  // never quoted: there is nothing to pay, and money set aside for it would be missing for others.
   const unknown = one.claims.offers.length === 0 && one.firstSeen === null;
   return { price: unknown ? caps.perCall : null, payTo: null };
 }
 
-/** An endpoint's calls of the day, in time order; a probe before the paid call of its minute. */
+/** An endpoint's calls of the day, in time order; in a minute the probe comes before the paid call. */
 export function callsOf(bytes: Uint8Array, firstBlock: number, basePerDay: number, covered: boolean): PlannedCall[] {
   const minute = ((bytes[8]! << 8) | bytes[9]!) % MINUTES;
   const calls: PlannedCall[] = [];
@@ -93,7 +96,7 @@ export function callsOf(bytes: Uint8Array, firstBlock: number, basePerDay: numbe
   return calls;
 }
 
-/** Everything that decides an endpoint's place in the queue for the day's money. */
+/** What decides an endpoint's place in the queue for the day's money. */
 interface Candidate {
   one: ListedCap;
   to: Payee;
@@ -102,16 +105,24 @@ interface Candidate {
   priority: number;
   /** UTC day of its newest turn; empty before the first. */
   turn: string;
-  /** floor(log2(1 + n)): twice as many clients are one step, so that a handful of them never outweighs the price. */
+  /**
+   * floor(log2(1 + n)) of n clients: a doubling is one step, so that a handful of clients never outweighs the price.
+   */
   demand: number;
-  /** Why it is not paid, whatever it costs. */
+  /** Why it is not paid, however cheap it is; or null. */
   unpaid: Uncovered | null;
 }
 
-/** Without a 402 for so long an endpoint is silent: there is nobody to pay, and money kept for it would starve others. */
+/**
+ * An endpoint without a 402 for this long is silent: nobody can be paid, and money set aside would be missing for
+ * others.
+ */
 const SILENT_MS = 14 * DAY_MS;
 
-/** Is it not to be paid, however much money there is? What answers again is paid from the next day's plan on. */
+/**
+ * Why an endpoint is not to be paid, however much money there is; or null. One that answers again is paid from the next
+ * day's plan on.
+ */
 function unpaidBecause(one: ListedCap, { day, exclude = [] }: PlanInput): Uncovered | null {
   const { host, hostname } = new URL(one.url);
   if (exclude.some((name) => name === host || name === hostname)) return "excluded";
@@ -138,10 +149,10 @@ function candidateOf(one: ListedCap, input: PlanInput): Candidate {
 }
 
 /**
- * Who is covered before whom, of those paid before and of those never paid: the operator's priority, then whose turn
- * was longest ago, then demand, then the cheapest, then the day's own random order, which nobody knew before. A turn is
- * a paid call that was tried: what is set aside for an endpoint and cannot be paid to it is a turn too, or a few such
- * endpoints were first for ever.
+ * The order in which endpoints are covered, among those paid before and among those never paid: the operator's
+ * priority, then the longest time since the last turn, then demand, then the lowest price, then the day's random order,
+ * which nobody knew before. A turn is a paid call that was tried. A call that could not be paid is a turn too:
+ * otherwise endpoints for which money is set aside and never spent would be first every day.
  */
 function firstCovered(a: Candidate, b: Candidate): number {
   return (
@@ -158,8 +169,8 @@ const isFresh = ({ one }: Candidate): boolean => one.paidBlocks === 0;
 
 /**
  * Sets money aside for one endpoint after the other: first the share of those never paid, then for those paid before (a
- * letter that stands needs its samples), then what is left for those never paid.
- * @returns by capability, which cap its day does not fit into, or null where it is covered
+ * published letter needs their samples), then what is left for those never paid.
+ * @returns by capability the cap that its day does not fit into, or null where it is covered
  */
 function* cover(
   candidates: readonly Candidate[],
@@ -193,21 +204,22 @@ function* cover(
   return decided;
 }
 
-/** Endpoints that are looked at between two turns of others: a few milliseconds. */
+/** Endpoints after which other work has its turn: a few milliseconds. */
 const DRAWN_A_TURN = 64;
-/** Endpoints that find their place within one of those: comparing two is little beside drawing a day. */
+/** Endpoints that are sorted within one step of that: comparing two costs little beside drawing a day. */
+
 const SORTED_A_STEP = 16;
 
-/** A day's plan, drawn in turns: a process that plans a large market answers and measures meanwhile. */
+/** Draws a day's plan step by step, so that a process that plans a large market answers and measures meanwhile. */
 export function planInTurns(input: PlanInput): Promise<DayPlan> {
   return stepsInTurns(drawn(input), DRAWN_A_TURN);
 }
 
 /**
- * The plan of a UTC day (verification-method.md section 5): a pure function of the salt and of what was known when the
- * day began. A covered endpoint's whole day, re-tests included, is set aside before the next one is looked at; what
- * does not fit is not covered, and its line says why. Stops after each endpoint that was looked at, and often enough while
- * they are put in order.
+ * Draws the plan of a UTC day (verification-method.md section 5): a pure function of the salt and of what was known
+ * when the day began. Money for an endpoint's whole day, re-tests included, is set aside before the next endpoint is
+ * looked at. One that does not fit is not covered, and its line tells why. Yields after each endpoint, and often enough
+ * while they are sorted.
  */
 export function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
   const { day, salt, caps, now } = input;
@@ -240,7 +252,7 @@ export function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
 export const reservedFor = (line: PlanLine): bigint =>
   line.covered ? BigInt(line.price_micro ?? 0) * BigInt(BLOCKS_PER_DAY) : 0n;
 
-/** What a plan sets aside, as the ledger needs it. */
+/** What a plan sets aside, in the form that the ledger takes. */
 export const reservedBy = (plan: DayPlan): Reserved[] =>
   plan.lines
     .filter((line) => line.covered)

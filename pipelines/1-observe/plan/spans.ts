@@ -22,13 +22,13 @@ import { Tally } from "./tally.ts";
 
 export interface SpanReport {
   probes: number;
-  /** Signed payments that left. */
+  /** Calls that were paid. */
   paid: number;
-  /** Paid calls that met nothing to pay, or that we could not pay. */
+  /** Paid calls where there was nothing to pay, or that we could not pay. */
   unpaid: number;
-  /** Calls whose block was over before their turn came: not made, never made up for. */
+  /** Calls whose block was over before their turn came: they are not made, and not made up for. */
   missed: number;
-  /** Calls that broke off by a fault of our own code; each is in the error log. */
+  /** Calls that failed by a fault of our own code; each is in the error log. */
   broken: number;
   /** True when `stop` ended it early. */
   stopped: boolean;
@@ -36,7 +36,7 @@ export interface SpanReport {
 
 const nothingDone = (): SpanReport => ({ probes: 0, paid: 0, unpaid: 0, missed: 0, broken: 0, stopped: false });
 
-/** Lines of a plan by the host they call. */
+/** Lines of a plan by their host. */
 function byHost(lines: readonly PlanLine[]): Map<string, PlanLine[]> {
   const hosts = new Map<string, PlanLine[]>();
   for (const line of lines) {
@@ -47,7 +47,7 @@ function byHost(lines: readonly PlanLine[]): Map<string, PlanLine[]> {
   return hosts;
 }
 
-/** One span under way. */
+/** State of one span that is being observed. */
 class Span {
   readonly report = nothingDone();
 
@@ -56,7 +56,7 @@ class Span {
     readonly to: Date,
     readonly firstBlock: number,
     readonly listed: ReadonlyMap<string, ListedCap>,
-    /** Event ids of calls that were made: the record's and this process's own. */
+    /** Event ids of calls that were made: those in the record and those of this process. */
     readonly done: Set<string>,
   ) {}
 
@@ -67,22 +67,25 @@ class Span {
   }
 }
 
-/** Lines of plans that are looked at between two turns of others: a few milliseconds, since each of their calls has an id. */
+/**
+ * Lines of plans after which other work has its turn: a few milliseconds, since each of their calls has an id to
+ * compute.
+ */
 const LINES_A_TURN = 64;
 
-/** Real pause before we look again whether a host is still ours, ms. */
+/** Pause before it is checked again whether a host is ours, real ms. */
 const OURS_MS = 250;
 
 /** Makes the calls of plans: hosts in parallel, each host's calls in time order, re-tests decided on the way. */
 export class Spans {
-  /** Calls this process has begun, by day: the lake may not have loaded them yet. */
+  /** Event ids of calls that this process has begun, by day: the lake may not have loaded them yet. */
   readonly #begun = new BoundedMap<string, Set<string>>(4);
-  /** Endpoints of the newest plan that was begun here. */
+  /** Endpoints of the newest plan that this process has begun. */
   #planned: { day: string; caps: ReadonlySet<string> } | null = null;
-  /** Where re-tests stand by what this process saw itself; newer than the lake. */
+  /** Re-test states from rows of this process, which are newer than the lake. */
   readonly #retests = new Map<string, RetestState>();
   readonly #tally: Tally;
-  /** All hosts of a plan begin their day, and often their block, in one moment. */
+  /** All hosts of a plan begin their day, and often their block, at one moment: this lets other work run in between. */
   readonly #giveTurn = turnByTurn(LINES_A_TURN);
 
   constructor(
@@ -107,18 +110,18 @@ export class Spans {
     clockFrom: (start: Date) => Clock,
     lease?: AbortSignal,
   ): Promise<SpanReport> {
-    // Another observer may have called them since: the record is newer than what this process remembers.
+    // Another observer may have called these endpoints since, so the record is newer than what this process remembers.
     if (lease) for (const { cap } of plan.lines) this.#retests.delete(cap);
     const span = await Span.open(this.memory, plan, from, to, this.#begunOn(plan.day));
     this.tools.intake.know([...span.listed.values()]);
     await this.#reserve(plan);
     const hosts = [...byHost(plan.lines)];
-    // Hosts whose calls wait for real minutes all wait at once. In simulated time none waits, and a queue would only age
-    // their clocks.
+    // In real time every host waits for its minutes at once. In simulated time no host waits, and one that stood in a
+    // queue would have its clock advanced for nothing.
     const atOnce = clockFrom(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
     const halt = new AbortController();
     const signal = AbortSignal.any([this.stop, halt.signal, ...(lease ? [lease] : [])]);
-    // Every host with waiting calls adds a listener: hundreds of them are no leak.
+    // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
     setMaxListeners(0, signal);
     try {
       await eachAtOnce(hosts, atOnce, async ([host, lines]) => {
@@ -140,9 +143,9 @@ export class Spans {
   }
 
   /**
-   * A day's plan by the partitions that we hold while `over` is pending: each partition's part of it is a span of its own,
-   * begun anew from the record whenever the partition comes to us. A payment under way, the showings of a proof included,
-   * ends before its partition is another's.
+   * Observes a day's plan on the partitions that this observer holds while `over` is pending. Each partition's part of
+   * the plan is a span of its own, begun from the record each time that the partition is assigned. A payment under way,
+   * with the showings of its proof, ends before its partition is given up.
    */
   async runShare(
     hosts: HostShare,
@@ -157,7 +160,7 @@ export class Spans {
       if (lines.length === 0) return;
       const { stopped, ...counts } = await this.run({ ...plan, lines }, from, to, clockFrom, lease);
       for (const [name, n] of Object.entries(counts)) total[name as keyof typeof counts] += n;
-      // A partition that was taken away ended its own part only.
+      // A span that ended because its partition was lost does not mean that the observer was stopped.
       total.stopped ||= stopped && !lease.aborted;
     }, over);
     return total;
@@ -168,9 +171,9 @@ export class Spans {
     return this.#planned?.day === day ? this.#planned.caps.has(cap) : null;
   }
 
-  /** What a day's plan sets aside, before its first payment: once a day and process, so of the whole plan. */
+  /** Sets aside the money of the day's whole plan, before its first payment, once a day and process. */
   async #reserve(plan: DayPlan): Promise<void> {
-    // Whoever observes a part of a plan has passed its whole plan first: only that sets what is planned.
+    // runShare passes the whole plan here first and then its parts, so only the first call of a day sets #planned.
     if (this.#planned?.day !== plan.day) {
       this.#planned = { day: plan.day, caps: new Set(plan.lines.map(({ cap }) => cap)) };
     }
@@ -183,7 +186,9 @@ export class Spans {
     return known;
   }
 
-  /** All calls of one host in the span, block by block, so that a re-test follows from what was seen before it. */
+  /**
+   * Makes all calls of one host in the span, block by block, since re-tests of a block depend on the calls before it.
+   */
   async #callHost(span: Span, host: string, lines: PlanLine[], clock: Clock, signal: AbortSignal): Promise<void> {
     for (const block of blocksOf(span)) {
       await this.#giveTurn(lines.length);
@@ -199,7 +204,10 @@ export class Spans {
     }
   }
 
-  /** The group may be out of reach for a moment: waits until it answers, or `signal` says that the host is another's. */
+  /**
+   * Waits until the host is ours or `signal` aborts, as it does when the partition is lost: the group may be out of
+   * reach for a moment.
+   */
   async #ours(host: string, signal: AbortSignal): Promise<void> {
     while (!this.tools.hosts.owns(host)) await systemClock.sleep(OURS_MS, signal);
   }
@@ -216,7 +224,8 @@ export class Spans {
     const one = span.listed.get(line.cap);
     const late = clock.now() >= blockStart(call.block + 1);
     if (!one || late) {
-      // Made now it would fall into a block for which it was not scheduled; an endpoint no longer listed is not called.
+      // Made now, the call would fall into a block for which it was not scheduled. An endpoint that is not listed is
+      // not called.
       span.report.missed++;
       this.#tally.count("missed");
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "missed" });
@@ -231,8 +240,8 @@ export class Spans {
         span.report.probes++;
         done();
       } else {
-        // A probe may be tried again under its id. A payment may not: once it was begun, its intent may stand in the
-        // log with another nonce, whatever the append said.
+        // A probe may be tried again under its id. A payment may not: its intent may be in the log with another nonce
+        // even when the append failed.
         done();
         await this.#pay(span, one, line, call, clock);
       }
@@ -255,7 +264,7 @@ export class Spans {
     this.tools.metrics.count("touchstone_observe_handshakes_total", { state: seen.body.state });
     this.#tally.count(`probe_${seen.body.state}`);
     if (found !== null) await recordAsked(this.tools, found, clock);
-    // What a tool's terms say of it belongs to the tool; a listing by 402 names urls.
+    // A listing made from a 402 names a url, not a tool.
     if (!seen.read?.readable || one.tool !== null) return;
     await this.tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
   }

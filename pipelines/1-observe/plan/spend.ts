@@ -14,9 +14,9 @@ export interface Caps {
   perDomainDay: bigint;
   perPayeeDay: bigint;
   perDay: bigint;
-  /** Of all days together. */
+  /** For all days together. */
   total: bigint;
-  /** Millionths of the caps of a day that are kept for endpoints never paid. */
+  /** Part of the caps of a day that is kept for endpoints never paid, in millionths. */
   newShare: bigint;
 }
 
@@ -36,9 +36,10 @@ const MILLION = 1_000_000n;
 const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /**
- * What money counts as one domain: the registrable one. Where a host has none, its name or address without the port,
- * and an IPv6 address by its first 56 bits: ports and addresses of one's own network cost a stranger nothing. Of this
- * machine's own addresses, which only a development switch lets in, each port is a domain.
+ * The name under which money paid to a host counts as one domain: the registrable domain. A host without one counts by
+ * its name or address without the port, an IPv6 address by its first 56 bits, since a stranger gets ports and addresses
+ * of its own network for nothing. For this machine's own addresses, which only a development switch allows, each port
+ * is a domain.
  * @param host with its port where that is not the default
  */
 export function domainOf(host: string): string {
@@ -51,11 +52,11 @@ export function domainOf(host: string): string {
   return networkKey(ipaddr.process(bare.slice(1, -1)));
 }
 
-/** Where money goes. */
+/** Where a payment goes. */
 export interface Payee {
   /** With port. */
   host: string;
-  /** The host's, as `domainOf` has it. */
+  /** The host's domain, from `domainOf`. */
   domain: string;
   /** Lower-case where it is an EVM address; null where it is not known before the 402 names it. */
   payee: string | null;
@@ -63,29 +64,29 @@ export interface Payee {
 
 /** @param payTo as a 402, a listing or the record names it */
 export function toWhom<P extends string | null>(host: string, payTo: P): Payee & { payee: P } {
-  // An EVM address is the same in any case.
+  // The hex digits of an EVM address may be in either case.
   const payee = payTo !== null && /^0x[0-9a-f]{40}$/i.test(payTo) ? (payTo.toLowerCase() as P) : payTo;
   return { host, domain: domainOf(host), payee };
 }
 
-/** Reasons that have nothing to do with a cap. */
+/** Reasons for not paying that have nothing to do with a cap. */
 type Unpayable = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
 
-/** What one cap is over: payments that count together, such as those of a host on a day. */
+/** The payments that one cap sums up, such as those to a host on a day. */
 interface CapScope {
   why: Exclude<Uncovered, Unpayable | "per_call">;
-  /** Names the sum that is held against the cap. */
+  /** Key of the sum that is compared with the cap. */
   key: string;
   most: bigint;
 }
 
-/** The platform of a host that has many domains under it, where names cost nothing; null where the domain was bought. */
+/** The hosting platform of a host whose domain is one of many under it, which cost nothing; null for other hosts. */
 function platformUnder({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
   const platform = platformOf(`http://${host}`);
   return domain.endsWith(`.${platform}`) ? platform : null;
 }
 
-/** The caps that a payment falls under, the narrowest first. @param before spent ever, before this day */
+/** The caps that a payment counts against, the narrowest first. @param before spent in all days before this one */
 function scopesOf(caps: Caps, { host, domain, payee }: Payee, before: bigint): CapScope[] {
   const platform = platformUnder({ host, domain });
   const ofPlatform = { key: `platform ${platform}`, most: caps.perDomainDay * BigInt(PLATFORM_TIMES) };
@@ -108,7 +109,7 @@ const SAYS: Record<CapScope["why"] | "per_call", string> = {
   total: "of all time",
 };
 
-/** Which cap a payment would pass, in words. */
+/** A refusal that names the cap which a payment would exceed. */
 const passed = (why: keyof typeof SAYS, cap: bigint): { ok: false; says: string } => ({
   ok: false,
   says: `over the cap ${SAYS[why]} of ${formatMoney(cap)}`,
@@ -116,19 +117,22 @@ const passed = (why: keyof typeof SAYS, cap: bigint): { ok: false; says: string 
 
 const larger = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 
-/** Whole days set aside while a plan is made: what does not fit is not covered, and no cap refuses it later. */
+/**
+ * Sums up what a plan sets aside while it is made. An endpoint whose day does not fit is not covered, so no cap refuses
+ * it later.
+ */
 export class Reservation {
   readonly #sums = new Map<string, bigint>();
-  /** Of the sums, what is set aside for endpoints never paid. */
+  /** The part of the sums that is set aside for endpoints never paid. */
   readonly #fresh = new Map<string, bigint>();
 
   constructor(
     private readonly caps: Caps,
-    /** Spent ever, before this day. */
+    /** Spent in all days before this one, micro-units. */
     private readonly before: bigint,
   ) {}
 
-  /** Do `calls` payments of `price` fit into what every cap keeps for endpoints never paid? */
+  /** Do `calls` payments of `price` fit into the part of every cap that is kept for endpoints never paid? */
   fitsNewShare(to: Payee, price: bigint, calls: bigint): boolean {
     const fits = ({ key, most }: CapScope): boolean =>
       ((this.#fresh.get(key) ?? 0n) + price * calls) * MILLION <= most * this.caps.newShare;
@@ -136,9 +140,9 @@ export class Reservation {
   }
 
   /**
-   * Sets `calls` payments of `price` aside for one endpoint; or names the cap they do not fit into, and sets nothing
-   * aside.
-   * @param fresh the endpoint was never paid
+   * Sets `calls` payments of `price` aside for one endpoint. If they do not fit, sets nothing aside and returns the
+   * cap.
+   * @param fresh true: the endpoint was never paid
    */
   take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<Uncovered, Unpayable> | null {
     if (price > this.caps.perCall) return "per_call";
@@ -153,7 +157,7 @@ export class Reservation {
   }
 }
 
-/** What a plan sets aside, for one endpoint. */
+/** What a plan sets aside for one endpoint. */
 export interface Reserved extends Payee {
   cap: string;
   micro: bigint;
@@ -161,7 +165,7 @@ export interface Reserved extends Payee {
   block?: number | undefined;
 }
 
-/** One payment, to whom the 402 names that it answers. */
+/** One payment, to the payee that its 402 names. */
 export interface Payment extends Payee {
   payee: string;
   cap: string;
@@ -169,36 +173,38 @@ export interface Payment extends Payee {
   block: number;
 }
 
-/** What the plan reserves for an endpoint, and what it has spent. The greater of the two is committed to it alone. */
+/** What the plan sets aside for an endpoint, and what was spent on it. The greater of the two is committed to it. */
 interface Share {
   reserved: bigint;
   spent: bigint;
 }
 
 interface Day {
-  /** Of each endpoint, and of each endpoint at a payee. */
+  /** Shares of endpoints by `cap`, and of endpoints at a payee by `cap payee`. */
   shares: Map<string, Share>;
-  /** By the key of a cap's scope: what all endpoints in it have spent, and what is committed to them. */
+  /** By the key of a {@link CapScope}: what was spent on its endpoints, and what is committed to them. */
   sums: Map<string, { spent: bigint; committed: bigint }>;
-  /** By endpoint: block of its first planned paid call. */
+  /** Endpoint -> block of its first planned paid call. */
   first: Map<string, number>;
 }
 
 const NO_SHARE: Share = { reserved: 0n, spent: 0n };
 const NO_SUM = { spent: 0n, committed: 0n };
 
-/** Whose share of a scope a payment comes out of: an endpoint has one at the payee of its plan, none at another. */
+/**
+ * Name of the share that a payment is taken from in this scope: an endpoint has a share only at the payee of its plan.
+ */
 const shareIn = (scope: CapScope, { cap, payee }: { cap: string; payee: string | null }): string =>
   scope.why === "per_payee_day" ? `${cap} ${payee}` : cap;
 
 const shareOf = (open: Day, name: string): Share => open.shares.get(name) ?? NO_SHARE;
 const sumOf = (open: Day, key: string) => open.sums.get(key) ?? NO_SUM;
 
-/** What becomes committed when a share gets `more` reserved or spent; less than nothing when it is given back. */
+/** By how much the committed sum grows when a share gets `more` reserved or spent; negative when it is given back. */
 const committedBy = (share: Share, more: Share): bigint =>
   larger(share.reserved + more.reserved, share.spent + more.spent) - larger(share.reserved, share.spent);
 
-/** Books a reservation or a payment, or takes it back, in everything that it counts under. */
+/** Adds a reservation or a payment to all sums and shares that it counts in; a negative one is taken out. */
 function book(open: Day, scopes: readonly CapScope[], of: Payee & { cap: string }, more: Share): void {
   for (const scope of scopes) {
     const { spent, committed } = sumOf(open, scope.key);
@@ -212,20 +218,20 @@ function book(open: Day, scopes: readonly CapScope[], of: Payee & { cap: string 
 }
 
 /**
- * Money that left, counted again at every signature: whatever a plan said, nothing is signed past a cap. An amount
- * counts from the moment it is taken, settled or not, since a signed payment may still settle. What the day's plan set
- * aside for an endpoint is kept for it: one that asks for more than it did when the day began, or for another payee,
- * gets it only from what nobody was promised, so no other's call is dropped for it.
+ * Sums up the money that was signed away and refuses what would exceed a cap, whatever the plan set aside. A payment
+ * counts from the moment that it is taken, settled or not, since a signed payment may still settle. What the day's plan
+ * set aside for an endpoint is kept for it. An endpoint that asks for more than when the day began, or for another
+ * payee, gets it only from money that is committed to no other, so that no other's call is dropped for it.
  */
 export class Ledger {
   readonly #days = new BoundedMap<string, Day>(8);
   #total: bigint;
 
   /**
-   * @param before micro-units of every intent ever, as of now
-   * @param callsADay where several observers spend at once: most paid calls that an endpoint can have on a day. None of
-   * them may then cost more than its part of what the plan set aside, so that all of them together stay in the plan,
-   * and so in every cap, without knowing of each other. Null: this process alone spends
+   * @param before sum of all intents until now, micro-units
+   * @param callsADay most paid calls of an endpoint on a day, where several observers spend at once; null where this
+   * process alone spends. Each call may then cost at most its part of what the plan set aside, so that all observers
+   * together stay within the plan, and so within every cap, without knowing of each other
    */
   constructor(
     private readonly caps: Caps,
@@ -235,7 +241,10 @@ export class Ledger {
     this.#total = before;
   }
 
-  /** Reads what the record says was spent on a day, and what its plan sets aside. Before the first payment of ours on it. */
+  /**
+   * Reads from the record what was spent on a day, and books what its plan sets aside. Call this before the day's first
+   * payment.
+   */
   async open(day: string, memory: Pick<Memory, "spentOn">, reserved: readonly Reserved[] = []): Promise<void> {
     if (this.#days.has(day)) return;
     const spent = await memory.spentOn(day);
@@ -250,8 +259,8 @@ export class Ledger {
       const more = { reserved: micro, spent: 0n };
       const full = (scope: CapScope): boolean =>
         sumOf(open, scope.key).committed + committedBy(shareOf(open, shareIn(scope, to)), more) > scope.most;
-      // A plan of other caps than ours: what does not fit is set aside for nobody, for all observers with these caps
-      // alike.
+      // The plan may have been made under other caps. What does not fit under ours is set aside for nobody; all
+      // observers with these caps decide alike.
       if (this.callsADay !== null && scopes.some(full)) continue;
       book(open, scopes, to, more);
       if (block !== undefined) open.first.set(to.cap, block);
@@ -259,7 +268,10 @@ export class Ledger {
     this.#days.set(day, open);
   }
 
-  /** Takes one payment, or says which cap it would pass. Takes all or nothing, without a pause between look and take. */
+  /**
+   * Books one payment, or returns the cap that it would exceed and books nothing. There is no await between check and
+   * booking.
+   */
   take(day: string, payment: Payment): { ok: true } | { ok: false; says: string } {
     const { cap, micro } = payment;
     const open = this.#days.get(day);
@@ -280,7 +292,7 @@ export class Ledger {
     const scopes = this.#scopes(open, payment);
     for (const scope of scopes) {
       const { spent, committed } = sumOf(open, scope.key);
-      // What goes beyond the endpoint's own share must fit beside everybody else's.
+      // What exceeds the endpoint's own share must fit beside what is committed to others.
       const extra = committedBy(shareOf(open, shareIn(scope, payment)), more);
       if (spent + micro <= scope.most && (extra === 0n || committed + extra <= scope.most)) continue;
       return passed(scope.why, scope.why === "total" ? this.caps.total : scope.most);
@@ -290,7 +302,7 @@ export class Ledger {
     return { ok: true };
   }
 
-  /** Puts back what was taken for a payment that was then not signed. */
+  /** Takes a payment out of the books that was not signed after all. */
   giveBack(day: string, payment: Payment): void {
     const open = this.#days.get(day);
     if (!open) return;
@@ -298,7 +310,7 @@ export class Ledger {
     this.#total -= payment.micro;
   }
 
-  /** Micro-units of every intent ever. */
+  /** Sum of all intents, micro-units. */
   get total(): bigint {
     return this.#total;
   }
@@ -308,10 +320,11 @@ export class Ledger {
   }
 
   /**
-   * Where several observers spend: may an endpoint pay somebody else than its plan says, whatever the others pay? Yes
-   * when all that the plan sets aside would fit into that payee's day. Else with its first planned call alone: then
-   * nobody gives that payee more than a call, and it gets what was set aside for it and a call of everybody else. All
-   * of them decide so by the same plan, so that what one allows fits beside whatever another does.
+   * Where several observers spend: may an endpoint pay another payee than its plan names, whatever the others pay? Yes
+   * if the whole plan would fit into that payee's day. Otherwise only with the endpoint's first planned call: then each
+   * endpoint gives that payee at most one call, and the payee's sum is at most what was set aside for it plus one call
+   * of every other endpoint. All observers decide by the same plan, so what one allows fits beside what the others
+   * allow.
    */
   #fitsBesideOthers(open: Day, { cap, payee, block }: Payment, calls: bigint): boolean {
     if (shareOf(open, `${cap} ${payee}`).reserved > 0n) return true;

@@ -3,24 +3,26 @@ import type { PlanLine } from "../../record/plan.ts";
 import { BLOCK_MS, blockOf, blockStart, DAY_MS } from "../../record/time.ts";
 import { type Call, intentId, isDone } from "../call.ts";
 
-/** Blocks of a UTC day, and so paid calls of one endpoint a day at most. */
+/** Blocks of a UTC day. An endpoint is called at most once in a block, so this is also the most paid calls a day. */
 export const BLOCKS_PER_DAY = DAY_MS / BLOCK_MS;
-/** Passes in a row that end a spell of re-tests. */
+/** Passes in a row after which an endpoint is no longer re-tested. */
 const PASSES = 3;
 
-/** Where an endpoint stands between failures and passes, from its paid rows in time order. */
+/** Whether an endpoint is being re-tested after a failure, computed from its paid rows in time order. */
 export interface RetestState {
   failing: boolean;
   passes: number;
-  /** Block of its newest paid row, or null: a re-test only ever goes to a later one. */
+  /** Block of its newest paid row, or null. A re-test is made only in a later block. */
   since: number | null;
 }
 
-/** Does a counting paid row pass, by every check it has? Below one half is bad (verification-method.md section 2). */
+/** Does a paid row that counts pass every check? A value below one half is bad (verification-method.md section 2). */
 export const passes = (row: { delivered: boolean; delivery: number | null; outcome: number | null }): boolean =>
   row.delivered && (row.delivery ?? 0) >= 0.5 && (row.outcome ?? 1) >= 0.5;
 
-/** The state after one more paid row that counts. Rows excused as ours or as bad input change nothing but `since`. */
+/**
+ * The state after one more paid row that counts. A row that is excused as ours or as bad input changes only `since`.
+ */
 export function afterRow(state: RetestState, block: number, pass: boolean): RetestState {
   const since = Math.max(block, state.since ?? block);
   if (!pass) return { failing: true, passes: 0, since };
@@ -30,10 +32,10 @@ export function afterRow(state: RetestState, block: number, pass: boolean): Rete
 }
 
 /**
- * Is this block re-tested, and at which weight (verification-method.md section 5)? After a failure every block is called
- * until three pass, and the weight is base rate / actual rate, so that a bad spell is not over-counted. Null when
- * nothing failed, in the block of the failure itself, and when the base schedule calls every block anyway. With one
- * call a block there can never be more than four a day.
+ * Is the endpoint re-tested in this block, and with which weight (verification-method.md section 5)? After a failure it
+ * is called in every block until three calls pass. The weight is base rate / actual rate, so that a bad time is not
+ * counted too much. Null when nothing failed, in the block of the failure itself, and when the plan calls every block
+ * anyway. With one call a block there are at most four a day.
  */
 export function retest(state: RetestState, block: number, basePerDay: number): { w: number } | null {
   if (!state.failing || basePerDay >= BLOCKS_PER_DAY) return null;
@@ -41,11 +43,11 @@ export function retest(state: RetestState, block: number, basePerDay: number): {
   return { w: basePerDay / BLOCKS_PER_DAY };
 }
 
-/** Moment of a planned minute. */
+/** The moment of a minute of a block. */
 export const momentOf = (block: number, minute: number): Date =>
   new Date(blockStart(block).getTime() + minute * 60_000);
 
-/** Where re-tests of an endpoint stand when this process has seen none of its paid rows yet. */
+/** The re-test state from the record, for an endpoint of which this process has seen no paid row yet. */
 export function stateFromRecord(one: ListedCap, line: PlanLine, done: ReadonlySet<string>, first: number): RetestState {
   let since: number | null = null;
   const minute = line.calls[0]?.minute ?? 0;
@@ -66,14 +68,14 @@ const call = (kind: Call["kind"], block: number, minute: number, blind: boolean,
 });
 
 /**
- * Calls of one endpoint in one block: those of the plan, and a re-test when the last paid rows ask for one. A re-test
- * keeps the endpoint's minute, is always blind, and never stands beside a call of the plan.
+ * Calls of one endpoint in one block: those of the plan, and a re-test when the last paid rows require one. A re-test
+ * has the endpoint's minute, is always blind, and is left out where the plan has a paid call.
  */
 export function callsInBlock(line: PlanLine, block: number, state: RetestState): Call[] {
   const planned = line.calls.filter((one) => one.block === block);
   const calls = planned.map((one) => call(one.kind, one.block, one.minute, one.blind));
   const first = line.calls[0];
-  // A block that had begun when the plan was made has no planned call, and no re-test either.
+  // A block that had begun when the plan was made has no planned call, so it gets no re-test either.
   if (!line.covered || !first || block < first.block || planned.some((one) => one.kind === "paid")) return calls;
   const again = retest(state, block, line.base_per_day);
   if (again) calls.push(call("paid", block, first.minute, true, again.w, true));
@@ -86,7 +88,7 @@ export interface Step {
   call: Call;
 }
 
-/** What a host is called for in one block of a span, in time order; of one minute the probe comes first. */
+/** Calls of a host in one block of a span, in time order; in a minute the probe comes first. */
 export function stepsOf(
   lines: readonly PlanLine[],
   block: number,
@@ -104,7 +106,7 @@ export function stepsOf(
   return steps.sort((a, b) => (rank(a) < rank(b) ? -1 : 1));
 }
 
-/** Blocks that a span touches. */
+/** Blocks that a span overlaps. */
 export function blocksOf(span: { from: Date; to: Date }): number[] {
   const first = blockOf(span.from);
   const last = blockOf(new Date(span.to.getTime() - 1));

@@ -1,12 +1,12 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 
-/** Calls of so long are one line of the log, real ms. */
+/** Calls within this long are logged in one line, real ms. */
 const PASS_MS = 60_000;
 
 /**
- * Calls of plans as lines of the log: one for all that ended within a minute of the first, and none while nothing is
- * called, so a day of ten thousand probes is some hundred lines and a single probe is one.
+ * Logs planned calls: one line for all that ended within a minute after the first, and none while nothing is called. A
+ * day of ten thousand probes is some hundred lines, and a single probe is one.
  */
 export class Tally {
   #calls: Record<string, number> = {};
@@ -17,7 +17,7 @@ export class Tally {
     private readonly clock: Pick<Clock, "sleep"> = systemClock,
   ) {}
 
-  /** @param name what a call came to: the state of a probe, or how a paid call ended */
+  /** @param name result of a call: the state of a probe, or how a paid call ended */
   count(name: string): void {
     this.#calls[name] = (this.#calls[name] ?? 0) + 1;
     if (this.#waiting) return;
@@ -29,7 +29,7 @@ export class Tally {
     );
   }
 
-  /** The line of what was counted by now. */
+  /** Logs what was counted since the last line. */
   tell(): void {
     this.#waiting?.abort();
     this.#waiting = null;

@@ -8,12 +8,14 @@ import type { Reader } from "../reading/reader.ts";
 import type { Request, ToolCall } from "./request.ts";
 import { stockHeaders } from "./stock.ts";
 
-/** One exchange with an endpoint: a plain HTTP one, or a tool's call that reads like one. */
+/** One exchange with an endpoint: over HTTP, or a tool's call in the form of one. */
 export interface Exchanged {
   result: EgressResult & { raw?: Uint8Array };
-  /** What the event loop did that took its times, and of a tool ours too, since its messages are told apart there. */
+  /**
+   * Did the event loop stand still that took the times? For a tool this includes our own, which takes messages apart.
+   */
   loop: LoopSeen;
-  /** Only of a tool. */
+  /** Only for a tool. */
   mcp?: ToolExchange;
 }
 
@@ -21,23 +23,23 @@ export interface Exchanged {
 export interface Means {
   egress: Egress;
   reader: Reader;
-  /** Of this process, whose loop leads a tool's session. */
+  /** Watches this process's event loop, on which an MCP session runs. */
   loop: LoopWatch;
 }
 
 export interface How {
   profile: Profile;
   deadlineMs?: number;
-  /** The signed payment and the HTTP header it travels in; a tool takes it in its call. */
+  /** The signed payment and the HTTP header for it; a tool gets it in its call. */
   payment?: { header: string; value: string };
-  /** Of a leg of a blind call: in whose name it leaves (stock.ts). */
+  /** For a request of a blind call: name of the stock client as which it leaves (stock.ts). */
   stock?: string | undefined;
   signal?: AbortSignal | undefined;
 }
 
 const STEADY: LoopSeen = { stoodStill: false, atEnd: false };
 
-/** A whole exchange with a tool without payment, ms: as long as a handshake over HTTP may take. */
+/** Time for a whole exchange with a tool without payment, ms: as long as a handshake over HTTP may take. */
 const FREE_TOTAL_MS = 20_000;
 
 export async function exchange(means: Means, request: Request, how: How): Promise<Exchanged> {
@@ -74,24 +76,24 @@ function asked({ egress }: Means, request: Request, how: How): Promise<EgressRes
   });
 }
 
-/** The reason in the record of an exchange without a time. */
+/** Recorded as the reason why an exchange has no latency. */
 export const STOOD_STILL = "our own event loop stood still meanwhile: no time was taken";
 
-/** Ends that come from waiting too long. What arrived while our own loop stood still was not seen before they came. */
+/** Outcomes that follow from waiting too long. While our event loop stood still, an answer may have arrived unseen. */
 const WAITED: ReadonlySet<EgressResult["outcome"]> = new Set(["timeout", "transport", "cut"]);
 
-/** Was it our own loop, standing still, that ended this exchange without an answer? */
+/** Did this exchange end without an answer because our own event loop stood still? */
 export const endedByUs = ({ result, loop }: Pick<Exchanged, "result" | "loop">): boolean =>
   loop.atEnd && WAITED.has(result.outcome);
 
-/** What a control call said. */
+/** Result of the control calls. */
 export type ControlSeen = {
   url: string;
   ok: boolean;
   at: string;
 };
 
-/** How long a control call that failed speaks for failures that come after it (real ms): the same minute. */
+/** For this long a control call that failed also excuses later failures, real ms. */
 const FRESH_MS = 5_000;
 
 interface Asking {
@@ -101,11 +103,11 @@ interface Asking {
 }
 
 /**
- * Calls to addresses that we know to be up: when more than half of them fail too, the fault is ours and not the seller's
- * (verification-method.md section 1). One of several that is down itself excuses nobody. Without an address to call
- * nothing is ever excused. An outage of ours may have begun since a call that was answered, so nobody is held to be at
- * fault by one that left before he failed: only failures of one moment share it. One that failed excuses what comes
- * within the next seconds as well. What is recorded names an address that decided.
+ * Makes control calls: requests to addresses that we know to be up. If more than half of them fail too, a failure is
+ * our fault and not the seller's (verification-method.md section 1). One address of several that is down excuses
+ * nobody, and without an address nothing is ever excused. A control call that was answered before a seller failed does
+ * not count against the seller, since an outage of ours may have begun in between: only failures at one moment share a
+ * call. One that failed excuses failures of the next seconds too. The record names one of the addresses that decided.
  */
 export class Control {
   #last: Asking | null = null;
@@ -124,7 +126,7 @@ export class Control {
     return { ...seen, at: rfc3339(clock.now()) };
   }
 
-  /** The calls that are about to leave. */
+  /** The calls that have not been sent yet and that other failures of this moment share. */
   #asking(clock: Clock): Asking {
     if (this.#last && !this.#last.begun) return this.#last;
     const leave = async () => {

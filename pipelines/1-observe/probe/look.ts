@@ -11,25 +11,25 @@ import { probeByMethod } from "./methods.ts";
 import type { Probe, ProbeTools } from "./probe.ts";
 import { asListed, blank, listedTargets } from "./unplanned.ts";
 
-/** A look at one endpoint of which nothing is kept. */
+/** A look at one endpoint, of which nothing is recorded. */
 export interface Looked {
   probe: Probe;
   method: NonNullable<Claims["method"]>;
-  /** The 402 as it came; null when it was none. */
+  /** The 402 as it was received; null when there was none. */
   answer402: Answer402 | null;
-  /** The seller's own document that names this endpoint, as it stands now, and what it gets wrong; null: there is none. */
+  /** Url of the seller's document that lists this endpoint now, and the listing's defects; null when there is none. */
   listing: { url: string; defects: BodyOf<"listing">["defects"] } | null;
 }
 
-/** Each of the seller's documents, ms: a look waits for somebody. */
+/** Deadline for each of the seller's documents, ms: a client waits for the look. */
 const DOCUMENT_MS = 5_000;
-/** Rows of a document that are looked through, and for how long, ms. */
+/** Most rows of a document that are read, and the longest time for them, ms. */
 const MAX_ROWS = 2_000;
 const ROWS_MS = 40_000;
 
 type Asked = Pick<BodyOf<"ask">, "cap" | "normalised_url" | "method">;
 
-/** What the seller's own document says of this url now, as an ask would hold it against the 402. */
+/** What the seller's own document lists for this url now. */
 async function ownListing(tools: ProbeTools, asked: Asked, clock: Clock) {
   const origin = originOf(asked.normalised_url);
   const hurried = saying(tools.egress, { deadlineMs: DOCUMENT_MS });
@@ -49,8 +49,8 @@ async function ownListing(tools: ProbeTools, asked: Asked, clock: Clock) {
 }
 
 /**
- * One free handshake now, made and read as those of the record are, and held against what the seller's own document says at
- * this moment. Nothing is appended anywhere. Never throws for what the stranger does.
+ * Makes one free handshake now, as the recorded ones are made, and compares it with what the seller's own document lists now.
+ * Nothing is appended to the log. Never throws for what the stranger does.
  * @param method null: the listed one; where none is listed, the one that is found
  */
 export async function lookOnce(

@@ -26,11 +26,11 @@ type Handshake = Named<BodyOf<"handshake">>;
 /** A handshake that takes longer is not live (verification-method.md section 1). */
 const LIVE_MS = 10_000;
 
-/** What a probe saw. `read` is kept for the payment that may follow; the rest is the record's. */
+/** What a probe saw: `body` and `mcp` are recorded, and `read` is kept for the payment that may follow. */
 export interface Probe {
   body: Omit<Handshake, "slot" | "planned">;
   read: ReadTerms | null;
-  /** Only of a tool: what `mcp.probe` has beside a handshake. */
+  /** Only for a tool: what an `mcp.probe` holds beside a handshake. */
   mcp?: ToolExchange["seen"];
 }
 
@@ -38,7 +38,7 @@ export interface ProbeTools extends Means {
   rail: Payer;
   control: Control;
   signal?: AbortSignal | undefined;
-  /** Of a blind call: in whose name it leaves (stock.ts). */
+  /** For a blind call: name of the stock client as which it leaves (stock.ts). */
   stock?: string | undefined;
 }
 
@@ -46,11 +46,11 @@ async function ask(tools: ProbeTools, request: Request): Promise<Exchanged> {
   const send = () => exchange(tools, request, { profile: "handshake", signal: tools.signal, stock: tools.stock });
   const first = await send();
   tools.signal?.throwIfAborted();
-  // One lost packet must not read as an outage: a transport error is retried once, anything else is an answer.
+  // A transport error is retried once, so that one lost packet is no outage. Every other outcome is an answer.
   return first.result.outcome === "transport" ? send() : first;
 }
 
-/** What sellers sign runs out by real time, also where the record's is simulated. */
+/** Signed offers expire in real time, also where the record's time is simulated. */
 const unixNow = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
 interface Outcome {
@@ -58,14 +58,14 @@ interface Outcome {
   live: boolean;
   wall: boolean;
   read: ReadTerms | null;
-  /** Would it be live, had it come in time? */
+  /** Is it not live only because it came too late? */
   late: boolean;
   says?: string;
 }
 
 /**
- * The terms of a 402, read where the reading can be stopped. What cannot be read is malformed, which is the seller's
- * doing and counts.
+ * Reads the terms of a 402 in the reader's thread, which can be stopped. Terms that cannot be read are malformed; that
+ * is the seller's fault and counts.
  */
 async function termsOf(
   tools: ProbeTools,
@@ -79,11 +79,11 @@ async function termsOf(
   });
   const answer = { headers: Object.fromEntries(kept), body };
   const { rail } = tools;
-  // A tool's resource is named `mcp://tool/..` in its terms.
+  // The terms of a tool name it as `mcp://tool/..`, so they are not compared with the url.
   const asked = await tools.reader.ask("terms", { answer, ownNetwork: networksOf(rail), url: tool ? undefined : url });
   if (!asked.ok) return { read: toPay(unreadable(answer), rail), says: `the terms could not be read: ${asked.says}` };
   if (!mcp) return { read: toPay(asked.value, rail) };
-  // mpp's challenges of a tool are data, not paid.
+  // A tool's mpp challenges are recorded and not paid.
   const read = toPay(asked.value, {
     canPay: (entry) => mcp.payable && !entry.challenge && rail.canPay(entry),
     decimalsOf: (entry) => decimalsOf(rail, entry),
@@ -109,8 +109,8 @@ async function evaluate(tools: ProbeTools, { result, mcp }: Exchanged, request: 
 }
 
 /**
- * Ours when we never asked, when the control call failed too, and when time alone speaks against the seller and our own
- * loop stood still in it; `blocked` for a wall; else the seller's own doing.
+ * `ours` when no request was sent, when the control call failed too, or when the seller failed by time alone and our
+ * own event loop stood still meanwhile; `blocked` for a wall; else null, which leaves it with the seller.
  */
 function faultOf(outcome: Outcome, exchanged: Exchanged, control: ControlSeen | null): Handshake["fault"] {
   if (outcome.state === "unfetchable" || control?.ok === false) return "ours";
@@ -119,9 +119,9 @@ function faultOf(outcome: Outcome, exchanged: Exchanged, control: ControlSeen | 
 }
 
 /**
- * One free handshake: asks with the declared verb and example, reads the terms, compares them with the seller's own
- * listing. Never throws for what the stranger does; rejects when `signal` aborts.
- * @param relist reads the seller's listing anew; asked only when the 402 differs from the one we know
+ * Makes one free handshake: sends the request with the declared verb and example, reads the terms and compares them
+ * with the seller's own listing. Never throws for what the stranger does; rejects when `signal` aborts.
+ * @param relist reads the seller's listing again; called only when the 402 differs from the listing that we know
  */
 export async function probe(
   tools: ProbeTools,
@@ -170,8 +170,8 @@ const form = (address: string): string => (address.startsWith("0x") ? address.to
 const same = (a: string | null, b: string | null): boolean => a !== null && b !== null && form(a) === form(b);
 
 /**
- * The offer a buyer would take: the one that is paid (x402 before mpp, then the cheapest), else the cheapest complete
- * one on a listed network.
+ * The offer that a buyer would take: the one that our rail would pay (x402 before mpp, then the cheapest), else the
+ * cheapest complete one on a listed network.
  */
 function offerTaken(offers: readonly Offer[], listed: readonly Offer[]): Offer | undefined {
   const usable = offers.filter(
@@ -187,10 +187,10 @@ function offerTaken(offers: readonly Offer[], listed: readonly Offer[]): Offer |
 }
 
 /**
- * What a 402 asks against what the seller itself listed (verification-method.md section 1, honesty): network, asset, payout
- * address, amount not above the listed one where the price is fixed, schema as listed. A part the listing does not
- * name cannot differ, two ways to write one thing are no difference, and what cannot be known is none either
- * (records.md). Third parties' catalogues never come here.
+ * Compares a 402 with the seller's own listing (verification-method.md section 1, honesty): network, asset, payout
+ * address, an amount not above the listed one where the price is fixed, and the schema. What the listing does not name,
+ * what is written in another way, and what cannot be decided is no difference (records.md). Listings of third parties
+ * are never compared.
  */
 export function differences(listed: Claims | null, read: ReadTerms): { defect: string; says: string }[] {
   if (!listed) return [];

@@ -6,23 +6,23 @@ import { isObject, show } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
 import { sample } from "./synthetic.ts";
 
-/** A request as it will be sent, without payment. */
+/** A request as it is sent, without payment. */
 export interface Request {
   url: string;
   method: NonNullable<Claims["method"]>;
   headers: Record<string, string>;
   body?: Uint8Array;
-  /** sha256 of `METHOD url`, a newline and the body's bytes: what was asked, payment aside. */
+  /** sha256 of `METHOD url`, a newline and the body's bytes: identifies what was asked, without the payment. */
   sha256: string;
-  /** A tool of an MCP server is called instead; then `body` holds its arguments alone. */
+  /** Set for a tool of an MCP server, which is called in a session; `body` is then its arguments alone. */
   tool?: ToolCall;
 }
 
-/** A call of one tool: what `tools/call` gets. */
+/** A call of one tool: the parameters of `tools/call`. */
 export interface ToolCall {
   name: string;
   arguments: Record<string, unknown>;
-  /** Nothing was known of its input: `tools/list` may say what it takes, before it is called. */
+  /** Nothing was known of its input: then the arguments are made from what `tools/list` declares. */
   blind: boolean;
 }
 
@@ -32,7 +32,7 @@ export interface ChosenInput {
   known: KnownAnswer | null;
 }
 
-/** What is known of how an endpoint is called. `own` are words of the seller (its listing, its 402), `others` are not. */
+/** What is known of how an endpoint is called: by its seller (`own`: its listing, its 402), and by others. */
 export interface InputSources {
   own: readonly Pick<Claims, "example" | "input_schema">[];
   others: readonly Pick<Claims, "example" | "input_schema">[];
@@ -47,9 +47,9 @@ const exampleOf = (from: InputSources["own"]): ChosenInput["example"] | null => 
 
 /**
  * The input of a call: the question whose answer we know where there is one, else the seller's own example, else one
- * made from a schema. A third party's example counts as made: a catalogue must not be able to fail somebody else's
- * endpoint.
- * @param known null for a free probe, which needs no question that nobody saw before
+ * made from a schema. A third party's example counts as made up (`synthetic`), so that a catalogue cannot make somebody
+ * else's endpoint fail.
+ * @param known null for a free probe, which asks no question
  */
 export function chooseInput(sources: InputSources, inBody: boolean, known: KnownAnswer | null): ChosenInput {
   if (known) return { kind: "known_answer", example: known.input, known };
@@ -71,7 +71,10 @@ const asText = (map: Record<string, unknown>): Record<string, string> =>
 
 const PLACEHOLDER = /:([A-Za-z_]\w*)\*?|\{([^{}/]*)\}|%7B([^/]*?)%7D|\*{1,2}/gi;
 
-/** A template's placeholders filled from the example's `path`, else with "1": most sellers ask for payment anyway. */
+/**
+ * Fills a template's placeholders from the example's `path`, else with "1": most sellers ask for payment whatever
+ * stands there.
+ */
 function fillTemplate(url: string, path: Record<string, string>): string {
   const parsed = new URL(url);
   const fill = (segment: string): string =>
@@ -92,7 +95,7 @@ function fillTemplate(url: string, path: Record<string, string>): string {
   return parsed.href;
 }
 
-/** The request bytes of an input. The same input always gives the same bytes. */
+/** The request for an input. The same input always gives the same bytes. */
 export function makeRequest(
   url: string,
   method: Request["method"],
@@ -112,7 +115,7 @@ export function makeRequest(
   return { url: target.href, method, headers, ...(body ? { body } : {}), sha256: digest };
 }
 
-/** The request bytes of a tool's call. The same input always gives the same bytes. */
+/** The request for a tool's call. The same input always gives the same bytes. */
 export function makeToolRequest(url: string, name: string, input: ChosenInput): Request {
   const { example, kind } = input;
   const given = example.body ?? example.query ?? {};
@@ -130,7 +133,9 @@ export function makeToolRequest(url: string, name: string, input: ChosenInput): 
 
 const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
 
-/** What the seller says of its endpoint: its own listing first, then its 402. A catalogue's words are not its own. */
+/**
+ * What the seller declares of its answer: its listing first, then its 402. A catalogue's claims are not the seller's.
+ */
 export interface SellerSays {
   schema: unknown;
   mime: string | null;
@@ -145,8 +150,8 @@ export function sellerSays(one: ListedCap, declared: Declared | null): SellerSay
 }
 
 /**
- * The request of a call, from what is known before (listing) and, once there is one, from the 402.
- * @param asked the question of a paid call, which may be none; null: a free probe
+ * The request of a call, from the listing and, once there is one, from the 402.
+ * @param asked the question of a paid call, if it has one; null for a free probe
  */
 export function requestOf(
   one: ListedCap,

@@ -3,31 +3,34 @@ import type { Call } from "../call.ts";
 import type { Request } from "./request.ts";
 
 /**
- * What makes a blind call look like any buyer's: both legs are sent as the protocols' own packages send them over Node's
- * fetch (`@x402/fetch`, `mppx`, `@modelcontextprotocol/client`). Held against those packages by test.
+ * What makes a blind call look like any buyer's: both requests are sent as the protocols' own packages send them over
+ * Node's fetch (`@x402/fetch`, `mppx`, `@modelcontextprotocol/client`). A test compares them with those packages.
  */
 
-/** Of a blind call, in whose name both legs leave (Egress, `stock`): that of its wallet, which pays on this day alone. */
+/**
+ * For a blind call, the name of the client as which both requests leave (Egress, `stock`): one for each blind wallet,
+ * which pays on one day alone.
+ */
 export const stockOf = (cap: string, call: Pick<Call, "blind" | "plannedAt">): string | undefined =>
   call.blind ? `${cap} ${dayOf(call.plannedAt)}` : undefined;
 
-/** The name that the MCP package's own examples give; nobody is asked to choose one. */
+/** The client name in the examples of the MCP package, which many buyers leave as it is. */
 export const STOCK_CLIENT = { name: "my-client", version: "1.0.0" };
 
-/** Spelt as mpp's package spells them; those of x402 are in capitals. */
-const SPELT: Readonly<Record<string, string>> = {
+/** Header names in the spelling of mpp's package; x402's package writes its names in capitals. */
+const SPELLING: Readonly<Record<string, string>> = {
   AUTHORIZATION: "Authorization",
   "PAYMENT-AUTHORIZATION": "Payment-Authorization",
 };
 
-/** Header lines of a stock client's request, beside those that every request of Node's fetch has. */
+/** Headers of a stock client's request, beside those that Node's fetch adds to every request. */
 export function stockHeaders(
   request: Pick<Request, "body">,
   payment: { header: string; value: string } | undefined,
 ): Record<string, string> {
   const headers: Record<string, string> = request.body ? { "Content-Type": "application/json" } : {};
   if (!payment) return headers;
-  const name = SPELT[payment.header];
+  const name = SPELLING[payment.header];
   if (name) return { ...headers, [name]: payment.value };
   return {
     ...headers,

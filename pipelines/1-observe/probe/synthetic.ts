@@ -33,16 +33,16 @@ function numberFor(schema: JsonObject): number {
 function objectFor(schema: JsonObject, depth: number): JsonObject {
   const properties = isObject(schema.properties) ? schema.properties : {};
   const required = Array.isArray(schema.required) ? schema.required.filter((name) => typeof name === "string") : [];
-  // Each name once: one that is repeated at every level would multiply the work at every level.
+  // Each name once: a name that is repeated at every level would multiply the work at every level.
   const names = [...new Set(required.length > 0 ? (required as string[]) : Object.keys(properties))];
   const kept = names.slice(0, MAX_PROPERTIES);
   return Object.fromEntries(kept.map((name) => [name, sample(get(properties, name), depth + 1)]));
 }
 
 /**
- * A value that a JSON Schema seems to allow: its own default or example where it has one, else the smallest usual one.
- * The same schema gives the same value, so an input that passed before is known again. Not guaranteed to be valid:
- * that is why a failure on such an input is excused while no money moved.
+ * A value that a JSON Schema seems to allow: its default or example where it has one, else a small usual value. One
+ * schema always gives one value, so an input that passed before is recognised. The value may be invalid, so a failure
+ * on it is excused while no money moved.
  */
 export function sample(schema: unknown, depth = 0): unknown {
   if (!isObject(schema) || depth > MAX_DEPTH) return "example";

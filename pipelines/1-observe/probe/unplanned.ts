@@ -17,13 +17,13 @@ import { type ProbedByMethod, probeByMethod } from "./methods.ts";
 import type { Probe, ProbeTools } from "./probe.ts";
 
 export interface AskReport {
-  /** Capabilities that were probed, and what each answered. */
+  /** Capabilities that were probed, and the state of each handshake. */
   probed: { cap: string; state: Probe["body"]["state"] }[];
-  /** Records of listings that were new. */
+  /** Listings that were new and recorded. */
   listings: number;
 }
 
-/** An endpoint of which nothing is known but where it is. */
+/** Claims of an endpoint of which only the address is known. */
 export const blank = (url: string, method: Claims["method"]): Claims => ({
   url,
   method,
@@ -36,7 +36,7 @@ export const blank = (url: string, method: Claims["method"]): Claims => ({
   output_mime: null,
 });
 
-/** The listing of an endpoint that holds now (sql/queries/listings, current). */
+/** The current listing of an endpoint (sql/queries/listings, current). `own`: it is the seller's own. */
 export type CurrentListing = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "claims"> & { own: boolean };
 
 /** The current listings of some endpoints, by capability; those that are not listed are left out. */
@@ -49,17 +49,17 @@ export async function currentListings(
   return new Map(rows.map((row) => [row.cap, listingFrom(row)]));
 }
 
-/** A row of that query: claims as JSON text. They were validated before they were committed. */
+/** A row of that query. Its claims are JSON text that was validated before it was committed. */
 export type CurrentRow = Omit<CurrentListing, "claims"> & { claims: string };
 export const listingFrom = (row: CurrentRow): CurrentListing => ({ ...row, claims: JSON.parse(row.claims) as Claims });
 
-/** For what is asked of it before it is called: how often it was called makes no difference there. */
+/** A current listing in the form of a planned endpoint, without the history of its calls. */
 export const listedAs = ({ cap, url, method, tool, claims, own }: CurrentListing): ListedCap => ({
   ...asListed(cap, url, method, claims, own),
   tool,
 });
 
-/** An endpoint outside every plan, as the plan would hold it. */
+/** An endpoint outside every plan, in the form of a planned one. */
 export function asListed(cap: string, url: string, method: string, claims: Claims, own: boolean): ListedCap {
   return {
     cap,
@@ -79,7 +79,7 @@ export function asListed(cap: string, url: string, method: string, claims: Claim
   };
 }
 
-/** What the seller's own file says of the asked url, verb aside where none was asked. */
+/** The endpoints that the seller's own listing has for the asked url, with any verb where none was asked for. */
 export function listedTargets(
   ask: Pick<BodyOf<"ask">, "normalised_url" | "method">,
   claims: readonly ListedClaim[],
@@ -91,7 +91,7 @@ export function listedTargets(
     (ask.method === null || body.claims.method === null || body.claims.method === ask.method);
   return claims.filter(fits).map(({ cap, body }) => {
     const method = body.claims.method ?? ask.method ?? "GET";
-    // A template is known under its own id, and probed where the asker found it.
+    // A template has its own id, and is probed at the concrete url that was asked for.
     return asListed(cap, ask.normalised_url, method, body.claims, true);
   });
 }
@@ -106,7 +106,7 @@ type Recorded = Probe & { one: ListedCap; eventId: string };
 async function probeAsked(tools: ProbeOnce, one: ListedCap, clock: Clock): Promise<Recorded[]> {
   const { seen, found } = await probeByMethod(tools, one, clock);
   const first = await recordHandshake(tools, one, seen, clock);
-  // What the seller lists itself needs no second listing; under a template's id this concrete url would be a wrong one.
+  // What the seller lists itself needs no listing made from the 402; under a template's id the concrete url would be wrong.
   if (seen.read?.readable && !one.sellerClaims && one.tool === null) {
     await tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
   }
@@ -135,8 +135,8 @@ async function recordHandshake(
   const at = clock.now();
   const block = blockOf(at);
   const minute = Math.floor((at.getTime() - blockStart(block).getTime()) / 60_000);
-  // Nothing else in the capability's partition may say where it lives: the ask lies in its host's. A tool is always
-  // listed.
+  // The record holds the address itself: an endpoint that was only asked for has no listing in its partition. A tool is
+  // always listed.
   const where = one.tool === null ? { url: one.url, method: one.method as (typeof METHODS)[number] } : {};
   const body = { ...where, ...seen.body };
   const [eventId] = await tools.recorder.append([probeRow(one.cap, { block, minute }, "asked", { ...seen, body }, at)]);
@@ -145,7 +145,7 @@ async function recordHandshake(
 
 const asProbed = ({ one, body }: Recorded) => ({ cap: one.cap, state: body.state });
 
-/** Listed endpoints that one ask may probe: verbs of one url. */
+/** Most listed endpoints that one ask probes: the verbs of one url. */
 const MAX_TARGETS = 5;
 
 /**
@@ -181,12 +181,12 @@ export interface ProbeSeen {
   capability_id: string;
   method: string;
   url: string;
-  /** State of the handshake, `skipped` for an MCP tool (an HTTP probe says nothing of it). */
+  /** State of the handshake; `skipped` for an MCP tool, which an HTTP probe would tell nothing about. */
   state: string;
   status: number | null;
   latency_ms: number | null;
   protocols: string[];
-  /** Money that our rail would pay, or null. */
+  /** The price that our rail would pay, or null. */
   price: string | null;
   pay_to: string | null;
   defects: string[];
@@ -210,14 +210,16 @@ const skipped = (cap: string, url: string, method: string): ProbeSeen => ({
   says: "a tool of an MCP server is probed by plan, in a session",
 });
 
-/** Probes in line at once: enough that one big host in front does not keep the others waiting. */
+/**
+ * Probes that are queued at once: enough that a host with many endpoints does not keep other hosts out of the queue.
+ */
 const MAX_WAITING = 5_000;
 
 /**
- * Probes every endpoint of these claims once, without a plan and without paying: hosts in parallel, one call at a
- * time for each. Every handshake is durable before it is told.
- * @param tell called as each one ends, in that order
- * @throws NotRecorded when the log does not take a record; nothing is probed after that
+ * Probes every endpoint of these claims once, without a plan and without paying: hosts in parallel, one call at a time
+ * for each host. Every handshake is durable before it is reported.
+ * @param tell called as each probe ends, in that order
+ * @throws NotRecorded when the log does not take a record; nothing more is probed then
  */
 export async function probeListed(
   tools: ProbeOnce,

@@ -12,8 +12,8 @@ type Result = Named<BodyOf<"paid.result">>;
 const CHALLENGE = /just a moment|attention required|captcha|cf-chl|_incapsula_|ddos protection|verify you are human/i;
 
 /**
- * Was this a wall (403, 429, a bot check) and no answer of the endpoint? A challenge page is only believed where JSON
- * was asked and HTML came with a status that such pages use.
+ * Was this answer a wall (403, 429, a bot check) instead of the endpoint's? A page that looks like a bot check counts
+ * only if HTML came with a status that such pages use.
  */
 export function isWall(status: number, headers: Record<string, string>, body: Uint8Array): boolean {
   if (status === 403 || status === 429) return true;
@@ -23,7 +23,7 @@ export function isWall(status: number, headers: Record<string, string>, body: Ui
   return CHALLENGE.test(Buffer.from(body.subarray(0, 16_384)).toString("latin1"));
 }
 
-/** What came back on a paid connection, evaluated (the shared part of `paid.result` and `paid.followup`). */
+/** The evaluation of what came on a paid connection (the common part of `paid.result` and `paid.followup`). */
 export type Evaluation = Pick<
   Result,
   | "status"
@@ -37,25 +37,28 @@ export type Evaluation = Pick<
   | "response_bytes"
 > & { wall: boolean };
 
-/** What the answer is held against. Plain data: it travels to where strangers' bytes are read. */
+/** What an answer is compared with. Plain data, since it is sent to the reader's thread. */
 export interface Expectation {
   /** Name of the class's checker. */
   class: string;
   known: KnownAnswer | null;
-  /** The schema the seller's listing or its 402 advertises; undefined when none does. */
+  /** The answer's schema from the seller's listing or its 402; undefined when neither has one. */
   schema: unknown;
-  /** Media type it declares, or null. */
+  /** Declared media type of the answer, or null. */
   mime: string | null;
 }
 
-/** Members of an object that is an error message and nothing else. */
+/** Members of an object that is only an error message. */
 const ENVELOPE = new Set(
   "error errors message code status statuscode detail details success ok timestamp path type title instance requestid request_id".split(
     " ",
   ),
 );
 
-/** `{"error": ..}` and nothing beside it but what error messages carry. An answer with an empty `error` is none. */
+/**
+ * Is this an object with `error` or `errors` and only such members as error messages have? An empty `error` is no
+ * error.
+ */
 export function isErrorBody(parsed: unknown): boolean {
   if (!isObject(parsed)) return false;
   const { error, errors } = parsed;
@@ -77,10 +80,10 @@ const score = (value: number): number => Math.round(Math.min(1, Math.max(0, valu
 
 type Checks = Evaluation["checks"];
 
-/** Longest answer that is taken as text, bytes: as much as any class looks through. */
+/** Longest answer that is searched as text, bytes: as much as any class searches. */
 const MAX_TEXT = 500_000;
 
-/** What the question was about, out of an answer that may be read: at its pointer, or the whole of it as text. */
+/** The value that the question asked for: at its pointer in the answer, or the whole answer as text. */
 function answerIn({ answer }: KnownAnswer, parsed: unknown, body: Uint8Array): unknown {
   return answer === null ? Buffer.from(body.subarray(0, MAX_TEXT)).toString("utf8") : valueAt(parsed, answer);
 }
@@ -112,11 +115,11 @@ function deliveryOf(
 }
 
 /**
- * Evaluates one end of a paid connection. `delivered` says that bytes of an answer came before the deadline: not a demand
- * to pay (402), not a wall, not an answer that broke off. Whether they are worth anything is `delivery`.
- * @param schemas null: the body cannot be read within bounds. It is no JSON then, and no schema was tried on it.
- * @param again true for the same proof shown again. There a broken-off answer with at least one byte is delivered (and
- * worth 0): "nothing came back" is an accusation, and it may only be said of a seller from whom nothing came.
+ * Evaluates the end of a paid connection. `delivered`: bytes of an answer came before the deadline, which was no demand
+ * to pay (402), no wall, and was not cut off. `delivery`: what the answer is worth.
+ * @param schemas null when the body cannot be read within bounds: it counts as no JSON, and no schema is tried on it
+ * @param again true when a proof was shown again. Then an answer that was cut off after at least one byte is delivered
+ * (and worth 0): "nothing came back" is an accusation, and is only made when nothing came
  */
 export function evaluate(
   result: EgressResult & { raw?: Uint8Array },
@@ -125,7 +128,7 @@ export function evaluate(
   again = false,
 ): Evaluation {
   const body = result.body ?? new Uint8Array();
-  // What the record hashes is what came over the wire, also where the answer lay inside of it.
+  // The record hashes the bytes of the wire, also where the answer is a part of them (a tool's).
   const bytes = result.raw ?? body;
   const evaluation: Evaluation = {
     status: result.status ?? null,
@@ -141,7 +144,7 @@ export function evaluate(
   };
   const { checks } = evaluation;
   if (result.outcome !== "answered") {
-    // Past the cap of bytes, bytes did come: it is a useless answer, not a missing one.
+    // An answer longer than the limit is a useless answer, not a missing one.
     const came = body.length > 0 && (again || result.outcome === "too_large");
     checks.push({ name: "bytes_came", ok: came, says: clean(`${result.outcome}: ${result.says}`, 500) });
     return came ? { ...evaluation, delivered: true, delivery: 0 } : evaluation;

@@ -9,7 +9,7 @@ import { Schemas } from "./schema.ts";
 
 const schemas = new Schemas();
 
-/** Rows as claims, in their order. One that our own code fails on stops only itself. */
+/** Reads rows as claims, in order. If our own code fails on a row, only that row is rejected. */
 function readRows(of: {
   rows: readonly unknown[];
   source: Omit<Source, "validate">;
@@ -25,21 +25,21 @@ function readRows(of: {
 }
 
 /**
- * Everything that is read of what strangers sent: pure functions of plain data, each answered in a thread that can be
- * stopped. What asks a rail or the fetch is done with the answer by whoever asked.
+ * The functions that read what strangers sent. They are pure functions of plain data and run in a thread that can be
+ * stopped; the caller then does what needs a rail or egress.
  */
 export const QUESTIONS = {
   /** The payment terms of a 402. */
   terms: (of: { answer: Answer402; ownNetwork: Networks; url: string | undefined }) =>
     readAsked(of.answer, of.ownNetwork, of.url),
-  /** What came back on a paid connection, held against what was promised. */
+  /** Evaluates what came on a paid connection. */
   evaluate: (of: { result: EgressResult & { raw?: Uint8Array }; want: Expectation; again: boolean }) =>
     evaluate(of.result, of.want, schemas, of.again),
-  /** What an MCP server said to `initialize`, of its tools, and to a call. */
+  /** Read an MCP server's responses: to `initialize`, to `tools/list`, and to a call. */
   welcome: readWelcome,
   list: readListPage,
   reply: readReply,
-  /** A document of listings, a page of a catalogue, rows of either, and an operator's YAML. */
+  /** Read a document of listings, a page of a catalogue, rows of either, and an operator's YAML. */
   document: readBytes,
   page: readPage,
   rows: readRows,

@@ -5,28 +5,31 @@ type Name = keyof Questions;
 type Of<N extends Name> = Parameters<Questions[N]>[0];
 type Answer<N extends Name> = ReturnType<Questions[N]>;
 
-/** What was read; or why nothing was, which is the stranger's doing: it went past a bound, or our reader failed on it. */
+/**
+ * What was read; or why nothing was: the input exceeded a bound, or our reader failed on it. Both are the stranger's
+ * fault.
+ */
 export type Read<T> = { ok: true; value: T } | { ok: false; says: string };
 
-/** Reads what strangers sent, where it can be stopped. */
+/** Reads what strangers sent, in a thread that can be stopped. */
 export interface Reader {
   /**
-   * The answer to one question of the table. What it is asked of must not change until then.
-   * @throws Error when nobody can read at all: our own fault, and nothing about the stranger
+   * Answers one of {@link QUESTIONS}. Its argument must not change until then.
+   * @throws Error when the reader does not work at all: our own fault, which tells nothing about the stranger
    */
   ask<N extends Name>(name: N, of: Of<N>): Promise<Read<Answer<N>>>;
 }
 
 /**
- * What each question may cost of a processor: some hundred times what those of real sellers take. Calls go before
- * documents, so that nobody's listing delays the evaluation of a payment by more than one document.
+ * Processor time that each question may use: some hundred times what real sellers' data needs. Urgent questions, those
+ * of calls, go before documents, so that a listing delays the evaluation of a payment by one document at most.
  */
 const LIMITS: Readonly<Record<Name, QuestionLimits>> = {
   terms: { cpuMs: 500, urgent: true },
   welcome: { cpuMs: 500, urgent: true },
   list: { cpuMs: 500, urgent: true },
   reply: { cpuMs: 500, urgent: true },
-  // A schema is compiled and tried under limits of its own (schema.ts), which end before this one.
+  // Schemas are compiled and tried under limits of their own (schema.ts), which end before this one.
   evaluate: { cpuMs: 5_000, urgent: true },
   document: { cpuMs: 2_000, urgent: false },
   page: { cpuMs: 2_000, urgent: false },
@@ -34,9 +37,11 @@ const LIMITS: Readonly<Record<Name, QuestionLimits>> = {
   yaml: { cpuMs: 4_000, urgent: false },
 };
 
-/** Memory of the thread, MiB: a document of a megabyte takes some twenty. What takes more ends the thread, not us. */
+/**
+ * Memory of the thread, MiB: a document of a megabyte needs some twenty. Exceeding it ends the thread, not the process.
+ */
 const MEMORY = { maxOldGenerationSizeMb: 512 };
-/** More than all hosts that are called at once could ask. */
+/** Most questions that wait: more than all hosts that are called at once could cause. */
 const MAX_WAITING = 10_000;
 
 class ThreadReader implements Reader {
@@ -56,7 +61,7 @@ class ThreadReader implements Reader {
   }
 }
 
-/** A reader with a thread of its own, begun by the first question. */
+/** A reader with its own thread, which the first question starts. */
 export const openReader = (): Reader => new ThreadReader();
 
 /** The reader of this process. */

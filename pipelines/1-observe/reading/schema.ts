@@ -6,7 +6,7 @@ import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { processorMs } from "../../../infra/bounded-thread.ts";
 import { hashOf, isObject } from "../json.ts";
 
-/** A stranger's schema or pattern that would not come to an end. */
+/** A stranger's schema or pattern that was stopped at its time limit. */
 export class OutOfTime extends Error {
   constructor(readonly ms: number) {
     super(`not done after ${ms} ms`);
@@ -18,9 +18,9 @@ const context = vm.createContext({ work: null });
 const script = new vm.Script("work()");
 
 /**
- * Runs synchronous work under a hard limit of `ms`: a pattern that backtracks for ever and a schema that doubles at
- * every level are cut off by the engine itself, whatever they look like. Costs about 0.05 ms. Not a sandbox.
- * @throws OutOfTime, or what the work throws.
+ * Runs synchronous work under a hard limit of `ms`. The engine stops it, be it a pattern that backtracks or a schema
+ * that doubles at every level. Costs about 0.05 ms. Not a sandbox.
+ * @throws OutOfTime, or what the work throws
  */
 export function timed<T>(ms: number, work: () => T): T {
   context.work = work;
@@ -34,14 +34,14 @@ export function timed<T>(ms: number, work: () => T): T {
   }
 }
 
-/** The last try of {@link patient} gets so many times the limit of the first. */
+/** The last try of {@link patient} gets this many times the limit of the first. */
 const MOST = 8;
 
 /**
- * Runs work that is the same each time under a limit of `ms` of the processor's time: a machine that has much else to do
- * stretches anybody's work. What is cut off is tried again with twice the time, until it had `ms` to itself in one try;
- * what never has, in 15 times `ms` of the clock, is cut off all the same.
- * @throws OutOfTime, or what the work throws.
+ * Runs deterministic work under a limit of `ms` of processor time: on a busy machine it needs more time by the clock.
+ * Work that is stopped is tried again with twice the time, until one try had `ms` of the processor. Work that never
+ * gets that within 15 times `ms` by the clock is stopped for good.
+ * @throws OutOfTime, or what the work throws
  */
 export function patient<T>(ms: number, work: () => T): T {
   for (let limit = ms; ; limit *= 2) {
@@ -54,24 +54,27 @@ export function patient<T>(ms: number, work: () => T): T {
   }
 }
 
-/** Compiling and validating are each cut off after this long of ours: a stranger's schema may not hold up the others. */
+/** Compiling and validating are each stopped after this long, so that one stranger's schema does not hold up others. */
 const COMPILE_MS = 250;
 const VALIDATE_MS = 250;
 const MAX_NODES = 5_000;
 const MAX_COMPILED = 256;
 
-/** Result of holding an answer against an advertised schema; null when the schema itself cannot be used. */
+/** Result of checking an answer against an advertised schema; null when the schema cannot be used. */
 export type SchemaVerdict = { ok: boolean; says?: string } | null;
 
-/** Keyword names under which a sub-schema may name a draft or an id of its own; both could only confuse two sellers. */
+/**
+ * Keywords that are left out of schemas: a draft or an id that a sub-schema names could make two sellers' schemas
+ * collide.
+ */
 const DROPPED = new Set(["$schema", "$id", "id", "$async"]);
 
-/** Keywords whose value is data: what stands in it is no keyword. */
+/** Keywords whose value is data, in which nothing is a keyword. */
 const DATA = new Set(["const", "enum", "default", "examples", "example"]);
 
 /**
- * A copy without `$schema` and `$id`. Null when it is too big, or when a `$ref` leads anywhere but into the schema
- * itself: nothing is ever fetched on a stranger's word.
+ * A copy without the keywords of {@link DROPPED}. Null when it is too big, or when a `$ref` leads outside the schema:
+ * nothing is fetched because a stranger names it.
  */
 function closed(schema: unknown): unknown {
   let nodes = 0;
@@ -83,7 +86,7 @@ function closed(schema: unknown): unknown {
       if (name === "$ref" && !names && !(typeof item === "string" && /^#(?:$|\/)/.test(item))) {
         throw new RangeError("a $ref that leads outside");
       }
-      // Under `properties` these are names of members, not keywords.
+      // The members of `properties` are names, not keywords.
       return names || !(DROPPED.has(name) && typeof item !== "object");
     });
     return Object.fromEntries(
@@ -110,7 +113,7 @@ function compile(schema: unknown): ValidateFunction | null {
   const Engine = MODERN.test(draft) || NEW_WORDS.test(JSON.stringify(safe)) ? Ajv2020 : Ajv;
   try {
     return patient(COMPILE_MS, () => {
-      // An instance of its own: nothing one seller declares can be seen by another's schema.
+      // An instance for each schema, so that sellers' schemas cannot refer to each other.
       const ajv = new Engine({ strict: false, validateFormats: true, logger: false, allErrors: false });
       formats.default(ajv);
       return ajv.compile(safe as object);
@@ -122,8 +125,8 @@ function compile(schema: unknown): ValidateFunction | null {
 }
 
 /**
- * Holds answers against schemas that strangers advertise (JSON Schema draft 7, 2019-09 or 2020-12 by what it says of
- * itself). Bounded in size and time; a schema that cannot be read or does not end counts as not advertised.
+ * Checks answers against the schemas that strangers advertise (JSON Schema draft 7, 2019-09 or 2020-12, as the schema
+ * declares). Bounded in size and time; a schema that cannot be read or is stopped counts as not advertised.
  */
 export class Schemas {
   readonly #compiled = new BoundedMap<string, ValidateFunction | null>(MAX_COMPILED);

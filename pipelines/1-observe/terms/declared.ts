@@ -2,12 +2,12 @@ import type { Claims } from "../../record/bodies.ts";
 import { METHODS, type Method } from "../../record/vocabulary.ts";
 import { get, isObject, type JsonObject, keepable, show, text } from "../json.ts";
 
-/** How a seller says its endpoint is called and what comes back; every part may be missing. */
+/** What a seller declares of how its endpoint is called and what it answers; every part may be missing. */
 export interface Declared {
   method: Method | null;
   tool: string | null;
   description: string | null;
-  /** Name the seller gives its class; only a name of a checker means anything. */
+  /** The seller's name for its class; a name that no checker has means nothing. */
   named: string | undefined;
   example: Claims["example"];
   /** JSON Schema of the query (an object of strings) or of the body. */
@@ -29,7 +29,7 @@ export const NOTHING: Declared = {
   mime: null,
 };
 
-/** A verb of the record in any case; null for none and for those we never send (WEBSOCKET exists). */
+/** A verb that the record knows, from any case; null for others, which are never sent (WEBSOCKET exists). */
 export function methodOf(value: unknown): Method | null {
   const verb = text(value, 20)?.toUpperCase();
   return METHODS.find((method) => method === verb) ?? null;
@@ -43,7 +43,7 @@ const firstOf = (from: unknown, ...names: string[]): unknown => {
   return undefined;
 };
 
-/** Example values as the query of a request: scalars as text, anything else as JSON. */
+/** Example values as a request's query: text as it is, anything else as JSON. */
 function asQuery(map: JsonObject): Record<string, string> {
   const pairs = Object.entries(map).slice(0, 64);
   return Object.fromEntries(pairs.map(([name, value]) => [name, typeof value === "string" ? value : show(value)]));
@@ -56,8 +56,8 @@ interface Input {
 }
 
 /**
- * Query or body as declared: a JSON Schema, a map of field descriptions (version 1), or example values (version 2).
- * An object is taken for a schema only when it reads as one, else for the example that it then is.
+ * Reads the declared query or body: a JSON Schema, a map of field descriptions (version 1), or example values (version
+ * 2). An object that does not look like a schema is taken for an example.
  */
 function readInput(input: unknown): Input {
   const query = firstOf(input, "queryParams", "query_params", "query");
@@ -74,7 +74,7 @@ function readInput(input: unknown): Input {
   return { example: keepable(example) === undefined ? null : example, schema: undefined, place };
 }
 
-/** Schema of the answer: a JSON Schema, or the field map that version 1 sellers write. Anything else is none. */
+/** The schema of the answer: a JSON Schema, or a field map as version 1 sellers write it; else undefined. */
 function readOutputSchema(output: unknown, whole?: unknown): unknown {
   const candidates = [
     get(output, "schema"),
@@ -89,7 +89,7 @@ function readOutputSchema(output: unknown, whole?: unknown): unknown {
   return undefined;
 }
 
-/** Version 2: `extensions.bazaar = {info: {input, output}, schema}`; a plain `{input, output}` is read too. */
+/** Version 2: reads `extensions.bazaar = {info: {input, output}, schema}`, or a plain `{input, output}`. */
 export function fromBazaar(extension: unknown): Declared {
   if (!isObject(extension)) return NOTHING;
   const info = isObject(extension.info) ? extension.info : extension;
@@ -106,7 +106,7 @@ export function fromBazaar(extension: unknown): Declared {
     "properties",
     place === "body" ? "body" : "queryParams",
   );
-  // The extension describes the whole call: one that names no parameter says that none is needed.
+  // The extension describes the whole call, so one that names no parameter means that none is needed.
   const example = read.place === null && get(input, "type") === "http" && !isSchema(given) ? {} : read.example;
   return {
     method: methodOf(get(input, "method")),
@@ -121,7 +121,7 @@ export function fromBazaar(extension: unknown): Declared {
   };
 }
 
-/** Version 1: `accepts[0].outputSchema = {input, output}` beside description and mimeType. */
+/** Version 1: reads `accepts[0].outputSchema = {input, output}`, and the entry's description and mimeType. */
 export function fromEntry(entry: unknown): Declared {
   const outputSchema = get(entry, "outputSchema");
   const input = get(outputSchema, "input");
@@ -140,7 +140,7 @@ export function fromEntry(entry: unknown): Declared {
   };
 }
 
-/** What stands in a listing item itself: a catalogue row, or an item of a seller's own file. */
+/** Reads the members of a listing item itself: a catalogue's row, or an item of a seller's own file. */
 export function fromItem(item: unknown): Declared {
   const meta = get(item, "metadata");
   const resource = get(item, "resource");
@@ -166,7 +166,7 @@ export function fromItem(item: unknown): Declared {
   };
 }
 
-/** An example is `{query?, body?, path?}`, or bare values for the place the verb sends them in. */
+/** An example is `{query?, body?, path?}`, or bare values for the place where the verb sends them. */
 function readExample(example: unknown, inBody: boolean): Claims["example"] {
   if (!isObject(example) || keepable(example) === undefined) return null;
   const query = get(example, "query");
@@ -181,7 +181,7 @@ function readExample(example: unknown, inBody: boolean): Claims["example"] {
   return inBody ? { body: example } : { query: asQuery(example) };
 }
 
-/** The first source that says something wins, part by part. */
+/** Merges what several sources declare: each part comes from the first source that has it. */
 export function mergeDeclared(...sources: Declared[]): Declared {
   const merged = { ...NOTHING };
   for (const source of sources) {
@@ -199,7 +199,7 @@ export function mergeDeclared(...sources: Declared[]): Declared {
 }
 
 const TYPES = new Set(["object", "array", "string", "number", "integer", "boolean", "null"]);
-/** Keywords that constrain something. A bare `{"type":"object"}` is what libraries write when nobody said anything. */
+/** Keywords that constrain something. A bare `{"type":"object"}`, which libraries write by default, does not. */
 const CONSTRAINTS = [
   "properties",
   "items",
@@ -215,7 +215,9 @@ const CONSTRAINTS = [
 
 const isTypeName = (value: unknown): boolean => typeof value === "string" && TYPES.has(value);
 
-/** A type or a list of some, never a list of lists: a stranger's list may be nested as deep as a text is long. */
+/**
+ * A type name or a list of them. Lists in lists are not followed: a stranger could nest them as deep as a text is long.
+ */
 const isType = (value: unknown): boolean =>
   Array.isArray(value) ? value.length > 0 && value.every(isTypeName) : isTypeName(value);
 
@@ -223,8 +225,8 @@ const constrains = (name: string, value: unknown): boolean =>
   name === "$ref" ? typeof value === "string" : name === "const" ? true : typeof value === "object" && value !== null;
 
 /**
- * Does this read as a JSON Schema that says something? Example values and free text do not: an answer must never be
- * held against what was no schema. `required: true` (a field's own flag) is no constraint.
+ * Is this a JSON Schema that constrains something? Example values and free text are not: an answer must never be
+ * compared with them as a schema. `required: true` (a field's own flag) is no constraint.
  */
 function isSchema(value: unknown): boolean {
   if (!isObject(value)) return false;
@@ -235,8 +237,8 @@ function isSchema(value: unknown): boolean {
 }
 
 /**
- * `{"count": {"type": "number", "required": true}, ..}`: the field map of version 1, as an object schema; undefined
- * when it is none. A field's own `required: true` becomes the schema's list.
+ * The field map of version 1, `{"count": {"type": "number", "required": true}, ..}`, as an object schema; undefined
+ * when the value is none. A field's own `required: true` is moved to the schema's list.
  */
 function fieldsToSchema(value: unknown): unknown {
   if (!isObject(value)) return undefined;

@@ -8,16 +8,16 @@ import type { DefectCode } from "../../record/vocabulary.ts";
 import { priceOf, type ReadEntry } from "./x402.ts";
 
 /**
- * Seconds a challenge without terms of its own is given: what the protocol's stock client signs for. The challenge's
- * `expires` may end it sooner; that is the rail's to decide, which knows the time.
+ * Validity of a payment for a challenge, seconds: what the protocol's stock client signs. The challenge's `expires` may
+ * end it sooner; the rail, which knows the time, looks at that.
  */
 const STOCK_VALIDITY_S = 300;
 
 const KEPT = ["id", "realm", "method", "intent", "request", "expires", "digest", "opaque", "header"] as const;
 
 /**
- * The challenge of one `WWW-Authenticate: Payment`, as a rail may be asked to sign it; null when a part is missing that
- * any payment needs. Which methods are signed is the rail's to say: `tempo` and `stripe` come here too, as data.
+ * The challenge of one `WWW-Authenticate: Payment` in the form that a rail signs; null when a part is missing that any
+ * payment needs. The rail decides which methods it signs: `tempo` and `stripe` are passed to it too.
  */
 function payableChallenge(params: ReadonlyMap<string, string>, offer: Offer): PayableEntry | null {
   const { network, asset, pay_to, amount_atomic, scheme } = offer;
@@ -38,14 +38,14 @@ function payableChallenge(params: ReadonlyMap<string, string>, offer: Offer): Pa
   };
 }
 
-/** Is the first paid rather than the second? x402 before mpp, then the cheaper one. */
+/** Is the first entry paid rather than the second? x402 before mpp, then the cheaper one. */
 export function goesBefore(one: PayableEntry, other: PayableEntry): boolean {
   const rank = (entry: PayableEntry): number => (entry.challenge ? 1 : 0);
   if (rank(one) !== rank(other)) return rank(one) < rank(other);
   return one.amountAtomic < other.amountAtomic;
 }
 
-/** What is wrong with the parts of a challenge, of which a request that reads is one. */
+/** Defects of a challenge and of its decoded `request`, which is null when it cannot be read. */
 function defectsOf({ params, isRepeated }: Challenge, request: ReturnType<typeof readMppRequest>): DefectCode[] {
   const defects: DefectCode[] = [];
   if (!params.get("id") || !params.get("method") || !params.get("intent")) defects.push("bad_entry");
@@ -58,7 +58,7 @@ function defectsOf({ params, isRepeated }: Challenge, request: ReturnType<typeof
   return defects;
 }
 
-/** One mpp challenge as an offer. Never throws. What a rail may be asked to sign is up to `challenge.ts`. */
+/** Reads one mpp challenge as an offer. Never throws. */
 export function readChallenge(challenge: Challenge): ReadEntry {
   const { params } = challenge;
   const method = params.get("method") ?? "";
@@ -79,7 +79,7 @@ export function readChallenge(challenge: Challenge): ReadEntry {
     max_timeout_s: null,
     payable: false,
   };
-  // Nobody can pay what has one of these; the terms of no mpp challenge have another.
+  // Each of these defects makes a challenge unpayable, and none of them is one of terms only.
   const valid = defects.length === 0;
   return { offer, valid, payable: valid ? payableChallenge(params, offer) : null, defects, ofTermsOnly: [] };
 }

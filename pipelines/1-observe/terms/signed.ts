@@ -4,13 +4,14 @@ import type { BodyOf, Terms } from "../../record/bodies.ts";
 import { get, isObject, type JsonObject, parseBase64Json, text } from "../json.ts";
 
 /**
- * Signed offers and receipts (x402 extension `offer-receipt`, version 1): a seller's signature under what it asks, and
- * under what it was paid. Facts beside the grade: no figure and no defect follows from them. EIP-712 signatures are
- * checked. A JWS names a key by DID, which would have to be fetched from wherever the seller says: it is counted alone.
+ * Signed offers and receipts (x402 extension `offer-receipt`, version 1): a seller's signature of what it asks and of
+ * what it was paid. They are facts beside the grade, and no figure and no defect follows from them. EIP-712 signatures
+ * are checked. A JWS names its key by DID, which would have to be fetched from an address that the seller chooses: it
+ * is only counted.
  */
 const EXTENSION = "offer-receipt";
 
-/** Signed offers of one 402 that are looked at: each costs some milliseconds. */
+/** Most signed offers of one 402 that are checked: each costs some milliseconds. */
 const MAX_LOOKED_AT = 4;
 
 type Field = { name: string; type: "uint256" | "string" };
@@ -37,7 +38,7 @@ const KINDS = {
   },
 } as const;
 
-/** Address that signed it (lower case); null for anything that is no such signature. */
+/** The address that signed the payload (lower case); null when it is no valid signature of this kind. */
 async function signerOf(kind: keyof typeof KINDS, payload: JsonObject, signature: unknown): Promise<string | null> {
   const { name, fields } = KINDS[kind];
   const isWhole = fields.every(({ name: field, type }) =>
@@ -46,7 +47,7 @@ async function signerOf(kind: keyof typeof KINDS, payload: JsonObject, signature
   if (!isWhole || !isHex(signature) || signature.length !== 132) return null;
   try {
     const signer = await recoverTypedDataAddress({
-      // One domain for every chain: which one is meant stands in the text that is signed.
+      // All chains share one domain; the signed text names the chain.
       domain: { name, version: "1", chainId: 1 },
       types: { [kind]: fields },
       primaryType: kind,
@@ -63,7 +64,7 @@ const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (val
 const same = (one: unknown, other: string | null | undefined): boolean =>
   typeof one === "string" && typeof other === "string" && one.toLowerCase() === other.toLowerCase();
 
-/** What is signed speaks of this url, whatever query it was called with. */
+/** Does the signed text name this url, apart from the query? */
 function isHere(named: unknown, url: string): boolean {
   const theirs = typeof named === "string" ? parseUrl(named) : null;
   if (theirs === null) return false;
@@ -71,7 +72,7 @@ function isHere(named: unknown, url: string): boolean {
   return theirs.origin === ours.origin && theirs.pathname === ours.pathname;
 }
 
-/** Does an offer of this 402 say what was signed? Networks also in the seller's own spelling, as version 1 has them. */
+/** Does an offer of this 402 equal the signed one? The network may be in the seller's own spelling, as in version 1. */
 const isAsked = (payload: JsonObject, offers: Terms["offers"]): boolean =>
   offers.some(
     ({ scheme, network, network_raw, asset, pay_to, amount_atomic }) =>
@@ -85,8 +86,9 @@ const isAsked = (payload: JsonObject, offers: Terms["offers"]): boolean =>
 type SignedOffers = NonNullable<BodyOf<"handshake">["signed_offers"]>;
 
 /**
- * The signed offers of a 402; null where there are none. Valid: the signature is over what this 402 asks, at this url, and
- * has not run out. Authorised: the payee of that offer signed it itself. Never throws for what the seller sent.
+ * Checks the signed offers of a 402; null where there are none. Valid: the signature is over an offer of this 402 for
+ * this url, and has not expired. Authorised: the payee of that offer signed it itself. Never throws for what the seller
+ * sent.
  * @param now unix seconds
  */
 export async function signedOffers(
@@ -117,9 +119,9 @@ export async function signedOffers(
 type SignedReceipt = NonNullable<BodyOf<"paid.result">["signed_receipt"]>;
 
 /**
- * The signed receipt of a paid answer (header `PAYMENT-RESPONSE`); null where there is none. Valid: the signature is over
- * this url, this payer and the network that was paid on. Authorised: the payee signed it. Settlement is believed from the
- * chain alone, whatever it says.
+ * Checks the signed receipt of a paid answer (header `PAYMENT-RESPONSE`); null where there is none. Valid: the
+ * signature is over this url, this payer and the network that was paid on. Authorised: the payee signed it. Whatever it
+ * states, settlement is believed from the chain alone.
  */
 export async function signedReceipt(
   headers: Readonly<Record<string, string>> | undefined,

@@ -11,7 +11,7 @@ import { goesBefore, readChallenge } from "./mpp.ts";
 import { isTestnet } from "./testnets.ts";
 import { priceOf, type ReadEntry, readEnvelope, readX402, type X402 } from "./x402.ts";
 
-/** Defects once each, in the order they were met, in the words of the record. */
+/** Each defect once, in the order in which they were found, with the text that the record has for it. */
 export const defectsSeen = (codes: readonly DefectCode[]): { defect: string; says: string }[] =>
   [...new Set(codes)].map((code) => ({ defect: code, says: DEFECTS[code] }));
 
@@ -21,8 +21,8 @@ type CodesOf = (entry: ReadEntry) => readonly DefectCode[];
 const codesOfAll: CodesOf = ({ defects }) => defects;
 
 /**
- * Defects of the entries: those of the first that can be paid, of all on its network and of what names none are defects of
- * the whole; an offer on another network is an aside, whose defects are its own alone.
+ * Splits the defects of the entries. `whole`: those of entries on the network of the first payable entry, or without a
+ * network; they are defects of the 402. `asides`: those of offers on other networks, which concern those offers alone.
  */
 function offerDefects(
   entries: readonly ReadEntry[],
@@ -47,15 +47,15 @@ function offerDefects(
 const unpayable = (entries: readonly ReadEntry[]): DefectCode[] =>
   entries.length > 0 && !entries.some((entry) => entry.valid) ? ["no_payable_entry"] : [];
 
-/** Offers in the order they were made, and beside each what a rail may be asked to pay; null where it is no whole offer. */
+/** Offers in their order, and for each what a rail may be asked to pay; null where the offer is incomplete. */
 export interface Offered {
   offers: Offer[];
   payables: (PayableEntry | null)[];
 }
 
 /**
- * What a 402 asked, whoever could pay it: plain data, so that it may be read where a rail cannot be asked. Which offer
- * ours would pay is said by {@link toPay}.
+ * What a 402 asks. It is plain data, so that it can be read in a thread without a rail; {@link toPay} then finds the
+ * offer that our rail would pay.
  */
 export interface Asked extends Pick<Offered, "payables"> {
   terms: Terms;
@@ -64,14 +64,14 @@ export interface Asked extends Pick<Offered, "payables"> {
   declared: Declared;
 }
 
-/** What a 402 said. `terms` is what the record keeps; the rest is what a payment needs. */
+/** What a 402 asks, with the offer that our rail would pay. The record keeps `terms`; a payment needs the rest. */
 export interface ReadTerms {
   terms: Terms;
-  /** At least one offer that somebody could pay: a parseable 402. */
+  /** Is there an offer that somebody could pay? */
   readable: boolean;
-  /** The cheapest entry our rail would sign, first of equals; null when there is none. */
+  /** The entry that our rail would sign (see {@link choose}); null when there is none. */
   payable: PayableEntry | null;
-  /** Its money and payout address. */
+  /** Price and payout address of that entry. */
   price: string | null;
   payTo: string | null;
   context: SignContext;
@@ -79,8 +79,8 @@ export interface ReadTerms {
 }
 
 /**
- * What is wrong with the resource that the terms name. A server behind a proxy that ends TLS writes `http` of itself: host and
- * path are right, and nobody is sent elsewhere.
+ * Defects of the resource that the terms name. A server behind a proxy that ends TLS names itself with `http`: host and
+ * path are right, so this has a defect of its own.
  */
 function resourceDefects(x402: X402, url: string | undefined): DefectCode[] {
   if (!url) return [];
@@ -95,10 +95,10 @@ function resourceDefects(x402: X402, url: string | undefined): DefectCode[] {
   return [wrong.every(isProxied) ? "resource_scheme_differs" : "resource_differs"];
 }
 
-/** CAIP-2 ids of the chains that our rail pays on, or the only one. */
+/** CAIP-2 ids of the chains that our rail pays on, or the only one of them. */
 export type Networks = string | readonly string[];
 
-/** Play money only. Where our own rail pays on a test network, that network is this world's real one. */
+/** Are all offers on test networks? A test network that our own rail pays on is not counted as one. */
 function onlyTestnets(entries: ReadEntry[], own: Networks): boolean {
   const networks = entries.flatMap((entry) => (entry.offer.network ? [entry.offer.network] : []));
   return networks.length > 0 && networks.every(isTestnet) && !networks.some((one) => [own].flat().includes(one));
@@ -110,8 +110,8 @@ const offered = (entries: ReadEntry[]): Offered => ({
 });
 
 /**
- * The offers with those marked that our rail signs, and the one that is paid: x402 before mpp where a URL speaks both (a
- * 402's x402 terms say more: how it is called, what comes back), and of one protocol the cheapest, first of equals.
+ * Marks the offers that our rail signs and chooses the one that is paid: x402 before mpp, since x402 terms also tell
+ * how the endpoint is called and what it answers; then the cheapest; then the first.
  */
 export function choose(
   { offers, payables }: Offered,
@@ -121,7 +121,7 @@ export function choose(
   const marked = [...offers];
   for (const [i, payable] of payables.entries()) {
     if (!payable || !rail.canPay(payable)) continue;
-    // A unit of the rail's asset is a dollar (rails.ts), whether or not our own table knows the contract.
+    // One unit of the rail's asset is a dollar (rails.ts), whether or not our own table has the contract.
     const decimals = decimalsOf(rail, payable);
     const offer = { ...offers[i]!, payable: true, decimals, price: priceOf(payable.amountAtomic, decimals) };
     marked[i] = offer;
@@ -131,11 +131,11 @@ export function choose(
 }
 
 /**
- * Reads the payment terms of a 402: x402 version 1 and 2 in header or body, bare entries, mpp challenges. Never converts
- * an amount; what is wrong comes back as defects.
+ * Reads the payment terms of a 402: x402 version 1 and 2 in header or body, bare entries, mpp challenges. Amounts are
+ * never converted; what is wrong is returned as defects.
  * @param own the chains that our rail pays on
- * @param url the url that was asked, to compare the `resource` the terms name; left out for listings
- * @throws ZodError when what was read is nothing that the record takes: our own mistake
+ * @param url the url that was asked, for comparison with the `resource` of the terms; left out for listings
+ * @throws ZodError when the result does not fit the record: our own mistake
  */
 export function readAsked(answer: Answer402, own: Networks, url?: string): Asked {
   const x402 = readX402(answer);
@@ -175,7 +175,7 @@ export function readAsked(answer: Answer402, own: Networks, url?: string): Asked
   };
 }
 
-/** A 402 that could not be read at all: it carries nothing that anybody could pay. */
+/** The terms of a 402 that could not be read: they hold nothing that anybody could pay. */
 export const unreadable = ({ headers, body }: Answer402): Asked => ({
   terms: {
     sha256: sha256hex(headers["payment-required"] ?? (body.length > 0 ? body : (headers["www-authenticate"] ?? ""))),
@@ -191,7 +191,7 @@ export const unreadable = ({ headers, body }: Answer402): Asked => ({
   declared: NOTHING,
 });
 
-/** What our rail would pay of what was asked. */
+/** Adds what our rail would pay of what was asked. */
 export function toPay({ terms, payables, ...read }: Asked, rail: Pick<Payer, "canPay" | "decimalsOf">): ReadTerms {
   const { offers, chosen } = choose({ offers: terms.offers, payables }, rail);
   return {
@@ -203,20 +203,20 @@ export function toPay({ terms, payables, ...read }: Asked, rail: Pick<Payer, "ca
   };
 }
 
-/** Nobody can pay an offer that states this, whatever else it leaves out. */
+/** An offer with one of these defects cannot be paid by anybody, whatever else it leaves out. */
 const MAKES_UNPAYABLE: readonly DefectCode[] = ["bad_amount", "bad_pay_to", "bad_entry", "bad_asset"];
 
-/** Offers that a listing names, and what is wrong with them, by what may be said of whom. */
+/** The offers of a listing and their defects. */
 export interface ListedOffers extends Offered {
-  /** As in a 402, what an entry leaves out among them. */
+  /** All defects, as in a 402, including those of members that an entry leaves out. */
   defects: Seen;
-  /** What the listing states itself; of a row that had no room for more nothing else is said. */
+  /** Only the defects of what the listing states: a catalogue's row may have no room for more. */
   stated: Seen;
-  /** Is it written as a 402's terms are, naming their version? Only then does it leave something out. */
+  /** Is it written as the terms of a 402, with their version? Only then are missing members defects. */
   isTerms: boolean;
 }
 
-/** Offers of a listing, entry by entry. What only a live 402 can get wrong is left out of the defects. */
+/** Reads the offers of a listing, entry by entry. Defects that only a live 402 can have are left out. */
 export function readOffered(item: unknown, own: Networks): ListedOffers {
   const { entries, isVersionStated } = readEnvelope({ value: item, raw: "", from: "body" });
   const statedIn: CodesOf = ({ defects, ofTermsOnly }) => defects.filter((code) => !ofTermsOnly.includes(code));

@@ -23,30 +23,30 @@ import {
 } from "../../record/terms/networks.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 
-/** One entry of `accepts`, read by itself: a bad one beside good ones costs nobody but itself. */
+/** One entry of `accepts`. Each is read alone, so that a bad one does not spoil the others. */
 export interface ReadEntry {
   offer: Offer;
-  /** Complete enough to be paid by somebody: scheme, network, whole amount, payout address. */
+  /** Is it complete enough to be paid by somebody: scheme, network, whole amount, payout address? */
   valid: boolean;
-  /** What a rail may be asked to sign; null when the entry is not valid. */
+  /** The form that a rail signs; null when the entry is not valid. */
   payable: PayableEntry | null;
   defects: DefectCode[];
   /**
-   * Those of them that only terms are held to: what an entry leaves out, and another way to write what it means. A row of
-   * a catalogue may have no room for it, and its words are the catalogue's.
+   * Those of the defects that only count in terms: members that are left out, and other ways to write what is meant. A
+   * catalogue's row may have no room for those members, and its wording is the catalogue's.
    */
   ofTermsOnly: DefectCode[];
 }
 
-/** Is this member of an entry left out? Catalogues and hand-written documents write nothing in several ways. */
+/** Is this member left out? Catalogues and hand-written documents also write null or an empty text for that. */
 const isLeftOut = (entry: unknown, name: string): boolean => {
   const value = get(entry, name);
   return value === undefined || value === null || value === "";
 };
 
-/** Longest time a seller may ask us to wait, in seconds; more is a defect (1781582577 and 345600 exist). */
+/** Longest time that a seller may give a payment, seconds; a longer one is a defect (1781582577 and 345600 exist). */
 const MAX_TIMEOUT_S = 86_400;
-/** What an entry that names none (or nonsense) is given: the usual short one. */
+/** The time for an entry without a usable one, seconds: the usual short one. */
 const DEFAULT_TIMEOUT_S = 60;
 
 function networkDefect(network: Network, version: 1 | 2): DefectCode[] {
@@ -79,7 +79,7 @@ function extraDefects(network: string, extra: unknown): DefectCode[] {
   return text(get(extra, "name"), 99) && text(get(extra, "version"), 99) ? [] : ["missing_domain"];
 }
 
-/** Is this a time that a payment may be given, in seconds? */
+/** May a payment be given this many seconds? */
 const isUsable = (seconds: number | null): seconds is number =>
   seconds !== null && seconds >= 1 && seconds <= MAX_TIMEOUT_S;
 
@@ -96,7 +96,7 @@ const BROKEN: Offer = {
   payable: false,
 };
 
-/** Money of an amount, where we know what the asset is worth. */
+/** An amount as money, where the decimals of its asset are known. */
 export function priceOf(atomic: bigint | null, decimals: number | null): string | null {
   if (atomic === null || decimals === null) return null;
   const micro = atomicToMicro(atomic, decimals);
@@ -104,8 +104,8 @@ export function priceOf(atomic: bigint | null, decimals: number | null): string 
 }
 
 /**
- * Reads one x402 entry, version 1 or 2, whatever it is. Never throws. `payable` is what a rail may be offered; whether
- * ours would sign it is the rail's to say.
+ * Reads one x402 entry, version 1 or 2. Never throws. `payable` is the form that a rail signs; the rail decides whether
+ * it would.
  */
 function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEntry {
   if (!isObject(entry)) return { offer: BROKEN, valid: false, payable: null, defects: ["bad_entry"], ofTermsOnly: [] };
@@ -158,7 +158,7 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEnt
   return { offer, valid, payable, defects, ofTermsOnly: defects.filter((code) => ofTermsOnly.has(code)) };
 }
 
-/** Defects and the members whose absence alone makes them. */
+/** Defects, each with the members whose absence alone causes it. */
 const MADE_BY_ABSENCE: readonly (readonly [DefectCode, readonly string[]])[] = [
   ["missing_amount", ["amount", "maxAmountRequired"]],
   ["bad_asset", ["asset"]],
@@ -180,7 +180,7 @@ export interface X402 {
   version: number | null;
   entries: ReadEntry[];
   raw: Envelope | null;
-  /** Does it say itself which version it is written in? */
+  /** Does it name the version in which it is written? */
   isVersionStated: boolean;
   defects: DefectCode[];
 }
@@ -197,7 +197,7 @@ export function readEnvelope(envelope: Envelope): X402 {
   return { version: version.said, entries, raw: envelope, isVersionStated: version.isStated, defects };
 }
 
-/** Header before body; the other one only when the first holds nothing that anybody could pay. */
+/** Reads the terms of an answer: the header's, or the body's when the header holds nothing that anybody could pay. */
 export function readX402(answer: Answer402): X402 {
   const { found, malformed } = envelopes(answer);
   const read = found.map(readEnvelope);

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { NewRecord } from "../../../infra/log/log.ts";
-import { demandBefore, openAsks } from "../../../pipelines/1-observe/ask-line.ts";
+import { demandBefore, openAsks } from "../../../pipelines/1-observe/ask-runner.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";

@@ -13,18 +13,21 @@ import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
 
-/** Most asks begun and not ended. Each host has one at a time and the observer few together, so most wait in a queue. */
+/**
+ * Most looks that run or wait for their host at once. The observer looks at few hosts together, one look a host at a
+ * time.
+ */
 const AT_ONCE = 64;
-/** Asks that are looked at in one turn; those under way and paused stand among them. */
+/** Rows that one turn reads from the lake. Those that are looked at now or are paused are among them. */
 const HEAD = 1_000;
-/** An ask that broke off by a fault of ours is left alone for so long, ms. */
+/** An ask whose look failed by a fault of ours is not tried again for this long, ms. */
 const PAUSE_MS = 600_000;
-/** Asks of this process that are remembered: the lake may not have loaded the look yet. */
+/** Most asks that this process remembers as looked at: the lake loads the record of a look some time later. */
 const MAX_REMEMBERED = 100_000;
-/** Capabilities of one look that are written down. */
+/** Most capabilities that the record of one look names. */
 const MAX_PROBED = 16;
 
-/** An ask whose turn has come. */
+/** An ask that may be looked at now. */
 export interface OpenAsk {
   cap: string;
   /** When it was asked first, unix ms. */
@@ -32,10 +35,10 @@ export interface OpenAsk {
   body: string;
 }
 
-/** Asks of one domain, and of all names under one platform, that are begun within an hour. */
+/** Most looks an hour for the endpoints of one domain, and for all names under one hosting platform. */
 const boundsOf = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_TIMES * perDomain });
 
-/** The head of the line, in fair turns of the domains: asks whose domain may be begun now (sql/queries/asks, open). */
+/** Asks whose domain may be looked at now, the domains in fair turns (sql/queries/asks, open). */
 export const openAsks = (
   lake: Pick<Lake, "all">,
   now: Date,
@@ -46,10 +49,13 @@ export const openAsks = (
     ...{ rest_ms: ASK_REST_MS, kept_ms: ASK_KEPT_MS },
   });
 
-/** A listing of this long before the day may have come after the day's plan was drawn (jobs.ts: ten minutes before it), ms. */
+/**
+ * An endpoint that was listed up to this long before the day began may be missing in the day's plan, which is drawn ten
+ * minutes before the day (roles/jobs.ts), ms.
+ */
 const BEFORE_DAY_MS = 3_600_000;
 
-/** An endpoint that nobody asked for and no plan calls yet. */
+/** An endpoint that was never probed, that nobody asked for, and that today's plan may not call. */
 interface Unprobed {
   cap: string;
   /** When it was listed, unix ms. */
@@ -58,46 +64,56 @@ interface Unprobed {
   method: string;
 }
 
-/** Endpoints that were listed since the day's plan may have been drawn, and were never probed; the newest first. */
+/**
+ * Endpoints that were listed since shortly before the day's plan was drawn, and were never probed; the newest first.
+ */
 const unprobed = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<Unprobed[]> =>
   lake.all<Unprobed>(sql("queries/asks:unprobed"), {
     ...{ now: now.getTime(), ...boundsOf(perDomain), most: HEAD },
     since: dayStart(dayOf(now)).getTime() - BEFORE_DAY_MS,
   });
 
-/** How much each endpoint was asked for in the seven UTC days before `day`; those that nobody asked for are left out. */
+/**
+ * How often each endpoint was asked for in the seven UTC days before `day`; those that nobody asked for are left out.
+ */
 export async function demandBefore(lake: Pick<Lake, "all">, day: string): Promise<Map<string, number>> {
   const rows = await lake.all<{ cap: string; n: bigint }>(sql("queries/asks:demand"), { day });
   return new Map(rows.map(({ cap, n }) => [cap, Number(n)]));
 }
 
-export interface AskLineParts {
+export interface AskRunnerParts {
   lake: Pick<Lake, "all">;
   observer: Pick<Observer, "ask" | "plans">;
   log: Pick<Log, "append" | "partitions">;
   now: () => Date;
   logger: Pick<Logger, "error">;
   metrics: Metrics;
-  /** Hosts that are ours to look at (default: all). */
+  /** Hosts that this observer may call (default: all). */
   hosts?: Hosts;
-  /** Default: the settings'. */
+  /** Default: that of the settings. */
   perDomainHour?: number;
 }
 
 /**
- * The line of asked urls. It is a fold of the topic `asks` and the handshakes, so a restart goes on where the last
- * process stood. A turn begins what may be begun and returns at once: a stranger that answers slowly holds up nobody
- * but its own host. What was looked at is written down, also when nothing could be probed.
+ * Looks at the urls that somebody asked for. Its state is read from the records of the topic `asks` and from the
+ * handshakes, so after a restart the next process goes on where this one stopped. {@link turn} begins the looks that
+ * may begin and returns at once, so a host that answers slowly delays only asks for itself. The end of each look is
+ * recorded, also when nothing could be probed.
  */
-export class AskLine {
+export class AskRunner {
   readonly #underway = new Map<string, Promise<void>>();
-  /** By capability, unix ms: asks up to then were looked at by this process; until then it does not try again. */
+  /** Capability -> unix ms: an ask that is not newer was looked at by this process. */
   readonly #looked = new BoundedMap<string, number>(MAX_REMEMBERED);
+  /** Capability -> unix ms until which it is not tried again. */
   readonly #paused = new BoundedMap<string, number>(MAX_REMEMBERED);
 
-  constructor(private readonly parts: AskLineParts) {}
+  constructor(private readonly parts: AskRunnerParts) {}
 
-  /** Begins looks as far as there is room: what was asked for, then what came too late for the day's plan. @returns how many */
+  /**
+   * Begins as many looks as have room: first at what was asked for, then at what was listed after the day's plan was
+   * drawn.
+   * @returns how many
+   */
   async turn(): Promise<number> {
     const { lake, now, perDomainHour = LIMITS.asks_per_domain_hour } = this.parts;
     const room = () => AT_ONCE - this.#underway.size;
@@ -111,13 +127,13 @@ export class AskLine {
     if (room() <= 0) return begun;
     const day = dayOf(at);
     const late = (await unprobed(lake, at, perDomainHour))
-      // What the plan calls is called as it says; before there is a plan nothing is late for it.
+      // What the plan calls is left to the plan. Before there is a plan (null) nothing is too late for it.
       .filter(({ cap }) => this.parts.observer.plans(day, cap) === false)
       .map(({ cap, t, url, method }) => ({ cap, t, ask: askFor(cap, url, method) }));
     return begun + (await this.#begin(late, at, room(), true));
   }
 
-  /** @param listed only what is listed still */
+  /** @param listed true: take only endpoints that are still listed */
   async #begin(turns: readonly Turn[], at: Date, room: number, listed = false): Promise<number> {
     const first = turns.filter((one) => this.#may(one, at.getTime())).slice(0, room);
     const caps = first.map(({ cap }) => cap);
@@ -130,7 +146,10 @@ export class AskLine {
     return may.length;
   }
 
-  /** Resolves when every look that was begun has ended, or after `graceMs` (real ms): a tarpit holds up no shutdown. */
+  /**
+   * Resolves when all looks have ended, or after `graceMs` (real ms), so that a host that never answers does not delay
+   * a shutdown.
+   */
   async idle(graceMs = 5_000): Promise<void> {
     const pause = new AbortController();
     const ended = Promise.all(this.#underway.values()).then(() => pause.abort());
@@ -152,9 +171,9 @@ export class AskLine {
       this.#looked.set(cap, now().getTime());
       metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_probed" });
     } catch (error) {
-      // We were stopped, and nothing failed: it stays in the line for the next process.
+      // The observer was stopped: the ask stays open for the next process.
       if (error instanceof ObserverStopped) return;
-      // It stays in the line: the log, the disk or our own code failed, and none of them is the asker's doing.
+      // The log, the disk or our own code failed. The ask stays open and is tried again later.
       this.#paused.set(cap, now().getTime() + PAUSE_MS);
       metrics.count("touchstone_observe_asks_total", { result: "broken" });
       logger.error({ err: error, cap }, "a look at an asked url broke off; it stays in the line");
@@ -162,7 +181,7 @@ export class AskLine {
   }
 }
 
-/** An endpoint whose turn has come, as an ask for it. `t`: when its turn came, unix ms. */
+/** An endpoint to look at, with an ask for it. `t`: when it was asked for or listed, unix ms. */
 interface Turn {
   cap: string;
   t: number;
@@ -175,7 +194,7 @@ const askFor = (cap: string, url: string, method: string): BodyOf<"ask"> => ({
   host: new URL(url).host,
 });
 
-/** Its id names the ask, so a look that is written again after a crash is the same record. */
+/** The event id is made from the ask, so a look that is recorded again after a crash is a copy and is dropped. */
 function lookedRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
   const body = { cap: ask.cap, host: ask.host, probed: report.probed.slice(0, MAX_PROBED) };
   const slot = `${ask.cap}/${rfc3339(new Date(t))}`;

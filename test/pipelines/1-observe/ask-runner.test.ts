@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
-import { AskLine, type AskLineParts, openAsks } from "../../../pipelines/1-observe/ask-line.ts";
+import { AskRunner, type AskRunnerParts, openAsks } from "../../../pipelines/1-observe/ask-runner.ts";
 import { type AskReport, ObserverStopped } from "../../../pipelines/1-observe/observer.ts";
 import type { CurrentListing } from "../../../pipelines/1-observe/probe/unplanned.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
@@ -38,8 +38,8 @@ beforeEach(async () => {
 afterEach(() => world.close());
 
 /** A process: nothing but the line, over the same log and lake. */
-function line(more: Partial<AskLineParts> = {}): AskLine {
-  return new AskLine({
+function line(more: Partial<AskRunnerParts> = {}): AskRunner {
+  return new AskRunner({
     lake: world.lake,
     log: world.log,
     observer: {
@@ -57,7 +57,7 @@ function line(more: Partial<AskLineParts> = {}): AskLine {
 }
 
 /** A turn, its looks ended, and what they wrote ingested. */
-async function turn(of: AskLine): Promise<string[]> {
+async function turn(of: AskRunner): Promise<string[]> {
   asked = [];
   await of.turn();
   await of.idle();
