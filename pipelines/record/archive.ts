@@ -3,7 +3,7 @@ import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { isId } from "./ids.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "./vocabulary.ts";
 
-/** Interface, "Archive manifest": these members and no other. */
+/** The archive manifest of the interface ("Archive manifest"): these members and no other. */
 export const ArchiveManifest = z.strictObject({
   schema: z.literal("svc.archive.v1"),
   id: z.string().refine((text) => isId("arc", text), "not an archive id"),
@@ -23,7 +23,10 @@ export const ArchiveManifest = z.strictObject({
 });
 export type ArchiveManifest = z.infer<typeof ArchiveManifest>;
 
-/** How long each table keeps a row before it may move: what grading can still read (90 days and 14 of hold), and more. */
+/**
+ * Days that every table keeps a row before it may move to the archive: more than grading reads (90 days and 14 of
+ * hold).
+ */
 export const KEPT_DAYS = 110;
 const KEPT = `P${KEPT_DAYS}D`;
 export const KEPT_FOR: Record<ArchiveSubject, string> = {
@@ -33,10 +36,10 @@ export const KEPT_FOR: Record<ArchiveSubject, string> = {
   mcp_grades: KEPT,
 };
 
-/** What stays in the database for good. */
+/** Kinds of records that never leave the database. */
 export const NEVER_MOVED = ["paid_calls", "settlements", "corrections", "disputes", "listings", "orders"] as const;
 
-/** What one line of a subject's file is. */
+/** Format of each subject's files. */
 const LINE_OF: Record<ArchiveSubject, string> = {
   liveness_probes: "NDJSON, one liveness probe a line",
   mcp_probes: "NDJSON, one probe of an MCP tool a line",
@@ -44,17 +47,17 @@ const LINE_OF: Record<ArchiveSubject, string> = {
   mcp_grades: "NDJSON, one grade leaf of an MCP tool a line",
 };
 
-/** `format` of a manifest; a file that replaces a wrong one says which. */
+/** `format` of a manifest. @param supersedes id of the wrong file that this one replaces, or null */
 export const formatOf = (subject: ArchiveSubject, supersedes: string | null): string =>
   supersedes === null ? LINE_OF[subject] : `${LINE_OF[subject]}; replaces ${supersedes}`;
 
 /** The command that fetches a file and prints its hash; it needs curl, zstd and sha256sum. */
 export const reproduceOf = (file: string): string => `curl -fsS '${file}' | zstd -dc | sha256sum`;
 
-/** UTC day of a manifest. */
+/** The UTC day that a manifest is for. */
 export const dayOfManifest = ({ from }: Pick<ArchiveManifest, "from">): string => from.slice(0, 10);
 
-/** Where a file lies; named by its unpacked bytes, since compressors differ between versions. */
+/** Key of a file. It names the hash of the unpacked bytes, since compressors differ between versions. */
 export const archiveFileKey = (subject: ArchiveSubject, day: string, contentHash: string): string =>
   `archive/${subject}/${day}.${contentHash.slice(0, 16)}.ndjson.zst`;
 

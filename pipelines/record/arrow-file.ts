@@ -1,11 +1,11 @@
 import { type Table, tableFromIPC, type Vector } from "apache-arrow";
 
-/** Bytes that are no Arrow file, or one without a column that we need. */
+/** The bytes are no Arrow file, or a column that is needed is missing. */
 export class BadTable extends Error {
   override readonly name = "BadTable";
 }
 
-/** Columns of an Arrow IPC file by name; those that we do not know are passed over. @throws BadTable */
+/** Columns of an Arrow IPC file by name; other columns are ignored. @throws BadTable */
 export function columnsIn<Name extends string>(what: string, bytes: Uint8Array, names: readonly Name[]) {
   let table: Table;
   try {

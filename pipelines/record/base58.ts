@@ -1,8 +1,9 @@
 const ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
 /**
- * Bytes of a base58 text (Bitcoin's alphabet, as Solana writes addresses and signatures), or null when it is none of that
- * many bytes. Each leading 1 is a zero byte. Work grows with the square of the length, which `bytes` bounds.
+ * Decodes base58 (Bitcoin's alphabet, in which Solana writes addresses and signatures); null when the text does not
+ * decode to exactly `bytes` bytes. Each leading 1 is a zero byte. The time grows with the square of the length, which
+ * is bounded.
  */
 export function fromBase58(text: string, bytes: number): Uint8Array | null {
   // A byte takes at most 1.37 characters.

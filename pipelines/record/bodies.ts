@@ -6,9 +6,9 @@ import { RFC3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TIERS } from "./vocabulary.ts";
 
-/** Bodies of the log's records, version 1. All are loose: a member we do not know yet is kept, never dropped. */
+/** Bodies of the log's records, version 1. All are loose: unknown members are kept. */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
-/** A sum, which may pass twelve digits before the dot. */
+/** A sum, which may have more than twelve digits before the dot. */
 const Total = z.string().regex(/^\d{1,40}\.\d{6}$/);
 const Atomic = z.string().regex(/^\d{1,78}$/);
 const Time = z.string().regex(RFC3339);
@@ -17,12 +17,14 @@ const Says = z.string().max(2000);
 
 const Slot = z.looseObject({ block: z.int(), minute: z.int().min(0).max(359) });
 
-/** A control call to an endpoint that we know to be up, in the same minute: tells our own fault from the seller's. */
+/**
+ * A control call to an endpoint that we know to be up, in the same minute: it tells our own fault from the seller's.
+ */
 const Control = z.looseObject({ url: z.string(), ok: z.boolean(), at: Time });
 
 const DefectSeen = z.looseObject({ defect: z.string().max(60), says: Says });
 
-/** One offer of a 402, as read: known parts normalised, the seller's own words in `network_raw`. */
+/** One offer of a 402: its known parts normalised, the seller's own text in `network_raw`. */
 export const Offer = z.looseObject({
   scheme: z.string().max(60),
   /** CAIP-2 where the name is known, else as written. */
@@ -32,15 +34,15 @@ export const Offer = z.looseObject({
   pay_to: z.string().max(200).nullable(),
   amount_atomic: Atomic.nullable(),
   decimals: z.int().min(0).max(36).nullable(),
-  /** Micro-units as money, where asset and decimals are known. */
+  /** The amount as money, where asset and decimals are known. */
   price: Money.nullable(),
   max_timeout_s: z.int().nullable(),
-  /** Would our rail sign it? */
+  /** Would our rail pay it? */
   payable: z.boolean(),
 });
 export type Offer = z.infer<typeof Offer>;
 
-/** The terms of a 402 (x402 or mpp), as data. */
+/** The terms of a 402 (x402 or mpp). */
 export const Terms = z.looseObject({
   sha256: Sha256Hex,
   protocols: z.array(z.enum(PROTOCOLS)),
@@ -64,52 +66,53 @@ export const HANDSHAKE_STATES = [
 
 const Handshake = z.looseObject({
   slot: Slot,
-  /** Which plan it stood in: a free probe, or the first leg of a paid call that met no 402 to pay. */
+  /** Why it was made: a free probe, the first request of a paid call that was not paid, or an ask. */
   planned: z.enum(["free", "paid", "asked"]),
   state: z.enum(HANDSHAKE_STATES),
-  /** Of one that was asked for: where it was probed, and with which verb. */
+  /** Only for an ask: the probed url and verb. */
   url: z.string().max(4096).optional(),
   method: z.enum(METHODS).optional(),
   live: z.boolean(),
-  /** null when nothing was answered that could be compared. */
+  /** null when nothing came that could be compared with the listing. */
   honest: z.boolean().nullable(),
   wall: z.boolean(),
   fault: z.enum(FAULTS).nullable(),
   status: z.int().nullable(),
   latency_ms: z.number().min(0).nullable(),
-  /** Quote of the offer our rail would sign; null when there is none. */
+  /** Price of the offer that our rail would pay; null when there is none. */
   price: Money.nullable(),
   pay_to: z.string().max(200).nullable(),
   terms: Terms.nullable(),
-  /** What differs from the seller-controlled listing, in words of `DEFECTS`. */
+  /** Differences from the seller-controlled listing, with the texts of `DEFECTS`. */
   differs: z.array(DefectSeen).max(32),
   control: Control.optional(),
-  /** Offers that the 402 carries with a signature (extension `offer-receipt`). No figure follows from them. */
+  /** Signed offers in the 402 (extension `offer-receipt`). No figure follows from them. */
   signed_offers: z
     .looseObject({
       present: z.int().min(1),
-      /** Not looked at: another form than EIP-712, or past the first few. */
+      /** Not checked: in another form than EIP-712, or after the first few. */
       unread: z.int().min(0),
-      /** Signed over what this very 402 asks; and of those by the payee itself. */
+      /** Signed over an offer of this 402. */
       valid: z.int().min(0),
+      /** Valid and signed by the payee itself. */
       authorised: z.int().min(0),
     })
     .optional(),
   says: Says.optional(),
 });
 
-/** What a listing claims. Everything but the url may be missing. */
+/** What a listing claims of an endpoint. Only the url is always there. */
 export const Claims = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS).nullable(),
   tool: z.string().max(200).nullable(),
   description: z.string().max(2000).nullable(),
-  /** Class of the checker (`record/classes.ts`), `any` when none fits. */
+  /** Class of the endpoint (`record/classes.ts`), `any` when none fits. */
   class: z.string().max(60),
   offers: z.array(Offer).max(64),
   /** True when the listing names a fixed price: only then can a quote differ from it. */
   fixed_price: z.boolean(),
-  /** The seller's own valid input: query parameters or JSON body. */
+  /** An input that the seller declares valid: query parameters or JSON body. */
   example: z
     .looseObject({ query: z.record(z.string(), z.string()).optional(), body: z.unknown().optional() })
     .nullable(),
@@ -131,22 +134,23 @@ const Listing = z.looseObject({
 const Delisting = z.looseObject({ source: z.string().max(300), source_id: z.string().max(4096), reason: Says });
 
 /**
- * Which class we gave an endpoint, how it is asked by it, and where its answer lies; null: no longer any. A seller that
- * names its class itself has no such record. dropped: no control input of it passed, so it is not used.
+ * The mapping of an endpoint to a class that we made: the class, its question, and where the answer is; null: it has
+ * none any more. An endpoint whose seller names the class has no such record. `dropped`: no control input of it passed,
+ * so it is not used.
  */
 const ClassMapped = z.looseObject({ mapping: Mapping.nullable(), dropped: z.boolean() });
 
-/** The question of a paid call whose answer we know: with the answer's bytes anybody can score it again. */
+/** The question of a paid call whose answer we know. With the answer's bytes anybody can score it again. */
 const KnownAnswer = z.looseObject({
   class: z.string().max(60),
   variant: z.string().max(60),
-  /** JSON pointer of the answer; null: the whole of it as text. */
+  /** JSON pointer of the answer; null: the whole answer as text. */
   answer: z.string().max(500).nullable(),
-  /** As it was known at the moment of the question. */
+  /** The right answer, as it was known when the question was made. */
   truth: z.unknown(),
-  /** Id of the mapping that it was asked by; null: the seller names the class itself. */
+  /** Id of the mapping by which it was asked; null: the seller names the class itself. */
   mapping: Sha256Hex.nullable(),
-  /** A control input (asking.ts): whatever comes is our own affair. Said before the call. */
+  /** A control input (asking.ts): the call is no sample, however it ends. Recorded before the call. */
   control: z.boolean(),
 });
 
@@ -160,13 +164,13 @@ const PaidIntent = z.looseObject({
   blind: z.boolean(),
   wallet: z.string().max(120),
   input: z.enum(["example", "known_answer", "synthetic"]),
-  /** Where the input is a known answer; absent in records from before it was kept. */
+  /** Set where the input is a known answer; absent in older records. */
   known_answer: KnownAnswer.optional(),
   url: z.string().max(4096),
   method: z.enum(METHODS),
   request_sha256: Sha256Hex,
   schema_sha256: Sha256Hex.nullable(),
-  /** Event id of the seller-controlled listing it is held against, or null. */
+  /** Event id of the seller-controlled listing that the call is compared with, or null. */
   listing_record: Id.nullable(),
   quote: z.looseObject({
     price: Money,
@@ -177,10 +181,10 @@ const PaidIntent = z.looseObject({
     max_timeout_s: z.int(),
     /** null: paid over mpp. */
     x402_version: z.int().nullable(),
-    /** Which of the protocols of the 402 was taken; absent in records from before mpp was bought: x402. */
+    /** The protocol that was paid over; absent in older records: x402. */
     protocol: z.enum(PROTOCOLS).optional(),
   }),
-  /** First leg of this call: the 402 that is being paid. */
+  /** The first request of this call and its 402, which is paid. */
   first_leg: z.looseObject({
     honest: z.boolean().nullable(),
     /** null: our own event loop stood still meanwhile. */
@@ -189,19 +193,21 @@ const PaidIntent = z.looseObject({
     differs: z.array(DefectSeen).max(32),
   }),
   header_name: z.string().max(60),
-  /** The signed payment, complete: the same bytes may be sent again, another nonce never signed for this intent. */
+  /** The signed payment, complete. These bytes may be sent again; no other nonce is ever signed for this intent. */
   signed_bytes: z.string().max(65_536),
   nonce: z.string().max(120),
   valid_before: z.int(),
-  /** Chain block before the payment left: where the search for its Transfer starts. */
+  /** Block before the payment was sent: the search for its Transfer begins here. */
   since_block: z.int().min(0),
-  /** Last moment for the last byte. */
+  /** Moment by which the last byte of the answer must have come. */
   deadline: Time,
 });
 
 const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
 
-/** What came back on a paid connection, evaluated. Shared by the first try and the re-presentation of the same proof. */
+/**
+ * The evaluation of what came on a paid connection, for the first request and for each time the proof is shown again.
+ */
 const Delivered = {
   status: z.int().nullable(),
   delivered: z.boolean(),
@@ -216,7 +222,7 @@ const Delivered = {
 
 const PaidResult = z.looseObject({
   intent: Id,
-  /** True only from the process that saw the connection end, or the deadline pass. */
+  /** True only when the process that made the call saw the connection end, or the deadline pass. */
   watched: z.boolean(),
   ended: z.enum(["closed", "deadline", "cut", "transport", "unknown"]),
   fault: z.enum(FAULTS).nullable(),
@@ -226,14 +232,19 @@ const PaidResult = z.looseObject({
   ...Delivered,
   differs: z.array(DefectSeen).max(32),
   control: Control.nullable(),
-  /** The receipt of the answer, where it is signed: over this call, and by the payee? Nothing is concluded from it. */
+  /**
+   * The answer's receipt, where it has a signed one: is it for this call, and from the payee? Nothing is concluded from
+   * it.
+   */
   signed_receipt: z.looseObject({ read: z.boolean(), valid: z.boolean(), authorised: z.boolean() }).optional(),
-  /** When the whole answer was here: real unix seconds, as a block's time is, also where the record's time is simulated. */
+  /**
+   * When the whole answer had come: real unix seconds, as block times are, also where the record's time is simulated.
+   */
   answered_time: z.int().min(0).optional(),
   says: Says.optional(),
 });
 
-/** As read from the chain's Transfer log; a seller's response header is never believed. */
+/** A Transfer as read from the chain's event log; a seller's response header is never believed. */
 const SettlementSeen = z.looseObject({
   intent: Id,
   tx: z.string().max(120),
@@ -241,7 +252,7 @@ const SettlementSeen = z.looseObject({
   block_time: z.int(),
   from: z.string(),
   to: z.string(),
-  /** Who sent the transaction: the facilitator, by the chain's word. Absent where no node told. */
+  /** Sender of the transaction, that is, the facilitator. Absent where no node told. */
   sender: z.string().max(120).optional(),
   amount_atomic: Atomic,
   price: Money,
@@ -255,56 +266,58 @@ const SettlementSeen = z.looseObject({
 
 /**
  * Who else pays a payee of ours, counted from the chain: Transfers of one asset to its address. A fact beside the
- * grade, of days whose evidence names our wallets already: it lets nobody find a wallet that it does not.
+ * grade. It covers only days whose evidence has named our wallets, so that it helps nobody to find a wallet of ours.
  */
 export const PayeeBuyers = z.looseObject({
-  /** CAIP-2. */
+  /** CAIP-2 id. */
   network: z.string().max(120),
   asset: z.string().max(200),
   pay_to: z.string().max(200),
-  /** Whole UTC days of the chain's time that were asked for: unix seconds, the end not counted. */
+  /** The UTC days that were asked for, by the chain's time: unix seconds, `until` exclusive. */
   since: z.int().min(0),
   until: z.int().min(0),
-  /** Blocks that were read, both counted. */
+  /** Blocks that were read, both inclusive. */
   from_block: z.int().min(0),
   to_block: z.int().min(0),
-  /** false: the days begin before `from_block`, and nodes did not give more, or more than one reading takes. */
+  /**
+   * false: the days begin before `from_block`, since nodes did not give more, or it was more than one reading takes.
+   */
   whole: z.boolean(),
-  /** Addresses that are no wallet of this service's calls, what they sent and how it is spread over them. */
+  /** Addresses that are not our own wallets. */
   payers: z.int().min(0),
   transfers: z.int().min(0),
   total: Total,
-  /** Of the total, by the largest payer; null: nobody else paid. */
+  /** Share of the total that the largest payer sent; null: nobody else paid. */
   largest_share: z.number().min(0).max(1).nullable(),
-  /** 1 over the sum of the squares of all shares (docs/schedule.md): so many equal payers are as concentrated. */
+  /** 1 over the sum of the squares of all shares (docs/schedule.md): as concentrated as this many equal payers. */
   effective_payers: z.number().min(1).nullable(),
-  /** What this service's own calls sent in these blocks. */
+  /** What our own calls sent in these blocks. */
   ours: z.looseObject({ transfers: z.int().min(0), total: Total }),
 });
 
 const Followup = z.looseObject({
   of: Id,
   kind: z.enum(["finality", "shown_again", "refund", "reproduced", "not_reproduced", "retried"]),
-  /** kind shown_again: the same proof was presented again; what came then. */
+  /** For kind shown_again: the same proof was shown again, and this came. */
   shown_again: z.looseObject({ ...Delivered, watched: z.boolean() }).optional(),
   /**
-   * kind retried: the proof of a call that had settled and was answered was shown once more; no grade reads it. Of a watched
-   * `shown_again` it says in the same words what that one told of a retry.
+   * For kind retried: the proof of a call that had settled and was answered was shown once more; no grade reads it. On
+   * a watched `shown_again` it holds what that showing tells about a retry.
    */
   retried: z
     .looseObject({
       outcome: z.enum(RETRIES),
       status: z.int().nullable(),
-      /** Were the answer's bytes those of the first one? null: there is no answer to compare. */
+      /** Were the answer's bytes those of the first answer? null: there is no answer to compare. */
       same_bytes: z.boolean().nullable(),
     })
     .optional(),
-  /** kind refund: the Transfer back. */
+  /** For kind refund: the Transfer back. */
   refund: z.looseObject({ tx: z.string(), amount_atomic: Atomic }).optional(),
   says: Says.optional(),
 });
 
-/** How an MCP exchange began: what a plain HTTP one has no word for. Times in ms. */
+/** How an MCP exchange began: members that a plain HTTP one does not have. Times in ms. */
 const McpSeen = {
   /** Time of `initialize`; null when it was not answered. */
   initialize_ms: z.number().min(0).nullable(),
@@ -315,18 +328,18 @@ const McpSeen = {
 
 const McpProbe = Handshake.extend(McpSeen);
 
-/** Beside an intent of a tool's call: how the exchange began that the payment was made in. */
+/** How the MCP exchange of a tool's paid call began. `of` is the call's intent. */
 const McpPaid = z.looseObject({ of: Id, ...McpSeen });
 
 /**
- * A call that a buyer bought through us and published (orders.md, Publish): of a passed one, once its buyer was charged; of a
- * failed one, once its seller has the money. The bytes stand under `call/<sha256>.zst`.
+ * A call that a buyer bought through us and published (orders.md, Publish). A call that passed is published once its
+ * buyer was charged, a failed one once its seller has the money. Its bytes are kept under `call/<sha256>.zst`.
  */
 const PaidPublished = z.looseObject({
-  /** Private: whoever has it may read the order. No line that is published contains it. */
+  /** Private: its holder may read the order. No published line contains it. */
   order: Id,
   leg: z.int().min(0),
-  /** One name for all calls of a wallet, which leads to it only for whoever has our secret. */
+  /** Pseudonym of a wallet, the same in all its calls; only our secret leads from it to the wallet. */
   payer: z.string().regex(/^buyer_[0-9A-HJKMNP-TV-Z]{26}$/),
   url: z.string().max(4096),
   method: z.enum(METHODS),
@@ -334,18 +347,18 @@ const PaidPublished = z.looseObject({
   pay_to: z.string().max(200),
   network: z.string().max(120),
   asset: z.string().max(200),
-  /** The seller's own money, as the chain has it. */
+  /** The transaction of our payment to the seller, as read from the chain. */
   tx: z.string().max(120),
   pass: z.boolean(),
   status: z.int().nullable(),
   delivered: z.boolean(),
-  /** null: the order is older than these two. */
+  /** null in both: the order is older than they are. */
   delivery: z.number().min(0).max(1).nullable(),
   schema_ok: z.boolean().nullable(),
   latency_ms: z.number().min(0).nullable(),
   checks: z.array(Check).max(32),
   content_type: z.string().max(300).nullable(),
-  /** Over `METHOD url`, a newline and the body: what stands under this name. */
+  /** Over `METHOD url`, a newline and the body, which are kept under this hash. */
   request_sha256: Sha256Hex,
   request_bytes: z.int().min(0),
   /** null: no bytes came. */
@@ -354,8 +367,8 @@ const PaidPublished = z.looseObject({
 });
 
 /**
- * Salted commitment to bytes of a bought call whose buyer did not publish it: sha256 over salt and bytes (commitment.ts).
- * Nothing else goes in, strictly: a member more could tell who bought.
+ * A salted commitment to bytes of a bought call whose buyer did not publish it: sha256 over salt and bytes
+ * (commitment.ts). The object is strict, since a further member could tell who bought.
  */
 const PaidCommitment = z.strictObject({ sha256: Sha256Hex });
 
@@ -365,27 +378,30 @@ const Ask = z.looseObject({
   method: z.enum(METHODS).nullable(),
   host: z.string().max(300),
   cap: Id,
-  /** Of a tool of an MCP server, which only somebody who knows its id can ask for. */
+  /** Set for a tool of an MCP server, which only a client that knows its id can ask for. */
   tool: z.string().max(200).optional(),
-  /** Its turn does not come before: whoever asked for it has asked for much, or it was looked at within the day. */
+  /** It is not looked at before this: its client has asked for much, or the endpoint was looked at within the day. */
   not_before: Time.optional(),
   /**
-   * The seller asked to be looked at again, and signed it with the wallet that the endpoint is paid at: no day has to
-   * pass since the last look.
+   * Set when the seller asked for a new look and signed that with the wallet to which the endpoint is paid: then no day
+   * has to pass since the last look.
    */
   retest: z
     .looseObject({ statement: z.string().max(8192), pay_to: z.string().max(100), signature: z.string().max(132) })
     .optional(),
 });
 
-/** What became of an ask: it leaves the line. `probed` may name other capabilities than the asked one (a listed verb). */
+/** An ask was looked at and is done. `probed` may name other capabilities than the asked one (a listed verb). */
 const AskLooked = z.looseObject({
   cap: Id,
   host: z.string().max(300),
   probed: z.array(z.looseObject({ cap: Id, state: z.enum(HANDSHAKE_STATES) })).max(16),
 });
 
-/** How many clients checked known endpoints since this replica last said so: those asked for most, and nobody's name. */
+/**
+ * How many clients checked each known endpoint since this replica last recorded it: the most wanted endpoints, and no
+ * client's name.
+ */
 const Demand = z.looseObject({
   day: z.string().regex(/^\d{4}-\d{2}-\d{2}$/),
   replica: z.string().max(60),
@@ -395,7 +411,9 @@ const Demand = z.looseObject({
 const Correction = z.looseObject({
   id: Id,
   record_id: Id.nullable(),
-  /** When the withdrawn record was observed: letters from then on stood on it. Absent or null where none is named. */
+  /**
+   * When the withdrawn record was observed: letters since then stood on it. Absent or null where no record is named.
+   */
   observed_at: Time.nullable().optional(),
   grade_at: Time.nullable(),
   fault: z.string().max(60),
@@ -409,27 +427,27 @@ const Dispute = z.looseObject({
   says: Says,
   pay_to: z.string(),
   signature: z.string(),
-  /** With record_id and says what the signature is over, RFC 8785 (docs/corrections.md). */
+  /** Signed together with record_id and says, as RFC 8785 (docs/corrections.md). */
   capability_id: Id.optional(),
   at: Time.optional(),
   service: z.string().max(300).optional(),
-  /** When it reached us. */
+  /** When we received it. */
   received_at: Time.optional(),
 });
 const Reinstated = z.looseObject({ correction: Id, says: Says });
 
-/** What a card said, as a notice compares it: the `from` and `to` of a change. */
+/** A card in the form in which notices compare two: the `from` and `to` of a change. */
 export const Standing = z.looseObject({
   band: z.enum([...BANDS, "UNRATED"]),
   tier: z.enum(TIERS),
   composite: z.number(),
-  /** null: not said by the card. */
+  /** null: the card has no such member. */
   computed_at: Time.nullable(),
   flags: z.array(z.string().max(60)).max(64),
 });
 export type Standing = z.infer<typeof Standing>;
 
-/** A receiver that echoed its challenge. Of the token only the hash of its secret part is kept. */
+/** A watcher was created: its receiver echoed the challenge. Of the token only the hash of its secret part is kept. */
 const WatcherCreated = z.looseObject({
   id: Id,
   url: z.string().max(2048),
@@ -438,46 +456,46 @@ const WatcherCreated = z.looseObject({
       z.looseObject({
         asked: z.string().max(2048),
         matched: z.enum(MATCHED),
-        /** One, or for a url that the record has not met one for each method that it may be listed with. */
+        /** One id; for a url that is not in the record, one for each method with which it may be listed. */
         capability_ids: z.array(Id).min(1).max(2),
       }),
     )
     .min(1)
     .max(100),
-  /** Leaves of the tree that the watcher begins after; cards in later leaves make notices. */
+  /** Size of the tree when the watcher was created; cards in later leaves make notices. */
   tree_size: z.int().min(0),
-  /** Headline cards at that size, of the watched endpoints that had one. */
+  /** Headline cards in that tree of the watched endpoints that had one. */
   standing: z.array(z.looseObject({ capability_id: Id, ...Standing.shape })).max(200),
   token_sha256: Sha256Hex,
   created_at: Time,
-  /** Opaque name of the client network that made it: watchers are shared out by it. */
+  /** Opaque name of the client network that created it; each network may have a share of the watchers. */
   by: z.string().max(60).optional(),
 });
 
 /**
- * asked: by the token. gone: the receiver answered 410. unused, share: there was no room for another one, and this had no
- * notice accepted for long, or was one of whoever had most.
+ * Why a watcher ended. asked: by its token. gone: the receiver answered 410. unused, share: there was no room for
+ * another watcher, and this one had no notice accepted for long, or belonged to the network with the most watchers.
  */
 const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone", "unused", "share"]), at: Time });
 
-/** The notice that an attempt carried. Leaves rise from one delivered notice of a watcher to the next. */
+/** The notice that an attempt carried. The leaves of a watcher's delivered notices rise from one to the next. */
 const Notified = {
   id: Id,
   notice: Id,
   capability_id: Id,
-  /** From 1, without gaps, in the order of the tree; of this watcher and endpoint. */
+  /** Number of the notice for this watcher and endpoint, from 1, without gaps, in the order of the tree. */
   seq: z.int().min(1),
   /** Position of the card's leaf. */
   leaf: z.int().min(0),
   change: z.enum(NOTICE_CHANGES),
-  /** From 1. */
+  /** Number of the attempt, from 1. */
   attempt: z.int().min(1),
   at: Time,
 };
 
 const WatcherDelivered = z.looseObject({ ...Notified, status: z.int(), to: Standing });
 
-/** An attempt that was not answered with a 2xx, and when the next one is due. */
+/** An attempt that got no 2xx, and when the next one is due. */
 const WatcherFailed = z.looseObject({
   ...Notified,
   /** null: there was no answer. */
@@ -486,7 +504,7 @@ const WatcherFailed = z.looseObject({
   retry_at: Time,
 });
 
-/** Every attempt failed since then: no further one is made. */
+/** All attempts since then have failed: no further one is made. */
 const WatcherDisabled = z.looseObject({ id: Id, since: Time, says: z.string().max(300), at: Time });
 
 /** Every type of record and the schema of its body. */
@@ -521,7 +539,7 @@ export const BODIES = {
 export type RecordType = keyof typeof BODIES;
 export type BodyOf<T extends RecordType> = z.infer<(typeof BODIES)[T]>;
 
-/** Where each type lives. */
+/** The topic of each type. */
 export const TOPIC_OF: Record<RecordType, Topic> = {
   listing: "listings",
   delisting: "listings",

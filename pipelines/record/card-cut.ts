@@ -1,13 +1,13 @@
-/** Cuts the card, and what was signed, out of a grade leaf in RFC 8785 form, without printing it again. */
+/** Cuts the card and its signed bytes out of a grade leaf in RFC 8785 form, without printing them again. */
 
-/** One signature to verify: Ed25519 over `bytes` under 32 bytes of a stranger's, which may be no key at all. */
+/** One Ed25519 signature to verify. The public key is 32 bytes of a stranger's, which may be no valid key. */
 interface SignedBytes {
   publicKey: Uint8Array;
   bytes: Uint8Array;
   signature: Uint8Array;
 }
 
-/** A validated cards key and its validity; milliseconds since 1970, `until` exclusive. */
+/** A validated cards key and the time in which it is valid, ms since 1970; `until` is exclusive. */
 export interface Vouching {
   publicKey: Uint8Array;
   from: number;
@@ -17,21 +17,25 @@ export interface Vouching {
 const CARD = Buffer.from('"card":{');
 const AFTER = Buffer.from('},"day":');
 
-/** Where the card lies in a grade leaf in RFC 8785 form, or null where these bytes are none. */
+/** Start and end of the card in a grade leaf in RFC 8785 form, or null where these bytes are no such leaf. */
 function cardSpan(entry: Buffer): { start: number; end: number } | null {
-  // A quotation mark within a text is escaped, so these bytes stand nowhere but between members.
+  // Quotation marks in a text are escaped, so these byte sequences can only be members.
   const start = entry.indexOf(CARD) + CARD.length - 1;
   const end = entry.lastIndexOf(AFTER) + 1;
   return start >= CARD.length && end > start ? { start, end } : null;
 }
 
-/** RFC 8785 text of the card in a grade leaf of that form, or null where these bytes are none. */
+/** The card's RFC 8785 text in a grade leaf of that form, or null where these bytes are no such leaf. */
 export function cardTextOf(entry: Buffer): string | null {
   const span = cardSpan(entry);
   return span && entry.toString("utf8", span.start, span.end);
 }
 
-/** What to verify of a card, or null where only the long way tells. @param keyOf finds a validated key by its kid */
+/**
+ * The signature of a card and the bytes that it signs, or null where the card has to be parsed and printed to find
+ * them.
+ * @param keyOf finds a validated key by its kid
+ */
 export function signedBytesOf(
   entry: Buffer,
   card: unknown,

@@ -19,7 +19,7 @@ export const Components = z.strictObject(
 );
 export type Components = z.infer<typeof Components>;
 
-/** Everything of a scorecard that is known before it is signed (interface: Scorecard, schema svc.scorecard.v2). */
+/** The members of a scorecard that are known before it is signed (interface: Scorecard, schema svc.scorecard.v2). */
 export const UnsignedCard = z.strictObject({
   schema: z.literal("svc.scorecard.v2"),
   capability_id: z.string(),
@@ -27,7 +27,7 @@ export const UnsignedCard = z.strictObject({
   band: z.enum([...BANDS, "UNRATED"]),
   composite: z.number(),
   components: Components.nullable(),
-  /** Weight of each scored part (its component has a figure). */
+  /** Weight of each component that has a figure. */
   weights_applied: z.record(z.string(), z.number()),
   weights_version: z.string(),
   sample_count: z.int().min(0),
@@ -36,16 +36,16 @@ export const UnsignedCard = z.strictObject({
   computed_at: z.string(),
   flags: z.array(z.enum(FLAGS)),
   evidence_sample: z.array(z.string()),
-  /** Method page it was computed under: {@link METHOD_PAGE}. */
+  /** The method page under which it was computed: {@link METHOD_PAGE}. */
   method: z.string(),
   verifier_version: z.string(),
 });
 export type UnsignedCard = z.infer<typeof UnsignedCard>;
 
 /**
- * A signed card as anybody may read it (interface: Scorecard, svc.scorecard.v1 or v2): what is optional there may be
- * missing, and flags of other versions are read as they are. What is signed is the card's own bytes, so nothing is ever
- * filled in here; a reader that needs a member says what its absence means.
+ * A signed card as anybody may read it (interface: Scorecard, svc.scorecard.v1 or v2). Optional members may be missing,
+ * and flags of other versions are read as they are. The signature is over the card's own bytes, so nothing is filled in
+ * here; a reader that needs a member decides what its absence means.
  */
 export const SignedCard = z.strictObject({
   ...UnsignedCard.partial().shape,
@@ -58,47 +58,47 @@ export const SignedCard = z.strictObject({
 });
 export type SignedCard = z.infer<typeof SignedCard>;
 
-/** What is said of a member that a card leaves out. */
+/** Shown in place of a member that a card leaves out. */
 export const NOT_SAID = "not said by this card";
 
-/** Address of the method page, under the service's own, and the name of the method on it. */
+/** Path and fragment of the method's description, under the service's own address. */
 export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";
 
-/** Which version of our checks scored the samples. */
+/** Version of our checks that scored the samples. */
 export const VERIFIER_VERSION = "touchstone-verifier-1";
 
 /**
- * The parts of `why` that a run knows. The sentence is put together when the card is published, since the hold belongs
- * to the record of published raw letters (verification-method.md section 8).
+ * The parts of `why` that a run knows. The sentence is made when the card is published, since the hold depends on the
+ * raw letters that were published before (verification-method.md section 8).
  */
 export const WhyParts = z.strictObject({
-  /** What holds the raw letter down, the first of it first: "its price moves too much"; none for an A. */
+  /** What keeps the raw letter from being better, the strongest first: "its price moves too much"; empty for an A. */
   causes: z.array(z.string()),
-  /** For UNRATED: "12 of 30 paid calls so far; unknown, not bad" and its kin; null when there is a letter. */
+  /** For UNRATED, why: "12 of 30 paid calls so far; unknown, not bad" or similar; null when there is a letter. */
   unrated: z.string().nullable(),
   /** "at least 92.8 % of its answers are shown to be right (43 paid calls since 17 August 2026, 95 % confidence)". */
   figures: z.array(z.string()),
 });
 export type WhyParts = z.infer<typeof WhyParts>;
 
-/** One card of a run, before hold and signature. `card.band` and `raw_band` are both this card's own raw letter. */
+/** One card of a run, before hold and signature. `card.band` and `raw_band` are both the raw letter of this card. */
 export const RunCard = z.strictObject({
   card: UnsignedCard,
   raw_band: z.enum([...BANDS, "UNRATED"]),
   headline: z.boolean(),
   why: WhyParts,
-  /** Names of the caps that bind and the band number they cap to (0 A .. 4 F), as the vectors name them. */
+  /** Caps that bind, by their names in the vectors, with the band number they cap to (0 A .. 4 F). */
   caps: z.record(z.string(), z.int()),
   progress: z.int(),
 });
 export type RunCard = z.infer<typeof RunCard>;
 
-/** What a run says of one endpoint: its cards deepest first, exactly one of them the headline. */
+/** The cards of one endpoint in a run, the deepest tier first. Exactly one is the headline. */
 export const RunLine = z.strictObject({
   cap: z.string(),
   cards: z.array(RunCard).min(1),
   inputs_digest: z.string(),
-  /** RFC 3339 moment after which the card changes by time alone, or null. */
+  /** Moment after which the card changes even without new records, RFC 3339, or null. */
   due_at: z.string().nullable(),
 });
 export type RunLine = z.infer<typeof RunLine>;
@@ -110,7 +110,7 @@ export const RunHeader = z.strictObject({
   log: z.string(),
   now: z.string(),
   params_sha256: z.string(),
-  /** {topic: {partition: next offset}} that the lake had loaded. */
+  /** {topic: {partition: next offset}} that the lake had loaded when the run was made. */
   positions: z.record(z.string(), z.record(z.string(), z.int())),
   kin_sha256: z.string(),
   changed: z.int(),

@@ -12,10 +12,13 @@ import { tokenPrice } from "./classes/token-price.ts";
 
 export type { Checker, Example, KnownAnswer, Variant } from "./classes/checker.ts";
 
-/** Everything we have no checker for: it came, it parses, it is no error page. */
+/**
+ * The class of endpoints without a checker: only delivery is checked, that is, an answer came, parses, and is no error
+ * page.
+ */
 export const any: Checker = { name: "any", variants: {} };
 
-/** The registry: every class and how its answers are checked. Each has a section in docs/classes.md. */
+/** Every class with its checker. Each has a section in docs/classes.md. */
 export const CHECKERS: readonly Checker[] = [
   arithmetic,
   encodings,
@@ -33,15 +36,13 @@ export const CHECKERS: readonly Checker[] = [
 /** The checker of a class by name; an unknown name is `any`. */
 export const checkerOf = (name: string): Checker => CHECKERS.find((checker) => checker.name === name) ?? any;
 
-/** The question that an answer is held against; null for a class or a kind of question that is not known (any more). */
+/** The question that an answer is compared with; null for a class or a question that is not known (any more). */
 export function variantOf({ class: name, variant }: Pick<KnownAnswer, "class" | "variant">): Variant | null {
   const { variants } = checkerOf(name);
   return Object.hasOwn(variants, variant) ? variants[variant]! : null;
 }
 
-/**
- * Class of a listing: sellers may name one (`class` in their listing), and a name that is none of ours says nothing.
- */
+/** The class that a listing names (`class`); `any` where it names none, or one that no checker has. */
 export function classOf(hints: { named?: string | undefined }): string {
   return checkerOf(hints.named ?? any.name).name;
 }

@@ -4,12 +4,12 @@ import { type Envelope, envelopeOf } from "./envelope.ts";
 import { rfc3339 } from "./time.ts";
 
 /**
- * Salted commitments (orders.md, Publish): of a bought call that its buyer does not publish only the hash of salt and
- * bytes is kept, and only the buyer has the salt. Without it the hash says nothing, also not to somebody who guesses the
- * bytes; with it anyone can be shown that these bytes were what the record was given, in that hour.
+ * Salted commitments (orders.md, Publish). If a buyer does not publish its bought call, only the hash of a salt and the
+ * bytes is kept, and only the buyer has the salt. Without the salt the hash tells nothing, not even to somebody who
+ * guesses the bytes. With the salt the buyer can show to anyone that the record was given these bytes in that hour.
  */
 
-/** Of a fixed length, so that no byte of the answer can pass for one of the salt. */
+/** All salts have this length, so that no byte of the answer can be taken for one of the salt. */
 export const SALT_BYTES = 32;
 
 const HOUR_MS = 3_600_000;
@@ -20,15 +20,18 @@ export function commitTo(salt: Uint8Array, bytes: Uint8Array): string {
   return createHash("sha256").update(salt).update(bytes).digest("hex");
 }
 
-/** UTC hour of a moment, as a leaf names it. */
+/** The UTC hour of a moment, in the form of a leaf's `moment`. */
 export const momentOf = (at: Date): string => rfc3339(new Date(Math.floor(at.getTime() / HOUR_MS) * HOUR_MS));
 
-/** First moment at which a commitment of this hour may be published: then a leaf's own time tells no more than the hour. */
+/**
+ * First moment at which a commitment of this hour may be published, so that the leaf's own time tells no more than the
+ * hour.
+ */
 export const publishableAt = (moment: string): Date => new Date(Date.parse(moment) + HOUR_MS);
 
 /**
- * The record of a commitment, for the log topic `observations.paid` (`sealEnvelope`). The same commitment has the same id.
- * @param sha256 of {@link commitTo}; salt and bytes are the caller's to forget
+ * The record of a commitment, for the log topic `observations.paid` (`sealEnvelope`). One commitment has one id.
+ * @param sha256 from {@link commitTo}; the caller then drops salt and bytes
  * @param observedAt when the call ended
  */
 export function commitmentRecord(

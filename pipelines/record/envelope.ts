@@ -6,12 +6,12 @@ import { isId, partitionOf, recordId } from "./ids.ts";
 import { RFC3339, rfc3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 
-/** The version that we write. Readers accept every version ever written. */
+/** The version that is written. Readers accept every version ever written. */
 export const ENVELOPE_VERSION = 1;
 
 const Rfc3339 = z.string().regex(RFC3339);
 
-/** What every record wears (records.md, Envelope). Unknown members are kept. */
+/** The members that every record has (records.md, Envelope). Unknown members are kept. */
 const EnvelopeShape = z.looseObject({
   v: z.int().min(1),
   type: z.string(),
@@ -31,14 +31,17 @@ export interface Envelope<T extends RecordType = RecordType> {
   type: T;
   event_id: string;
   cap?: string;
-  /** Partitioning key: the cap of most types, host of an ask, claim key of an order. */
+  /** Partitioning key: the capability for most types, the host for an ask, the claim key for an order. */
   key: string;
   observed_at: string;
   producer: string;
   body: BodyOf<T>;
 }
 
-/** What an envelope is made of. `slot` and `attempt` make its id, so it is known before the act (records.md). */
+/**
+ * What an envelope is made from. The event id follows from `slot` and `attempt`, so it is known before the call
+ * (records.md).
+ */
 export interface Unsealed<T extends RecordType>
   extends Pick<Envelope<T>, "type" | "cap" | "key" | "producer" | "body"> {
   slot: string;
@@ -46,7 +49,7 @@ export interface Unsealed<T extends RecordType>
   at: Date;
 }
 
-/** The envelope that we write today. */
+/** Makes an envelope of the version that is written. */
 export function envelopeOf<T extends RecordType>(of: Unsealed<T>): Envelope<T> {
   const { type, cap, key, slot, attempt, at, producer, body } = of;
   const event_id = recordId(type, key, slot, attempt);
@@ -54,17 +57,17 @@ export function envelopeOf<T extends RecordType>(of: Unsealed<T>): Envelope<T> {
   return { v: ENVELOPE_VERSION, type, event_id, ...named, key, observed_at: rfc3339(at), producer, body };
 }
 
-/** One up-cast a step, pure: `UPCASTS[n]` turns version n into n + 1. Empty while there is one version. */
+/** `UPCASTS[n]` turns an envelope of version n into version n + 1. Empty while there is one version. */
 const UPCASTS: Record<number, (raw: Record<string, unknown>) => Record<string, unknown>> = {};
 
-/** Refuses what is no UTF-8. Made once: making it costs as much as reading a record. */
+/** Refuses bytes that are no UTF-8. Made once, since making it costs as much as reading a record. */
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
 export type ReadResult = { ok: true; envelope: Envelope } | { ok: false; reason: string };
 
 /**
- * Bytes of the log to a record. Never throws: bytes that do not parse or validate, and versions from the future, come
- * back with the reason, so that the caller keeps them as rejected.
+ * Reads the bytes of a log record. Never throws: for bytes that do not parse or validate, and for later versions, it
+ * returns the reason, so that the caller can keep them as rejected.
  */
 export function readEnvelope(bytes: Uint8Array): ReadResult {
   let raw: unknown;
@@ -99,8 +102,8 @@ function firstIssue(what: string, error: z.ZodError): string {
 }
 
 /**
- * A record made ready for the log: validated, canonical bytes, topic and partition of its key.
- * @throws ZodError when the body is not of its type: our own fault, before anything is written.
+ * Makes a record for the log: validates it, prints its canonical bytes, finds topic and partition.
+ * @throws ZodError when the body is not of its type: our own fault, found before anything is written
  */
 export function sealEnvelope<T extends RecordType>(envelope: Envelope<T>, partitions: number): NewRecord {
   const { body, ...rest } = envelope;
@@ -115,5 +118,5 @@ export function sealEnvelope<T extends RecordType>(envelope: Envelope<T>, partit
   };
 }
 
-/** {@link readEnvelope} of a log record. */
+/** Reads a log record with {@link readEnvelope}. */
 export const readRecord = (record: LogRecord): ReadResult => readEnvelope(record.value);

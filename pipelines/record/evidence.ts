@@ -2,18 +2,18 @@ import { z } from "zod";
 import { RFC3339 } from "./time.ts";
 
 /**
- * Lines of an evidence file (records.md, Evidence): every sample of a UTC day, and what was learned that day of samples
- * of any day. Each is one RFC 8785 line. Written by 5-archive, read by whoever recomputes a card.
+ * Lines of an evidence file (records.md, Evidence): every sample of a UTC day, and what was learned on that day about
+ * samples of any day. Each is one line of RFC 8785 JSON. 5-archive writes them; anybody can recompute a card from them.
  *
  * `position` is the offset of the newest record of the event log that the line contains, in `topic` of the capability's
- * partition: a card whose leaf says {topic: next} knew the line when `position < next`.
+ * partition. A card whose leaf has the positions {topic: next} knew the line if `position < next`.
  */
 const Time = z.string().regex(RFC3339);
 const Bool = z.boolean().nullable();
 const Num = z.number().nullable();
 const Text = z.string().nullable();
 
-/** What later records may change of a paid row; the same names in `before` and in amendments. */
+/** The members of a paid row that later records may change; `before` and amendments use these names too. */
 const Changing = z.looseObject({
   fault: Text,
   live: Bool,
@@ -34,10 +34,15 @@ export const SampleLine = Changing.extend({
   capability_id: z.string(),
   topic: z.string(),
   position: z.int().min(0),
-  /** Offset of the sample's first record, and how the row read before the one at `position` was in the log: each entry
-   * says what differed from the line for cards whose `next` is at or below `upto` and above the entry before it
-   * (above `first` for the first one). Ascending. A card with `next` at or below `first` did not know the sample. */
+  /**
+   * Offset of the sample's first record. A card whose `next` is at or below it did not know the sample.
+   */
   first: z.int().min(0),
+  /**
+   * How the row read before the record at `position`, ascending. Each entry holds what differed from the line for cards
+   * whose `next` is at or below its `upto`, and above the `upto` of the entry before it (above `first` for the first
+   * one).
+   */
   before: z.array(z.looseObject({ upto: z.int().min(0) })).optional(),
   t: Time,
   kind: z.int(),
@@ -46,12 +51,12 @@ export const SampleLine = Changing.extend({
   price: Num,
   input: Text,
   pay_to: Text,
-  /** Of a handshake: what it met; the newest `asked` or `malformed` one names the endpoint's payTo. */
+  /** Only for a handshake: its state. The newest one that is `asked` or `malformed` determines the endpoint's payTo. */
   state: z.string().optional(),
 });
 export type SampleLine = z.infer<typeof SampleLine>;
 
-/** A fact that came later: of a sample by its obs_id, or of a capability as a whole. */
+/** A fact that was learned later, about a sample (`of` is its obs_id) or about a capability. */
 export const AmendmentLine = z.looseObject({
   of: z.string(),
   capability_id: z.string(),
@@ -65,16 +70,19 @@ export type AmendmentLine = z.infer<typeof AmendmentLine>;
 
 export type EvidenceLine = SampleLine | AmendmentLine;
 
-/** A parsed line of a file of rows; null for one that is neither a sample nor an amendment. */
+/** Validates a parsed line of a file of rows; null for one that is neither a sample nor an amendment. */
 export function evidenceLineOf(value: unknown): EvidenceLine | null {
   const isSample = typeof value === "object" && value !== null && "obs_id" in value;
   return (isSample ? SampleLine : AmendmentLine).safeParse(value).data ?? null;
 }
 
-/** Fields of amendments that speak of the record and change no row: in the order of `corrections`. */
+/** Fields of amendments that change no row, in the order of the topic `corrections`. */
 export const CORRECTION_FIELDS = ["correction", "reinstated", "dispute"] as const;
 
-/** One payee and domain table, as what changed since the line before it in the file (the first: since nobody). */
+/**
+ * One table of payees and domains, written as the changes since the table on the line before it; the first one begins
+ * empty.
+ */
 export const KinLine = z.looseObject({
   kin: z.string(),
   add: z.array(z.looseObject({ cap: z.string(), domain: Text, pay_to: Text })),

@@ -6,7 +6,7 @@ export interface SchemaFault {
   detail: string;
 }
 
-/** Faults that are told of one value, and characters of a member's name in them: both are a stranger's. */
+/** Most faults that are reported of one value, and most characters of a member's name: both come from a stranger. */
 const MAX_FAULTS = 20;
 const MAX_NAME = 100;
 
@@ -16,9 +16,9 @@ const TYPES: Record<string, string> = {
 };
 const UNITS: Record<string, string> = { string: " characters", array: " items" };
 
-/** A fault as the end of a sentence that the name of its place begins: zod's own words are for whoever wrote the schema. */
+/** A fault as the end of a sentence that begins with its place. zod's own texts are for the author of the schema. */
 function inWords(issue: z.core.$ZodIssue): string {
-  // A schema that says it itself says it best.
+  // A message that does not begin so was written in the schema and is kept.
   if (!/^(?:Invalid|Too) /.test(issue.message)) return issue.message;
   switch (issue.code) {
     case "invalid_type":
@@ -38,8 +38,8 @@ function inWords(issue: z.core.$ZodIssue): string {
 }
 
 /**
- * What a schema finds wrong, place by place. A member that a strict object does not take is itself the place, one fault each;
- * zod says it once, of the object that holds them.
+ * The faults that a schema found, place by place. A member that a strict object does not accept has a fault of its own;
+ * zod reports one for the object that holds them.
  */
 export function faultsOf(error: z.ZodError): SchemaFault[] {
   const faults = error.issues.slice(0, MAX_FAULTS).flatMap((issue): SchemaFault[] => {
@@ -51,6 +51,6 @@ export function faultsOf(error: z.ZodError): SchemaFault[] {
   return faults.slice(0, MAX_FAULTS);
 }
 
-/** A place as a JSON pointer (RFC 6901). The whole value is `/`, as it always was here. */
+/** A place as a JSON pointer (RFC 6901), except that the whole value is `/`, as it always was here. */
 export const pointerOf = (path: readonly PropertyKey[]): string =>
   `/${path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`;

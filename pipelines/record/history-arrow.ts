@@ -18,9 +18,9 @@ import { DAY_MS } from "./time.ts";
 const double = new Float64();
 const micro = new Int64();
 
-/** Columns in order. Prices are whole micro-units, so no digit is lost; an id is stored once however many days it has. */
+/** Columns in order. Prices are whole micro-units, which are exact; an id is stored once however many days it has. */
 const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
-  // A dictionary type carries an id of its own, so every table gets a new one.
+  // A dictionary type has an id of its own, so every table gets a new one.
   capability_id: new Dictionary(new Utf8(), new Int32()),
   day: new DateDay(),
   price_low: micro,
@@ -37,7 +37,7 @@ const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
 });
 const NAMES = Object.keys(columnTypes()) as (keyof HistoryDay)[];
 
-/** Rows of one bucket, ascending by capability and day, as one Arrow IPC file. */
+/** Encodes the rows of one bucket, ascending by capability and day, as one Arrow IPC file. */
 export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
   const types = columnTypes();
   const columns = NAMES.map((name) => {
@@ -48,8 +48,9 @@ export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
 }
 
 /**
- * One bucket's history as it lies in memory: the columns of the file itself, with rows made only of the endpoint that
- * somebody looks at. @throws BadTable
+ * One bucket's history in memory. It keeps the columns of the file and makes rows only for the endpoint that is asked
+ * for.
+ * @throws BadTable
  */
 export class HistoryFile {
   readonly rows: number;
@@ -61,7 +62,7 @@ export class HistoryFile {
     this.rows = rows;
   }
 
-  /** Days of one endpoint, oldest first; none when the file does not know it. */
+  /** Days of one endpoint, oldest first; empty when the file does not have it. */
   of(cap: string): HistoryDay[] {
     const days: HistoryDay[] = [];
     for (let row = this.#firstOf(cap); row < this.rows && this.#columns.capability_id.get(row) === cap; row++) {
@@ -73,7 +74,7 @@ export class HistoryFile {
     return days;
   }
 
-  /** First row whose id is not below `cap`: the file is sorted, so it is found by halving. */
+  /** First row whose id is not below `cap`, by binary search: the file is sorted. */
   #firstOf(cap: string): number {
     let low = 0;
     let high = this.rows;

@@ -1,33 +1,33 @@
 /**
- * What an endpoint's page draws: one row a capability and UTC day of the last 90, made hourly by the lake's owner as one
- * Arrow IPC file a bucket (`live/history/<bucket>.<n>.arrow`). Unproven and never mirrored, like all of `live/`: the
- * proven rows are the evidence files.
+ * One day of the charts on an endpoint's page: a row for each capability and UTC day of the last 90. The lake's owner
+ * writes them every hour, as one Arrow IPC file a bucket (`live/history/<bucket>.<n>.arrow`). Like all of `live/` they
+ * are unproven and never mirrored; the proven rows are in the evidence files.
  */
 export interface HistoryDay {
   capability_id: string;
   /** Days since 1970-01-01, UTC. */
   day: number;
-  /** Quotes of the day in micro-units: lowest, dearest, newest; null when no 402 named a price. */
+  /** Quotes of the day in micro-units: lowest, highest, newest; null when no 402 named a price. */
   price_low: bigint | null;
   price_high: bigint | null;
   price_last: bigint | null;
-  /** Time to the 402 of free handshakes that were answered, ms. */
+  /** Time to the 402 of answered free handshakes, ms. */
   terms_ms_median: number | null;
   terms_ms_p95: number | null;
   /** Time to the last byte of paid calls that delivered, ms. */
   paid_ms_median: number | null;
   paid_ms_p95: number | null;
-  /** Free handshakes, and those that were answered at all. */
+  /** Free handshakes, and those of them that were answered at all. */
   probes: number;
   answered: number;
-  /** Paid calls of ours, and those that delivered. */
+  /** Our paid calls, and those of them that delivered. */
   paid: number;
   delivered: number;
 }
 
-/** Member `history` of `live/view.json`: the files in force, and how far of the log they know. */
+/** Member `history` of `live/view.json`: the current files, and the log positions up to which they were made. */
 export interface HistoryNames {
-  /** {bucket: key of its file}. */
+  /** Bucket -> key of its file. */
   files: Record<string, string>;
   /** {topic: {partition: next offset}}. */
   positions: Record<string, Record<string, number>>;

@@ -9,8 +9,8 @@ const CHARS = 26;
 const written = Buffer.alloc(CHARS);
 
 /**
- * First 130 bits of a digest, high bit first, as 26 Crockford characters. In one piece: text that is put together character
- * by character stays a chain of a dozen pieces for as long as it is kept, half a kilobyte where there are 26 characters.
+ * First 130 bits of a digest, high bit first, as 26 Crockford characters. The text is made in one piece: V8 keeps a
+ * text that is joined character by character as a chain of pieces, half a kilobyte for these 26 characters.
  */
 export function crockford130(digest: Uint8Array): string {
   let length = 0;
@@ -29,15 +29,15 @@ export function crockford130(digest: Uint8Array): string {
   return written.toString("latin1", 0, length);
 }
 
-/** Every id of ours: sha256 over the RFC 8785 bytes of a JSON array of strings (records.md). */
+/** The id of a list of texts: sha256 over the RFC 8785 bytes of the array (records.md). All ids are made with it. */
 export function idOf(parts: readonly string[]): string {
   return crockford130(sha256(canonicalBytes([...parts])));
 }
 
-/** Capability id. `url` is normalised already (url.ts); `tool` is the MCP tool's name or "". */
+/** Capability id. `url` must be normalised (url.ts); `tool` is the MCP tool's name or "". */
 export const capId = (method: string, url: string, tool = ""): string => `cap_${idOf(["1", method, url, tool])}`;
 
-/** Event id of an envelope, known before the act. `slot` as records.md lists it for the type; `attempt` from 0. */
+/** Event id of an envelope, known before the call. records.md lists the `slot` of each type; `attempt` begins at 0. */
 export const recordId = (type: string, key: string, slot: string, attempt = 0): string =>
   `rec_${idOf([type, key, slot, String(attempt)])}`;
 
@@ -48,16 +48,19 @@ export const archiveId = (subject: string, day: string, contentHash: string): st
 /** Slot of a probe or a paid call: block number and planned minute. */
 export const plannedSlot = (block: number, minute: number): string => `${block}/${minute}`;
 
-/** Notice id: the same for every attempt and every process that makes one, since a card's signature is of its bytes. */
+/**
+ * Notice id. Every attempt and every process gets one id for one notice, since a card's signature is determined by its
+ * bytes.
+ */
 export const noticeId = (watcher: string, cardSignature: string): string =>
   `ntc_${idOf(["notice", watcher, cardSignature])}`;
 
 const SHAPE = /^(?:cap|rec|arc|wat|ntc)_[0-9A-HJKMNP-TV-Z]{26}$/;
-/** Does this string have the shape of an id with this prefix? Says nothing of whether it is in the record. */
+/** Does this text have the form of an id with this prefix? Whether the record has the id is another question. */
 export const isId = (prefix: "cap" | "rec" | "arc" | "wat" | "ntc", text: string): boolean =>
   text.startsWith(`${prefix}_`) && SHAPE.test(text);
 
-/** First 6 bits of sha256(key): one of 64 buckets, for good. */
+/** First 6 bits of sha256(key): one of 64 buckets, which never changes. */
 export const bucketOf = (key: string): number => sha256(key)[0]! >> 2;
 
 /** partition = bucket >> (6 - log2 P), P one of 1, 2, 4 .. 64. */
@@ -69,5 +72,5 @@ export function partitionOfBucket(bucket: number, partitions: number): number {
   return bucket >> (6 - log2);
 }
 
-/** Partition of the log that a key's records lie in. @throws RangeError */
+/** Partition of the log for a key's records. @throws RangeError */
 export const partitionOf = (key: string, partitions: number): number => partitionOfBucket(bucketOf(key), partitions);

@@ -1,12 +1,12 @@
 import { MAX_DEPTH } from "../../infra/canonical-text.ts";
 
-/** Strangers' JSON, read without trust: every getter takes anything and answers undefined for what is not there. */
+/** Reads strangers' JSON: every getter takes any value and returns undefined for what is not there. */
 export type JsonObject = Record<string, unknown>;
 
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** An own member of an object: `__proto__` and `constructor` of a stranger's JSON never reach a prototype. */
+/** The value at a path of own members: `__proto__` and `constructor` in a stranger's JSON never reach a prototype. */
 export const get = (value: unknown, ...path: string[]): unknown => {
   let at = value;
   for (const key of path) {
@@ -16,31 +16,40 @@ export const get = (value: unknown, ...path: string[]): unknown => {
   return at;
 };
 
-/** Cut to `max` and made well-formed: a lone surrogate, the stranger's or from our cut, has no RFC 8785 form. */
+/**
+ * Cuts a text to `max` characters and replaces lone surrogates (the stranger's, or from the cut), which have no RFC
+ * 8785 form.
+ */
 export const clean = (value: string, max: number): string => value.slice(0, max).replace(/\p{Surrogate}/gu, "\ufffd");
 
-/** Without the slashes at its end. A regular expression would backtrack at every slash. */
+/** Removes the slashes at the end. A regular expression would backtrack at every slash. */
 export function withoutSlashes(value: string): string {
   let end = value.length;
   while (value[end - 1] === "/") end--;
   return value.slice(0, end);
 }
 
-/** Text of at least one character, cut to `max`; undefined for anything else. */
+/** A trimmed text of at least one character, cut to `max`; undefined for anything else. */
 export const text = (value: unknown, max: number): string | undefined =>
   typeof value === "string" && value.trim() ? clean(value.trim(), max) : undefined;
 
-/** Nesting of a stranger's JSON that is read: what walks it may recurse. Twice what the record can hold. */
+/**
+ * Deepest nesting of a stranger's JSON that is read, since functions that walk it may recurse. Twice what the record
+ * can hold.
+ */
 export const MAX_NESTED = 2 * MAX_DEPTH;
-/** Values of one text that are read: terms and documents of real sellers have some thousands. */
+/** Most values of one text that are read: terms and documents of real sellers have some thousands. */
 const MAX_VALUES = 200_000;
-/** Values where many are honest: a paid answer may be a megabyte of numbers, a catalogue may send all its rows at once. */
+/**
+ * The bound where honest texts are long: a paid answer may be a megabyte of numbers, a catalogue may send all rows at
+ * once.
+ */
 export const MOST_VALUES = 1_000_000;
 
 const [QUOTE, BACKSLASH, COMMA] = ['"', "\\", ","].map((char) => char.charCodeAt(0));
 const [OPEN, CLOSE, OPEN_LIST, CLOSE_LIST] = [..."{}[]"].map((char) => char.charCodeAt(0));
 
-/** Where the text that begins at this quote ends: at the next one that no odd number of backslashes stands before. */
+/** End of the string that begins at this quote: the next quote that is not preceded by an odd number of backslashes. */
 function endOfString(json: string, quote: number): number {
   for (let end = json.indexOf('"', quote + 1); end >= 0; end = json.indexOf('"', end + 1)) {
     let before = end - 1;
@@ -50,7 +59,10 @@ function endOfString(json: string, quote: number): number {
   return json.length;
 }
 
-/** Is this JSON, if it is any, nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? Linear. */
+/**
+ * Is this text, if it is JSON, nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? Takes linear
+ * time.
+ */
 export function isBounded(json: string, maxValues = MAX_VALUES): boolean {
   let depth = 0;
   let values = 1;
@@ -68,8 +80,8 @@ export function isBounded(json: string, maxValues = MAX_VALUES): boolean {
 }
 
 /**
- * Bytes or text as JSON; undefined when it is none, and when it is nested too deep or has too many values to be walked.
- * Invalid UTF-8 is no JSON.
+ * Parses JSON; undefined for a text that is no JSON, is nested too deep, or has too many values. Invalid UTF-8 is no
+ * JSON.
  */
 export function parseJson(input: Uint8Array | string, maxValues = MAX_VALUES): unknown {
   try {
@@ -80,7 +92,7 @@ export function parseJson(input: Uint8Array | string, maxValues = MAX_VALUES): u
   }
 }
 
-/** Any value as JSON text; what is nested too deep to print is only named. */
+/** Any value as JSON text; for one that is nested too deep to print, only its type. */
 export function show(value: unknown): string {
   try {
     return JSON.stringify(value) ?? typeof value;
@@ -89,10 +101,13 @@ export function show(value: unknown): string {
   }
 }
 
-/** Standard and URL-safe alphabet, padded or not (RFC 4648 sections 4 and 5): what every decoder of a wallet reads alike. */
+/**
+ * Standard and URL-safe alphabet, padded or not (RFC 4648 sections 4 and 5): the wallets' decoders agree on these
+ * characters.
+ */
 const PLAIN_BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
 
-/** Is it base64 that every decoder reads alike? Of other characters each decoder makes something of its own. */
+/** Is this base64 that all decoders read alike? They treat other characters differently. */
 export const isPlainBase64 = (input: string): boolean => PLAIN_BASE64.test(input) && unpadded(input).length % 4 !== 1;
 
 function unpadded(input: string): string {
@@ -101,7 +116,7 @@ function unpadded(input: string): string {
   return input.slice(0, end);
 }
 
-/** Bytes of base64 in either alphabet, white space aside; null when it is none. */
+/** Decodes base64 in either alphabet, ignoring white space; null when the text is none. */
 function fromBase64(input: string): Uint8Array | null {
   const standard = unpadded(input.replace(/[\t\n\f\r ]/g, ""))
     .replaceAll("-", "+")
@@ -114,12 +129,12 @@ function fromBase64(input: string): Uint8Array | null {
 }
 
 /**
- * Bytes as JSON, as the clients of the payment protocols decode them: what is no UTF-8 is replaced (Latin-1 text of `btoa`
- * is common). Undefined as for {@link parseJson}.
+ * Parses JSON as the clients of the payment protocols do: bytes that are no UTF-8 are replaced (Latin-1 text from
+ * `btoa` is common). Undefined as for {@link parseJson}.
  */
 export const parseLooseJson = (bytes: Uint8Array): unknown => parseJson(new TextDecoder().decode(bytes));
 
-/** Base64 of JSON; undefined when it is none. */
+/** Parses base64 of JSON; undefined when it is none. */
 export function parseBase64Json(input: string): unknown {
   const bytes = fromBase64(input);
   return bytes === null ? undefined : parseLooseJson(bytes);

@@ -4,21 +4,24 @@ import { ArchiveManifest } from "./archive.ts";
 import { SignedCard } from "./card.ts";
 import { BANDS } from "./vocabulary.ts";
 
-/** Leaves of the tree (publication.md): the RFC 8785 bytes of an envelope, at most 65,535 bytes, no newline. */
+/** Longest leaf of the tree (publication.md), bytes. A leaf is the RFC 8785 form of an object, without a newline. */
 export const MAX_LEAF_BYTES = 65_535;
 
 const base = { index: z.int().min(0), seq: z.int().min(0), at: z.string() };
 const band = z.enum([...BANDS, "UNRATED"]);
 const DefectLine = z.looseObject({ defect: z.string(), says: z.string(), seenAt: z.string().nullable().optional() });
 
-/** One card as published. `card.band` is after the hold; `raw_band` is this card's own raw letter. */
+/** A published card. `card.band` is the letter after the hold; `raw_band` is the raw letter of this card. */
 export const GradeLeaf = z.looseObject({
   kind: z.literal("grade"),
   ...base,
   day: z.string(),
   raw_band: band,
   headline: z.boolean(),
-  /** The sentence of section 8: a check answers with it, so it stands under the root beside its card. */
+  /**
+   * The sentence that explains the card (section 8). A check answers with it, so it is signed by the tree beside the
+   * card.
+   */
   why: z.string(),
   inputs: z.looseObject({
     positions: z.record(z.string(), z.int()),
@@ -29,10 +32,10 @@ export const GradeLeaf = z.looseObject({
 });
 export type GradeLeaf = z.infer<typeof GradeLeaf>;
 
-/** When the card of a leaf was computed, as far as the log tells: one that does not say it, when it was published. */
+/** When the card of a leaf was computed; where the card does not tell, when it was published. */
 export const cardMoment = ({ card, at }: Pick<GradeLeaf, "card" | "at">): string => card.computed_at ?? at;
 
-/** An endpoint enters the market index, or what is known of it changed. */
+/** An endpoint enters the market index, or its listing changed. */
 export const ListingLeaf = z.looseObject({
   kind: z.literal("listing"),
   ...base,
@@ -53,13 +56,15 @@ export const CorrectionLeaf = z.looseObject({
   kind: z.enum(["correction", "dispute", "reinstated"]),
   ...base,
   capability_id: z.string(),
-  /** Offset of its record in the topic `corrections` of the capability's partition: a card that read less ignores it. */
+  /**
+   * Offset of its record in the topic `corrections` of the capability's partition. Cards that had read less ignore it.
+   */
   position: z.int().min(0).optional(),
   body: z.looseObject({}),
 });
 export type CorrectionLeaf = z.infer<typeof CorrectionLeaf>;
 
-/** Commitment to a day's plan, before it; the salt comes in the first leaf after the day. */
+/** Commits to a day's plan before the day. The first leaf after the day opens the salt. */
 const ScheduleLeaf = z.looseObject({
   kind: z.literal("schedule"),
   ...base,
@@ -69,19 +74,19 @@ const ScheduleLeaf = z.looseObject({
   /** Merkle root (RFC 6962) over the sorted covered cap ids. */
   covered_root: z.string(),
   covered: z.int(),
-  /** The salt of the day before, opened. Absent on the very first one. */
+  /** The salt of the day before. Absent in the very first one. */
   opens: z.looseObject({ day: z.string(), salt: z.string() }).optional(),
 });
 
 /**
- * Salted commitment to bytes of a bought call that its buyer did not publish (commitment.ts). Strict: a member more could
- * tell the buyer.
+ * A salted commitment to bytes of a bought call that its buyer did not publish (commitment.ts). The object is strict,
+ * since a further member could tell who bought.
  */
 export const CommitmentLeaf = z.strictObject({
   kind: z.literal("commitment"),
   ...base,
   capability_id: z.string().regex(/^cap_[0-9A-HJKMNP-TV-Z]{26}$/),
-  /** UTC hour in which the call ended. Finer, it would name the payment on the chain, and with it the buyer. */
+  /** UTC hour in which the call ended. A finer time would identify the payment on the chain, and so the buyer. */
   moment: z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:00:00\.000Z$/),
   /** sha256 over 32 bytes of salt and then the bytes. */
   sha256: Sha256Hex,
@@ -108,29 +113,34 @@ export const IndexLeaf = z.looseObject({
 export type IndexLeaf = z.infer<typeof IndexLeaf>;
 
 /**
- * One file of the evidence (records.md, Evidence), or the word that a day has none. The leaves of one close of a day are
- * neighbours and count themselves, so that none can be left out unseen.
+ * One file of the evidence (records.md, Evidence), or the statement that a day has none. The leaves of one closing of a
+ * day follow each other and are numbered, so that a missing one is noticed.
  */
 export const EvidenceLeaf = z.looseObject({
   kind: z.literal("evidence"),
   ...base,
   /** Closed UTC day. */
   day: z.string(),
-  /** 0 the first time; what arrived after a close makes a further one of the same day. */
+  /**
+   * Number of the closing, from 0. Records that arrive after a closing are published by a further one of the same day.
+   */
   freeze: z.int().min(0),
   part: z.int().min(1),
   parts: z.int().min(1),
   /** `rows`: one bucket's samples and amendments. `kin`: payee and domain tables. `nothing`: the day has no row. */
   holds: z.enum(["rows", "kin", "nothing"]),
   bucket: z.int().min(0).max(63).nullable(),
-  /** Lines of the file. */
+  /** Number of the file's lines. */
   rows: z.int().min(0),
-  /** {topic: next offset} of the bucket's partition: what the close had read. */
+  /** {topic: next offset} of the bucket's partition, up to which the closing had read. */
   positions: z.record(z.string(), z.int()),
-  /** Of `kin`: tables that cards of this day in leaves below this position name. */
+  /** For `kin`: the file has the tables that this day's cards name in leaves below this position. */
   below: z.int().min(0).nullable(),
   key: z.string().nullable(),
-  /** Of the packed bytes, and of what they unpack to; the key carries the first 16 of the latter. */
+  /**
+   * sha256 and length of the packed file, then of the unpacked file. The key has the first 16 digits of the latter
+   * hash.
+   */
   sha256: z.string().nullable(),
   bytes: z.int().min(0),
   unpacked_sha256: z.string().nullable(),
@@ -138,18 +148,18 @@ export const EvidenceLeaf = z.looseObject({
 });
 export type EvidenceLeaf = z.infer<typeof EvidenceLeaf>;
 
-/** One file of the archive (publication.md): the whole signed manifest, since a manifest allows no further member. */
+/** One file of the archive (publication.md), with its whole signed manifest, which allows no further members. */
 export const ArchiveLeaf = z.looseObject({
   kind: z.literal("archive"),
   ...base,
   manifest: ArchiveManifest,
-  /** Of the packed bytes. */
+  /** sha256 of the packed file. */
   sha256: z.string(),
   unpacked_bytes: z.int().min(0),
-  /** Manifest id of the wrong file of the same subject and day that this one replaces, and why; null for a further file. */
+  /** Manifest id of the wrong file of this subject and day that this one replaces, and why; null for a further file. */
   supersedes: z.string().nullable(),
   reason: z.string().nullable(),
-  /** Members lie below it: {topic: {partition: next offset}}; of grades {tree: {"0": leaves}}. */
+  /** The file's records lie below these: {topic: {partition: next offset}}; for grades {tree: {"0": leaves}}. */
   positions: z.record(z.string(), z.record(z.string(), z.int())),
 });
 export type ArchiveLeaf = z.infer<typeof ArchiveLeaf>;
@@ -169,7 +179,7 @@ export const Leaf = z.discriminatedUnion("kind", [
 export type Leaf = z.infer<typeof Leaf>;
 export type LeafKind = Leaf["kind"];
 
-/** One line of the market index: one a capability, its card the one that a check shows. */
+/** One line of the market index: a capability with the card that a check shows. */
 export const IndexLine = z.looseObject({
   url: z.string(),
   method: z.string(),
@@ -177,13 +187,13 @@ export const IndexLine = z.looseObject({
   capability_id: z.string(),
   band,
   tier: z.string().nullable(),
-  /** null: not said by its card. 0 without a card. */
+  /** null: the card does not tell. 0 where there is no card. */
   sample_count: z.int().nullable(),
   defects: z.array(DefectLine),
   why: z.string(),
   class: z.string(),
   description: z.string().nullable(),
-  /** Log position of the card's leaf, null before the first card. */
+  /** Position of the card's leaf in the tree, null before the first card. */
   leaf: z.int().nullable(),
   card: SignedCard.nullable(),
 });

@@ -2,44 +2,45 @@ import type { BodyOf, Claims } from "./bodies.ts";
 import type { Mapping } from "./classes/mapping.ts";
 
 /**
- * What the record remembers, as the observer and the planner need it. Answered from the lake, which must have loaded
- * everything the log holds before the first question of a start (else a slot could be taken twice).
+ * What observer and planner read from the record. It is answered from the lake. Before the first question after a start
+ * the lake must have loaded everything that the log holds: otherwise a slot could be called twice.
  */
 export interface Memory {
-  /** One row per capability that is listed now. */
+  /** The capabilities that are listed now, one row each. */
   listed(): Promise<ListedCap[]>;
-  /** What one source said: the newest record of each source id, and every record of that UTC day. */
+  /** Records of one source: the newest of each source id, and all of that UTC day. */
   listingsOf(source: string, day: string): Promise<StandingListing[]>;
   /** Event ids of handshakes and intents whose planned slot lies on that UTC day. */
   doneOn(day: string): Promise<Set<string>>;
-  /** Newest first, at most `most`: inputs that we made up and that passed, as `<cap> <request_sha256>`. */
+  /** Inputs that we made up and that passed, as `<cap> <request_sha256>`, newest first, at most `most`. */
   passedInputs(most: number): Promise<string[]>;
-  /** Intents without a result: a process died between them. */
+  /** Intents without a result: the process that wrote the intent ended before the result. */
   openIntents(): Promise<OpenIntent[]>;
   /** Intents with a result whose Transfer was not seen yet and may still come, or was seen and is not final yet. */
   awaitingSettlement(): Promise<AwaitedIntent[]>;
-  /** Payments of the last 90 days that settled, brought nothing and were not paid back; and what was paid back. */
+  /** Payments of the last 90 days that settled, got no answer and were not paid back; and all refunds. */
   debts(): Promise<DebtsKnown>;
-  /** Failures that buyers published and that calls of ours have confirmed, or have not, and nobody has said so yet. */
+  /** Verdicts that are not recorded yet on failures that buyers published. */
   verdicts(): Promise<Verdict[]>;
-  /** Does a record since then (RFC 3339) say what showing a proof to this endpoint once more brought? */
+  /** Does the record hold, since then (RFC 3339), the result of showing a proof to this endpoint once more? */
   retriedSince(cap: string, since: string): Promise<boolean>;
-  /** Whom the newest settlement of each endpoint since then (RFC 3339) went to. */
+  /** The payee of each endpoint's newest settlement since then (RFC 3339). */
   payees(since: string): Promise<PaidPayee[]>;
-  /** Wallets of ours with an intent since then (RFC 3339) to pay this address, lower case. */
+  /** Our wallets with an intent since then (RFC 3339) to pay this address, lower case. */
   walletsPaying(payTo: string, since: string): Promise<string[]>;
   /**
-   * Days from `since` and before `until` (UTC) on which questions of a class were asked of `least` payees and nobody
-   * passed.
+   * Days from `since` to before `until` (UTC) and classes of which at least `least` payees were asked and none passed.
    */
   failedClasses(since: string, until: string, least: number): Promise<FailedClass[]>;
-  /** Calls of a class and UTC day that count and were answered, and that no correction withdraws. */
+  /** Calls of a class on a UTC day that count, were answered, and are withdrawn by no correction. */
   callsOfClass(name: string, day: string): Promise<ClassCall[]>;
-  /** Every intent of that UTC day, whether it settled or not, summed for each cap and payee. */
+  /** All intents of that UTC day, settled or not, summed for each capability and payee. */
   spentOn(day: string): Promise<Spent[]>;
 }
 
-/** Of a published failure: whether one of our own blind calls after it failed in the same way (method, section 3). */
+/**
+ * Whether one of our own blind calls after a failure that a buyer published failed in the same way (method, section 3).
+ */
 export interface Verdict {
   /** Event id of the published call. */
   of: string;
@@ -47,18 +48,18 @@ export interface Verdict {
   kind: "reproduced" | "not_reproduced";
 }
 
-/** Where payments of ours for an endpoint arrive, by the chain's word. */
+/** Where our payments for an endpoint arrive, as read from the chain. */
 export interface PaidPayee {
   cap: string;
   url: string;
   network: string;
   asset: string;
   payTo: string;
-  /** When a record last said who else pays there, RFC 3339, or null. */
+  /** When the newest record of its other payers was made, RFC 3339, or null. */
   read: string | null;
 }
 
-/** A class that nobody passed on a day. */
+/** A class of which at least some payees were asked on a day, and none passed. */
 export interface FailedClass {
   class: string;
   day: string;
@@ -75,7 +76,7 @@ export interface ClassCall {
   t: string;
 }
 
-/** What one endpoint was paid to one address. */
+/** The sum of an endpoint's payments to one address. */
 export interface Spent {
   cap: string;
   /** With port. */
@@ -89,32 +90,36 @@ export interface ListedCap {
   url: string;
   method: string;
   tool: string | null;
-  /** Newest claims; those of a seller-controlled listing go before a catalogue's. */
+  /** Newest claims: those of a seller-controlled listing, else a catalogue's. */
   claims: Claims;
-  /** Event id of the newest seller-controlled listing, or null: only against that one can a 402 be dishonest. */
+  /** Event id of the newest seller-controlled listing, or null. A 402 can be dishonest only against this listing. */
   sellerListing: string | null;
   sellerClaims: Claims | null;
-  /** Event ids of every listing that stands behind it now, catalogues' too: the same content is not written again. */
+  /** Event ids of all its current listings, catalogues' too; content that has one of these ids is not written again. */
   standing: string[];
   /** First handshake ever, RFC 3339, or null. */
   firstSeen: string | null;
-  /** Distinct blocks with a paid row that counts (kind 1, no fault of ours), ever. */
+  /** Number of blocks in which it has a paid row that counts (kind 1, not excused as ours). */
   paidBlocks: number;
   /**
-   * Re-test state from its paid rows in time order: after a failure, until three pass in a row. A failure that a buyer
-   * published and that waits for its verdict is one as well.
+   * Re-test state from its paid rows in time order: `failing` after a failure until three calls in a row pass. A
+   * failure that a buyer published and that has no verdict yet counts as one.
    */
   retest: { failing: boolean; passes: number };
-  /** Quote of the newest answered 402, money, or null. */
+  /** Quote of the newest answered 402, as money, or null. */
   lastPrice: string | null;
   lastPayTo: string | null;
-  /**
-   * The mapping of ours that stands for it, and what came of its control inputs; absent or null where there is none.
-   */
+  /** Its current mapping, which we made, and the results of its control inputs; absent or null where there is none. */
   mapped?: (Pick<Mapping, "id"> & { dropped: boolean; controls: number; passed: boolean }) | null;
-  /** Newest 402 that was seen, RFC 3339, null before the first; where it is not known, nobody counts as silent. */
+  /**
+   * Time of the newest 402, RFC 3339; null before the first. Absent where it is not known: then it does not count as
+   * silent.
+   */
   lastAsked?: string | null;
-  /** Newest paid call that was tried, RFC 3339: an intent, or a first leg that could not be paid through no fault of ours. */
+  /**
+   * Time of the newest paid call that was tried, RFC 3339: an intent, or a first request that could not be paid, not by
+   * our fault.
+   */
   lastTried: string | null;
 }
 
@@ -125,27 +130,27 @@ export interface OpenIntent {
   intent: BodyOf<"paid.intent">;
 }
 
-/** One record of a source that lists. */
+/** One record of a source of listings. */
 export interface StandingListing {
   source_id: string;
   cap: string;
   event_id: string;
-  /** A delisting. */
+  /** Is it a delisting? */
   gone: boolean;
   /** Is it the newest of its source id? */
   newest: boolean;
 }
 
-/** An intent, and its Transfer as far as the record has seen it. */
+/** An intent and its Transfer, null while it was not seen. */
 export interface AwaitedIntent extends OpenIntent {
   seen: BodyOf<"settlement"> | null;
 }
 
-/** Undelivered payments that are told and kept in hand, those paid last. */
+/** Most undelivered payments that are returned and remembered, the newest ones. */
 export const MAX_UNDELIVERED = 10_000;
 
 export interface DebtsKnown {
   owed: (AwaitedIntent & { seen: BodyOf<"settlement"> })[];
-  /** Which Transfer from payee to wallet paid which intent back: it pays no other. */
+  /** The Transfer from payee to wallet that refunded an intent; it refunds no other one. */
   refunds: { intent: string; tx: string; payee: string; wallet: string }[];
 }

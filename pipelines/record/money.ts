@@ -1,7 +1,7 @@
 /** Money is BigInt micro-units (6 decimals); on the wire a decimal string. */
 const MONEY = /^\d{1,12}\.\d{1,6}$/;
 
-/** Text that is no amount of money: one to twelve digits, a dot, one to six digits. */
+/** The text is no amount of money: one to twelve digits, a dot, one to six digits. */
 export class BadMoney extends Error {
   constructor(text: unknown) {
     super(`not money: ${JSON.stringify(String(text).slice(0, 60))}`);
@@ -22,20 +22,23 @@ export function formatMoney(micro: bigint): string {
   return formatSum(micro);
 }
 
-/** A sum, which may pass twelve digits before the dot: "0.020000". @throws BadMoney below zero */
+/**
+ * Like {@link formatMoney}, for a sum, which may have more than twelve digits before the dot.
+ * @throws BadMoney below zero
+ */
 export function formatSum(micro: bigint): string {
   if (micro < 0n) throw new BadMoney(micro);
   const text = micro.toString().padStart(7, "0");
   return `${text.slice(0, -6)}.${text.slice(-6)}`;
 }
 
-/** What {@link formatSum} printed. @throws BadMoney */
+/** Parses what {@link formatSum} prints. @throws BadMoney */
 export function parseSum(text: string): bigint {
   if (!/^\d{1,40}\.\d{6}$/.test(text)) throw new BadMoney(text);
   return BigInt(text.replace(".", ""));
 }
 
-/** Longest amount we keep as data: 18-decimal tokens need up to 78 digits (uint256). */
+/** An amount in atomic units: tokens with 18 decimals need up to 78 digits (uint256). */
 const ATOMIC = /^\d{1,78}$/;
 
 /** A whole number of atomic units, or null when the text is not one. Never converts "0.001" or "$1". */
@@ -43,7 +46,7 @@ export function parseAtomic(text: unknown): bigint | null {
   return typeof text === "string" && ATOMIC.test(text) ? BigInt(text) : null;
 }
 
-/** Atomic units of an asset with `decimals` to micro-units; null when it is not exact or does not fit. */
+/** Converts atomic units of an asset with `decimals` to micro-units; null when the result is not exact or too large. */
 export function atomicToMicro(atomic: bigint, decimals: number): bigint | null {
   if (atomic < 0n || decimals < 0 || decimals > 36) return null;
   if (decimals <= 6) {

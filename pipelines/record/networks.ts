@@ -1,6 +1,6 @@
 /**
- * Names of x402 version 1 (all of the table that @x402/evm 2.27 has) and names seen in the wild -> CAIP-2. A name that is
- * not here stays as it was written.
+ * Network names of x402 version 1 (the whole table of @x402/evm 2.27) and names seen in the wild -> CAIP-2. A name that
+ * is not in this table is kept as it is written.
  */
 export const NETWORK_NAMES: Readonly<Record<string, string>> = {
   ethereum: "eip155:1",
@@ -36,7 +36,9 @@ export const NETWORK_NAMES: Readonly<Record<string, string>> = {
   "solana-testnet": "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z",
 };
 
-/** Contracts of USDC, which has 6 decimals on each of these chains: the only assets whose amount is money to us. Hex in lower case. */
+/**
+ * USDC contracts. USDC has 6 decimals on each of these chains, and only its amounts count as money. Hex in lower case.
+ */
 export const USDC: Readonly<Record<string, string>> = {
   "eip155:1": "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48",
   "eip155:8453": "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
@@ -46,14 +48,14 @@ export const USDC: Readonly<Record<string, string>> = {
   "eip155:137": "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359",
   "eip155:43114": "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e",
   "eip155:43113": "0x5425890298aed601595a70ab815c96711a31bc65",
-  // Tempo's is bridged (USDC.e), and what mpp's own package asks for there.
+  // Tempo's is bridged (USDC.e); mpp's own package asks for it.
   "eip155:4217": "0x20c000000000000000000000b9537d11c60e8b50",
   "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
 };
 
 /**
- * Other tokens that stand for a dollar: those that the official client pays in as it comes (@x402/evm 2.27, its table of
- * default assets). Their decimals differ, so their amounts are no money to us. Hex in lower case.
+ * Other dollar tokens that the official client pays in by default (@x402/evm 2.27, its table of default assets). Their
+ * decimals differ, so their amounts do not count as money. Hex in lower case.
  */
 export const DOLLARS: Readonly<Record<string, readonly string[]>> = {
   "eip155:14": ["0xe7cd86e13ac4309349f30b3435a9d337750fc82d"],
@@ -82,5 +84,5 @@ export const DOLLARS: Readonly<Record<string, readonly string[]>> = {
   "eip155:11142220": ["0x01c5c0122039549ad1493b8220cabedd739bc44e"],
 };
 
-/** The form in which two addresses are compared: hex without its checksum's case, base58 with its case. */
+/** The form in which two addresses are compared: hex in lower case, base58 as it is. */
 export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);

@@ -1,8 +1,8 @@
 import { z } from "zod";
 
 /**
- * Why an endpoint is not paid today: the operator or its seller says so, it has shown no 402 for weeks, there is nothing
- * that we can pay, or which cap its whole day does not fit into.
+ * Why an endpoint is not paid today: the operator or its seller excludes it, it has answered no 402 for weeks, there is
+ * nothing that we can pay, or the cap that its whole day does not fit into.
  */
 const UNCOVERED = [
   "excluded",
@@ -19,15 +19,16 @@ const UNCOVERED = [
 export type Uncovered = (typeof UNCOVERED)[number];
 
 /**
- * The plan of one UTC day (verification-method.md section 5), a create-only private object `plans/<day>.json`. It is a pure
- * function of the day's salt and of what was known when the day began; re-tests follow from the rows of the day.
+ * The plan of one UTC day (verification-method.md section 5), a create-only private object `plans/<day>.json`. It is a
+ * pure function of the day's salt and of what was known when the day began. Re-tests are not in it: they depend on the
+ * day's rows.
  */
 export const PlannedCall = z.strictObject({
   /** Block number (floor(unix/21600)) and minute in it (0..359). */
   block: z.int(),
   minute: z.int(),
   kind: z.enum(["probe", "paid"]),
-  /** Paid by a fresh wallet that never pays again after this day. */
+  /** Is it paid from a fresh wallet, which never pays again after this day? */
   blind: z.boolean(),
 });
 export type PlannedCall = z.infer<typeof PlannedCall>;
@@ -35,14 +36,16 @@ export type PlannedCall = z.infer<typeof PlannedCall>;
 export const PlanLine = z.strictObject({
   cap: z.string(),
   host: z.string(),
-  /** To whom it asked the money to go when the day began, lower-case where it is an address; null when it said nothing. */
+  /**
+   * Expected payee when the day began, lower-case where it is an EVM address; null where the endpoint had named none.
+   */
   payee: z.string().nullable().optional(),
   calls: z.array(PlannedCall),
-  /** Base paid calls a day when the day began: 4 until 30 paid blocks, then 1. A re-test weighs base/actual. */
+  /** Planned paid calls a day: 4 until 30 paid blocks, then 1. A re-test weighs base/actual. */
   base_per_day: z.int(),
-  /** May it be paid today (a whole day, re-tests included, fits the caps)? Probes happen either way. */
+  /** May it be paid today, that is, does a whole day, re-tests included, fit into the caps? It is probed either way. */
   covered: z.boolean(),
-  /** What one call was expected to cost when the day began, micro-units as text; null when nothing can be paid. */
+  /** Expected price of one call when the day began, micro-units as text; null when nothing can be paid. */
   price_micro: z
     .string()
     .regex(/^\d{1,18}$/)
@@ -62,7 +65,7 @@ export const DayPlan = z.strictObject({
 });
 export type DayPlan = z.infer<typeof DayPlan>;
 
-/** What a plan comes to, for a line of a log: endpoints, those that are paid, and their calls, re-tests not among them. */
+/** Counts of a plan for a log line: endpoints, paid endpoints, and their calls without re-tests. */
 export function planInShort({ day, lines }: Pick<DayPlan, "day" | "lines">) {
   const paid = lines.filter(({ covered }) => covered);
   const callsOf = (of: readonly PlanLine[], kind: PlannedCall["kind"]): number =>

@@ -1,26 +1,29 @@
 import { pathKey } from "./url.ts";
 
-/** A segment that takes any text but none at all: `:name`. */
+/** Placeholder for one segment that is not empty: `:name`. */
 const ANY = Symbol("any");
-/** Takes what is left of the path, at least one segment: `*`, `**`, `:name*`. */
+/** Placeholder for the rest of the path, at least one segment: `*`, `**`, `:name*`. */
 const REST = Symbol("rest");
 
-/** One segment of a template's path: literal text, {@link ANY}, {@link REST}, or braces between a head and a tail. */
+/** One segment of a template's path: literal text, a placeholder, or braces between a literal head and tail. */
 type Part = string | typeof ANY | typeof REST | { head: string; tail: string };
 
 const NAME = /^:[A-Za-z_]\w*(\*?)$/;
 
-/** A listed url with placeholders, read once so that each question only compares. */
+/** A listed url with placeholders, parsed for repeated matching. */
 export interface Template {
-  /** The url up to its first placeholder, in whole segments: `https://h.example/users` of `https://h.example/users/:id/x`. */
+  /**
+   * The url up to its first placeholder, in whole segments: `https://h.example/users` of
+   * `https://h.example/users/:id/x`.
+   */
   prefix: string;
-  /** Do the segments of a concrete url fall under it? At most one look at each character of both. */
+  /** Do the segments of a concrete url match? Each character of both is looked at once at most. */
   takes(segments: readonly string[]): boolean;
 }
 
 /**
- * Where the first `{name}` of a segment stands, as it is or escaped, or null. Found by position: an expression that tries
- * each `{` anew takes quadratic time over a thousand of them, and templates are strangers' text.
+ * Position of the first `{name}` of a segment, escaped or not, or null. Searched with indexOf, since templates are
+ * strangers' text: a regular expression that tries each `{` anew takes quadratic time over a thousand of them.
  */
 function bracesOf(segment: string): { start: number; end: number } | null {
   const found = [
@@ -61,7 +64,7 @@ function taken(parts: readonly Part[], segments: readonly string[]): boolean {
 /** Length of `https://host` in a normalised url. */
 const originLength = (normalised: string): number => normalised.indexOf("/", "https://".length);
 
-/** Segments of a normalised url's path: one trailing slash and the query are left out, and `/` has none. */
+/** Segments of a normalised url's path, without the query and one trailing slash; `/` has none. */
 export function segmentsOf(normalised: string): string[] {
   const bare = pathKey(normalised);
   const from = originLength(normalised) + 1;
@@ -69,16 +72,17 @@ export function segmentsOf(normalised: string): string[] {
 }
 
 /**
- * The template that a normalised url is, or null: `/:name`, `{name}` in path or query, `*`. A colon inside a segment
- * (`/videos:lookup`) is none, and an escaped one (`%3A`) stays as it is. The first braces of a segment are its
- * placeholder; what stands around them is literal. Matching leaves the query aside. Time is linear in the url's length.
+ * Parses a normalised url as a template, or null where it has no placeholder: `/:name`, `{name}` in path or query, `*`.
+ * A colon inside a segment (`/videos:lookup`) and an escaped one (`%3A`) are no placeholders. In a segment the first
+ * braces are the placeholder, and the text around them is literal. Matching ignores the query. Takes time linear in the
+ * url's length.
  */
 export function compileTemplate(normalised: string): Template | null {
   const parts: Part[] = [];
   for (const segment of segmentsOf(normalised)) {
     const part = partOf(segment);
     parts.push(part);
-    // It takes whatever stands behind it, so that is neither looked at nor kept: a stranger may list it by the hundred.
+    // It matches everything behind it, so that is not kept: a stranger may list templates with hundreds of segments.
     if (part === REST) break;
   }
   const first = parts.findIndex((part) => typeof part !== "string");

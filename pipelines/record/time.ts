@@ -1,8 +1,9 @@
 /** Length of a block, the unit of sampling: six hours UTC (grading-params.json, block_seconds). */
 export const BLOCK_MS = 21_600_000;
 export const DAY_MS = 86_400_000;
-/** An asked url that was looked at is not looked at again for so long, and after so long an ask has had its time, ms. */
+/** Least pause between two looks at an asked url, ms. */
 export const ASK_REST_MS = DAY_MS;
+/** After this long an ask that was not looked at is dropped, ms. */
 export const ASK_KEPT_MS = 30 * DAY_MS;
 
 /** Block number: floor(unix / 21,600). */
@@ -19,8 +20,8 @@ export const dayStart = (day: string): Date => new Date(`${day}T00:00:00.000Z`);
 
 export const addDays = (day: string, n: number): string => dayOf(new Date(dayStart(day).getTime() + n * DAY_MS));
 
-/** RFC 3339 UTC with milliseconds: the one form of a time in the record. */
+/** RFC 3339 in UTC with milliseconds: the only form of times in the record. */
 export const rfc3339 = (at: Date): string => at.toISOString();
 
-/** The form of such a text; that the day exists is another question. */
+/** The form of such a text. It does not check that the day exists. */
 export const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/;

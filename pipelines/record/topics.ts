@@ -14,24 +14,27 @@ export const TOPICS = [
 export type Topic = (typeof TOPICS)[number];
 
 /**
- * Topics that nothing is ever dropped of. The others become segments, and the log may forget a record that is committed; of
- * these the log is the only copy, and who folds them begins at the first record: a watcher stands until it is stopped, a
- * retry gets an order's own bytes, a loss that nobody made good keeps its seller from being paid again, and the books sum
- * over every order there ever was.
+ * Topics of which nothing is ever dropped. Records of the other topics become segments, after which the log may drop
+ * them. Of these two topics the log is the only copy, and their readers begin at the first record: a watcher exists
+ * until it is stopped, a retry gets an order's own bytes, a seller is not paid again until its loss is made good, and
+ * the books sum over every order that ever was.
  */
 export const KEPT = ["watchers", "orders"] as const satisfies readonly Topic[];
 
 /** Topics that become segments and rows. */
 export type IngestedTopic = Exclude<Topic, (typeof KEPT)[number]>;
 
-/** What a log is opened with. */
+/** The topics in the form in which a log is opened. */
 export const LOG_TOPICS = { topics: TOPICS, kept: KEPT } as const;
 
-/** Owners share the topics whose key is a capability: whoever holds a partition has all of what lies in it. */
+/**
+ * The owners' group. Its topics have the capability as key, so the owner of a partition has all records of its
+ * capabilities.
+ */
 export const OWNERS: OwnershipGroup = {
   name: "owners",
   topics: TOPICS.filter((topic) => !(KEPT as readonly Topic[]).includes(topic)),
 };
 
-/** Observers share the hosts: a host lies in the partition of its asks. */
+/** The observers' group. A host belongs to the partition in which its asks are. */
 export const OBSERVERS: OwnershipGroup = { name: "observers", topics: ["asks"] };

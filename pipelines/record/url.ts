@@ -2,7 +2,7 @@ import { getDomain } from "tldts";
 import { Failure } from "../../infra/errors.ts";
 import { parseUrl } from "../../infra/url.ts";
 
-/** Longest url the record takes (interface, Limits). */
+/** Longest url that the record takes (interface, Limits). */
 const MAX_URL = 2048;
 
 export class BadUrl extends Failure {
@@ -32,9 +32,9 @@ function sortQuery(search: string): string {
 }
 
 /**
- * The url as identity (records.md): WHATWG form, fragment and user info dropped, default port dropped, escapes
- * normalised, query pairs sorted by name. http and https differ. Idempotent.
- * @throws BadUrl for other schemes, unparseable text or more than 2,048 characters.
+ * The form in which a url is an identity (records.md): WHATWG form, without fragment, user info and default port,
+ * escapes normalised, query pairs sorted by name. http and https differ. Idempotent.
+ * @throws BadUrl for other schemes, for text that does not parse, and for more than 2,048 characters
  */
 export function normaliseUrl(text: string): string {
   if (text.length > MAX_URL) throw new BadUrl(text, `longer than ${MAX_URL} characters`);
@@ -46,10 +46,10 @@ export function normaliseUrl(text: string): string {
   return normal;
 }
 
-/** Host and port of a url that is known to be good; what may be none goes through `parseUrl`. @throws TypeError */
+/** Host and port of a url that is known to be valid; use `parseUrl` for other text. @throws TypeError */
 export const hostOf = (url: string): string => new URL(url).host;
 
-/** Origin and path without query; one trailing slash ignored: what `path` matching compares. Takes a normalised url. */
+/** Origin and path of a normalised url, without query and one trailing slash: what `path` matching compares. */
 export function pathKey(normalised: string): string {
   const query = normalised.indexOf("?");
   const bare = query < 0 ? normalised : normalised.slice(0, query);
@@ -57,8 +57,8 @@ export function pathKey(normalised: string): string {
 }
 
 /**
- * Registrable domain by the public suffix list with its private part. Where there is none (an IP, a single label) the
- * host with its port: two services on one address are two.
+ * Registrable domain by the public suffix list with its private part. For a host without one (an IP, a single label) it
+ * is the host with its port: two services at one address are two.
  */
 export function registrableDomain(url: string): string {
   const { hostname, host } = new URL(url);
@@ -66,9 +66,9 @@ export function registrableDomain(url: string): string {
 }
 
 /**
- * The domain that a cap counts under where it protects money or a shared resource: by the public suffix list without its
- * private part. A name under a hosting platform (`name.vercel.app`) costs nothing, so all of them count as their platform,
- * while a registrable domain has to be bought. Where there is none, as for {@link registrableDomain}.
+ * The domain by which caps count that protect money or a shared resource: by the public suffix list without its private
+ * part. Names under a hosting platform (`name.vercel.app`) cost nothing, so they all count as their platform, while a
+ * registrable domain has to be bought. For a host without a domain it is that of {@link registrableDomain}.
  */
 export function platformOf(url: string): string {
   const { hostname, host } = new URL(url);
@@ -76,7 +76,7 @@ export function platformOf(url: string): string {
 }
 
 /**
- * How many times one domain's cap a whole platform has, where each of the honest sellers on it has a domain's cap of its
- * own: one address under it costs nothing, so without a bound of the platform the cap of a domain bounds nobody.
+ * A whole platform has this many times the cap of one domain. Each honest seller on it has a domain's cap of its own;
+ * but since names under a platform cost nothing, the domain's cap alone would bound nobody there.
  */
 export const PLATFORM_TIMES = 4;

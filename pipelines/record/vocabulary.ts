@@ -1,9 +1,9 @@
-/** The closed sets of the interface, and the open ones that the design pages fix. */
+/** The closed sets of values of the interface, and the open ones of the design pages. */
 export const BANDS = ["A", "B", "C", "D", "F"] as const;
 export type Letter = (typeof BANDS)[number];
 export type Band = Letter | "UNRATED";
 
-/** Shallow to deep. */
+/** From shallow to deep. */
 export const TIERS = ["LIVENESS_VERIFIED", "DELIVERY_VERIFIED", "OUTCOME_VERIFIED"] as const;
 export type Tier = (typeof TIERS)[number];
 
@@ -27,8 +27,8 @@ export const ARCHIVE_SUBJECTS = ["liveness_probes", "mcp_probes", "grades", "mcp
 export type ArchiveSubject = (typeof ARCHIVE_SUBJECTS)[number];
 
 /**
- * What the proof of a call that was paid and answered brought when it was shown once more: the answer; a 402, as if nothing
- * had been paid; another refusal (4xx); anything else. A second charge is none of them: nothing new is signed.
+ * What came when the proof of a paid and answered call was shown once more: the answer; a 402, as if nothing had been
+ * paid; another refusal (4xx); anything else. There cannot be a second charge, since nothing new is signed.
  */
 export const RETRIES = ["answered", "asked_again", "refused", "failed"] as const;
 export type Retry = (typeof RETRIES)[number];
@@ -38,7 +38,7 @@ export type Method = (typeof METHODS)[number];
 
 /** Conditions on a grade (verification-method.md section 7), in the order they are published. */
 export const FLAGS = [
-  // Only of an answer to whom a payTo was shown, and first in it; no card has them.
+  // These two are only in answers to clients that show a payTo, where they come first; no card has them.
   "pay_to_unknown",
   "pay_to_differs",
   "took_the_money",
@@ -75,7 +75,7 @@ export type Flag = (typeof FLAGS)[number];
 export const FAULTS = ["ours", "blocked", "bad_input", "unconfirmed", "not_reproduced"] as const;
 export type Fault = (typeof FAULTS)[number];
 
-/** The service's own faults, one of which every correction names. A set that grows: readers accept unknown ones. */
+/** Our own faults; every correction names one. The set may grow: readers accept unknown ones. */
 export const OUR_FAULTS = {
   our_clock: "our clock was wrong: a time, a deadline or a window was misjudged",
   our_network: "our own connection failed, and no control call showed it",
@@ -90,7 +90,7 @@ export const OUR_FAULTS = {
   misgraded: "a grade was computed in another way than the method says",
 } as const;
 
-/** What a listing or a 402 gets wrong; `says` is the same in words. A set that grows: readers accept unknown ones. */
+/** Defects of a listing or a 402, with the text of each (`says`). The set may grow: readers accept unknown ones. */
 export const DEFECTS = {
   malformed_terms: "the 402 carries payment terms that cannot be read",
   no_terms: "the 402 carries no payment terms",
@@ -122,8 +122,9 @@ export const DEFECTS = {
 export type DefectCode = keyof typeof DEFECTS;
 
 /**
- * How a published card differs from the one before it: the first of these that is so (docs/watchers.md). first: there was
- * none. corrected: a correction of ours, or one taken back, came between. figures: none of the others. A set that grows.
+ * How a published card differs from the one before it: the first of these that applies (docs/watchers.md). first: there
+ * was no card before. corrected: a correction of ours, or its withdrawal, came in between. figures: none of the others.
+ * The set may grow.
  */
 export const NOTICE_CHANGES = ["first", "corrected", "band", "tier", "flags", "figures"] as const;
 export type NoticeChange = (typeof NOTICE_CHANGES)[number];
@@ -134,7 +135,7 @@ export interface Defect {
   seenAt?: string | null;
 }
 
-/** A defect in the words of the table above. */
+/** A defect with its text from the table above. */
 export function defect(code: DefectCode, seenAt?: string): Defect {
   return seenAt === undefined ? { defect: code, says: DEFECTS[code] } : { defect: code, says: DEFECTS[code], seenAt };
 }

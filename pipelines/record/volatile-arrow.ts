@@ -14,11 +14,11 @@ import { columnsIn } from "./arrow-file.ts";
 import type { VolatileRow } from "./volatile.ts";
 
 const text = new Utf8();
-/** Counts and times are doubles: integers below 2^53, read back as plain numbers. */
+/** Counts and times are doubles, which hold integers below 2^53 exactly and are read back as plain numbers. */
 const number = new Float64();
 const texts = new List(new Field("item", text, false));
 
-/** Columns in order. A reader refuses a table that lacks one, and passes over those that it does not know. */
+/** Columns in order. Reading a table without one of them fails; other columns are ignored. */
 const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   capability_id: text,
   url: text,
@@ -54,10 +54,13 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   request: text,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
-/** One empty list for all rows: most lists of most rows are empty, and a replica holds millions of rows. */
+/** One empty list for all rows: most lists are empty, and a replica holds millions of rows. */
 const NONE: string[] = Object.freeze([]) as unknown as string[];
 
-/** Rows as one Arrow IPC file, made column by column with others' turns between them: a full one takes hundreds of milliseconds. */
+/**
+ * Encodes rows as one Arrow IPC file, column by column with other work in between: a full table takes hundreds of
+ * milliseconds.
+ */
 export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8Array> {
   const columns: Record<string, Vector> = {};
   await inTurns(NAMES, 1, (name) => {
@@ -67,7 +70,7 @@ export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8
   return tableToIPC(new Table(columns), "file");
 }
 
-/** The rows of such a file, each made when it is asked for. @throws BadTable before the first */
+/** The rows of such a file, each made when the caller reaches it. @throws BadTable before the first row */
 export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
   const { rows, columns } = columnsIn("volatile table", bytes, NAMES);
   for (let i = 0; i < rows; i++) {

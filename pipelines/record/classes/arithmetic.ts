@@ -5,8 +5,8 @@ const number = (seed: Uint8Array, at: number): number => 1 + (((seed[at]! << 8) 
 const isNumber = (value: unknown): boolean => typeof value === "number" && Number.isFinite(value);
 
 /**
- * Adds two numbers `a` and `b` from the query, or from a JSON body (a tool's arguments), and answers `{"sum": n}`: the
- * simplest class with a known answer.
+ * The simplest class with a known answer: an endpoint that adds two numbers `a` and `b` from the query, or from a JSON
+ * body (a tool's arguments), and answers `{"sum": n}`.
  */
 export const arithmetic: Checker = {
   name: "arithmetic",

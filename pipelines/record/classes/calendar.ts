@@ -3,15 +3,13 @@ import { type Checker, numeric, RandomDraws, short, yes } from "./checker.ts";
 const DAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 const DAY_S = 86_400;
 /**
- * Questions lie in these years: the rules of the zones below were all settled by then, and no new law moves the past.
+ * Dates of questions begin here and lie within {@link DAYS_LONG} days: later laws do not change the past rules of the
+ * zones below.
  */
 const FROM_S = Date.UTC(2012, 0, 1) / 1000;
 const DAYS_LONG = 4_000;
 
-/**
- * Zones of every sort: far east and west, both halves of the earth, half and quarter hours, with and without summer
- * time.
- */
+/** Zones of all kinds: far east and west, north and south, half and quarter hours, with and without summer time. */
 const ZONES = [
   "Asia/Tokyo",
   "Asia/Kolkata",
@@ -33,7 +31,7 @@ const ZONES = [
   "Pacific/Honolulu",
 ] as const;
 
-/** Minutes that a zone's clocks are ahead of UTC at that moment (the tz database that Node carries). */
+/** Minutes by which a zone's clocks are ahead of UTC at that moment (the tz database in Node). */
 export function offsetMinutes(zone: string, at: Date): number {
   const said = new Intl.DateTimeFormat("en-US", { timeZone: zone, timeZoneName: "longOffset" })
     .formatToParts(at)
@@ -42,7 +40,7 @@ export function offsetMinutes(zone: string, at: Date): number {
   return sign === undefined ? 0 : (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes));
 }
 
-/** `+05:30`, `UTC-7`, `Z` as minutes; a number is minutes already. */
+/** An offset in minutes: `+05:30`, `UTC-7` and `Z` are converted; a number is taken as minutes. */
 function minutesSaid(value: unknown): number | undefined {
   const text = short(value, 20);
   const [, sign, hours, minutes] = /^(?:UTC|GMT)?\s?([+-])(\d{1,2}):?(\d{2})?$/i.exec(text ?? "") ?? [];
@@ -51,13 +49,13 @@ function minutesSaid(value: unknown): number | undefined {
   return /^(?:Z|UTC|GMT)$/i.test(text ?? "") ? 0 : numeric(value);
 }
 
-/** A weekday by its English name, or the first three letters of it. */
+/** Number of a weekday by its English name or the first three letters of it; -1 for anything else. */
 const daySaid = (value: unknown): number => {
   const text = short(value, 20)?.toLowerCase() ?? "";
   return text.length < 3 ? -1 : DAYS.findIndex((day) => day === text || day.slice(0, 3) === text);
 };
 
-/** Facts of the calendar that do not move: the weekday of a date, and how far a zone was from UTC at a past moment. */
+/** Facts of the calendar that do not change: the weekday of a date, and a zone's offset from UTC at a past moment. */
 export const calendarFacts: Checker = {
   name: "calendar-facts",
   variants: {
@@ -77,7 +75,7 @@ export const calendarFacts: Checker = {
       draw(seed) {
         const draws = new RandomDraws(seed);
         const zone = draws.pick(ZONES);
-        // Noon UTC: no clock is changed then, nowhere.
+        // At noon UTC no zone changes its clocks.
         const at = new Date((FROM_S + draws.below(DAYS_LONG) * DAY_S + DAY_S / 2) * 1000);
         const fields = { zone, at: `${at.toISOString().slice(0, 19)}Z` };
         return { fields, truth: offsetMinutes(zone, at) };

@@ -4,7 +4,7 @@ type Block = NonNullable<Awaited<ReturnType<NonNullable<Sources["block"]>>>>;
 
 const hex = (value: unknown): string => short(value, 100)?.toLowerCase() ?? "";
 
-/** Seconds since 1970, also written as hexadecimal as a node does. */
+/** Unix seconds, also from hexadecimal, in which nodes write them. */
 function seconds(value: unknown): number | undefined {
   const text = hex(value);
   return /^0x[0-9a-f]{1,13}$/.test(text) ? Number.parseInt(text.slice(2), 16) : numeric(value);
@@ -21,8 +21,8 @@ const variant = (answer: string, truthOf: (block: Block) => string | number): Om
 });
 
 /**
- * What stands in a block of the chain that we read ourselves, at a height that is final: it never changes, and what we
- * read at the moment of the question is recorded with it.
+ * Data of a final block of a chain that we read ourselves. Such a block never changes, and what we read when the
+ * question is made is recorded with it.
  */
 export const chainData: Checker = {
   name: "chain-data",

@@ -1,6 +1,6 @@
 import { type Checker, plain, short, yes } from "./checker.ts";
 
-/** The legal name of a company by its LEI (ISO 17442), as the open register has it that we hold a copy of. */
+/** The legal name of a company by its LEI (ISO 17442), from our copy of the open register. */
 export const companyName: Checker = {
   name: "company-name",
   variants: {

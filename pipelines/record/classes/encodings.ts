@@ -1,17 +1,17 @@
 import { createHash } from "node:crypto";
 import { type Checker, RandomDraws, short, type Variant, yes } from "./checker.ts";
 
-/** Signs that every encoding treats in its own way: a text without them would let a wrong one pass. */
+/** Signs that the encodings treat differently: in a text without them a wrong encoding could pass. */
 const SIGNS = [" & ", " = ", " / ", " + ", " ü ", " ß ", " 東 ", ' "q" '];
 
-/** A text that nobody was asked for before, of some forty characters. */
+/** A fresh text of some forty characters. */
 function drawnText(seed: Uint8Array): string {
   const draws = new RandomDraws(seed);
   const parts = [draws.word(5), draws.pick(SIGNS), draws.word(4), draws.pick(SIGNS), String(draws.below(65_536))];
   return parts.join("");
 }
 
-/** Text that stands for bytes may be written in either case where case means nothing. */
+/** `caseless`: upper and lower case mean the same in this encoding. */
 const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseless?: true }>> = {
   base64: { encode: (text) => Buffer.from(text).toString("base64") },
   base64url: { encode: (text) => Buffer.from(text).toString("base64url") },
@@ -40,9 +40,7 @@ const variant = (name: string): Variant => {
   };
 };
 
-/**
- * A text encoded or hashed: base64 (RFC 4648), percent-encoding (RFC 3986), MD5, SHA-1 and SHA-2 of its UTF-8 bytes.
- */
+/** Encodes or hashes the UTF-8 bytes of a text: base64 (RFC 4648), percent-encoding (RFC 3986), MD5, SHA-1, SHA-2. */
 export const encodings: Checker = {
   name: "encodings",
   variants: Object.fromEntries(Object.keys(ENCODINGS).map((name) => [name, variant(name)])),

@@ -1,8 +1,8 @@
 import { type Checker, type Fields, RandomDraws, short, type Variant, yes } from "./checker.ts";
 
 /**
- * Country, its ISO 3166-1 codes, its capital, the code of its currency (ISO 4217). Only such as have one capital and
- * one name that nobody disputes; where two spellings are usual both stand, the first is asked with.
+ * Country, its ISO 3166-1 codes, its capital, the code of its currency (ISO 4217). Only countries with one capital and
+ * with names that nobody disputes. A fact that is about to change is "".
  */
 const COUNTRIES: readonly (readonly [
   name: string,
@@ -70,7 +70,7 @@ const COUNTRIES: readonly (readonly [
 
 type Country = (typeof COUNTRIES)[number];
 
-/** Names are compared without marks, signs and case: "São Paulo" and "Sao Paulo" are one. */
+/** Names are compared without accents, signs and case: "São Paulo" equals "Sao Paulo". */
 const plain = (text: string): string =>
   text
     .normalize("NFD")
@@ -81,7 +81,7 @@ interface Fact {
   asks: string;
   answer: string;
   asked(country: Country): string;
-  /** What is right, in the words of the table; any of them will do. */
+  /** The right answers, as the table has them; any of them will do. */
   truths(country: Country): readonly string[];
 }
 
@@ -102,7 +102,7 @@ const variant = ({ asks, answer, asked, truths }: Fact): Variant => ({
   asks: [asks],
   answer: `/${answer}`,
   draw(seed) {
-    // A country whose answer changes about now is not asked for it.
+    // A country whose answer is about to change ("") is not drawn.
     const country = new RandomDraws(seed).pick(COUNTRIES.filter((one) => truths(one).every((truth) => truth !== "")));
     const fields: Fields = { [asks]: asked(country) };
     return { fields, truth: truths(country) };
@@ -114,7 +114,7 @@ const variant = ({ asks, answer, asked, truths }: Fact): Variant => ({
   },
 });
 
-/** Facts of countries that do not move: capitals, codes of countries and of their currencies. */
+/** Facts of countries that do not change: capitals, codes of countries and of their currencies. */
 export const geoFacts: Checker = {
   name: "geo-facts",
   variants: Object.fromEntries(Object.entries(FACTS).map(([name, fact]) => [name, variant(fact)])),

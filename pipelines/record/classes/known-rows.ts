@@ -1,17 +1,17 @@
 import { type Checker, numeric, plain, short, yes } from "./checker.ts";
 
-/** Of a sum as floating point has it: 1.1 lies within 0.1 of 1. */
+/** Allows for floating point: 1.1 counts as within 0.1 of 1. */
 const ROUNDING = 1e-9;
 
 /**
- * Facts that an operator has rows of: the weather of a past day, what a register or a catalogue says of a number. The rows
- * and how near an answer has to be stand in the operator's file, so there is no question without a mapping of it.
+ * Facts of which an operator has rows: the weather of a past day, an entry of a register or a catalogue. The operator's
+ * file holds the rows and how near an answer has to be, so a question needs a mapping from that file.
  */
 export const knownRows: Checker = {
   name: "known-rows",
   variants: {
     row: {
-      // What a row asks is the operator's to name.
+      // The operator names the fields of its rows.
       asks: [],
       answer: "/answer",
       draw(seed, { row }) {
@@ -27,7 +27,7 @@ export const knownRows: Checker = {
             said !== undefined && Math.abs(said - answer) <= within + ROUNDING * Math.max(1, Math.abs(answer)),
           );
         }
-        // A year or a number of a register is a text in one row and a number in another's answer.
+        // A year or a register's number may be a text in the row and a number in the answer.
         const said = plain(
           Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : (short(value, 1_000) ?? ""),
         );

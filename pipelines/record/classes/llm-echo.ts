@@ -17,7 +17,7 @@ const isTruth = (truth: unknown): truth is { code: string; sum: number } =>
   typeof truth === "object" && truth !== null && "code" in truth && "sum" in truth;
 
 /**
- * The answer as the JSON object that was asked for; null for anything else, also for one in a fence or in a sentence.
+ * The JSON object that was asked for, or null for any other text, also for an object in a code fence or in a sentence.
  */
 function obedient(said: string): Record<string, unknown> | null {
   try {
@@ -28,20 +28,22 @@ function obedient(said: string): Record<string, unknown> | null {
   }
 }
 
-/** The first thing from a brace to a brace: where an answer wrapped its object into words. */
+/**
+ * The object between the first and the last brace of an answer that has other text around it; null where there is none.
+ */
 function inside(said: string): Record<string, unknown> | null {
   const from = said.indexOf("{");
   const to = said.lastIndexOf("}");
   return from < 0 || to < from ? null : obedient(said.slice(from, to + 1));
 }
 
-/** Longest answer that is read: the right one has some forty characters. */
+/** Longest answer that is read, characters: the right one has some forty. */
 const MOST = 4_000;
 
 /**
- * A language model does as it is told: it gives back a word that nobody knew, adds two numbers that were written in
- * words, and answers in the form that was asked for and nothing else. A third of the score each. It says nothing of how
- * clever the model is, nor of which one it is.
+ * A language model that follows an instruction: it returns a word that it cannot know, adds two numbers that are
+ * written in words, and answers in the requested form and with nothing else. Each is a third of the score. It measures
+ * neither how clever the model is nor which one it is.
  */
 export const llmEcho: Checker = {
   name: "llm-echo",

@@ -1,12 +1,13 @@
 import { z } from "zod";
 import type { Example, Fields } from "./checker.ts";
 
-/** Deepest template of a body, and steps of a pointer: what walks them may call itself. */
+/** Deepest template of a body, and most steps of a pointer: functions that walk them are recursive. */
 const MAX_DEPTH = 24;
 const Texts = z.record(z.string().max(200), z.string().max(10_000));
 
 /**
- * Where the fields of a question go: `{name}` alone is the value itself, `{name:text}` or one inside of a text is text.
+ * A request with placeholders for the fields of a question: `{name}` alone is the value itself; `{name:text}`, or a
+ * placeholder within a text, is text.
  */
 const Template = z.looseObject({
   query: Texts.optional(),
@@ -15,18 +16,21 @@ const Template = z.looseObject({
 });
 type Template = z.infer<typeof Template>;
 
-/** Which class an endpoint was given by us, how it is asked, and where its answer lies. */
+/** The mapping of an endpoint to a class: its question, how the question is put, and where the answer is. */
 export const Mapping = z.looseObject({
   class: z.string().max(60),
   variant: z.string().max(60),
-  /** operator: its file of classes. schema: what the seller declares fits this class and no other. */
+  /**
+   * Its origin. operator: the operator's file of classes. schema: what the seller declares fits this class and no
+   * other.
+   */
   by: z.enum(["operator", "schema"]),
-  /** sha256 over what makes this mapping another than others: trials are counted under it. */
+  /** sha256 over what distinguishes this mapping from others; its trials are counted under it. */
   id: z.string().regex(/^[0-9a-f]{64}$/),
   input: Template,
-  /** Of known rows: which of the operator's. */
+  /** For known rows: their name in the operator's file. */
   rows: z.string().max(60).optional(),
-  /** JSON pointer (RFC 6901); null: the whole answer as text. */
+  /** JSON pointer of the answer (RFC 6901); null: the whole answer as text. */
   answer: z.string().max(500).nullable(),
 });
 export type Mapping = z.infer<typeof Mapping>;
@@ -34,7 +38,7 @@ export type Mapping = z.infer<typeof Mapping>;
 const PLACEHOLDER = /\{([a-z_]{1,40})(:text)?\}/g;
 const WHOLE = /^\{([a-z_]{1,40})\}$/;
 
-/** Names in braces of a template, each once. */
+/** Names of a template's placeholders, each once. */
 export function placeholders(template: Template): string[] {
   const text = JSON.stringify([template.query, template.body, template.path]);
   return [...new Set([...text.matchAll(PLACEHOLDER)].map(([, name]) => name!))];
@@ -60,18 +64,18 @@ function filledValue(value: unknown, fields: Fields, depth: number): unknown {
 const filledTexts = (texts: Record<string, string>, fields: Fields): Record<string, string> =>
   Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, filledText(text, fields)]));
 
-/** The input of one question. @throws RangeError for a template that is nested too deep */
+/** Fills a template with the fields of a question. @throws RangeError for a template that is nested too deep */
 export const filled = ({ query, body, path }: Template, fields: Fields): Example => ({
   ...(query ? { query: filledTexts(query, fields) } : {}),
   ...(body === undefined ? {} : { body: filledValue(body, fields, 0) }),
   ...(path ? { path: filledTexts(path, fields) } : {}),
 });
 
-/** Is this a JSON pointer (RFC 6901) that is followed? */
+/** Is this a JSON pointer (RFC 6901) of at most {@link MAX_DEPTH} steps? */
 export const isPointer = (text: string): boolean =>
   /^(?:\/(?:[^~/]|~[01])*)*$/.test(text) && text.split("/").length <= MAX_DEPTH;
 
-/** What stands at a JSON pointer of a stranger's value; undefined where nothing does. Own members only. */
+/** The value at a JSON pointer in a stranger's value, through own members only; undefined where there is none. */
 export function valueAt(value: unknown, pointer: string): unknown {
   let at = value;
   for (const step of pointer.split("/").slice(1, MAX_DEPTH)) {

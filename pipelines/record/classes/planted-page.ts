@@ -1,18 +1,18 @@
 import { type Checker, yes } from "./checker.ts";
 
-/** Longest answer that is looked through: a page of ours has some thousand characters. */
+/** Longest answer that is searched, characters: a page of ours has some thousand. */
 const MOST = 500_000;
-/** Facts of a page, and the length of one, that are looked for. */
+/** Most facts of a page that are searched for. */
 const MOST_FACTS = 32;
 
 /**
- * Words and numbers alone, one space between them: markup, JSON and Markdown put different signs around the same words.
+ * Words and numbers with one space between them: markup, JSON and Markdown put different signs around the same words.
  */
 const words = (text: string): string => ` ${text.toLowerCase().replace(/[^a-z0-9]+/g, " ")} `;
 
 /**
- * Reads the page that it is given the address of: a page of ours that nobody has seen, with facts on it that nobody can
- * guess (planted.ts). For whoever scrapes, reads, extracts or takes pictures of pages and reads those.
+ * Endpoints that read the page at a given address: those that scrape, read, extract or photograph pages. They get a
+ * page of ours that nobody has seen, with facts on it that nobody can guess (planted.ts).
  */
 export const plantedPage: Checker = {
   name: "planted-page",

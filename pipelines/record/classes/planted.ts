@@ -3,9 +3,9 @@ import { DAY_MS } from "../time.ts";
 import { RandomDraws } from "./checker.ts";
 
 /**
- * Planted pages: who has the secret can plant one and can serve it, and nobody else can tell what stands on it before
- * it is fetched. Nothing is kept: a page follows from its token. A token says the day and no more; which endpoint it
- * was made for stands nowhere in it.
+ * A planted page. Only a holder of the secret can make and serve one; nobody else knows its content before it is
+ * fetched. Nothing is stored: the page follows from its token and the secret. A token tells the day, and not for which
+ * endpoint it was made.
  */
 export interface PlantedPage {
   title: string;
@@ -17,7 +17,7 @@ export interface PlantedPage {
 const NONCE_BYTES = 10;
 const TAG_BYTES = 8;
 const TOKEN = /^[0-9a-f]{40}$/;
-/** Days before and after its own on which a page is served: clocks differ, and a call may end after midnight. */
+/** Days around its own on which a page is served: clocks differ, and a call may end after midnight. */
 const DAYS_AROUND = 1;
 
 const mac = (secret: Uint8Array, ...parts: (string | Uint8Array)[]): Buffer => {
@@ -28,7 +28,7 @@ const mac = (secret: Uint8Array, ...parts: (string | Uint8Array)[]): Buffer => {
 
 const dayNumber = (at: Date): number => Math.floor(at.getTime() / DAY_MS);
 
-/** Day (two bytes), nonce, tag over both: 40 hexadecimal digits. */
+/** Makes the token of a page: day (two bytes), nonce, and a tag over both, as 40 hexadecimal digits. */
 export function plantedToken(secret: Uint8Array, seed: Uint8Array, at: Date): string {
   const head = Buffer.alloc(2 + NONCE_BYTES);
   head.writeUInt16BE(dayNumber(at) % 65_536);
@@ -45,7 +45,7 @@ const NOUNS = (
   "pebble quarry river summit tunnel"
 ).split(" ");
 
-/** What stands on the page of a token; it follows from token and secret alone. */
+/** The content of a token's page; it follows from token and secret alone. */
 function contents(secret: Uint8Array, token: string): PlantedPage {
   const draws = new RandomDraws(mac(secret, "planted facts\n", token));
   const name = () => `${draws.pick(ADJECTIVES)} ${draws.pick(NOUNS)}`;
@@ -54,7 +54,7 @@ function contents(secret: Uint8Array, token: string): PlantedPage {
   return { title: `${title} ${100 + draws.below(900)}`, heading, rows, code: draws.word(8) };
 }
 
-/** The page of a token; null for a token that is none of ours, or of another time. */
+/** The page of a token; null for a token that is not ours, or is of another day. */
 export function plantedPage(secret: Uint8Array, token: string, now: Date): PlantedPage | null {
   if (!TOKEN.test(token)) return null;
   const bytes = Buffer.from(token, "hex");
@@ -65,8 +65,8 @@ export function plantedPage(secret: Uint8Array, token: string, now: Date): Plant
 }
 
 /**
- * What an answer is looked through for. Each stands in one element of the page, since what is between two depends on
- * the reader; the title is not among them, since readers leave it out.
+ * The texts that an answer is searched for. Each is within one element of the page, since readers separate elements in
+ * different ways. The title is not among them, since readers leave it out.
  */
 export const factsOf = ({ heading, rows, code }: PlantedPage): string[] => [
   heading,
@@ -75,10 +75,10 @@ export const factsOf = ({ heading, rows, code }: PlantedPage): string[] => [
 ];
 
 const ROBOTS = "noindex, nofollow, noarchive, nosnippet";
-/** Nobody keeps it: not a cache, not an index. */
+/** Headers that keep the page out of indexes and its address out of referrers. */
 export const PLANTED_HEADERS = { "x-robots-tag": ROBOTS, "referrer-policy": "no-referrer" } as const;
 
-/** The page as HTML; every word of it is from the lists above. */
+/** The page as HTML. The variable parts are only words from the lists above, digits, and the code. */
 export function plantedHtml({ title, heading, rows, code }: PlantedPage): string {
   const lines = rows.map(([item, count]) => `<tr><th scope="row">${item}</th><td>${count}</td></tr>`).join("\n");
   return `<!doctype html>

@@ -1,6 +1,6 @@
 import { type Checker, numeric, RandomDraws, yes } from "./checker.ts";
 
-/** What is asked for: pairs that trade everywhere, and currencies of which central banks publish a rate. */
+/** Pairs of tokens that trade everywhere; below them, pairs of currencies for which central banks publish rates. */
 const PAIRS: readonly (readonly [base: string, quote: string])[] = [
   ["BTC", "USD"],
   ["ETH", "USD"],
@@ -13,9 +13,12 @@ const RATES: typeof PAIRS = [
   ["EUR", "CHF"],
 ];
 
-/** How far a right answer may be from our reference: prices of two places differ, and each is of another second. */
+/**
+ * Largest relative difference of a right answer from our reference: markets differ, and the two are of different
+ * seconds.
+ */
 const PRICE_WITHIN = 0.02;
-/** Between that and this an answer is neither right nor quite wrong: half. */
+/** Largest relative difference of an answer that gets half. */
 const HALF_WITHIN = 0.05;
 
 function nearness(value: unknown, truth: unknown): number {
@@ -37,7 +40,7 @@ const variant = (pairs: typeof PAIRS, answer: string): Checker["variants"][strin
   score: nearness,
 });
 
-/** What a token or a currency costs now, held against a reference of ours that was asked in the same moment. */
+/** The price of a token or a currency now, compared with a reference of ours that is asked at the same moment. */
 export const tokenPrice: Checker = {
   name: "token-price",
   variants: { token: variant(PAIRS, "price"), currency: variant(RATES, "rate") },

@@ -1,26 +1,28 @@
 /**
- * `WWW-Authenticate` (RFC 9110 section 11.6.1) as the payment clients read it: the challenges of the scheme `Payment`. Two
- * readers stand on it. The observer takes whatever can be made out; a guard takes only headers that are `exact`: those
- * which every client reads in the same way. Linear in the header, of which 16 KiB are read.
+ * Reads `WWW-Authenticate` (RFC 9110 section 11.6.1) as the payment clients do: its challenges of the scheme `Payment`.
+ * The observer takes everything that can be read; a guard takes only headers that are exact, which all clients read
+ * alike. Takes time linear in the header, of which 16 KiB are read.
  */
 
-/** Longest header that is read; egress refuses longer ones, and a tool's challenges are put into one as well. */
+/**
+ * Longest header that is read, characters; egress refuses longer ones. A tool's challenges are written as a header too.
+ */
 const MAX_HEADER = 16_384;
-/** Challenges of one header that are read: the record takes no more offers. */
+/** Most challenges of one header: the record takes no more offers. */
 const MAX_CHALLENGES = 64;
 
 export interface Challenge {
-  /** By name in lower case; of a name that is repeated the first. */
+  /** By name in lower case; of a repeated name the first value. */
   params: Map<string, string>;
-  /** Does a parameter stand there twice? RFC 9110 section 11.2 forbids it, and the stock client then reads nothing. */
+  /** Is a parameter repeated? RFC 9110 section 11.2 forbids it, and the stock client then reads nothing. */
   isRepeated: boolean;
 }
 
 export interface Challenges {
   challenges: Challenge[];
   /**
-   * Is the header within the grammar, each parameter there once, and what decides about money free of escapes? Only then do
-   * all clients read the same.
+   * Is the header within the grammar, without repeated parameters and without escapes in parameters that decide about
+   * money? Only then do all clients read it alike.
    */
   isExact: boolean;
 }
@@ -31,15 +33,15 @@ const DECIDES = new Set(["id", "method", "intent", "request", "expires"]);
 const SEPARATORS = /[\s,]*/y;
 const TOKEN = /[!#$%&'*+.^_`|~0-9A-Za-z-]+/y;
 const SPACE = /\s*/y;
-/** What may stand alone behind a scheme's name, such as `Negotiate YII==`. */
+/** What may follow a scheme's name alone, such as `Negotiate YII==`. */
 const TOKEN68 = /[A-Za-z0-9._~+/-]+=*(?=\s*(?:,|$))/y;
-/** A quoted text; one that is not closed runs to the end. It never goes back. */
+/** A quoted text; one that is not closed runs to the end of the header. Does not backtrack. */
 const QUOTED = /"((?:[^"\\]|\\.)*)("?)/sy;
-/** A value without quotes, as it is taken by the tolerant: up to white space, a comma or a quote. */
+/** A value without quotes, as tolerant clients take it: up to white space, a comma or a quote. */
 const BARE = /[^\s,"]*/y;
 const WHOLE_TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
-/** Reads a header from left to right; `#exact` falls at the first thing that clients may read differently. */
+/** Reads a header from left to right. `#exact` becomes false at the first thing that clients may read differently. */
 class Scanner {
   #at = 0;
   #exact: boolean;
@@ -75,13 +77,13 @@ class Scanner {
     return found[0];
   }
 
-  /** What is no part of any grammar: a text in quotes as a whole, else one character. */
+  /** Skips what is no part of the grammar: a whole quoted text, else one character. */
   #skip(): void {
     this.#exact = false;
     if (this.#take(QUOTED) === null) this.#at++;
   }
 
-  /** `name = value` behind a name that was read; false where no `=` follows. */
+  /** Reads `= value` after a name; false where no `=` follows. */
   #parameter(name: string): boolean {
     const behind = this.#at;
     this.#take(SPACE);
@@ -99,14 +101,14 @@ class Scanner {
     return true;
   }
 
-  /** A value, or null where there is none. @param decides must it be free of escapes? */
+  /** Reads a value, or null where there is none. @param decides true: with an escape in it the header is not exact */
   #value(decides: boolean): string | null {
     QUOTED.lastIndex = this.#at;
     const quoted = QUOTED.exec(this.#header);
     if (quoted === null) return this.#bare();
     this.#at = QUOTED.lastIndex;
     const [, inner, end] = quoted;
-    // Of white space alone between two parameters every client makes a comma.
+    // Where only white space separates two parameters, all clients act as if there were a comma.
     if (end === "" || !/^(?:[\s,]|$)/.test(this.#header.slice(this.#at, this.#at + 1))) this.#exact = false;
     if (decides && inner!.includes("\\")) this.#exact = false;
     return end === "" ? null : unescaped(inner!);
@@ -119,7 +121,7 @@ class Scanner {
     return value === "" ? null : value;
   }
 
-  /** @param stands does it follow a comma, or begin the header? */
+  /** Begins the challenge of a scheme. @param stands does the name follow a comma, or begin the header? */
   #scheme(name: string, stands: boolean): void {
     const next = this.#header[this.#at];
     if (next !== undefined && !/[\s,]/.test(next)) {
@@ -141,11 +143,11 @@ class Scanner {
   }
 }
 
-/** Without escapes; `\uXXXX` is a character, as the stock server writes those beyond Latin-1. */
+/** Removes escapes. `\uXXXX` is a character: the stock server writes those beyond Latin-1 so. */
 const unescaped = (inner: string): string =>
   inner.replace(/\\(?:u([0-9A-Fa-f]{4})|(.))/gs, (_, hex: string | undefined, char: string) =>
     hex === undefined ? char : String.fromCharCode(Number.parseInt(hex, 16)),
   );
 
-/** Every `Payment` challenge of a header; several may be folded into one line, and other schemes may stand between them. */
+/** All `Payment` challenges of a header. Several may be folded into one line, with other schemes between them. */
 export const readChallenges = (header: string): Challenges => new Scanner(header).read();

@@ -2,14 +2,14 @@ import { get, isObject, parseBase64Json, parseJson, parseLooseJson, text } from 
 import { parseAtomic } from "../money.ts";
 import { type AssetForm, assetForm, type Network, readNetwork, usdcOf } from "./networks.ts";
 
-/** Where x402 terms stand in a 402, which version they are written in, and what each of their entries says. */
+/** Finds the x402 terms in a 402, their version, and the members of their entries. */
 
-/** Offers that are read of one 402; the rest are dropped (the record takes no more). */
+/** Most offers of one 402 that are read, which is what the record takes; the rest is dropped. */
 export const MAX_OFFERS = 64;
-/** Longest body that is read. */
+/** Longest body that is read, bytes. */
 export const MAX_BODY = 1024 * 1024;
 
-/** Headers with lower-case names, and the body's bytes, of any answer with status 402. */
+/** An answer with status 402: headers with lower-case names, and the body's bytes. */
 export interface Answer402 {
   headers: Record<string, string>;
   body: Uint8Array;
@@ -29,7 +29,9 @@ const looksLikeTerms = (value: unknown): boolean =>
 
 const headOf = (body: Uint8Array): string => new TextDecoder("latin1").decode(body.subarray(0, 4096));
 
-/** Version 2 speaks in the header, version 1 in the body; some sellers put either in the other's place. */
+/**
+ * The terms in a 402. Version 2 puts them in the header, version 1 in the body; some sellers do it the other way round.
+ */
 export function envelopes(answer: Answer402): { found: Envelope[]; malformed: boolean } {
   const found: Envelope[] = [];
   const header = answer.headers["payment-required"];
@@ -42,12 +44,14 @@ export function envelopes(answer: Answer402): { found: Envelope[]; malformed: bo
   const body = answer.body.length <= MAX_BODY ? parseLooseJson(answer.body) : undefined;
   const bare = Array.isArray(body) && looksLikeEntry(body[0]) ? { accepts: body } : body;
   if (looksLikeTerms(bare)) found.push({ value: bare, raw: answer.body, from: "body" });
-  // JSON that broke off in the middle of its terms is not the same as having none.
+  // JSON that was cut off within its terms is malformed, which is another defect than having none.
   else if (body === undefined && /"(?:accepts|x402Version)"/.test(headOf(answer.body))) malformed = true;
   return { found, malformed };
 }
 
-/** Entries of terms: a list, one that is no list, or terms that are themselves an entry. */
+/**
+ * Entries of terms: those of a list; a single one that is no list; or the terms themselves, where they are an entry.
+ */
 export function entriesOf(terms: unknown): unknown[] {
   const accepts = get(terms, "accepts");
   if (Array.isArray(accepts)) return accepts;
@@ -55,19 +59,19 @@ export function entriesOf(terms: unknown): unknown[] {
   return accepts === undefined && looksLikeEntry(terms) ? [terms] : [];
 }
 
-/** The version terms are written in. */
+/** The version in which terms are written. */
 export interface Version {
-  /** As stated or inferred; null where what is stated is no number that can be written down. */
+  /** As stated or inferred; null where the stated one is no number that the record can hold. */
   said: number | null;
-  /** Whose names of members are read. */
+  /** The version whose member names are read. */
   form: 1 | 2;
-  /** Does it stand there as it should? */
+  /** Is it stated, as a number that is specified? */
   isStated: boolean;
-  /** Is it one of the two that are specified? Of another one nobody knows what its members mean. */
+  /** Is it one of the two specified versions? The members of another one have no known meaning. */
   isKnown: boolean;
 }
 
-/** By its members, where no version is stated. */
+/** Infers the version from the members, where none is stated. */
 function inferredForm(first: unknown, from: Envelope["from"]): 1 | 2 {
   if (get(first, "maxAmountRequired") !== undefined) return 1;
   const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
@@ -88,11 +92,11 @@ const AMOUNTS = { 1: ["maxAmountRequired", "amount"], 2: ["amount", "maxAmountRe
 interface Amount {
   atomic: bigint | null;
   isMissing: boolean;
-  /** Do both names stand there with other texts? */
+  /** Are both member names there, with different values? */
   isTwofold: boolean;
 }
 
-/** Amounts are never converted: "0.001", "$1" and 40000 as a JSON number are defects, not prices. */
+/** Amounts are never converted: "0.001", "$1" and the JSON number 40000 are defects, not prices. */
 function readAmount(entry: unknown, form: 1 | 2): Amount {
   const present = AMOUNTS[form].map((name) => get(entry, name)).filter((value) => value != null && value !== "");
   const isTwofold = present.length > 1 && String(present[0]) !== String(present[1]);
@@ -102,13 +106,13 @@ function readAmount(entry: unknown, form: 1 | 2): Amount {
 interface Asset {
   asset: string | null;
   form: AssetForm | "missing";
-  /** Is it written with its chain before it (CAIP-19)? */
+  /** Is it written with its chain in front (CAIP-19)? */
   isCaip19: boolean;
 }
 
 /**
- * A contract or mint, without a CAIP-19 prefix. A symbol ("USDC") stays a symbol: the contract is never guessed, and where
- * assets have contracts a payment needs it.
+ * A contract or mint, without a CAIP-19 prefix. A symbol ("USDC") stays a symbol: the contract is never guessed,
+ * although a payment needs it where assets have contracts.
  */
 function readAsset(entry: unknown, network: string): Asset {
   const named = text(get(entry, "asset"), 200);
@@ -118,7 +122,7 @@ function readAsset(entry: unknown, network: string): Asset {
   return { asset, form: assetForm(network, asset, usdcOf(network) !== undefined), isCaip19: caip19 !== null };
 }
 
-/** What one entry of `accepts` says, each member by itself. */
+/** The members of one entry of `accepts`, each read alone. */
 export interface Members {
   scheme: string | null;
   network: Network | null;
@@ -129,7 +133,7 @@ export interface Members {
   timeout_s: number | null;
 }
 
-/** Reads an entry, version 1 or 2, whatever it is. Never throws. */
+/** Reads the members of an entry, version 1 or 2. Never throws. */
 export function readMembers(entry: unknown, form: 1 | 2): Members {
   const network = readNetwork(get(entry, "network"));
   const timeout = get(entry, "maxTimeoutSeconds");

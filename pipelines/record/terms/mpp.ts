@@ -2,14 +2,14 @@ import { clean, get, isObject, text } from "../json.ts";
 import { parseAtomic } from "../money.ts";
 import { type AssetForm, assetForm, readNetwork, usdcOf } from "./networks.ts";
 
-/** What the request of an mpp challenge asks for, read the same for the record and for whoever is about to pay. */
+/** Reads the request of an mpp challenge, for the record and for clients that are about to pay. */
 
-/** What Solana's method calls its clusters -> the name of the network. */
+/** Names of clusters in Solana's method -> name of the network. */
 const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", devnet: "solana-devnet" };
 
 /**
- * The chain a request names, as a number or as text; the drafts disagree on what a missing one means, so it is never
- * guessed.
+ * The chain that a request names, as a number or a text. Where none is named it is not guessed, since the drafts
+ * disagree on it.
  */
 function networkOf(method: string, request: unknown): { id: string; raw: string } {
   const details = get(request, "methodDetails");
@@ -25,7 +25,7 @@ function networkOf(method: string, request: unknown): { id: string; raw: string 
 
 export interface MppRequest {
   network: { id: string; raw: string };
-  /** The chain, or the method with a colon behind it (`tempo:`): how payees and assets are written there. */
+  /** The chain, or the method with a colon (`tempo:`): it determines how payees and assets are written. */
   place: string;
   asset: string | null;
   form: AssetForm | "missing";
@@ -34,7 +34,7 @@ export interface MppRequest {
   isAmountMissing: boolean;
 }
 
-/** Reads a decoded request; null where it is no object. @param method of its challenge, such as `tempo` */
+/** Reads a decoded request; null where it is no object. @param method the challenge's method, such as `tempo` */
 export function readMppRequest(method: string, request: unknown): MppRequest | null {
   if (!isObject(request)) return null;
   const network = networkOf(method, request);

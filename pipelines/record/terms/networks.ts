@@ -3,7 +3,7 @@ import { clean, show } from "../json.ts";
 import { NETWORK_NAMES, USDC } from "../networks.ts";
 
 /**
- * namespace:reference, wider than the CAIP-2 grammar on purpose: deployed ids break its lengths and alphabet
+ * namespace:reference. Wider than the CAIP-2 grammar on purpose: ids in use break its lengths and alphabet
  * (`hyperliquid:mainnet`, the full Solana genesis hash, base64 references), and refusing them would lose the offer.
  */
 const LOOKS_CAIP = /^[A-Za-z0-9-]{2,32}:[^\s:]{1,100}$/;
@@ -15,14 +15,17 @@ export interface Network {
   id: string;
   raw: string;
   form: NetworkForm;
-  /** Was it written as text? Some write an object. */
+  /** Was it written as text? Some sellers write an object. */
   isText: boolean;
 }
 
-/** To compare with: the reference of a Solana network is the first 32 characters of its genesis hash (CAIP-2, namespace solana). */
+/**
+ * The form in which ids are compared: a Solana network's reference is cut to 32 characters of its genesis hash (CAIP-2,
+ * namespace solana).
+ */
 const caip2 = (id: string): string => (/^solana:/i.test(id) ? id.slice(0, "solana:".length + 32) : id);
 
-/** Reads a network as written. Never guesses: an unknown text, or a value that is no text, stays opaque. */
+/** Reads a network as it is written. Never guesses: an unknown text, or a value that is no text, is kept as it is. */
 export function readNetwork(value: unknown): Network | null {
   const raw = typeof value === "string" ? value.trim() : value == null ? "" : show(value);
   if (!raw) return null;
@@ -33,7 +36,10 @@ export function readNetwork(value: unknown): Network | null {
   return { id: short, raw: short, form: isText && LOOKS_CAIP.test(short) ? "caip2" : "unknown", isText };
 }
 
-/** Is it one network, each written as a seller likes? Null where a name is not known to us: it may be another for the same. */
+/**
+ * Do two texts name one network? Null where one of them is not known to us, since it may be another name of the
+ * other's.
+ */
 export function sameNetwork(a: string, b: string): boolean | null {
   const [one, other] = [readNetwork(a), readNetwork(b)];
   if (!one || !other) return null;
@@ -42,8 +48,8 @@ export function sameNetwork(a: string, b: string): boolean | null {
 }
 
 /**
- * Is it one asset of this network, each written as a seller likes: a contract or mint, the same as CAIP-19, or the symbol
- * `usdc` where the network's is known? Null where it cannot be known.
+ * Do two texts name one asset of this network? Each may be a contract or mint, that in CAIP-19, or the symbol `usdc`
+ * where the network's USDC is known. Null where it cannot be known.
  */
 export function sameAsset(network: string, a: string, b: string): boolean | null {
   const id = caip2(readNetwork(network)?.id ?? network);
@@ -68,41 +74,43 @@ export function sameAsset(network: string, a: string, b: string): boolean | null
 export const usdcOf = (network: string): string | undefined =>
   Object.hasOwn(USDC, caip2(network)) ? USDC[caip2(network)] : undefined;
 
-/** Decimals of an asset that we know to be worth its face in money (USDC); null for every other one. */
+/** Decimals of an asset whose amounts count as money (USDC); null for every other one. */
 export function decimalsOf(network: string, asset: string | null): number | null {
   const usdc = usdcOf(network);
   return asset !== null && usdc !== undefined && tokenOf(network, asset) === usdc ? 6 : null;
 }
 
-/** Is this the USDC of another network, where this network's own is known? It pays with something else then. */
+/**
+ * Is this the USDC of another network, where this network's own is known? Then a payment would be in something else.
+ */
 export function isOtherNetworksUsdc(network: string, asset: string): boolean {
   const [usdc, token] = [usdcOf(network), tokenOf(network, asset)];
   return usdc !== undefined && token !== null && token !== usdc && Object.values(USDC).includes(token);
 }
 
 /**
- * How payees and assets are written on the networks that sellers name. `space` is a CAIP-2 id, or the method of an mpp
- * challenge that names no chain, with a colon behind it (`tempo:`).
+ * Is this an EVM chain? `space` is a CAIP-2 id, or, for an mpp challenge that names no chain, its method with a colon
+ * (`tempo:`).
  */
 const isEvm = (space: string): boolean => /^(?:eip155|evm|tempo):/.test(space);
 const isSolana = (space: string): boolean => space.startsWith("solana:");
 
-/** As long as 32 bytes may be. */
+/** Base58 of a length that 32 bytes can have. */
 const BASE58_KEY = /^[1-9A-HJ-NP-Za-km-z]{32,44}$/;
 
 /** Is this base58 of exactly 32 bytes, as every account and mint of Solana is? */
 const isBase58Key = (text: string): boolean => fromBase58(text, 32) !== null;
 
 const HEX_ADDRESS = /^0x[0-9a-fA-F]{40}$/;
-/** Nobody's: the zero address, and Solana's system program, 32 zero bytes. */
+/** Addresses that nobody owns: the zero address, and Solana's system program (32 zero bytes). */
 const NOBODYS = /^(?:0x0+|1{32})$/;
-/** What some write for a chain's own coin, which no scheme of a token pays in. */
+/** How some sellers write a chain's own coin, which no token scheme pays in. */
 const OWN_COIN = /^0x(?:ee){20}$/i;
 const PLACEHOLDER = /address|placeholder|your|wallet|<|\.\.\.|xxx/i;
 
 /**
- * A payee in the form of its chain: 0x and 40 hex on EVM, base58 of 32 bytes on Solana; elsewhere any plain text that is no
- * placeholder.
+ * Has a payee the form of its chain: 0x and 40 hex digits on EVM, base58 of 32 bytes on Solana, and elsewhere any plain
+ * text that is no placeholder?
  */
 export function looksLikeAddress(space: string, text: string): boolean {
   if (NOBODYS.test(text)) return false;
@@ -111,16 +119,18 @@ export function looksLikeAddress(space: string, text: string): boolean {
   return /^[A-Za-z0-9:._@/-]{8,200}$/.test(text) && !/address|placeholder|your|wallet/i.test(text);
 }
 
-/** Do payees of this space have a form that we know? */
+/** Do we know the form of payees on this chain? */
 export const hasKnownAddresses = (space: string): boolean => isEvm(space) || isSolana(space);
 
-/** A contract or mint, in the form in which two are compared: hex without its checksum's case, base58 with its case. */
+/**
+ * A contract or mint in the form in which two are compared: hex in lower case, base58 as it is; null for anything else.
+ */
 function tokenOf(space: string, asset: string): string | null {
   if (isEvm(space)) return HEX_ADDRESS.test(asset) ? asset.toLowerCase() : null;
   return isSolana(space) && BASE58_KEY.test(asset) ? asset : null;
 }
 
-/** Coins that go by their name on their network, by namespace. */
+/** Coins that are named by a symbol on their network, by namespace. */
 const COINS: Readonly<Record<string, readonly string[]>> = {
   lightning: ["sat", "sats", "msat", "btc"],
   bitcoin: ["sat", "sats", "btc"],
@@ -138,20 +148,23 @@ const COINS: Readonly<Record<string, readonly string[]>> = {
 };
 
 const ISO_4217: ReadonlySet<string> = new Set(Intl.supportedValuesOf("currency"));
-/** A contract on a network whose forms we do not know: long enough for one, in parts, or the number of an asset. */
+/**
+ * A contract on a network whose forms we do not know: a text of at least 20 characters, one in parts, or the number of
+ * an asset.
+ */
 const CONTRACT_ELSEWHERE = /^(?:[!-~]{20,200}|[!-~]*:[!-~]*|\d[\d.]*)$/;
 
 /**
- * What an asset is named by: its contract (or mint), an ISO 4217 code, a symbol that is known on its network; by a
- * placeholder or the zero address, which nobody can pay in, or by something we know nothing of.
+ * How an asset is named: by its contract (or mint), by an ISO 4217 code, by a symbol that is known on its network, by a
+ * placeholder or the zero address (which nobody can pay in), or in an unknown way.
  */
 export type AssetForm = "contract" | "code" | "symbol" | "placeholder" | "unknown";
 
-/** Can somebody pay in an asset that is named like this, who knows what is meant? */
+/** Can a client that knows what is meant pay in an asset that is named in this way? */
 export const isPayableIn = (form: AssetForm | "missing"): boolean =>
   form === "contract" || form === "code" || form === "symbol";
 
-/** @param hasUsdc is the contract of `usdc` known on this network? */
+/** @param hasUsdc do we know the USDC contract of this network? */
 export function assetForm(space: string, asset: string, hasUsdc: boolean): AssetForm {
   if (NOBODYS.test(asset) || OWN_COIN.test(asset)) return "placeholder";
   if (isSolana(space) ? isBase58Key(asset) : tokenOf(space, asset) !== null) return "contract";

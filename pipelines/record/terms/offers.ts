@@ -5,53 +5,56 @@ import { readMppRequest } from "./mpp.ts";
 import { hasKnownAddresses, isPayableIn, looksLikeAddress } from "./networks.ts";
 
 /**
- * What a demand for payment offers, as a wallet that takes one of the offers would sign it. The observer writes down what can
- * be made out of terms; this is held to more: a member that a wallet may read otherwise than it is read here is unread.
+ * The offers of a demand for payment, in the form in which a wallet that takes one would sign it. The observer records
+ * everything that can be read of terms; this is stricter: a member that a wallet may read differently counts as unread.
  */
 
-/** Members of an offer that decide what is signed. `entry`: the offer as a whole, whatever it says. */
+/** Members of an offer that decide what is signed. `entry`: the offer as a whole. */
 export type OfferMember = "entry" | "scheme" | "network" | "asset" | "amount" | "payTo" | "validity";
 
 /** One way to pay that a demand offers. */
 export interface Offer {
+  /** CAIP-2 where the name is known, else as the seller wrote it. */
   /** CAIP-2 where the name is known, else as the seller wrote it. */
   network: string | null;
   asset: string | null;
   /** Atomic units of the asset. */
   amount: bigint | null;
   payTo: string | null;
-  /** Of mpp `mpp:` and the method; an intent other than `charge` stands behind a slash. */
+  /** For mpp `mpp:` and the method; an intent other than `charge` follows after a slash. */
   scheme: string | null;
-  /** Seconds that a signature made now is good for; null where the chain sets a limit of its own (Solana). */
+  /** Seconds for which a signature made now would be valid; null where the chain has a limit of its own (Solana). */
   validFor_s?: number | null | undefined;
-  /** Where the terms name a moment instead: unix seconds. */
+  /** Unix seconds until which it would be valid, where the terms name a time. */
   validUntil_s?: number | null | undefined;
-  /** What of it cannot be read as every wallet reads it. */
+  /** Members that not every wallet reads alike. */
   unread?: readonly OfferMember[] | undefined;
 }
 
-/** What a 402, or a tool's answer, asks for. */
+/** What a 402, or a tool's answer, demands. */
 export interface Demanded {
   offers: Offer[];
-  /** Why there may be offers that nobody looked at; null where all of it was read. */
+  /** Why there may be further offers that were not read; null where everything was read. */
   unread: string | null;
 }
 
-/** Schemes of x402 of which a signature is over network, asset, amount, payee and time, and nothing else. */
+/** x402 schemes whose signature covers network, asset, amount, payee and time, and nothing else. */
 const SIMPLE = new Set(["exact", "upto"]);
 
 /**
- * Is all that a wallet signs for this scheme in the offer? Others have parts of their own: a channel's deposit, an escrow's
- * deadlines, an invoice, a card.
+ * Does the offer hold everything that a wallet signs for this scheme? Other schemes have further parts: a channel's
+ * deposit, an escrow's deadlines, an invoice, a card.
  */
 export const isWholeScheme = ({ scheme, network }: Pick<Offer, "scheme" | "network">): boolean =>
   scheme !== null && (SIMPLE.has(scheme) || (/^mpp:[a-z0-9:_-]+$/.test(scheme) && hasKnownAddresses(network ?? "")));
 
-/** A chain's number as every wallet reads it: without zeros before it, and no larger than a number is exact. */
+/** Is a chain's number written so that every wallet reads it alike: without leading zeros, and within exact numbers? */
 const isCleanNetwork = (id: string): boolean =>
   /^eip155:/i.test(id) ? /^eip155:[1-9]\d{0,14}$/.test(id) : !/[\s\p{Cc}]/u.test(id);
 
-/** An amount that stands there under one name, or under both the same; never empty, a number or another notation. */
+/**
+ * Is the amount a text of digits, under one of its names or both? An empty text, a number or another notation is not.
+ */
 function wholeAmount(entry: JsonObject): boolean {
   const said = ["amount", "maxAmountRequired"].map((name) => get(entry, name)).filter((value) => value != null);
   return said.length > 0 && said.every((value) => typeof value === "string" && /^\d{1,78}$/.test(value));
@@ -67,7 +70,7 @@ const UNREAD: Offer = {
   unread: ["entry"],
 };
 
-/** An entry of `accepts`. @param form the version whose names of members its wallet reads */
+/** Reads an entry of `accepts`. @param form the version whose member names the wallet reads */
 export function offerOf(entry: unknown, form: 1 | 2): Offer {
   if (!isObject(entry) || Object.hasOwn(entry, "__proto__")) return UNREAD;
   const { scheme, network, amount, asset, payTo, timeout_s } = readMembers(entry, form);
@@ -90,18 +93,18 @@ export function offerOf(entry: unknown, form: 1 | 2): Offer {
   };
 }
 
-/** Offers of x402 terms: a decoded header, a body, or what a tool's answer holds; [] for anything else. */
+/** The offers of x402 terms: a decoded header, a body, or what a tool's answer holds; [] for anything else. */
 export function offersOf(terms: unknown, from: "header" | "body" = "body"): Offer[] {
   const entries = entriesOf(terms);
   const { form } = versionOf(terms, entries[0], from);
   return entries.slice(0, MAX_OFFERS + 1).map((entry) => offerOf(entry, form));
 }
 
-/** Seconds that the stock client signs for where a challenge names no end. */
+/** Seconds for which the stock client signs where a challenge names no end. */
 const STOCK_VALIDITY_S = 300;
 const EXPIRES = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})$/;
 
-/** A challenge of mpp, as a client hands it on: its request decoded. */
+/** An mpp challenge as a client passes it on, with its request decoded. */
 export interface MppChallenge {
   method: string | null;
   intent?: string | null | undefined;
@@ -109,14 +112,14 @@ export interface MppChallenge {
   request: unknown;
 }
 
-/** The chain's number where a signature is for one chain; the stock client takes it as it stands there. */
+/** Is the chain's number one that every client reads alike? The stock client takes it as it is written. */
 function isCleanChain(request: unknown): boolean {
   const chainId = get(request, "methodDetails", "chainId");
   return typeof chainId === "number" || (typeof chainId === "string" && /^[1-9]\d{0,14}$/.test(chainId));
 }
 
 /**
- * What an mpp challenge asks for: one offer for its recipient, and one for each address among which it is split, since each
+ * The offers of an mpp challenge: one for its recipient, and one for each address among which it is split, since each
  * of them is paid.
  */
 export function mppOffersOf({ method, intent, expires, request }: MppChallenge): Offer[] {
@@ -144,7 +147,7 @@ export function mppOffersOf({ method, intent, expires, request }: MppChallenge):
     const isAddress = typeof payTo === "string" && looksLikeAddress(place, payTo);
     const isAmount = typeof amount === "string" && /^\d{1,78}$/.test(amount);
     const own: OfferMember[] = [
-      // Elsewhere there may be nobody to name: a card's network, an invoice.
+      // On other networks there may be no payee to name: a card's network, an invoice.
       ...(isAddress || (!onChain && payTo === undefined) ? [] : (["payTo"] as const)),
       ...(isAmount ? [] : (["amount"] as const)),
     ];
@@ -156,7 +159,7 @@ export function mppOffersOf({ method, intent, expires, request }: MppChallenge):
   });
 }
 
-/** The request itself and its splits; null where splits are no list of objects, or too many. */
+/** The request itself and its splits; null where the splits are no list of objects, or too many. */
 function payeesOf(request: unknown): unknown[] | null {
   const splits = get(request, "methodDetails", "splits") ?? [];
   if (!Array.isArray(splits) || splits.length >= MAX_OFFERS || !splits.every(isObject)) return null;
@@ -171,7 +174,7 @@ const ofChallenge = ({ params }: Challenge): Offer[] =>
     request: isPlainBase64(params.get("request") ?? "") ? parseBase64Json(params.get("request")!) : undefined,
   });
 
-/** All of several demands; where they are too many together, not all of it was read. */
+/** Joins several demands. If they have too many offers together, `unread` tells it. */
 export function joined(demands: readonly Demanded[]): Demanded {
   const offers = demands.flatMap((one) => one.offers);
   const unread = demands.find((one) => one.unread !== null)?.unread ?? null;
@@ -182,7 +185,7 @@ export function joined(demands: readonly Demanded[]): Demanded {
 const NOTHING: Demanded = { offers: [], unread: null };
 const unreadable = (unread: string): Demanded => ({ offers: [], unread });
 
-/** What header `PAYMENT-REQUIRED` asks for (x402 version 2). @param header null or "" where there is none */
+/** The demand of header `PAYMENT-REQUIRED` (x402 version 2). @param header null or "" where there is none */
 function inTermsHeader(header: string | null): Demanded {
   if (!header) return NOTHING;
   const terms = isPlainBase64(header) ? parseBase64Json(header) : undefined;
@@ -190,24 +193,24 @@ function inTermsHeader(header: string | null): Demanded {
   return joined([{ offers: offersOf(terms, "header"), unread: null }]);
 }
 
-/** What `WWW-Authenticate` asks for (mpp). */
+/** The demand of `WWW-Authenticate` (mpp). */
 function inChallenges(header: string | null): Demanded {
   if (!header) return NOTHING;
   const { challenges, isExact } = readChallenges(header);
-  // What stands in another scheme's challenge is no business of a wallet that knows only this one.
+  // A wallet that knows only `Payment` ignores challenges of other schemes, exact or not.
   if (!isExact && /payment/i.test(header))
     return unreadable("WWW-Authenticate has a challenge that reads in several ways");
   return joined(challenges.map((challenge) => ({ offers: ofChallenge(challenge), unread: null })));
 }
 
-/** JSON of a text; null where it is more than is read, so that nobody knows what it asks for. */
+/** Parses a text as JSON; null where it exceeds what is read, so that its demand is not known. */
 export function boundedJson(text: string): { value: unknown } | null {
-  // What is no object and no list holds no terms, such as a page for people.
+  // A text that is neither object nor list, such as a page for people, holds no terms.
   if (!/^\s*[{[]/.test(text)) return { value: undefined };
   return isBounded(text) ? { value: parseJson(text) } : null;
 }
 
-/** What a body asks for: x402 version 1, and version 2 of some sellers. */
+/** The demand of a body: x402 version 1, and version 2 of some sellers. */
 function inBody(text: string): Demanded {
   const read = boundedJson(text);
   if (read === null) return unreadable("its body is nested too deep, or has too many values");
@@ -216,8 +219,9 @@ function inBody(text: string): Demanded {
 }
 
 /**
- * Every offer of a 402, wherever a client looks for it: header `PAYMENT-REQUIRED`, body, challenges of mpp.
- * @param header of a name in lower case, or null @param body null where it could not be had whole
+ * All offers of a 402, wherever a client looks for them: header `PAYMENT-REQUIRED`, body, mpp challenges.
+ * @param header value of the header of a name in lower case, or null
+ * @param body null where it was not received whole
  */
 export function demandedBy(header: (name: string) => string | null, body: Uint8Array | null): Demanded {
   const isWhole = body !== null && body.length <= MAX_BODY;

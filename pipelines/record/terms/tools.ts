@@ -3,20 +3,21 @@ import { looksLikeEntry } from "./entries.ts";
 import { boundedJson, type Demanded, joined, mppOffersOf, offersOf } from "./offers.ts";
 
 /**
- * Where a tool of an MCP server may demand payment, whichever client reads it: the structured content of its result, a text
- * of it (x402's MCP transport), a member of its `_meta` (`x402/error` of Cloudflare's agents, `org.paymentauth/payment-required`
- * of mpp), and the `data` of a JSON-RPC error (402 of x402, -32042 and -32043 of mpp).
+ * Places where a tool of an MCP server may demand payment, for any client: the structured content of its result, a text
+ * in it (x402's MCP transport), a member of its `_meta` (`x402/error` of Cloudflare's agents,
+ * `org.paymentauth/payment-required` of mpp), and the `data` of a JSON-RPC error (402 of x402, -32042 and -32043 of
+ * mpp).
  */
 export interface Places {
-  /** Terms of x402, in the order in which they stand. */
+  /** x402 terms, in the order in which they were found. */
   terms: unknown[];
-  /** Challenges of mpp, their requests as objects or in base64. */
+  /** mpp challenges, with their requests as objects or in base64. */
   challenges: unknown[];
-  /** Was there a text that is more than is read? */
+  /** Was there more than is read? */
   isUnread: boolean;
 }
 
-/** Members that hold terms or challenges inside of something else. */
+/** Members that may hold terms or challenges. */
 const WRAPPERS = [
   "x402",
   "x402/error",
@@ -27,9 +28,9 @@ const WRAPPERS = [
   "error",
   "data",
 ];
-/** How deep they are looked for: `{"x402/error": {"code": 402, "data": {..}}}`. */
+/** Levels of such members that are searched: `{"x402/error": {"code": 402, "data": {..}}}`. */
 const MAX_WRAPPED = 3;
-/** Parts of a result's content that are read. */
+/** Most parts of a result's content that are read. */
 const MAX_PARTS = 64;
 
 function lookInto(value: unknown, places: Places, depth = MAX_WRAPPED): void {
@@ -52,7 +53,7 @@ function lookIntoText(said: unknown, places: Places): void {
 
 const none = (): Places => ({ terms: [], challenges: [], isUnread: false });
 
-/** What the result of a `tools/call` demands, whether or not it says that it is an error. */
+/** Finds demands in the result of a `tools/call`, whether or not it is marked as an error. */
 export function inResult(result: unknown): Places {
   const places = none();
   lookInto(get(result, "structuredContent"), places);
@@ -65,7 +66,7 @@ export function inResult(result: unknown): Places {
   }
   const meta = get(result, "_meta");
   lookInto(meta, places);
-  // Whatever a client calls its own: each member of `_meta` belongs to one extension.
+  // Each member of `_meta` belongs to one extension, and an extension of any name may hold terms.
   if (!isObject(meta)) return places;
   for (const name of Object.keys(meta).slice(0, MAX_PARTS)) {
     if (!WRAPPERS.includes(name)) lookInto(meta[name], places, 0);
@@ -73,19 +74,25 @@ export function inResult(result: unknown): Places {
   return places;
 }
 
-/** What a JSON-RPC error demands, as it came or as a client throws it. @param data member `data` of the error */
+/**
+ * Finds demands in a JSON-RPC error, as it was received or as a client throws it.
+ * @param data member `data` of the error
+ */
 export function inError(data: unknown): Places {
   const places = none();
   lookInto(data, places);
   return places;
 }
 
-/** Settlement or receipt: a result that has one beside it is the answer that was paid for, although it holds terms. */
+/**
+ * Members for a settlement or receipt. A result with one of them is the answer that was paid for, even if it holds
+ * terms.
+ */
 const RECEIPTS = ["x402/payment-response", "org.paymentauth/receipt"];
 
 /**
- * Does the result of a tool demand payment, for a reader that must not take an answer for a demand? It says that it is an
- * error, or carries challenges, or holds terms with their version and no receipt stands beside them.
+ * Does a tool's result demand payment? This must not take an answer for a demand: the result is marked as an error; or
+ * it carries challenges; or it holds terms with their version and no receipt.
  */
 export function isDemand(result: unknown, { terms, challenges }: Places): boolean {
   if (get(result, "isError") === true) return terms.length > 0 || challenges.length > 0;
@@ -94,7 +101,7 @@ export function isDemand(result: unknown, { terms, challenges }: Places): boolea
   return terms.some((one) => typeof get(one, "x402Version") === "number" && looksLikeEntry(get(one, "accepts", "0")));
 }
 
-/** What the places ask for, as a wallet that finds it there would sign it. */
+/** What the places demand, in the form in which a wallet would sign it. */
 export function demandedIn({ terms, challenges, isUnread }: Places): Demanded {
   const ofChallenge = (challenge: unknown) => {
     const { method, intent, expires, request } = isObject(challenge) ? challenge : {};
