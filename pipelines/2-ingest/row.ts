@@ -1,13 +1,10 @@
 import { isAscii } from "node:buffer";
-import { Ajv2020 } from "ajv/dist/2020.js";
-import { z } from "zod";
 import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
-import { BODIES, type RecordType, TOPIC_OF } from "../record/bodies.ts";
-import { ENVELOPE_VERSION, type Envelope, readEnvelope } from "../record/envelope.ts";
-import { isId } from "../record/ids.ts";
-import { RFC3339 } from "../record/time.ts";
+import { TOPIC_OF } from "../record/bodies.ts";
+import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import type { Row } from "./day-segments.ts";
+import { isValid, matched } from "./validate.ts";
 
 /** A record that the current readers do not take: kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
@@ -35,6 +32,9 @@ const utf8 = new TextDecoder("utf-8");
  */
 export function readRow(record: LogRecord): Read {
   const text = textOf(record.value);
+  const bulk = matched(text);
+  // A matched record that is misplaced is refused below, in the words of the other records.
+  if (bulk !== null && misplaced(record, bulk) === null) return { ok: true, row: rowOf(record, bulk, bulk.body, null) };
   let envelope = validated(text);
   if (envelope === null) {
     const result = readEnvelope(record.value);
@@ -46,7 +46,7 @@ export function readRow(record: LogRecord): Read {
   const body = scanMember(text, "body");
   const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
   if (unreadable) return refuse(record, unreadable);
-  return { ok: true, row: rowOf(record, envelope, body.text as string) };
+  return { ok: true, row: rowOf(record, envelope, body.text as string, extraOf(envelope) ?? null) };
 }
 
 /** Nearly every record is ASCII, which needs no decoder. What is no UTF-8 comes back with marks (U+FFFD). */
@@ -67,7 +67,7 @@ function validated(text: string): Envelope | null {
   }
 }
 
-const rowOf = (record: LogRecord, envelope: Envelope, body: string): Row => ({
+const rowOf = (record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): Row => ({
   offset: record.offset,
   eventId: envelope.event_id,
   type: envelope.type,
@@ -78,7 +78,7 @@ const rowOf = (record: LogRecord, envelope: Envelope, body: string): Row => ({
   v: envelope.v,
   appendedMs: record.appendedAt.getTime(),
   body,
-  extra: extraOf(envelope) ?? null,
+  extra,
 });
 
 /** Rejected lines back to records, as they came from the log. */
@@ -111,7 +111,7 @@ function refuse(record: LogRecord, reason: string): Read {
 const CONTROL = /\p{Cc}/u;
 
 /** A misplaced record would be looked for elsewhere: under another id, key or topic. */
-function misplaced(record: LogRecord, envelope: Envelope): string | null {
+function misplaced(record: LogRecord, envelope: Omit<Envelope, "body">): string | null {
   if (envelope.event_id !== record.eventId) return "event_id is not the one it was appended under";
   if (envelope.key !== record.key) return "key is not the one it was appended under";
   if (TOPIC_OF[envelope.type] !== record.topic) return `${envelope.type} belongs to ${TOPIC_OF[envelope.type]}`;
@@ -144,85 +144,6 @@ function extraOf(envelope: Envelope): string | undefined {
   if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN.size - 1 : KNOWN.size)) return undefined;
   const unknown = Object.entries(envelope).filter(([name]) => !KNOWN.has(name));
   return unknown.length > 0 ? JSON.stringify(Object.fromEntries(unknown)) : undefined;
-}
-
-/** Says yes only to what a zod schema takes as it is; no means that zod has to be asked. */
-type Validate = (value: unknown) => boolean;
-
-/** What the translation keeps whole (`oneOf` is a union told apart by a constant). Another keyword may mean less in JSON Schema than in zod: then zod does it all. */
-const KEYWORDS = new Set(
-  "$schema type properties required additionalProperties propertyNames items anyOf oneOf enum pattern minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems const".split(
-    " ",
-  ),
-);
-/** Checks that a JSON Schema says nothing of: code of ours, and those that change the value. */
-const UNSAYABLE = new Set(["custom", "overwrite"]);
-
-/** Lengths in characters and patterns without the u flag, as zod takes them; a test holds both against zod. */
-const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, validateSchema: false });
-
-/**
- * A zod schema compiled to a function that is an order of magnitude quicker, or null where the translation would lose
- * something: a refinement, a transform, a default. zod stays what decides and what words the reason.
- */
-export function compile(schema: z.ZodType): Validate | null {
-  const json = translated(schema);
-  return json && (compiler.compile(json) as Validate);
-}
-
-/** What a zod schema says as a JSON Schema; null where that cannot say all of it. */
-function translated(schema: z.ZodType): object | null {
-  let whole = true;
-  try {
-    const json = z.toJSONSchema(schema, {
-      override: ({ zodSchema, jsonSchema }) => {
-        const { checks = [] } = zodSchema._zod.def as { checks?: { _zod: { def: { check: string } } }[] };
-        if (checks.some(({ _zod }) => UNSAYABLE.has(_zod.def.check))) whole = false;
-        if (Object.keys(jsonSchema).some((keyword) => !KEYWORDS.has(keyword))) whole = false;
-        // What is no schema keyword above but a member's name must not be one of every object's own.
-        if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) whole = false;
-      },
-    });
-    return whole ? json : null;
-  } catch {
-    // A transform, a date, a bigint: nothing that JSON Schema has a word for.
-    return null;
-  }
-}
-
-const validators = new Map<string, Validate | null>();
-
-/** Compiled when the first body of the type comes: all of them together are a quarter of a second of CPU. */
-function validatorOf(type: string): Validate | null {
-  const known = validators.get(type);
-  if (known !== undefined || !Object.hasOwn(BODIES, type)) return known ?? null;
-  const validate = compile(BODIES[type as RecordType]);
-  validators.set(type, validate);
-  return validate;
-}
-
-const isText = (value: unknown, max: number): value is string => typeof value === "string" && value.length <= max;
-
-/**
- * Is this parsed value an envelope of today's version that {@link readEnvelope} takes, with nothing changed in it? False
- * decides nothing: it also stands for all that is rare (older versions, types without a compiled schema).
- */
-export function isValid(value: unknown): value is Envelope<RecordType> {
-  if (typeof value !== "object" || value === null) return false;
-  const { v, type, event_id, cap, key, observed_at, producer, body } = value as Record<string, unknown>;
-  return (
-    v === ENVELOPE_VERSION &&
-    isText(event_id, 64) &&
-    isId("rec", event_id) &&
-    (cap === undefined || (isText(cap, 64) && isId("cap", cap))) &&
-    isText(key, 512) &&
-    key !== "" &&
-    isText(observed_at, 24) &&
-    RFC3339.test(observed_at) &&
-    isText(producer, 120) &&
-    typeof type === "string" &&
-    validatorOf(type)?.(body) === true
-  );
 }
 
 /** What a scan of a JSON object's text finds; the text must be one that JSON.parse accepted. */

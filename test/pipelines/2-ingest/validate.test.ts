@@ -4,7 +4,8 @@ import { z } from "zod";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { LogRecord } from "../../../infra/log/log.ts";
 import { lineOf } from "../../../pipelines/2-ingest/day-segments.ts";
-import { compile, isValid, readRow } from "../../../pipelines/2-ingest/row.ts";
+import { readRow } from "../../../pipelines/2-ingest/row.ts";
+import { compile, isValid, matched, textPattern } from "../../../pipelines/2-ingest/validate.ts";
 import { BODIES, TOPIC_OF } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readEnvelope } from "../../../pipelines/record/envelope.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -222,5 +223,106 @@ describe("a row", () => {
     bytes[bytes.indexOf("test/1")] = 0xc3;
     const read = readRow({ ...recordOf(ours[0]!), value: bytes });
     expect(read).toMatchObject({ ok: false, rejected: { reason: expect.stringMatching(/not JSON/) } });
+  });
+});
+
+describe("the pattern of the two bulk types", () => {
+  const isBulk = (text: string) => /"type":"(?:handshake|mcp\.probe)","v":1\}$/.test(text);
+  const full = handshake("a", at("02:00:00"), {
+    says: "it said (so), 50% of it",
+    control: { url: "https://control.example/", ok: false, at: at("02:00:01") },
+    signed_offers: { present: 2, unread: 0, valid: 1, authorised: 1 },
+    latency_ms: 812.5,
+    differs: [{ defect: "price_differs", says: "dearer" }],
+    url: "https://s.example/a?b=1",
+    method: "POST",
+  });
+  const canonical = [...texts, Buffer.from(full.value).toString()]
+    .map((text) => canonicalText(JSON.parse(text)))
+    .filter(isBulk);
+
+  /** What the pattern takes is what zod takes, unchanged, with the body's own bytes. */
+  function sound(text: string): boolean {
+    const found = matched(text);
+    if (found === null) return false;
+    const read = zodSays(text);
+    if (!read.ok) throw new Error(`matched, and zod says ${read.reason}: ${text}`);
+    const { body, ...rest } = found;
+    expect({ ...rest, body: JSON.parse(body) }).toEqual(read.envelope);
+    expect(JSON.parse(text)).toEqual(read.envelope);
+    expect(text.slice('{"body":'.length)).toSatisfy((after: string) => after.startsWith(body));
+    return true;
+  }
+
+  test("takes the records of both types that we write", () => {
+    expect(canonical.length).toBeGreaterThanOrEqual(3);
+    for (const text of canonical) expect(sound(text), text).toBe(true);
+  });
+
+  test("takes no value that zod refuses, whatever member is changed", () => {
+    const places = canonical.flatMap((text) => pathsOf(JSON.parse(text)).map((path) => ({ text, path })));
+    let taken = 0;
+    fc.assert(
+      fc.property(fc.constantFrom(...places), odd, ({ text, path }, value) => {
+        if (sound(JSON.stringify(put(JSON.parse(text), path, () => value)) ?? "null")) taken++;
+      }),
+      { numRuns: 4_000 },
+    );
+    expect(taken).toBeGreaterThan(100);
+  });
+
+  test("takes no text that zod refuses, whatever characters are changed: 100,000 texts", () => {
+    const parts = [
+      ...'"\\{}[],:.-+0123456789eEtfn \n\u0001\u00e9\ud83dZT',
+      '"live"',
+      "null",
+      '"a":1,',
+      "1e5",
+      "-0",
+      "01",
+      "\\u0041",
+    ];
+    const random = fc.sample(fc.nat({ max: 2 ** 30 }), { numRuns: 300_000, seed: 31 });
+    let taken = 0;
+    for (let n = 0; n < 100_000; n++) {
+      const text = canonical[n % canonical.length]!;
+      const at = random[3 * n]! % text.length;
+      const cut = random[3 * n + 1]! % 3;
+      const put = parts[random[3 * n + 2]! % parts.length]!;
+      if (sound(`${text.slice(0, at)}${put}${text.slice(at + cut)}`)) taken++;
+    }
+    expect(taken).toBeGreaterThan(1_000);
+  });
+
+  test.each<[string, z.ZodType]>([
+    ["a pattern with alternatives", z.string().regex(/^a|b$/)],
+    ["a pattern without ends", z.string().regex(/a/)],
+    ["a pattern that takes a quote", z.string().regex(/^[ -~]{3}$/)],
+    [
+      "a pattern with a length beside it",
+      z
+        .string()
+        .regex(/^a{9}$/)
+        .max(3),
+    ],
+    ["no members at all", z.looseObject({})],
+    ["no member that is required", z.looseObject({ a: z.string().optional() })],
+    ["an empty list alone", z.array(z.string()).max(0)],
+    ["a list of unknown values", z.looseObject({ a: z.array(z.unknown()) })],
+    ["a number between bounds", z.looseObject({ a: z.number().min(2).max(3.5) })],
+    ["a multiple", z.looseObject({ a: z.int().multipleOf(5) })],
+    ["a constant", z.looseObject({ a: z.literal('x"y') })],
+    ["a record of texts", z.looseObject({ a: z.record(z.string(), z.string()) })],
+  ])("is not made of %s", (_name, schema) => {
+    expect(textPattern(z.toJSONSchema(schema) as Parameters<typeof textPattern>[0])).toBeNull();
+  });
+
+  test("counts to every bound digit by digit", () => {
+    for (const most of [1, 9, 10, 36, 99, 100, 359, 1000, 1099]) {
+      const pattern = textPattern({ type: "integer", minimum: 0, maximum: most });
+      for (let n = 0; n <= 12_000; n++)
+        expect(new RegExp(`^${pattern}$`).test(String(n)), `${n} of ${most}`).toBe(n <= most);
+      for (const text of ["", "-1", "00", "01", "1.0"]) expect(new RegExp(`^${pattern}$`).test(text)).toBe(false);
+    }
   });
 });

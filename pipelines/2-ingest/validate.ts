@@ -1,0 +1,260 @@
+import { Ajv2020 } from "ajv/dist/2020.js";
+import { z } from "zod";
+import { BODIES, type RecordType } from "../record/bodies.ts";
+import { ENVELOPE_VERSION, type Envelope } from "../record/envelope.ts";
+import { isId } from "../record/ids.ts";
+import { RFC3339 } from "../record/time.ts";
+
+/**
+ * Two quick answers to whether a record is sound, both made from the zod schemas. `matched` looks at the text of the two
+ * types that are nearly all of a log; `isValid` looks at any parsed record. Both say yes only to what zod takes unchanged.
+ * What neither takes is read by zod, which alone refuses a record and words the reason.
+ */
+
+/** Says yes only to what a zod schema takes as it is; no means that zod has to be asked. */
+type Validate = (value: unknown) => boolean;
+
+/** What the translation keeps whole (`oneOf` is a union told apart by a constant). Another keyword may mean less in JSON Schema than in zod: then zod does it all. */
+const KEYWORDS = new Set(
+  "$schema type properties required additionalProperties propertyNames items anyOf oneOf enum pattern minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems const".split(
+    " ",
+  ),
+);
+/** Checks that a JSON Schema says nothing of: code of ours, and those that change the value. */
+const UNSAYABLE = new Set(["custom", "overwrite"]);
+
+/** Lengths in characters and patterns without the u flag, as zod takes them; a test holds both against zod. */
+const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, validateSchema: false });
+
+/**
+ * A zod schema compiled to a function that is an order of magnitude quicker, or null where the translation would lose
+ * something: a refinement, a transform, a default. zod stays what decides and what words the reason.
+ */
+export function compile(schema: z.ZodType): Validate | null {
+  const json = translated(schema);
+  return json && (compiler.compile(json) as Validate);
+}
+
+/** What a zod schema says as a JSON Schema; null where that cannot say all of it. */
+function translated(schema: z.ZodType): object | null {
+  let whole = true;
+  try {
+    const json = z.toJSONSchema(schema, {
+      override: ({ zodSchema, jsonSchema }) => {
+        const { checks = [] } = zodSchema._zod.def as { checks?: { _zod: { def: { check: string } } }[] };
+        if (checks.some(({ _zod }) => UNSAYABLE.has(_zod.def.check))) whole = false;
+        if (Object.keys(jsonSchema).some((keyword) => !KEYWORDS.has(keyword))) whole = false;
+        // What is no schema keyword above but a member's name must not be one of every object's own.
+        if (Object.keys(jsonSchema.properties ?? {}).some((name) => name in Object.prototype)) whole = false;
+      },
+    });
+    return whole ? json : null;
+  } catch {
+    // A transform, a date, a bigint: nothing that JSON Schema has a word for.
+    return null;
+  }
+}
+
+const validators = new Map<string, Validate | null>();
+
+/** Compiled when the first body of the type comes: all of them together are a quarter of a second of CPU. */
+function validatorOf(type: string): Validate | null {
+  const known = validators.get(type);
+  if (known !== undefined || !Object.hasOwn(BODIES, type)) return known ?? null;
+  const validate = compile(BODIES[type as RecordType]);
+  validators.set(type, validate);
+  return validate;
+}
+
+const isText = (value: unknown, max: number): value is string => typeof value === "string" && value.length <= max;
+
+/**
+ * Is this parsed value an envelope of today's version that {@link readEnvelope} takes, with nothing changed in it? False
+ * decides nothing: it also stands for all that is rare (older versions, types without a compiled schema).
+ */
+export function isValid(value: unknown): value is Envelope<RecordType> {
+  if (typeof value !== "object" || value === null) return false;
+  const { v, type, event_id, cap, key, observed_at, producer, body } = value as Record<string, unknown>;
+  return (
+    v === ENVELOPE_VERSION &&
+    isText(event_id, 64) &&
+    isId("rec", event_id) &&
+    (cap === undefined || (isText(cap, 64) && isId("cap", cap))) &&
+    isText(key, 512) &&
+    key !== "" &&
+    isText(observed_at, 24) &&
+    RFC3339.test(observed_at) &&
+    isText(producer, 120) &&
+    typeof type === "string" &&
+    validatorOf(type)?.(body) === true
+  );
+}
+
+/** Types whose records are matched as text: a log holds hundreds of them for each record of another type. */
+const BULK: readonly RecordType[] = ["handshake", "mcp.probe"];
+
+/** A character that stands in JSON as it is: printable ASCII without quote and backslash. */
+const CHAR = "[ !#-\\[\\]-~]";
+/** At most 15 digits, so the number is exact. */
+const DIGITS = "(?:0|[1-9]\\d{0,14})";
+const FRACTION = "(?:\\.\\d{0,16}[1-9])?";
+const CROCKFORD = "[0-9A-HJKMNP-TV-Z]{26}";
+const TIME = "\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}\\.\\d{3}Z";
+/** Patterns that may stand between two quotes: digits, letters, classes of them, counts; no alternative, no group. */
+const PLAIN_PATTERN = /^\^(?:\\d|\\\.|[\w:-]|\[[A-Za-z0-9-]+\]|\{\d+(?:,\d+)?\})+\$$/;
+
+/** The part of JSON Schema that the schemas of the bulk types use. */
+interface Schema {
+  type?: string | readonly string[];
+  anyOf?: readonly Schema[];
+  enum?: readonly string[];
+  pattern?: string;
+  minLength?: number;
+  maxLength?: number;
+  minimum?: number;
+  maximum?: number;
+  items?: Schema;
+  minItems?: number;
+  maxItems?: number;
+  properties?: Record<string, Schema>;
+  required?: readonly string[];
+}
+
+/** Members of each form that {@link textPattern} understands. It gives up where a schema has another one. */
+const UNDERSTOOD: Readonly<Record<string, readonly string[]>> = {
+  null: ["type"],
+  boolean: ["type"],
+  integer: ["type", "minimum", "maximum"],
+  number: ["type", "minimum"],
+  string: ["type", "enum", "pattern", "minLength", "maxLength"],
+  array: ["type", "items", "minItems", "maxItems"],
+  object: ["$schema", "type", "properties", "required", "additionalProperties"],
+};
+
+const oneOf = (patterns: readonly string[]): string => `(?:${patterns.join("|")})`;
+
+/** Whole numbers from 0 to `most`, digit by digit: for 359 those of up to two digits, 1xx and 2xx, 30x to 34x, 350 to 359. */
+function upTo(most: number): string {
+  const last = String(most);
+  const shorter = last.length > 1 ? [`(?:0|[1-9]\\d{0,${last.length - 2}})`] : [];
+  const below = [...last].flatMap((digit, i) => {
+    const from = i === 0 && last.length > 1 ? 1 : 0;
+    return Number(digit) > from ? [`${last.slice(0, i)}[${from}-${Number(digit) - 1}]\\d{${last.length - 1 - i}}`] : [];
+  });
+  return oneOf([...shorter, ...below, last]);
+}
+
+function numberPattern({ type, minimum = -Infinity, maximum = Infinity }: Schema): string | null {
+  const fraction = type === "integer" ? "" : FRACTION;
+  const isFree = maximum >= Number.MAX_SAFE_INTEGER;
+  // `-0` is another number to some readers than to others.
+  if (isFree && minimum <= -Number.MAX_SAFE_INTEGER) return `(?:-?(?!0(?!\\.))${DIGITS}${fraction}|0)`;
+  if (isFree && minimum === 0) return `${DIGITS}${fraction}`;
+  if (isFree && minimum === 1) return `[1-9]\\d{0,14}${fraction}`;
+  return type === "integer" && minimum === 0 && maximum <= 1e6 ? upTo(maximum) : null;
+}
+
+function stringPattern({ enum: values, pattern, minLength, maxLength }: Schema): string | null {
+  const isBounded = minLength !== undefined || maxLength !== undefined;
+  if (values !== undefined) {
+    const plain = values.every((value) => typeof value === "string" && /^[\w-]+$/.test(value));
+    return plain && !isBounded && pattern === undefined ? `"${oneOf(values)}"` : null;
+  }
+  if (pattern === undefined) return `"${CHAR}{${minLength ?? 0},${maxLength ?? ""}}"`;
+  return PLAIN_PATTERN.test(pattern) && !isBounded ? `"${pattern.slice(1, -1)}"` : null;
+}
+
+function arrayPattern({ items, minItems = 0, maxItems = Infinity }: Schema): string | null {
+  const item = items === undefined ? null : textPattern(items);
+  if (item === null || minItems > 1 || maxItems < 1) return null;
+  const some = `${item}(?:,${item}){0,${maxItems === Infinity ? "" : maxItems - 1}}`;
+  return minItems === 1 ? `\\[${some}\\]` : `\\[(?:${some})?\\]`;
+}
+
+/** Known members in the order of RFC 8785. A text with another member does not match. */
+function objectPattern({ properties = {}, required = [] }: Schema): string | null {
+  const names = Object.keys(properties).sort();
+  const first = names.findIndex((name) => required.includes(name));
+  const members = names.map((name, i) => {
+    const value = textPattern(properties[name]!);
+    if (value === null || !/^\w+$/.test(name)) return null;
+    const member = `"${name}":${value}`;
+    if (i < first) return `(?:${member},)?`;
+    if (i === first) return member;
+    return required.includes(name) ? `,${member}` : `(?:,${member})?`;
+  });
+  return first < 0 || members.includes(null) ? null : `\\{${members.join("")}\\}`;
+}
+
+const PATTERNS: Readonly<Record<string, (schema: Schema) => string | null>> = {
+  null: () => "null",
+  boolean: () => "(?:true|false)",
+  integer: numberPattern,
+  number: numberPattern,
+  string: stringPattern,
+  array: arrayPattern,
+  object: objectPattern,
+};
+
+/**
+ * A regular expression for RFC 8785 texts of values that the schema takes, without escapes, characters beyond ASCII and
+ * unknown members; null where the schema has something that is not translated. It is linear: each part of a text is matched
+ * by one part of it.
+ */
+export function textPattern(schema: Schema): string | null {
+  const { type, anyOf } = schema;
+  const choices = anyOf ?? (Array.isArray(type) ? type.map((one: string) => ({ ...schema, type: one })) : null);
+  if (choices !== null) {
+    if (anyOf !== undefined && Object.keys(schema).length > 1) return null;
+    const patterns = choices.map(textPattern);
+    return patterns.includes(null) ? null : oneOf(patterns as string[]);
+  }
+  const form = String(type);
+  if (!Object.hasOwn(PATTERNS, form)) return null;
+  if (Object.keys(schema).some((name) => !UNDERSTOOD[form]!.includes(name))) return null;
+  return PATTERNS[form]!(schema);
+}
+
+/** Of a bulk type: what ends its envelopes, and the expression of a whole one; made when its first record comes. */
+interface Bulk {
+  type: RecordType;
+  end: string;
+  expression?: RegExp | null;
+}
+
+const bulk: Bulk[] = BULK.map((type) => ({ type, end: `"type":"${type}","v":${ENVELOPE_VERSION}}` }));
+
+function expressionOf({ type, end }: Bulk): RegExp | null {
+  const json = translated(BODIES[type]);
+  const body = json && textPattern(json);
+  return body
+    ? new RegExp(
+        `^\\{"body":(${body}),(?:"cap":"(cap_${CROCKFORD})",)?"event_id":"(rec_${CROCKFORD})","key":"(${CHAR}{1,512})",` +
+          `"observed_at":"(${TIME})","producer":"(${CHAR}{0,120})",${end.replace(/[.{}]/g, "\\$&")}$`,
+      )
+    : null;
+}
+
+/**
+ * The envelope of a record of a bulk type, with the text of its body, where its text is the canonical one of a sound record.
+ * Null decides nothing.
+ */
+export function matched(text: string): (Omit<Envelope, "body"> & { body: string }) | null {
+  const one = bulk.find(({ end }) => text.endsWith(end));
+  if (one === undefined) return null;
+  one.expression ??= expressionOf(one);
+  const found = one.expression?.exec(text);
+  if (!found) return null;
+  const [, body, cap, event_id, key, observed_at, producer] = found as unknown as string[];
+  const named = cap === undefined ? {} : { cap };
+  return {
+    v: ENVELOPE_VERSION,
+    type: one.type,
+    event_id: event_id!,
+    ...named,
+    key: key!,
+    observed_at: observed_at!,
+    producer: producer!,
+    body: body!,
+  };
+}
