@@ -10,9 +10,12 @@ import { fetchInto, type Source } from "../published/source.ts";
 import { BundleCopier, type Exposed, type Tally } from "./copy.ts";
 import type { Walk } from "./walk.ts";
 
-/** Segments that are fetched and proven ahead of the one that is walked: each has some 100 MB unpacked. */
+/** Segments that are fetched and proven ahead of the walk: each takes some 100 MB unpacked. */
 const SEGMENTS_AHEAD = 2;
-/** Of a segment that was begun before, this many missing leaves are worth fetching it whole; fewer come as bundles. */
+/**
+ * If at least so many leaves of a begun segment are missing, the whole segment is fetched; fewer are fetched as
+ * bundles.
+ */
 const WORTH_LEAVES = SEGMENT_LEAVES / 4;
 
 export interface TreeCopy {
@@ -26,8 +29,8 @@ export interface TreeCopy {
 }
 
 /**
- * Every leaf below `head` into the store and through the walk, in order: whole segments, and what is left by entry
- * bundles; where the source has no segment, its bundles. Tiles are made by the walk.
+ * Copies every leaf below `head` into the store and passes it to the walk, in order. Whole segments are fetched as
+ * such; the rest, and segments that the source does not have, are fetched as entry bundles. The walk makes the tiles.
  * @throws Tampered naming segment, bundle or tile; MissingObject, Oversized, SourceDown, what the walk throws
  */
 export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number; root: Buffer }): Promise<void> {
@@ -37,7 +40,7 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   const missing = (packHere + 1) * SEGMENT_LEAVES - walk.size;
   const first = missing > WORTH_LEAVES ? packHere : packHere + 1;
   const end = Math.floor(head.size / SEGMENT_LEAVES);
-  // What is missing of a segment that nearly was whole: its bundles, before the segments behind it.
+  // A begun segment of which little is missing: its bundles, before the segments after it.
   if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
   const unpacked: number[] = [];
   const fetched = ahead(SEGMENTS_AHEAD, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
@@ -58,12 +61,15 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   await packSegments(exposed, unpacked);
 }
 
-/** Segments that came as bundles, made from these. One that is there may be torn, as an earlier run left it. */
+/**
+ * Makes segments out of bundles for those that were fetched as bundles. One that is there may be torn by an earlier
+ * run.
+ */
 async function packSegments(exposed: Exposed, numbers: readonly number[]): Promise<void> {
   for (const n of numbers) await exposed.put(segmentKey(n), await packSegment(exposed.store, n));
 }
 
-/** The next leaves up to `size`, bundles fetched and proven ahead of the walk. */
+/** Fetches the next leaves up to `size` as bundles, which are fetched and proven ahead of the walk. */
 async function byBundles({ source, exposed, tiles, tally, width, onProgress }: TreeCopy, walk: Walk, size: number) {
   const copier = new BundleCopier(source, exposed, tiles, tally);
   const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
@@ -74,16 +80,16 @@ async function byBundles({ source, exposed, tiles, tally, width, onProgress }: T
   }
 }
 
-/** A segment whose leaves hash to the tree's. */
+/** A segment whose leaves hash to those of the tree. */
 interface Segment extends ProvenSegment {
   n: number;
   packed: Uint8Array;
 }
 
-/** Bundles on their way to the store at once. */
+/** Bundles that are written to the store at once. */
 const WRITES_AT_ONCE = 8;
 
-/** Copies segments: 65,536 leaves a request instead of 256, each segment under one hash of level 2. */
+/** Copies segments: 65,536 leaves a request instead of 256. Each is proven by one hash of level 2. */
 class SegmentCopier {
   constructor(
     private readonly source: Source,
@@ -94,7 +100,7 @@ class SegmentCopier {
   ) {}
 
   /**
-   * Segment n from here or from the source, proven; null when the source has none, and its bundles have to do.
+   * Segment n, proven, from an earlier run or from the source; null when the source does not have it.
    * @throws Tampered naming the segment, Oversized, SourceDown
    */
   async fetch(n: number): Promise<Segment | null> {
@@ -115,12 +121,12 @@ class SegmentCopier {
         return proven;
       }
       await part?.remove();
-      // Our own disk may have damaged what an earlier run left.
+      // A part that an earlier run left may have been damaged by our own disk, so it is fetched once more.
       if (!continued) throw proven;
     }
   }
 
-  /** Put a segment that the walk has taken, and before it the entry bundles below it. @throws what the store throws */
+  /** Writes a segment that the walk has read, after its entry bundles. @throws what the store throws */
   async expose({ n, packed, entries }: Segment): Promise<void> {
     await eachAtOnce(range(0, TILE_WIDTH), WRITES_AT_ONCE, async (i) => {
       const bundle = await packBundle(entries.slice(i * TILE_WIDTH, (i + 1) * TILE_WIDTH));

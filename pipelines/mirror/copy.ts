@@ -6,37 +6,39 @@ import { headersOf } from "../published/objects.ts";
 import { bundleWidth, type ProvenBundle, provenBundle } from "../published/reader.ts";
 import { objectsOf, type Source } from "../published/source.ts";
 
-/** What a run did, for its summary. */
+/** Counts of a run. */
 export interface Tally {
-  /** Objects that came from the source, and those that an earlier run had left here already. */
+  /** Objects that came from the source. */
   fetched: number;
+  /** Objects that an earlier run had left here. */
   adopted: number;
 }
 
-/** An object that a verifying run put right, and what was wrong with it. */
+/** An object that a verifying run replaced, and why. */
 export interface Mended {
   key: string;
   was: "damaged" | "gone";
 }
 
 /**
- * Where the objects of one run go: found in the store, put by way of its bulk, so that all of them are durable together
- * before the commit. What an earlier run left was durable only if that run committed: it is proven before it is adopted.
+ * The objects of one run. They are written through the store's bulk, so that all of them are durable together before
+ * the commit. Objects of an earlier run were durable only if that run committed, so they are proven before they are
+ * adopted.
  */
 export class Exposed {
-  /** @param mended told of every object that was not there, or had other bytes */
+  /** @param mended called for every written object that was not there, or had other bytes */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
     private readonly mended?: (mended: Mended) => void,
   ) {}
 
-  /** What an earlier run left of an object, or null. */
+  /** An object that an earlier run left, or null. Its bytes are not proven. */
   async held(key: string): Promise<Uint8Array | null> {
     return (await this.store.get(key))?.bytes ?? null;
   }
 
-  /** An object whose bytes were proven; one of that name with other bytes was damaged and is replaced. */
+  /** Writes an object whose bytes were proven. One with other bytes under its name was damaged and is replaced. */
   async put(key: string, bytes: Uint8Array): Promise<void> {
     if (this.mended) {
       const held = await this.held(key);
@@ -46,23 +48,23 @@ export class Exposed {
     await this.bulk.put(key, bytes, { contentType, cacheControl });
   }
 
-  /** Rely on an object of an earlier run, whose bytes were proven. */
+  /** Keeps an object of an earlier run, whose bytes were proven. */
   adopt(key: string): void {
     this.bulk.adopt(key);
   }
 
-  /** Take away what nothing proves. */
+  /** Deletes an object that could not be proven. */
   withdraw(key: string): Promise<void> {
     return this.store.delete(key);
   }
 
-  /** Everything put and adopted is durable when this resolves. */
+  /** Resolves when everything that was put and adopted is durable. */
   flush(): Promise<void> {
     return this.bulk.flush();
   }
 }
 
-/** Copies entry bundles, each proven by the tile above it before it is written. */
+/** Copies entry bundles. Each is proven by the tile above it before it is written. */
 export class BundleCopier {
   constructor(
     private readonly source: Source,
@@ -72,8 +74,8 @@ export class BundleCopier {
   ) {}
 
   /**
-   * Have bundle n in the store, whole as far as the tree goes. What is written is packed here, so that nothing of a
-   * stranger's gzip but the proven entries is handed on.
+   * Has bundle n in the store, as long as the tree is. A fetched bundle is packed again here, so that nothing of a
+   * stranger's gzip is passed on except the proven entries.
    * @throws MissingObject, Tampered naming the bundle, what source and store throw
    */
   async copy(n: number): Promise<ProvenBundle> {
@@ -91,7 +93,7 @@ export class BundleCopier {
     return proven;
   }
 
-  /** What an earlier run left of bundle n, or null when it does not hold. */
+  /** Bundle n from an earlier run, proven; null when its bytes do not match the tree. */
   async #proven(n: number, key: string, held: Uint8Array): Promise<ProvenBundle | null> {
     try {
       return await provenBundle(async () => held, this.tiles, n);

@@ -24,16 +24,19 @@ import {
 import { COLUMN, type Columns, moment, type Row, writeParquet } from "./parquet-table.ts";
 import { readTrusted } from "./state.ts";
 
-/** The newest index of a record: what it was made of, and its lines shard by shard. */
+/** The newest index of a record, with its lines shard by shard. */
 export interface ProvenIndex extends RecordToRead {
-  /** Leaves below which the index was made, and when (record time). */
+  /** The index was made from the leaves below this, at `computedAt` (record time). */
   treeSize: number;
   computedAt: string;
   lines: number;
   read(): AsyncGenerator<IndexLine>;
 }
 
-/** A mirror's own record: its head was proven by the run that wrote it. @throws Failure `usage` when there is none */
+/**
+ * The record in a mirror's folder. The run that wrote its head has proven it.
+ * @throws Failure `usage` when there is none
+ */
 export async function openMirrored(
   publicStore: Pick<ReadableStore, "get">,
   stateStore: Pick<ReadableStore, "get">,
@@ -50,8 +53,8 @@ export async function openMirrored(
 }
 
 /**
- * The newest index that a record's hint names. Nothing that lies there is believed: the leaf that names the list is proven
- * under the head, the list by the leaf, each shard by the list.
+ * The newest index that the record's hint names. The hint itself is not trusted: the leaf that names the list is proven
+ * by the head, the list by the leaf, each shard by the list.
  * @throws Failure `usage` without a hint; MissingObject, Tampered, Unproven
  */
 export async function hintedIndex(record: RecordToRead): Promise<ProvenIndex> {
@@ -86,7 +89,7 @@ async function* linesOf(source: Source, shard: ShardLine): AsyncGenerator<IndexL
   for (const line of text.toString("utf8").split("\n")) if (line) yield IndexLine.parse(JSON.parse(line));
 }
 
-/** One row an endpoint; the signed card itself is there whole, so that a row can be verified. */
+/** One row for each endpoint. Column `card` has the whole signed card, so that anybody can verify the row. */
 const INDEX_COLUMNS: Columns = {
   capability_id: COLUMN.text,
   url: COLUMN.text,
@@ -124,7 +127,7 @@ interface Beside {
   seen: ReadonlyMap<string, Seen>;
 }
 
-/** One line of the index as a row of the file, with what evidence and leaves say beside it. */
+/** A row of the file: one line of the index, with what evidence and leaves hold of its endpoint. */
 function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: Beside): Row {
   const known = seen.get(line.capability_id);
   const raw = line.leaf === null ? 0 : (leaves.raw[line.leaf] ?? 0);
@@ -147,7 +150,7 @@ function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: Be
   };
 }
 
-/** Write an index as Parquet, each endpoint with what the evidence says of it. @returns rows written */
+/** Writes an index as Parquet, each endpoint with what the evidence holds of it. @returns rows written */
 export async function exportIndex(
   index: ProvenIndex,
   path: string,

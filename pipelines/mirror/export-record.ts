@@ -9,7 +9,7 @@ import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
 import { BANDS, type Band, COMPONENTS } from "../record/vocabulary.ts";
 import { COLUMN, type Columns, moment, type Row } from "./parquet-table.ts";
 
-/** A proven record as it is read for analysis: where it lies, and the head below which it is read. */
+/** A proven record that is read for analysis: its source, and the head up to which it is read. */
 export interface RecordToRead {
   source: Source;
   head: { size: number; root: Buffer };
@@ -18,7 +18,7 @@ export interface RecordToRead {
   asOf: string | null;
 }
 
-/** The four measured components of a card, as columns. */
+/** The measured components of a card, as columns. */
 export const COMPONENT_COLUMNS: Columns = Object.fromEntries(
   COMPONENTS.flatMap((name) => ["point", "lower", "upper", "n_eff"].map((part) => [`${name}_${part}`, COLUMN.number])),
 );
@@ -31,11 +31,11 @@ export function componentsOf(card: Pick<SignedCard, "components"> | null): Row {
   return Object.fromEntries(columns);
 }
 
-/** The composite of a card that says one: an unrated endpoint has none, whatever number stands in its place. */
+/** The composite of a card with a letter. An unrated card has none, whatever number it holds. */
 export const compositeOf = (card: Pick<SignedCard, "band" | "composite"> | null): number | null =>
   card && card.band !== "UNRATED" ? (card.composite ?? null) : null;
 
-/** What samples say of an endpoint, added up. */
+/** What the samples of an endpoint tell, summed up. */
 export interface Seen {
   price: number | null;
   asset: string | null;
@@ -44,7 +44,7 @@ export interface Seen {
   first: string;
   last: string;
   paidCalls: number;
-  /** Moment of the newest 402 among the samples, which the terms are of. */
+  /** Time of the newest sample with a 402, from which the terms are. */
   termsAt: string;
 }
 
@@ -52,7 +52,7 @@ interface Terms {
   offers?: { network?: unknown; asset?: unknown; payable?: unknown }[];
 }
 
-/** Price, asset and networks that a 402 named, as far as the line tells them. */
+/** Asset and networks that a sample's 402 named, as far as the line holds them. */
 function termsOf(line: SampleLine): { asset: string | null; networks: string[] } {
   const offers = (line as { terms?: Terms | null }).terms?.offers ?? [];
   const signable = offers.find(({ payable }) => payable === true) ?? offers[0];
@@ -60,13 +60,15 @@ function termsOf(line: SampleLine): { asset: string | null; networks: string[] }
   return { asset: typeof signable?.asset === "string" ? signable.asset : null, networks: [...new Set(names)].sort() };
 }
 
-/** Every letter that a leaf may say. */
+/** All letters that a leaf may have. */
 export const LETTERS: readonly Band[] = [...BANDS, "UNRATED"];
 
-/** Of the leaves: files of the evidence, the letter that each card's own run said, and where endpoints are listed. */
+/**
+ * What is needed from the leaves: files of the evidence, the raw letter of each card, and where endpoints are listed.
+ */
 export interface ReadLeaves {
   evidence: EvidenceFile[];
-  /** By log position: the place of the raw letter in LETTERS, and one, so that 0 is none. */
+  /** By log position: index of the raw letter in LETTERS plus one; 0 where the leaf has none. */
   raw: Uint8Array;
   urls: Map<string, { url: string; method: string }>;
 }
@@ -86,7 +88,7 @@ export async function readLeaves({ source, head }: RecordToRead): Promise<ReadLe
 
 type Told = (line: SampleLine, file: EvidenceFile) => void;
 
-/** Every line of the evidence, file by file, each proven by its leaf before its lines are given. */
+/** The lines of the evidence, file by file. Each file is proven by its leaf before its lines are yielded. */
 async function* evidenceLines(source: Source, files: readonly EvidenceFile[]) {
   for (const file of files) {
     const lines: EvidenceLine[] = [];
@@ -100,7 +102,7 @@ async function* evidenceLines(source: Source, files: readonly EvidenceFile[]) {
 
 const isSampleLine = (line: EvidenceLine): line is SampleLine => "obs_id" in line;
 
-/** What the evidence says of each endpoint, by capability id. */
+/** Sums up the samples of the evidence by capability id. */
 export async function seenByEndpoint(
   { source }: RecordToRead,
   files: readonly EvidenceFile[],
@@ -162,7 +164,7 @@ function gradeRow(
   };
 }
 
-/** Every card that was ever published, in log order. */
+/** A row for every card that was ever published, in log order. */
 export async function* gradeRows(record: RecordToRead): AsyncGenerator<Row> {
   const known = await readLeaves(record);
   const asOf = moment(record.asOf);
@@ -204,7 +206,7 @@ export const SAMPLE_COLUMNS: Columns = {
   evidence: COLUMN.text,
 };
 
-/** What `kind` of a line stands for. */
+/** Names of the numbers in a line's `kind`. */
 const KINDS = ["probe", "paid", "bought"];
 const onlyBoolean = (value: unknown): boolean | null => (typeof value === "boolean" ? value : null);
 
@@ -229,8 +231,8 @@ function sampleRow(line: SampleLine, { key }: EvidenceFile, known: ReadLeaves, a
 }
 
 /**
- * Every sample of the evidence, in the order of its files, as what was learned of it later has it. Two readings of the
- * files: an amendment stands in a later one than its sample.
+ * A row for every sample of the evidence, in the order of its files, with the amendments applied that were learned
+ * later. The files are read twice, since an amendment is in a later file than its sample.
  */
 export async function* sampleRows(record: RecordToRead): AsyncGenerator<Row> {
   const known = await readLeaves(record);

@@ -20,24 +20,25 @@ import {
 } from "./state.ts";
 
 /**
- * Bring a mirror up to the source's checkpoint (publication.md, Mirror). What it exposes is a proven snapshot before,
- * during and after, whatever fails: new objects come first, then one write of the mirror's own state decides, then the
- * served checkpoint follows it. A run that was cut off is resumed by adopting what it left, by its hashes. An object beside
- * the tree that is not there or does not hold is written down (missing.ts) and holds nothing up; what is wrong with the tree
- * does.
- * @throws Rollback, Forked, Stale, Tampered, Unproven, Oversized, MissingObject, SourceDown, MirrorBusy, Failure `usage`
+ * Brings a mirror up to the source's checkpoint (publication.md, Mirror). The public folder is a proven snapshot
+ * before, during and after, whatever fails: new objects are written first, then one write of the mirror's own state
+ * commits the run, then the served checkpoint follows. A run that was cut off is resumed by adopting, by their hashes,
+ * the objects that it left. An object beside the tree that is missing or does not match is written down (missing.ts)
+ * and the run goes on; a fault of the tree ends the run.
+ * @throws Rollback, Forked, Stale, Tampered, Unproven, Oversized, MissingObject, SourceDown, MirrorBusy, Failure
+ * `usage`
  */
 export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary> {
   const state = new MirrorState(options.stateStore);
   const held = await state.trusted();
   const done = await bringUp(options, state);
-  // What a first copy holds was proven this moment.
+  // A first copy has just been proven.
   return options.verify && held ? verifyHeld(options, state, done) : done;
 }
 
 /**
- * Prove again everything that is held, from the first leaf on, and fetch what is damaged or gone. The state of the mirror
- * stays: who signed, and the tree that no source may fall behind.
+ * Proves everything that is held again, from the first leaf on, and fetches what is damaged or gone. The mirror's state
+ * stays: its pinned keys, and the tree that no source may fall behind.
  */
 async function verifyHeld(options: MirrorOptions, state: MirrorState, done: MirrorSummary): Promise<MirrorSummary> {
   const { source, keys = {}, say = () => undefined } = options;
@@ -55,7 +56,7 @@ async function verifyHeld(options: MirrorOptions, state: MirrorState, done: Mirr
 async function bringUp(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
   const { source, publicStore, clock, say = () => undefined } = options;
   const [known, pending, missing] = [await state.trusted(), await state.pending(), await state.missing()];
-  // Without a served checkpoint the public folder may have lost anything: all of it is proven again.
+  // Without a served checkpoint the public folder may have lost anything, so all of it is proven again.
   const trusted = known && (await publicStore.head(CHECKPOINT)) ? known : null;
   if (trusted) await present(publicStore, trusted);
   const bytes = await source.get(CHECKPOINT, MAX.note);
@@ -72,7 +73,10 @@ async function bringUp(options: MirrorOptions, state: MirrorState): Promise<Mirr
   return run.grown(head, tiles);
 }
 
-/** The signed head; under the keys of newer documents where the ones we know have all retired. */
+/**
+ * The signed head, verified with the pinned keys, or with those of newer keys documents where the pinned ones have
+ * retired.
+ */
 async function treeHeadOrRotated(
   { source, publicStore, clock, keys = {} }: MirrorOptions,
   bytes: Uint8Array,
@@ -96,21 +100,25 @@ async function treeHeadOrRotated(
 export interface FollowOptions extends MirrorOptions {
   /** Pause between two runs, seconds. */
   everySeconds: number;
-  /** Ends it: the run under way is finished first, a pause is not waited for. */
+  /** Ends it. A run under way is finished first; a pause ends at once. */
   signal: AbortSignal;
-  /** Told after each run that changed what is exposed: it is durable and proven. What it throws ends the following. */
+  /**
+   * Called after each run that changed what is exposed, which is then durable and proven. An error of it ends the
+   * following.
+   */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;
-  /** Told of each run that failed; the snapshot before it stands. */
+  /** Called after each run that failed; the snapshot before it stays exposed. */
   onFault?: (error: Error, pauseSeconds: number) => void;
 }
 
-/** Longest pause after failures, seconds, and how much it grows with each one in a row. */
+/** Longest pause after failures, seconds. */
 const MAX_PAUSE_S = 300;
+/** Factor by which the pause grows with each failure in a row. */
 const GROWTH = 2;
 
 /**
- * Keep a mirror up to date until it is told to stop. A source that is away, lies or goes back leaves what is exposed as it
- * is and is asked again, with growing pauses (at most five minutes).
+ * Keeps a mirror up to date until the signal aborts. If the source is away, sends false data or goes back, what is
+ * exposed stays as it is, and the source is asked again after growing pauses (at most five minutes).
  * @throws Forked, MirrorBusy, Failure `usage`, faults of our own
  */
 export async function followMirror(options: FollowOptions): Promise<void> {
@@ -128,14 +136,17 @@ export async function followMirror(options: FollowOptions): Promise<void> {
     });
     if (summary) pause = everySeconds;
     if (summary && summary.result !== "idle") await onSnapshot?.(summary);
-    // Only the signal ends a pause early.
+    // Only an aborted signal may end a pause early.
     await options.clock.sleep(pause * 1_000, signal).catch((error: unknown) => {
       if (!signal.aborted) throw error;
     });
   }
 }
 
-/** What a later run may find mended; two histories, another keeper or our own disk it will not. */
+/**
+ * Errors that a later run may find mended. A fork, a second mirror in the folder and faults of our own disk are not
+ * among them.
+ */
 const OF_THE_SOURCE: ReadonlySet<string> = new Set(
   "Rollback Stale Tampered Unproven Oversized MissingObject SourceDown".split(" "),
 );

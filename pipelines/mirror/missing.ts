@@ -11,7 +11,10 @@ import { ArchiveLeaf, EvidenceLeaf, IndexLeaf } from "../record/leaf.ts";
 import type { NamedObjects } from "./objects.ts";
 import type { Missing, MissingList, Newest } from "./state.ts";
 
-/** An object beside the tree that a leaf names, with all that proves it. Keys documents are none: the chain needs them. */
+/**
+ * An object beside the tree that a leaf names, with everything that proves it. Keys documents are not among them: the
+ * chain needs them.
+ */
 const Wanted = z.discriminatedUnion("what", [
   z.object({ what: z.literal("index"), leaf: IndexLeaf, jwks: z.custom<Jwks>().nullable() }),
   z.object({ what: z.literal("shard"), line: ShardLine }),
@@ -21,9 +24,9 @@ const Wanted = z.discriminatedUnion("what", [
 ]);
 export type WantedObject = z.infer<typeof Wanted>;
 
-/** More cannot be remembered; a source that lacks so much is no source. */
+/** Most missing objects that are remembered: a source that lacks more is useless. */
 const MAX_MISSING = 100_000;
-/** Objects in a row for which the source does not answer, after which no further one is asked for in this run. */
+/** After this many objects in a row without an answer of the source, a run asks it for no further one. */
 const MAX_SILENT = 5;
 
 const keyOf = (wanted: WantedObject): string | null => {
@@ -42,8 +45,8 @@ const keyOf = (wanted: WantedObject): string | null => {
 };
 
 /**
- * Fetches what leaves name beside the tree. One that is not there, or does not hold, is missing: not exposed, but written
- * down, reported, and asked for again by the next run, while everything else goes on.
+ * Fetches the objects beside the tree that leaves name. One that is not there, or does not match, is missing: it is not
+ * exposed, but written down, reported, and asked for again by the next run, while everything else goes on.
  */
 export class Objects {
   readonly #missing = new Map<string, Missing>();
@@ -54,13 +57,13 @@ export class Objects {
     private readonly named: NamedObjects,
     before: MissingList,
     private readonly clock: Clock,
-    /** What does not hold is taken away when the source has nothing better. */
+    /** Delete what does not match here when the source has nothing better? */
     private readonly withdraws = false,
   ) {
     for (const one of before.items) this.#missing.set(one.key, one);
   }
 
-  /** What an earlier run could not get. */
+  /** The objects that earlier runs could not get. */
   get before(): WantedObject[] {
     return [...this.#missing.values()].map(({ object }) => Wanted.parse(object));
   }
@@ -69,15 +72,15 @@ export class Objects {
     return [...this.#missing.values()];
   }
 
-  /** Is every index that was named here whole? */
+  /** Is no list or shard of an index missing? */
   get indexWhole(): boolean {
     return this.missing.every(({ object }) => object.what !== "index" && object.what !== "shard");
   }
 
   /**
-   * Fetch them, indexes with the shards and evidence with the calls that they name. What leaves themselves do not say
-   * right is thrown.
-   * @throws Unproven for a leaf that names nothing sound; faults of our own
+   * Fetches objects: indexes and then their shards, evidence and then the calls that it names. A fault of a leaf itself
+   * is thrown.
+   * @throws Unproven for a leaf that names nothing valid; faults of our own
    */
   async collect(
     wanted: readonly WantedObject[],
@@ -104,7 +107,7 @@ export class Objects {
     }
   }
 
-  /** @returns the calls that it names */
+  /** @returns the calls that the object names */
   async #fetch(one: WantedObject): Promise<NamedCall[]> {
     switch (one.what) {
       case "index":
@@ -143,7 +146,7 @@ export class Objects {
     }
   }
 
-  /** What to remember; the newest index is the one that a hint may name once nothing of it is missing. */
+  /** The list to save. @param index the tree's newest index, which the hint may name once nothing of it is missing */
   list(index: Newest["index"]): MissingList {
     return { items: this.missing, index };
   }
@@ -151,10 +154,10 @@ export class Objects {
 
 const isIndex = (one: WantedObject): one is WantedObject & { what: "index" } => one.what === "index";
 
-/** Longest text of a reason that is kept. */
+/** Longest text of a reason that is kept, characters. */
 const MAX_SAYS = 300;
 
-/** Why an object is not here, or null for a fault that says nothing of it. */
+/** Why an object could not be had, or null for a fault that is not the object's. */
 function reasonOf(error: unknown): { expected: string; got: string } | null {
   const { name, expected, got, message } = (error ?? {}) as Record<string, string | undefined>;
   const cut = (text: string | undefined) => String(text).slice(0, MAX_SAYS);

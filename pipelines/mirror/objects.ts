@@ -22,7 +22,7 @@ import { archiveManifestKey } from "../record/archive.ts";
 import type { ArchiveLeaf, IndexLeaf, KeysLeaf } from "../record/leaf.ts";
 import type { Exposed, Tally } from "./copy.ts";
 
-/** Copies what leaves name: hash and size first, then what the object itself says, and only then is it exposed. */
+/** Copies objects that leaves name. Each is checked by hash and size, then by its content, and only then exposed. */
 export class NamedObjects {
   constructor(
     private readonly source: Source,
@@ -31,7 +31,7 @@ export class NamedObjects {
     private readonly parts: PartFolder | null = null,
   ) {}
 
-  /** The next keys document. @throws Unproven when it does not continue the chain */
+  /** Copies the next keys document. @throws Unproven when it does not continue the chain */
   async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
     const bytes = await this.#named(leaf, "keys");
     const chain = chainOf(leaf, bytes, before);
@@ -39,7 +39,7 @@ export class NamedObjects {
     return chain;
   }
 
-  /** A signed list of shards. @returns the shards that it names */
+  /** Copies a signed list of shards. @returns the shards that it names */
   async index(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
     const bytes = await this.#named(leaf, "indexList");
     const { data: list } = IndexList.safeParse(parseJson(bytes));
@@ -52,7 +52,7 @@ export class NamedObjects {
     return list.shards;
   }
 
-  /** A file of the evidence. @returns the bought calls that its lines name: their bytes are objects too */
+  /** Copies a file of the evidence. @returns the bought calls that its lines name; their bytes are objects too */
   async evidence(file: NamedFile): Promise<NamedCall[]> {
     const calls = new Map<string, NamedCall>();
     await this.file(file, (line) => {
@@ -61,7 +61,7 @@ export class NamedObjects {
     return [...calls.values()];
   }
 
-  /** A file of lines, evidence or archive, as its leaf names it packed and unpacked. */
+  /** Copies a file of lines (evidence or archive) after checking the hashes of its packed and unpacked bytes. */
   async file(file: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
     const held = await this.exposed.held(file.key);
     const adopted = held !== null && sha256hex(held) === file.sha256;
@@ -72,13 +72,16 @@ export class NamedObjects {
     this.tally[adopted ? "adopted" : "fetched"]++;
   }
 
-  /** A file of the archive, and its manifest, which the leaf carries whole: nobody has to be asked for that. */
+  /** Copies a file of the archive, and writes its manifest, which the leaf holds whole. */
   async archive(leaf: ArchiveLeaf): Promise<void> {
     await this.file(archiveFileOf(leaf));
     await this.exposed.put(archiveManifestKey(leaf.manifest.id), canonicalBytes(leaf.manifest));
   }
 
-  /** One shard, by the hash, length and lines of its unpacked bytes; handed on as it came, one frame, as segments are. */
+  /**
+   * Copies one shard after checking hash, length and lines of its unpacked bytes. It is passed on as it came, in one
+   * frame.
+   */
   async shard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
     await this.#unpacking(
@@ -92,7 +95,7 @@ export class NamedObjects {
     );
   }
 
-  /** Request or answer of a published call, by the hash and length of its unpacked bytes. */
+  /** Copies the request or answer of a published call after checking hash and length of its unpacked bytes. */
   call(call: NamedCall): Promise<void> {
     return this.#unpacking(
       callKey(call.sha256),
@@ -101,12 +104,12 @@ export class NamedObjects {
     );
   }
 
-  /** Does not stay exposed: what lies here is not what was named, and the source has nothing better. */
+  /** Deletes an object here that does not match, when the source has nothing better. */
   withdraw(key: string): Promise<void> {
     return this.exposed.withdraw(key);
   }
 
-  /** An object that is named by what it unpacks to. @param refuse throws Unproven for other bytes */
+  /** Copies an object whose name is a hash of its unpacked bytes. @param refuse throws Unproven for other bytes */
   async #unpacking(
     key: string,
     refuse: (held: Uint8Array) => Promise<unknown>,
@@ -119,7 +122,10 @@ export class NamedObjects {
     this.tally[adopted ? "adopted" : "fetched"]++;
   }
 
-  /** Bytes of what a leaf names, from here if an earlier run left them. @throws MissingObject, Unproven, Oversized */
+  /**
+   * Bytes of an object that a leaf names: those here if they match, else the source's.
+   * @throws MissingObject, Unproven, Oversized
+   */
   async #named(leaf: NamedObject, kind: ObjectKind): Promise<Uint8Array> {
     const held = kindOfKey(leaf.key) === kind ? await this.exposed.held(leaf.key) : null;
     if (held && sha256hex(held) === leaf.sha256) {

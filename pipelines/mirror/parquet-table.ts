@@ -3,13 +3,13 @@ import parquet from "parquetjs-lite";
 
 const { ParquetSchema, ParquetWriter } = parquet;
 
-/** Rows in memory at once. */
+/** Rows that are in memory at once. */
 const ROW_GROUP = 4096;
 const packed = { compression: "GZIP", optional: true } as const;
 
 /**
- * Columns of every table. Plain types only: readers disagree about INTERVAL and UUID columns (publication.md). Moments
- * are TIMESTAMP in UTC to the millisecond, as the record has them. Every column may be null.
+ * Column types of all tables. Only plain types, since readers disagree about INTERVAL and UUID columns
+ * (publication.md). Times are TIMESTAMP in UTC with milliseconds, as in the record. Every column may be null.
  */
 export const COLUMN = {
   text: { type: "UTF8", ...packed },
@@ -23,19 +23,19 @@ export const COLUMN = {
 export type Columns = Record<string, (typeof COLUMN)[keyof typeof COLUMN]>;
 export type Row = Record<string, unknown>;
 
-/** A moment of the record (RFC 3339) as a column has it; null for none, and for a text that is none. */
+/** A time of the record (RFC 3339) in the form of a column; null for null and for a text that is no time. */
 export function moment(text: string | null | undefined): Date | null {
   const at = text ? new Date(text) : null;
   return at && !Number.isNaN(at.getTime()) ? at : null;
 }
 
-/** Members without a value are left out: that is null in the file. */
+/** Leaves out members without a value: they are null in the file. */
 const present = (row: Row): Row =>
   Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null && value !== undefined));
 
 /**
- * Write rows as Parquet (gzip, parquetjs-lite: no native code, so a mirror without DuckDB can do it). The file has its
- * name only once it is whole.
+ * Writes rows as Parquet (gzip, parquetjs-lite: no native code, so a mirror without DuckDB can do it). The file gets
+ * its name only when it is whole.
  * @param facts key and value metadata of the file
  * @returns rows written
  */

@@ -1,4 +1,4 @@
-/** The part of parquetjs-lite that we use: it ships no types. */
+/** Types of the part of parquetjs-lite that is used; the package has none. */
 declare module "parquetjs-lite" {
   interface Field {
     type: "UTF8" | "JSON" | "TIMESTAMP_MILLIS" | "INT32" | "INT64" | "DOUBLE" | "BOOLEAN";
@@ -15,7 +15,7 @@ declare module "parquetjs-lite" {
     setMetadata(key: string, value: string): void;
     close(): Promise<void>;
   }
-  /** CommonJS without names that Node finds: only the whole of it can be imported. */
+  /** A CommonJS module whose exports Node does not find by name, so it is imported as a whole. */
   const parquet: { ParquetSchema: typeof ParquetSchema; ParquetWriter: typeof ParquetWriter };
   export default parquet;
 }

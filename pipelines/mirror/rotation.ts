@@ -11,10 +11,10 @@ import type { Source } from "../published/source.ts";
 import type { Pins } from "../published/trust.ts";
 import type { MirrorState, Newest } from "./state.ts";
 
-/** Keys documents that are followed ahead of the tree in one run. */
+/** Most keys documents beyond the tree that one run follows. */
 const MAX_AHEAD = 256;
 
-/** The log's and the witness's keys that a document names as valid at `now`, as vkeys. */
+/** The log's and the witness's keys that a document declares valid at `now`, as vkeys. */
 function namedBy(jwks: Jwks, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
   const valid = (purpose: string) =>
     jwks.keys.flatMap((key) => {
@@ -30,7 +30,7 @@ function namedBy(jwks: Jwks, origin: string, now: Date): { logs: string[]; witne
 
 const samePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
 
-/** After a run: believe from now on the keys that the newest proven document names as valid. */
+/** Pins, after a run, the keys that the newest proven document declares valid. */
 export async function followKeys(
   state: MirrorState,
   store: Store,
@@ -42,16 +42,16 @@ export async function followKeys(
   const document = keys && (await readKeys(store, keys));
   if (!pins || !document) return;
   const named = namedBy(jwksOf(document), origin, clock.now());
-  // A document without a log key would lock the mirror out: what was believed stays.
+  // A document without a log key would lock the mirror out, so the old pins are kept.
   if (named.logs.length === 0) return;
   const next = { log: pins.log, witness: pins.witness, ...named };
   if (!samePins(pins, next)) await state.savePins(next);
 }
 
 /**
- * A mirror that did not run during a whole overlap knows no key of the newest checkpoint. The documents after its own say
- * which ones it has: each names the one before it and is signed by a cards key of it. Nothing of the tree is believed by
- * this alone: the checkpoint still has to go on from every head that was proven before.
+ * Finds the keys of the newest checkpoint for a mirror that did not run while old and new keys overlapped. It follows
+ * the keys documents after the mirror's own one; each names the one before it and is signed by a cards key of that one.
+ * This alone proves nothing of the tree: the checkpoint must still extend every head that was proven before.
  * @returns the pins with the keys of the newest document, or null when there is none after ours
  * @throws Unproven for a document that does not continue the chain
  */

@@ -29,22 +29,25 @@ const WIDTH = 16;
 
 export interface MirrorOptions {
   source: Source;
-  /** What the mirror exposes, and what it remembers: two folders, the second never served. */
+  /** Two folders: the objects that the mirror exposes, and its own state, which is never served. */
   publicStore: Store;
   stateStore: Store;
   clock: Clock;
   keys?: GivenKeys;
-  /** Oldest acceptable cosignature in seconds; 0 asks nothing. Default: a day, where a witness is trusted. */
+  /** Oldest acceptable cosignature in seconds; 0 accepts any. Default: a day, where a witness is trusted. */
   maxAgeSeconds?: number;
-  /** Objects fetched at once (default 16: each waits for a round trip and for hardly anything else). */
+  /** Objects fetched at once (default 16: fetching is mostly waiting for the network). */
   width?: number;
-  /** Folder where large objects wait for their rest when a run is cut off; without it they are fetched again. */
+  /** Folder for parts of large objects, from which a later run goes on; without it they are fetched again. */
   partsDir?: string;
-  /** Once it is up to the source: prove everything that is held again, and fetch what is damaged or gone (default: no). */
+  /**
+   * After the mirror is up to date: prove everything that is held again, and fetch what is damaged or gone (default:
+   * no).
+   */
   verify?: boolean;
-  /** Verify the signature of every card (default). Without it cards stand under the log's signature alone. */
+  /** Verify the signature of every card (default: yes). Without it cards are covered only by the log's signature. */
   cardSignatures?: boolean;
-  /** What the operator has to know. */
+  /** Called with texts that the operator has to know. */
   say?: (text: string) => void;
   onProgress?: (progress: { done: number; of: number; what: "bundles" | "leaves" | "objects" }) => void;
 }
@@ -60,16 +63,17 @@ export interface MirrorSummary {
   tree_size: number;
   root: string;
   cosigned_at: string | null;
-  /** Bundles, keys documents, index lists, shards and evidence files: from the source, and found here from an earlier run. */
+  /** Bundles, keys documents, index lists, shards and evidence files that came from the source. */
   fetched: number;
+  /** Those that an earlier run had left here. */
   adopted: number;
-  /** Objects beside the tree that are not here, with the reason; asked for again by every run. */
+  /** Objects beside the tree that are missing, with the reason; every run asks for them again. */
   missing: Omit<Missing, "object">[];
-  /** Of a verifying run: what it put right here. */
+  /** Only of a verifying run: the objects that it replaced. */
   mended?: Mended[];
 }
 
-/** One run, once its head is believed. */
+/** One run of a mirror, begun when the source's head was verified. */
 export class Run {
   readonly #tally: Tally = { fetched: 0, adopted: 0 };
   readonly #mended: Mended[] = [];
@@ -79,7 +83,8 @@ export class Run {
   readonly #objects: Objects;
 
   /**
-   * @param newestIndex of the tree as far as it was read: not yet hinted at while something of it is missing
+   * @param newestIndex the newest index that was read so far; the hint does not name it while something of it is
+   * missing
    */
   constructor(
     private readonly options: MirrorOptions,
@@ -87,19 +92,19 @@ export class Run {
     private readonly trusted: Trusted | null,
     private readonly newestIndex: Newest["index"],
     missing: MissingList,
-    /** Prove from the first leaf what was trusted before, too. */
+    /** Prove from the first leaf on, also what was proven before? */
     private readonly verifies = false,
   ) {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
-    // Where the tree grows, what was not there is new and nothing was put right.
+    // Where the tree grows, objects that were not there are new and were not mended.
     const told = (one: Mended) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
     this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), options.verify ? told : undefined);
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
-    // A mirror that begins again from nothing finds in the tree all that it lacks.
+    // A mirror that begins from nothing finds in the tree everything that it lacks.
     this.#objects = new Objects(this.#named, trusted ? missing : { items: [], index: null }, options.clock, verifies);
   }
 
-  /** Nothing new in the tree: what was missing is asked for again, and a fresher cosignature is handed on. */
+  /** Nothing is new in the tree: asks again for missing objects, and serves a fresher cosignature. */
   async same(head: Checkpoint, trusted: Trusted): Promise<MirrorSummary> {
     const { publicStore } = this.options;
     let next = trusted;
@@ -117,12 +122,12 @@ export class Run {
     return this.#summary(fresher ? "refreshed" : "idle", head, next.head);
   }
 
-  /** Copy and prove everything below the head, then commit to it. */
+  /** Copies and proves everything below the head, then commits to it. */
   async grown(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
     const { publicStore, clock } = this.options;
     const newest = await this.#settling(() => this.#copy(head, tiles));
     const index = this.#objects.indexWhole ? newest.index : (this.trusted?.index ?? null);
-    // Before the commit: what is missing below it must not be forgotten.
+    // Saved before the commit, so that nothing missing below the head is forgotten.
     await this.state.saveMissing(this.#objects.list(newest.index));
     const proven = { head: savedTreeHead(head), keys: newest.keys, index };
     await this.state.saveTrusted(proven);
@@ -133,14 +138,14 @@ export class Run {
     return this.#summary(this.verifies ? "verified" : "synced", head, proven.head);
   }
 
-  /** Every object is durable when this returns, or missing. After a fault too all that came before it is kept. */
+  /** Runs `work` and makes every object durable that it wrote, also when it fails. */
   async #settling<T>(work: () => Promise<T>): Promise<T> {
     try {
       const done = await work();
       await this.#exposed.flush();
       return done;
     } catch (error) {
-      // The first fault is the one to tell of.
+      // The first error is the one that is reported.
       await this.#exposed.flush().catch(() => undefined);
       throw error;
     }
@@ -174,7 +179,7 @@ export class Run {
   }
 }
 
-/** Serve what is proven: the checkpoint, then the hints. Also finishes a run that died after its commit. */
+/** Serves what was proven: writes the checkpoint, then the hints. Also finishes a run that died after its commit. */
 export async function present(store: Store, { head, keys, index }: Trusted): Promise<void> {
   const replace = (key: string, bytes: Buffer) =>
     swapPublic(store, key, (theirs) => (theirs && bytes.equals(theirs.bytes) ? null : bytes));
@@ -183,6 +188,6 @@ export async function present(store: Store, { head, keys, index }: Trusted): Pro
   if (keys) await replace(HINT_KEYS, canonicalBytes(keys));
 }
 
-/** An older cosignature of the same tree says nothing new, and a mirror never goes back. */
+/** Is the source's cosignature newer than the one held? An older one of the same tree is ignored: a mirror never goes back. */
 const isFresher = (head: Checkpoint, held: SavedTreeHead): boolean =>
   head.cosignedAt !== null && (held.cosigned_at === null || head.cosignedAt > new Date(held.cosigned_at));

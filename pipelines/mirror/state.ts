@@ -11,7 +11,7 @@ import { Forked, MirrorBusy, parseJson, Rollback, Stale } from "../published/err
 import type { Source } from "../published/source.ts";
 import { firstUse, fromPins, type GivenKeys, Pins } from "../published/trust.ts";
 
-/** The newest leaves that name keys and an index, in the form of the hints. */
+/** The newest leaves that name a keys document and an index, in the form of the hints. */
 const NewestKeys = z.strictObject({ n: z.int(), key: z.string(), sha256: z.string(), leaf: z.int() });
 const NewestIndex = z.strictObject({ tree_size: z.int(), key: z.string(), leaf: z.int() });
 export interface Newest {
@@ -19,7 +19,7 @@ export interface Newest {
   index: z.infer<typeof NewestIndex> | null;
 }
 
-/** A checkpoint that was proven, with its note as text. */
+/** A checkpoint that was proven, with its note. */
 const SavedTreeHead = z.strictObject({
   size: z.int().min(0),
   root: Sha256Hex,
@@ -28,23 +28,23 @@ const SavedTreeHead = z.strictObject({
 });
 export type SavedTreeHead = z.infer<typeof SavedTreeHead>;
 
-/** Everything below `head` is in the mirror's public folder, proven. */
+/** The commit of a run: everything below `head` is in the mirror's public folder, proven. */
 const Trusted = z.strictObject({ head: SavedTreeHead, keys: NewestKeys.nullable(), index: NewestIndex.nullable() });
 export type Trusted = z.infer<typeof Trusted>;
 
-/** An object that leaves name and that is not here: the source lacks it, or what it gave did not hold. */
+/** An object that a leaf names and that is not here: the source lacks it, or its bytes did not match. */
 const Missing = z.strictObject({
   key: z.string(),
   expected: z.string(),
   got: z.string(),
   since: z.string(),
   tries: z.int().min(1),
-  /** What it has to be, enough to prove it later (missing.ts). */
+  /** Everything that is needed to prove it later (missing.ts). */
   object: z.looseObject({ what: z.string() }),
 });
 export type Missing = z.infer<typeof Missing>;
 
-/** Everything missing, and the newest index of the tree, which is hinted at once all of it is here. */
+/** All missing objects, and the newest index of the tree, which the hint names once nothing of it is missing. */
 const MissingList = z.strictObject({ items: z.array(Missing), index: NewestIndex.nullable() });
 export type MissingList = z.infer<typeof MissingList>;
 
@@ -68,13 +68,13 @@ async function readFrom<T>(store: Pick<Store, "get">, key: string, schema: z.Zod
   return { etag: object.etag, value: read.data };
 }
 
-/** What a mirror trusts, for whoever only reads its folder. */
+/** The commit of a mirror's last run, for programs that only read its folder. */
 export const readTrusted = async (store: Pick<Store, "get">): Promise<Trusted | null> =>
   (await readFrom(store, TRUSTED, Trusted)).value;
 
 /**
- * What a mirror remembers, in a folder that it does not expose. Each file is swapped against what this process read, so
- * a second process in the same folder is noticed and nothing that was proven is forgotten.
+ * A mirror's own state, in a folder that it does not expose. A file is written only if it is still as this process read
+ * it, so a second process in the folder is noticed and nothing that was proven is forgotten.
  */
 export class MirrorState {
   readonly #etags = new Map<string, string | null>();
@@ -83,14 +83,14 @@ export class MirrorState {
 
   pins = (): Promise<Pins | null> => this.#read(PINS, Pins);
   trusted = (): Promise<Trusted | null> => this.#read(TRUSTED, Trusted);
-  /** The checkpoint that an unfinished run was fetching: seen and signed, its tree not copied yet. */
+  /** The checkpoint of an unfinished run: verified, but its tree is not copied yet. */
   pending = (): Promise<SavedTreeHead | null> => this.#read(PENDING, SavedTreeHead);
 
   savePins = (pins: Pins): Promise<void> => this.#write(PINS, pins);
-  /** The commit of a run: from here on this is the snapshot, whatever happens to the process. */
+  /** Commits a run: from now on this is the snapshot, even if the process dies. */
   saveTrusted = (trusted: Trusted): Promise<void> => this.#write(TRUSTED, trusted);
   missing = async (): Promise<MissingList> => (await this.#read(MISSING, MissingList)) ?? { items: [], index: null };
-  /** Written before the commit: an object that is missing is never forgotten. */
+  /** Written before the commit, so that no missing object is forgotten. */
   saveMissing = (list: MissingList): Promise<void> => this.#write(MISSING, list);
   savePending = (head: SavedTreeHead): Promise<void> => this.#write(PENDING, head);
 
@@ -99,7 +99,7 @@ export class MirrorState {
     this.#etags.set(PENDING, null);
   }
 
-  /** Keep both notes of a fork, once per pair. @returns the key of the file */
+  /** Saves both notes of a fork, once for each pair. @returns the key of the file */
   async saveEvidence(ours: string, theirs: string, says: string): Promise<string> {
     const key = `fork/${sha256hex(ours + theirs).slice(0, 16)}.txt`;
     await this.store.create(key, Buffer.from(`${says}\n\n== proven before ==\n${ours}\n== seen now ==\n${theirs}`));
@@ -119,10 +119,13 @@ export class MirrorState {
   }
 }
 
-/** Oldest acceptable cosignature unless the operator says otherwise: the log promises a new one every ten minutes. */
+/** Default of the oldest acceptable cosignature: the log promises a new one every ten minutes. */
 const MAX_AGE_SECONDS = 86_400;
 
-/** @param maxAgeSeconds 0 asks nothing. @throws Stale, Failure `usage` when it was asked and no witness is trusted */
+/**
+ * @param maxAgeSeconds 0 accepts any age.
+ * @throws Stale, Failure `usage` when an age was given and no witness is trusted
+ */
 export function refuseStale(head: Checkpoint, clock: Clock, maxAgeSeconds: number | undefined): void {
   if (maxAgeSeconds === 0 || (maxAgeSeconds === undefined && !head.cosignedAt)) return;
   if (!head.cosignedAt) throw new Failure("usage", "the age of a checkpoint needs a witness key, or a --max-age of 0");
@@ -132,8 +135,8 @@ export function refuseStale(head: Checkpoint, clock: Clock, maxAgeSeconds: numbe
 }
 
 /**
- * Hold a signed head against one that was seen before, as far as sizes and roots tell.
- * @throws Rollback, Forked after the evidence was written
+ * Compares a signed head with one that was seen before, by size and root.
+ * @throws Rollback; Forked after both notes were saved
  */
 export async function refuseOlder(head: Checkpoint, seen: SavedTreeHead, state: MirrorState): Promise<void> {
   if (head.size < seen.size) throw new Rollback(seen.size, head.size);
@@ -142,9 +145,9 @@ export async function refuseOlder(head: Checkpoint, seen: SavedTreeHead, state: 
 }
 
 /**
- * The proof that a larger tree begins with the one that was seen. Its hashes are proven under the head first, so a
- * proof that fails is the log's doing and not that of damaged tiles.
- * @throws Forked after the evidence was written; MissingObject, Tampered
+ * Proves that a larger tree begins with the one that was seen before. The hashes of the proof are proven under the head
+ * first, so a proof that fails is the log's fault and not that of damaged tiles.
+ * @throws Forked after both notes were saved; MissingObject, Tampered
  */
 export async function refuseOther(
   head: Checkpoint,
@@ -164,10 +167,10 @@ async function fork(head: Checkpoint, seen: SavedTreeHead, state: MirrorState, s
 }
 
 /**
- * Whom this mirror believes: the keys given, else the keys pinned before, else those that the source shows now, which
- * are then pinned and said aloud: trust on first use is believing whoever answers today.
+ * The keys that this mirror trusts: those given, else those pinned by an earlier run, else those that the source shows
+ * now. The last are pinned, and the operator is told, since trust on first use trusts any source.
  * @param bytes the source's checkpoint
- * @throws Failure `usage`, BadNote for a vkey that is none, Unproven when no key of the source signed its checkpoint
+ * @throws Failure `usage`, BadNote for a malformed vkey, Unproven when no key of the source signed its checkpoint
  */
 export async function trustOf(
   source: Source,
@@ -192,6 +195,6 @@ export async function trustOf(
   return trust;
 }
 
-/** What was learned beside this log key is not forgotten because the key was named again. */
+/** Pins for given keys. If the log key is the pinned one, the other keys that were learned with it are kept. */
 const withPinned = (log: string, witness: string | undefined, pinned: Pins | null): Pins =>
   pinned?.log === log ? { ...pinned, witness: witness ?? pinned.witness } : { log, witness: witness ?? null };

@@ -12,14 +12,14 @@ import type { NamedObjects } from "./objects.ts";
 import type { Newest, Trusted } from "./state.ts";
 
 /**
- * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, hands every card to the
- * signature checks under the keys of its position, and gathers what leaves name beside the tree. Memory is the right edge
- * of the tree and the leaves that name objects.
+ * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, has the signature of
+ * every card checked with the keys of its position, and collects the objects beside the tree that leaves name. In
+ * memory are the right edge of the tree and the leaves that name objects.
  */
 export class Walk {
   readonly wanted: WantedObject[] = [];
   readonly newest: Newest;
-  /** The newest partial tile of each level; written at the end, since most are completed on the way. */
+  /** The newest partial tile of each level. They are written at the end, since most become full on the way. */
   readonly #partial = new Map<number, Tile>();
 
   private constructor(
@@ -33,7 +33,10 @@ export class Walk {
     this.newest = { ...newest };
   }
 
-  /** From what was proven before, or from the first leaf: also when our own tiles are damaged, which heals them. */
+  /**
+   * Begins after what was proven before, or at the first leaf, also when our own tiles are damaged: this writes them
+   * again.
+   */
   static async from(
     exposed: Exposed,
     objects: NamedObjects,
@@ -55,24 +58,27 @@ export class Walk {
     }
   }
 
-  /** Leaves read so far. */
+  /** Number of leaves that were read. */
   get size(): number {
     return this.tree.size;
   }
 
-  /** The next leaves, proven before. @param hashes theirs @throws Unproven, what objects throw */
+  /** Reads the next leaves, which were proven. @param hashes the leaves' hashes @throws Unproven, what objects throw */
   async leaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
     for (const [i, entry] of entries.entries()) await this.#leaf(this.tree.size + i, entry);
     await this.#append(hashes);
   }
 
-  /** A bundle that was proven, of which the first leaves may have been read before. @throws Unproven, what objects throw */
+  /** Reads a proven bundle, except for leaves that were read before. @throws Unproven, what objects throw */
   bundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
     const read = this.tree.size - n * TILE_WIDTH;
     return this.leaves(entries.slice(read), hashes.slice(read));
   }
 
-  /** All leaves were read: their root has to be the head's, and every card signed. @throws Tampered, Unproven */
+  /**
+   * Called after the last leaf: checks that the root is the head's and that every card is signed.
+   * @throws Tampered, Unproven
+   */
   async end(head: { size: number; root: Buffer }): Promise<void> {
     const got = this.tree.root();
     if (!sameHash(got, head.root)) {
