@@ -19,13 +19,13 @@ import { linesOf } from "./lines.ts";
 import { daysWithNews, mattersOf, positionsOfBucket } from "./records.ts";
 
 export interface EvidenceReport {
-  /** Closes of days that were published: of days that ended now, and of earlier days that got records since. */
+  /** Days that were closed: days that ended, and earlier days that got records since they were closed. */
   days: string[];
   files: number;
   rows: number;
 }
 
-/** What these closes of days come to, once they are published. */
+/** Sums up closes of days for a report. */
 export function reportOf(closes: readonly DayClose[]): EvidenceReport {
   const drafts = closes.flatMap((close) => close.drafts);
   return {
@@ -41,14 +41,14 @@ export function addEvidence(report: EvidenceReport, { days, files, rows }: Evide
   report.rows += rows;
 }
 
-/** A day is closed this long after its end: what is observed has been ingested by then. */
+/** A day is closed this long after its end, ms: what was observed on it has been ingested by then. */
 const CLOSED_AFTER_MS = 6 * 3_600_000;
-/** Days that go into one publication: after a long pause the next one goes on. */
+/** Most days in one publication. After a long pause the following publications close the rest. */
 export const DAYS_AT_ONCE = 7;
-/** Files on their way to the store at once. */
+/** Files that are written to the store at once. */
 const PUTS_AT_ONCE = 8;
 
-/** What an owner of partitions needs to make files: it publishes none of them. */
+/** What the owner of partitions needs to make evidence files. The tree's publisher publishes them. */
 export interface FileParts {
   lake: Lake;
   privateStore: Store;
@@ -59,7 +59,7 @@ export interface FileParts {
   logger: Logger;
 }
 
-/** What the tree's maker needs to close a day: it reads no lake. */
+/** What the tree's publisher needs to close a day. It needs no lake. */
 export interface CloseParts {
   privateStore: Store;
   publisher: Pick<Publisher, "current" | "putEvidence">;
@@ -69,11 +69,14 @@ export interface CloseParts {
 /** First day that is not closed at this moment. */
 export const closedUntil = (now: Date): string => dayOf(new Date(now.getTime() - CLOSED_AFTER_MS));
 
-/** Days to close now: late ones all together, since the next close says that everything before it was read. */
+/**
+ * Days to close now. Closed days with news are all closed again at once, since the next close states that everything
+ * before it was read.
+ */
 export async function dueDays({ lake, publisher, partitions }: FileParts, closed: string) {
   const { evidence } = await publisher.current();
   const ends = await lakePositions(lake);
-  // A day that was closed stays closed, also for a clock that lives it again after a crash.
+  // A closed day stays closed, also for a simulated clock that lives through it again after a crash.
   const afterNewest = evidence.newest ? addDays(evidence.newest, 1) : "";
   const until = closed > afterNewest ? closed : afterNewest;
   const news = await daysWithNews(lake, evidence, ends, until, partitions);
@@ -85,18 +88,19 @@ export async function dueDays({ lake, publisher, partitions }: FileParts, closed
   return { days: [...late, ...days.slice(0, DAYS_AT_ONCE)], more: days.length > DAYS_AT_ONCE, ends, until };
 }
 
-/** Closed days with cards that name a table of related parties which no file holds. */
+/** Closed days with cards that name a table of related parties which no published file has. */
 export const daysWithoutTables = (evidence: PublishedFold["evidence"]): string[] =>
   [...evidence.relatedParties.keys()].filter((day) => day <= evidence.newest);
 
-/** Times that a day was closed, as published. The fold moves on while one waits: ask before the files are read. */
+/** How often a day was closed, as published. Ask this before the files are read: the fold may move on meanwhile. */
 export const closesOf = (evidence: PublishedFold["evidence"], day: string): number =>
   evidence.days.get(day)?.closes ?? 0;
 
 /**
- * The close of one day: files of its buckets and of its tables.
- * @param close which close of the day the files were read for: the member `freeze` of its leaves
- * @returns null when a closed day has nothing new, or another publisher was quicker: then the files say what his say
+ * Makes the close of one day from the files of its buckets; adds the file of its tables of related parties.
+ * @param close number of the close that the files were read for: the member `freeze` of its leaves
+ * @returns null when a closed day has nothing new, or when another publisher closed it meanwhile, who read the same
+ * records
  */
 export async function closeOf(
   parts: CloseParts,
@@ -126,8 +130,8 @@ export async function closeOf(
 }
 
 /**
- * One file for each bucket with a line, ascending. One thing of the bucket that is being read is in memory at a time, and
- * the packed bytes of the few files that are being put.
+ * Makes one file for each bucket with a line, ascending. In memory are the records of one sample or endpoint at a time,
+ * and the packed bytes of the few files that are being written.
  */
 export async function bucketFiles(parts: FileParts, day: string, ends: Positions): Promise<EvidenceDraft[]> {
   const { evidence } = await parts.publisher.current();
@@ -138,7 +142,7 @@ export async function bucketFiles(parts: FileParts, day: string, ends: Positions
     if (!file) return;
     const positions = positionsOfBucket(ends, bucket, parts.partitions);
     const putting = put(parts, day, bucket, file, { holds: "rows", bucket, positions, below: null });
-    // Awaited below; until then its failure is not an unhandled one.
+    // Awaited below; until then a failure must not count as an unhandled rejection.
     putting.catch(() => undefined);
     puts.push(putting);
     if (puts.length % PUTS_AT_ONCE === 0) await Promise.all(puts);
@@ -157,7 +161,7 @@ export async function bucketFiles(parts: FileParts, day: string, ends: Positions
   return Promise.all(puts);
 }
 
-/** Lines on their way into a file: RFC 8785, each with a newline. */
+/** The file that is being made: lines in RFC 8785, each with a newline. */
 interface LinesFile {
   packing: ZstdPacking;
   rows: number;
@@ -181,7 +185,8 @@ async function put(
 ): Promise<EvidenceDraft> {
   const { packed, sha256: unpackedSha256, bytes: unpackedBytes } = await packing.end();
   const key = evidenceKey(day, part, unpackedSha256);
-  // Another writer's compressor may have packed the same lines into other bytes: those stand, and the leaf names them.
+  // Another writer's compressor may have packed the same lines differently. Then its file stays, and the leaf names
+  // that one.
   const there = await publisher.putEvidence(key, packed);
   return {
     ...{ kind: "evidence", day, freeze: 0, part: 1, parts: 1, ...held, rows, key },
@@ -190,7 +195,7 @@ async function put(
   };
 }
 
-/** A day without a row says so: a day that is missing is one that was kept back. */
+/** The leaf for a day without rows. Such a day has a leaf too, so that a missing day is noticed as kept back. */
 const nothingOf = (day: string): EvidenceDraft => ({
   ...{ kind: "evidence", day, freeze: 0, part: 1, parts: 1 },
   ...{ holds: "nothing", bucket: null, rows: 0, positions: {}, below: null },
@@ -198,8 +203,8 @@ const nothingOf = (day: string): EvidenceDraft => ({
 });
 
 /**
- * The payee and domain tables that runs graded with. A card's leaf names its table by hash alone (`inputs.kin`), and no
- * single endpoint's evidence contains it, so the tables are kept when they are used and published with the evidence.
+ * A table of related parties that runs graded with. A card's leaf names its table by hash alone (`inputs.kin`), and no
+ * endpoint's evidence contains the table. So tables are kept when they are used, and published with the evidence.
  */
 const Thieves = z.array(
   z.strictObject({ cap: z.string(), pay_to: z.string().nullable(), domain: z.string().nullable() }),
@@ -207,14 +212,20 @@ const Thieves = z.array(
 
 const tableKey = (sha256: string): string => `kin/${sha256}.json`;
 
-/** Keep the table of a run, once. @throws Error when the table is not the one the run names: its cards could not be proven */
+/**
+ * Keeps the table of a run, once.
+ * @throws Error when it is not the table that the run names: its cards could not be proven
+ */
 export async function keepRelated(privateStore: Store, sha256: string, thieves: readonly Thief[]): Promise<void> {
   const got = new RelatedParties(thieves).sha256;
   if (got !== sha256) throw new Error(`the run graded with table ${sha256}, the lake holds ${got}`);
   if (sha256 !== NO_RELATED_PARTIES) await privateStore.create(tableKey(sha256), Buffer.from(JSON.stringify(thieves)));
 }
 
-/** A kept table, ascending by capability, or null when no run of this store kept it. @throws BadPrivate when damaged */
+/**
+ * A kept table, ascending by capability, or null when it was never kept in this store.
+ * @throws BadPrivate when damaged
+ */
 async function keptRelated(privateStore: Store, sha256: string): Promise<Thief[] | null> {
   if (sha256 === NO_RELATED_PARTIES) return [];
   const object = await privateStore.get(tableKey(sha256));
@@ -226,8 +237,10 @@ async function keptRelated(privateStore: Store, sha256: string): Promise<Thief[]
 }
 
 /**
- * Lines of a day's file: each table as what differs from the line before it, the first from nobody.
- * @param names hashes in the order of their first card @param missing told of each one that was never kept
+ * Lines of a day's file of tables: each table as its differences from the one on the line before; the first from an
+ * empty one.
+ * @param names hashes in the order of the tables' first cards
+ * @param missing called for each table that was never kept
  */
 async function relatedLines(
   privateStore: Store,

@@ -16,16 +16,16 @@ import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { type MadeFile, madeFile, readBack } from "./read-back.ts";
 
-/** Boundaries of the job, in order: a test lets it fail at each. */
+/** Steps of the job, in order. Tests make it fail at each. */
 export type ArchiveStep = "made" | "packed" | "put" | "read back" | "counted" | "signed" | "manifest put" | "published";
 
 export interface FilingParts {
   publicStore: Store;
   /** Signs manifests. */
   cards: Signer;
-  /** Published keys: who may have signed a manifest that is there already. */
+  /** The published keys, which verify a manifest that is in the store already. */
   jwks: () => Promise<Jwks | null>;
-  /** Address that files are served at, without a trailing slash. */
+  /** Base address of the served files, without a trailing slash. */
   baseUrl: string;
   now: () => Date;
   onStep?: (step: ArchiveStep, subject: ArchiveSubject | null, day: string | null) => void | Promise<void>;
@@ -39,13 +39,14 @@ export interface What {
   positions: ArchiveDraft["positions"];
 }
 
-/** A file of no row: a day that is missing would be one that was kept back. */
+/** A file without rows. A day without rows gets one too, so that a missing day is noticed as kept back. */
 export const emptyFile = (lake: Pick<Lake, "workDir">): Promise<MadeFile> => madeFile(lake, new ZstdPacking(true), 0);
 
 /**
- * Put one made file, read it back as any reader gets it, hold its text and lines against what was made, and sign for it.
- * @returns the leaf; the made file is the caller's to remove
- * @throws ArchiveUnproven, PublicConflict and what the store throws: nothing is published then and no row is gone
+ * Puts one made file into the store, reads it back as any reader gets it, compares its text and lines with what was
+ * made, and signs a manifest for it. The caller removes the made file.
+ * @returns the leaf
+ * @throws ArchiveUnproven, PublicConflict and what the store throws: then nothing is published and no row is removed
  */
 export async function fileOne(parts: FilingParts, made: MadeFile, what: What): Promise<ArchiveDraft> {
   const { publicStore, onStep = () => undefined } = parts;
@@ -69,7 +70,7 @@ export async function fileOne(parts: FilingParts, made: MadeFile, what: What): P
   };
 }
 
-/** The signed manifest: ours, or the one that a writer who died left there. @throws PublicConflict */
+/** The signed manifest: ours, or one that a writer which died has left. @throws PublicConflict */
 async function manifestOf(
   { cards, publicStore, jwks, baseUrl, now, onStep }: FilingParts,
   { subject, day, supersedes }: What,
@@ -91,7 +92,7 @@ async function manifestOf(
   const there = await publicStore.get(key);
   if (there && bytes.equals(there.bytes)) return ours;
   const { data: theirs } = ArchiveManifest.safeParse(there && parseJson(there.bytes));
-  // Adopted when it says the same of the same file: when it was read back, and by which address, may differ.
+  // A manifest in the store is adopted if it describes this file; its time of reading back and its address may differ.
   const { verified_at: _, file: __, reproduce: ___, ...same } = unsigned;
   const agrees =
     theirs?.file.endsWith(`/${file.key}`) &&

@@ -5,17 +5,17 @@ import { dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
 import { ArchiveMismatch, isProbes, PROBES } from "./read-back.ts";
 
-/** Files of one subject and UTC day up to the same positions, those that replaced another one too. */
+/** Files of one subject and UTC day that were made at the same positions, including replaced ones. */
 interface Group {
   type: string;
   topic: string;
   day: string;
-  /** Rows of the partition at an offset below are in these files or in earlier ones. */
+  /** Partition -> offset: the partition's rows below it are in these files or in earlier ones. */
   next: Record<string, number>;
   leaves: ArchiveLeaf[];
 }
 
-/** Files that moved rows, in the order of the log. */
+/** Groups of the files whose rows leave the lake, in the order of the log. */
 function groupsOf(fold: ArchiveFold): Group[] {
   const groups = new Map<string, Group>();
   for (const leaf of fold.files.values()) {
@@ -42,7 +42,7 @@ async function notedIn(lake: Pick<Lake, "all">): Promise<Set<string>> {
   return new Set((await lake.all<Noted>("SELECT arc_id, part FROM archived")).map(nameOf));
 }
 
-/** Partitions of a group of which not every file is noted. */
+/** Partitions of a group for which the lake has not recorded every file. */
 const unnotedOf = ({ leaves }: Group, parts: Iterable<number>, noted: ReadonlySet<string>): number[] =>
   [...parts].filter((part) => leaves.some(({ manifest }) => !noted.has(nameOf({ arc_id: manifest.id, part }))));
 
@@ -52,11 +52,12 @@ const noteOf = ({ type, day, next, leaves }: Group, part: number, removed: numbe
 });
 
 /**
- * Make the lake follow the archive's leaves, which alone say what was moved: rows of a type, UTC day and partition below the
- * leaf's positions leave it, partition by partition, since partitions come and go; in one transaction that also records the
- * manifests, and only when the lake has as many rows as the files. May be called at any time, again and after any failure.
- * @returns rows that left the lake now
- * @throws ArchiveMismatch; what was followed before stays so
+ * Makes the lake follow the archive's leaves. The leaves alone decide what was archived: rows of a type, UTC day and
+ * partition below the leaf's positions leave the lake. This is done for each partition, since an owner's partitions
+ * come and go, in one transaction that also records the manifests, and only if the lake has as many rows as the files.
+ * May be called at any time, repeatedly, and after any failure.
+ * @returns rows that were removed now
+ * @throws ArchiveMismatch; groups that were followed before stay so
  */
 export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<number> {
   const noted = await notedIn(lake);
@@ -108,7 +109,7 @@ async function evict(
       await tx.run(sql("archive/evict:note"), noteOf(group, part, before));
       removed += before;
     }
-    // Less where partitions are another's, or were loaded when their rows had been filed.
+    // Fewer where other partitions have other owners, or were loaded without rows that were archived already.
     if (isWhole ? removed !== filed : removed > filed)
       throw new ArchiveMismatch(
         standing.map(({ manifest }) => manifest.id).join(", "),
@@ -119,8 +120,9 @@ async function evict(
 }
 
 /**
- * What ingest asks before partitions are loaded that are not here: rows that the archive's leaves say were moved are counted
- * in the totals and stay out. @param folded what is published of the archive
+ * What ingest calls before it loads partitions that are new to this lake: it records which of their rows were archived,
+ * so that these are counted in the totals and not loaded.
+ * @param folded the archive's part of the published fold
  */
 export const movedOut = (folded: () => Promise<ArchiveFold>) => ({
   async mark(lake: Lake): Promise<void> {

@@ -5,14 +5,14 @@ import { plannedSlot } from "../record/ids.ts";
 import { BLOCK_MS, blockStart, DAY_MS, rfc3339 } from "../record/time.ts";
 import { type PaidFact, type PaidState, paidState } from "./paid-state.ts";
 
-/** One record with what it speaks of: a sample by its id, or a capability. */
+/** One record and what it is about (`of`): a sample, or a capability. */
 export interface Fact extends PaidFact {
   of: string;
   cap: string;
   topic: string;
 }
 
-/** Money of the record has six decimals, always; a row's price is the same as a number. */
+/** Money in the record always has six decimals; a row's price is a number. */
 const priceOf = (money: string | null): number | null => (money === null ? null : Number(money.replace(".", "")) / 1e6);
 
 const plannedAt = ({ block, minute }: { block: number; minute: number }): string =>
@@ -20,12 +20,12 @@ const plannedAt = ({ block, minute }: { block: number; minute: number }): string
 
 const namesOf = ({ of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
 
-/** A handshake is one record and never amended. */
+/** The line of a handshake, which is one record and never amended. */
 function probeSample(fact: Fact): SampleLine {
   const { slot, planned, state, live, honest, wall, fault, latency_ms, price, ...rest } =
     fact.body as BodyOf<"handshake">;
   return {
-    // Members of a body that this reader does not know are facts all the same.
+    // Members of the body that are not known here are kept too.
     ...rest,
     ...namesOf(fact),
     position: fact.offset,
@@ -49,7 +49,7 @@ function probeSample(fact: Fact): SampleLine {
   };
 }
 
-/** Members that differ, as the second one has them. */
+/** The members that differ, with the values of `to`. */
 function changes<S extends object>(from: S, to: S): [string, unknown][] {
   const names = Object.keys(to) as (keyof S & string)[];
   return names.flatMap((name): [string, unknown][] =>
@@ -63,14 +63,16 @@ interface Step<S> {
   fact: Fact;
 }
 
-/** A row that later records change: which record begins it, how it reads after some of them, and its line. */
+/**
+ * A kind of row that later records change: the type of its first record, its state after some records, and its line.
+ */
 interface Course<S extends object> {
   head: "paid.intent" | "paid.published";
   stateOf(head: Fact, facts: readonly Fact[]): S;
   lineOf(head: Fact, steps: readonly Step<S>[]): SampleLine;
 }
 
-/** How the row read after each record, from its first on, in the order of the log. */
+/** The state of the row after each record, from its first record on, in the order of the log. */
 function stepsOf<S extends object>(facts: readonly Fact[], course: Course<S>): { head: Fact; steps: Step<S>[] } | null {
   const ordered = [...facts].sort((a, b) => a.offset - b.offset);
   const at = ordered.findIndex(({ type }) => type === course.head);
@@ -84,13 +86,13 @@ function stepsOf<S extends object>(facts: readonly Fact[], course: Course<S>): {
   return { head, steps };
 }
 
-/** Earlier readings of a row whose line holds the last of these steps. */
+/** The member `before` of a line that holds the last of these states. */
 function beforeOf(steps: readonly Step<object>[]): NonNullable<SampleLine["before"]> {
   const now = steps.at(-1)!.state;
   const earlier = steps.slice(0, -1).map(({ state }, i) => {
     return { upto: steps[i + 1]!.offset, ...Object.fromEntries(changes(now, state)) };
   });
-  // Two readings in a row that are the same are one, and the last ones may be the line's own.
+  // Equal states in a row are one entry; a state that equals the line's own is left out.
   const same = (a: object, b: object | undefined) =>
     b !== undefined && canonicalText({ ...a, upto: 0 }) === canonicalText({ ...b, upto: 0 });
   return earlier.filter((entry, i) => !same(entry, earlier[i + 1] ?? { upto: 0 }));
@@ -140,12 +142,12 @@ const PAID: Course<PaidState> = {
   lineOf: paidLine,
 };
 
-/** Statuses that say that the request was at fault: such a failure never counts. */
+/** Statuses with which a seller rejects the request itself: such a failure never counts. */
 const REFUSED: ReadonlySet<number | null> = new Set([400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422]);
 
 /**
- * What later records may change of a published call: whether its failure counts. What sql/samples/published makes in the
- * lake, written a second time and for any moment of the log.
+ * The state of a published call after some records: whether its failure counts. sql/samples/published computes this in
+ * the lake for now; here it is computed for any position of the log.
  */
 function publishedState({ body, t }: Fact, facts: readonly Fact[]): { fault: string | null } {
   const { pass, status } = body as BodyOf<"paid.published">;
@@ -161,7 +163,7 @@ function publishedState({ body, t }: Fact, facts: readonly Fact[]): { fault: str
   return { fault: (first.body as BodyOf<"paid.followup">).kind === "reproduced" ? null : "not_reproduced" };
 }
 
-/** The order's id stays out of it: whoever has that may read the order, and finds the buyer's wallet there. */
+/** The line leaves out the order's id: its holder may read the order, and would find the buyer's wallet in it. */
 function publishedLine(head: Fact, steps: readonly Step<{ fault: string | null }>[]): SampleLine {
   const body = head.body as BodyOf<"paid.published">;
   const before = beforeOf(steps);
@@ -206,8 +208,9 @@ const amendment = (fact: Fact, field: string, value: unknown): AmendmentLine => 
 });
 
 /**
- * Lines that a file has of one call: the call itself when its first record is a member, with every member that follows it
- * without a stranger in between; each later member as what it changed. Records that speak of no known call make none.
+ * The lines of a file for one call. If the call's first record is a member of the file, its line covers this record and
+ * the members that follow it up to the first record that is not a member. Each later member becomes amendments with
+ * what it changed. Records without the call's first record make no line.
  */
 function callLines<S extends object>(facts: readonly Fact[], course: Course<S>): EvidenceLine[] {
   const found = stepsOf(facts, course);
@@ -217,7 +220,7 @@ function callLines<S extends object>(facts: readonly Fact[], course: Course<S>):
   const merged = head.member ? (stranger < 0 ? steps.length : stranger) : 0;
   const lines: EvidenceLine[] = merged > 0 ? [course.lineOf(head, steps.slice(0, merged))] : [];
   for (const [i, { fact, state }] of steps.entries()) {
-    // What was in the log before the first record is in every reading of the row already.
+    // What was in the log before the first record is part of every state already.
     if (i < Math.max(merged, 1) || !fact.member) continue;
     for (const [field, value] of changes(steps[i - 1]!.state, state)) lines.push(amendment(fact, field, value));
   }
@@ -225,8 +228,8 @@ function callLines<S extends object>(facts: readonly Fact[], course: Course<S>):
 }
 
 /**
- * All lines of a file that speak of one thing: a sample, or a capability's corrections.
- * @param facts every record of it that is in the log, those that the file contains marked as members
+ * All lines of a file about one sample, or about one capability's corrections.
+ * @param facts all its records in the log; those that the file is to contain are marked as members
  */
 export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
   const paid = facts.filter(({ topic }) => topic === "observations.paid");
@@ -250,7 +253,7 @@ export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
   return lines.sort(inOrder);
 }
 
-/** The sample first, then what came later, by position in the log; one record's fields by name. */
+/** The sample first, then amendments by position in the log; fields of one record by name. */
 function inOrder(a: EvidenceLine, b: EvidenceLine): number {
   const key = (line: EvidenceLine) => [
     "obs_id" in line ? 0 : 1,

@@ -2,7 +2,7 @@ import { SHOWN_AGAIN_MS } from "../3-grade/params.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { DAY_MS } from "../record/time.ts";
 
-/** One record of a paid call, as the lake keeps it. */
+/** One record of a paid call, in the form of the lake. */
 export interface PaidFact {
   type: string;
   event_id: string;
@@ -10,11 +10,11 @@ export interface PaidFact {
   t: number;
   offset: number;
   body: unknown;
-  /** Does the file that is being made contain it? */
+  /** Is it among the records that the file is made for? */
   member: boolean;
 }
 
-/** How a paid call reads after some of its records: what later ones may still change. */
+/** What the records of a paid call so far tell. Later records may change all of these members. */
 export interface PaidState {
   fault: string | null;
   live: boolean | null;
@@ -27,7 +27,7 @@ export interface PaidState {
   schema_ok: boolean | null;
   latency_ms: number | null;
   response_sha256: string | null;
-  /** Beside the row: what it was made of. */
+  /** Members that are in the line and not in the row of a sample. */
   watched: boolean | null;
   ended: string | null;
   status: number | null;
@@ -54,13 +54,13 @@ const orLow = (x: number | boolean | null): number => (x === null ? -1 : Number(
 const pick = <T>(facts: readonly PaidFact[], type: string): Seen<T>[] =>
   facts.filter((fact) => fact.type === type).map((fact) => ({ ...fact, body: fact.body as T }));
 
-/** The end that somebody watched goes before a restart's guess. */
+/** The call's result: one that was watched, else the one that a restart wrote. */
 const resultOf = (facts: readonly PaidFact[]): Seen<Result> | undefined =>
   pick<Result>(facts, "paid.result").sort(
     (a, b) => Number(b.body.watched) - Number(a.body.watched) || earlier(a, b),
   )[0];
 
-/** The best that came when the same proof was shown again in time. */
+/** The best answer among those that came in time when the proof was shown again. */
 function againOf(followups: readonly Seen<BodyOf<"paid.followup">>[], result: Seen<Result>): Again | undefined {
   const shown = followups.flatMap(({ body, ...seen }): Again[] => {
     const inTime = body.kind === "shown_again" && seen.t <= result.t + SHOWN_AGAIN_MS;
@@ -74,7 +74,7 @@ function againOf(followups: readonly Seen<BodyOf<"paid.followup">>[], result: Se
   })[0];
 }
 
-/** What the chain showed: what is final goes before what was only seen. */
+/** The call's Transfer: a final one, else the one that was seen first. */
 function moneyOf(facts: readonly PaidFact[], finality: boolean) {
   const seen = pick<BodyOf<"settlement">>(facts, "settlement");
   const first = [...seen].sort((a, b) => Number(b.body.final) - Number(a.body.final) || earlier(a, b))[0];
@@ -84,7 +84,7 @@ function moneyOf(facts: readonly PaidFact[], finality: boolean) {
   return { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted, final };
 }
 
-/** What did not come at all is worth 0 against a known answer. */
+/** The score of the known answer; 0 when no answer came at all. */
 const outcomeOf = (input: string, ended: boolean, delivered: boolean, outcome: number | null): number | null =>
   input === "known_answer" && ended && !delivered ? (outcome ?? 0) : outcome;
 
@@ -94,11 +94,12 @@ const all = (values: readonly (boolean | null | undefined)[]): boolean | null =>
 };
 
 /**
- * A paid call's row from these of its records, in any order (records.md, Evidence): what sql/samples/paid makes in the lake,
- * written a second time and for any moment of the log, since a card may have been graded between two of the records.
+ * A paid call's row from some of its records, in any order (records.md, Evidence). sql/samples/paid computes this in
+ * the lake for now; here it is computed for any position of the log, since a card may have been graded between two of
+ * the records.
  */
 export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly PaidFact[]): PaidState {
-  // Clocks of two machines differ; a record from longer before the call is not of this call.
+  // Clocks of two machines differ. A record from more than a day before the call belongs to another call.
   const known = facts.filter(({ t }) => t >= intent.t - DAY_MS);
   const followups = pick<BodyOf<"paid.followup">>(known, "paid.followup");
   const result = resultOf(known);
@@ -115,7 +116,7 @@ export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly P
   const times = (later ? [again?.body.latency_ms, r?.latency_ms] : [r?.latency_ms]).filter(
     (ms) => typeof ms === "number",
   );
-  // Nobody saw how it ended; or the money is gone and nobody looked a second time: no accusation.
+  // Nobody saw the end; or the money left, no answer came and the proof was not shown again: this accuses nobody.
   const unseen = !r?.watched || (settled && !atOnce && !again);
   const refund = followups.filter(({ body }) => body.kind === "refund").sort(earlier)[0];
   return {
@@ -128,7 +129,7 @@ export function paidState(intent: Seen<BodyOf<"paid.intent">>, facts: readonly P
     delivery: came?.delivery ?? null,
     outcome: outcomeOf(intent.body.input, r !== undefined, atOnce || later, came?.outcome ?? null),
     schema_ok: came?.schema_ok ?? null,
-    // Failing first and answering quickly then must not look quick.
+    // The slower time counts, so that an answer which came at the second showing does not look quick.
     latency_ms: times.length === 0 ? null : Math.max(...times),
     response_sha256: came?.response_sha256 ?? null,
     watched: r?.watched ?? null,

@@ -8,16 +8,16 @@ import { KEPT_DAYS } from "../record/archive.ts";
 import { DAY_MS, dayOf } from "../record/time.ts";
 import type { FilingParts } from "./filing.ts";
 
-/** Where the archive of a deployment lies, and who signs for it. */
+/** The stores, addresses and keys of a deployment's archive. */
 export interface ArchivePlace extends Pick<FilingParts, "publicStore" | "cards" | "jwks" | "baseUrl"> {
-  /** Keys of our own checkpoint: grades are read from the proven log. */
+  /** Keys of our own checkpoint, to read grades from the proven log. */
   trust: CheckpointTrust;
 }
 
-/** Whom we believe when we read our own public log. */
+/** The keys that are trusted when our own public log is read. */
 export const trustOf = (origin: string, keys: Keys): CheckpointTrust => ownTrust(checkpointKeys(origin, keys));
 
-/** @param baseUrl address that files are served at */
+/** @param baseUrl base address of the served files */
 export const archivePlace = (publicStore: Store, keys: Keys, origin: string, baseUrl: string): ArchivePlace => ({
   publicStore,
   trust: trustOf(origin, keys),
@@ -26,10 +26,10 @@ export const archivePlace = (publicStore: Store, keys: Keys, origin: string, bas
   baseUrl: baseUrl.replace(/\/+$/, ""),
 });
 
-/** UTC days before this one have ended so long ago that their rows may move. */
+/** Rows of UTC days before this one may move to the archive. */
 export const archivedUntil = (now: Date): string => dayOf(new Date(now.getTime() - KEPT_DAYS * DAY_MS));
 
-/** What the public log says of the archive; empty before the first checkpoint. */
+/** The archive's part of the public log; empty before the first checkpoint. */
 export async function archiveFold(store: Store, trust: CheckpointTrust): Promise<ArchiveFold> {
   const fold = new ArchiveFold();
   const head = await readCheckpoint(store, trust);

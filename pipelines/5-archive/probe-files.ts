@@ -15,15 +15,15 @@ import { rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { type MadeFile, madeFile, PROBES, type ProbeSubject, removeFiles } from "./read-back.ts";
 
-/** The engine that prints lines, and a folder of its own: nothing of what is in it is read. */
+/** The engine that prints lines, with a work folder of its own. None of its tables are used. */
 export type Printer = Pick<Lake, "batches" | "workDir">;
 
-/** Rows of one partition: at an offset from `first` and below `next`. */
+/** The rows of one partition from offset `first` to before `next`. */
 export interface PartRows {
   part: number;
   first: number;
   next: number;
-  /** Offsets, both inclusive, of the segments that have the day, or a day beside it. */
+  /** First and last offsets of the segments that have records of the day; neighbouring segments are one span. */
   spans: readonly (readonly [first: number, last: number])[];
 }
 
@@ -33,15 +33,15 @@ export interface ProbeFiles {
   rows: Map<number, number>;
 }
 
-/** Rows of one file; a day with more has several. Bounds what is held packed in memory. */
+/** Rows of one file; a day with more gets several. Bounds the packed bytes in memory. */
 const ROWS_A_FILE = 1_000_000;
-/** What the engine leaves to the plain printer begins with it. */
+/** First byte of rows that the engine does not print as lines, and that are printed here. */
 const ODD = 0x1e;
 
 /**
- * Rows of one subject and UTC day as packed files, straight from the segments, in the order of (capability, record); none
- * when there is no row.
- * @param others texts of files whose rows are not wanted: paths of NDJSON
+ * Makes packed files of the rows of one subject and UTC day, read from the segments, in the order of (capability,
+ * record); none when there is no row.
+ * @param others paths of NDJSON files; rows in them are left out
  * @throws DamagedChain, and what store and engine throw
  */
 export async function probeFiles(
@@ -61,7 +61,7 @@ export async function probeFiles(
   const into = new LineFiles(printer, type === "mcp.probe", rowsAFile);
   try {
     if (segments.files === null) return { files: [], rows: new Map() };
-    // A list of no file is none that the engine reads.
+    // The engine does not read an empty list of files.
     const none = join(segments.folder, "none.ndjson");
     await writeFile(none, "");
     const bounds = JSON.stringify(parts.map(({ part, first, next }) => ({ part, first, next })));
@@ -84,7 +84,10 @@ export async function probeFiles(
   }
 }
 
-/** Where the records of a day lie: neighbours are one span, so what is joined later is found by it as well. */
+/**
+ * Spans of offsets with the records of a day. Neighbours are one span, so that segments that are merged later are found
+ * too.
+ */
 export async function spansOf(
   lake: Pick<Lake, "all">,
   subject: ProbeSubject,
@@ -105,7 +108,7 @@ export async function spansOf(
   return spans;
 }
 
-/** Lines on their way into files, packed and hashed as they come; no text is written to a disk. */
+/** Packs and hashes lines as they come. No unpacked text is written to a disk. */
 class LineFiles {
   readonly rows = new Map<number, number>();
   readonly files: MadeFile[] = [];
@@ -119,7 +122,10 @@ class LineFiles {
     private readonly rowsAFile: number,
   ) {}
 
-  /** The line lies in the engine's memory until {@link flush}. @returns true when its file is full: `close` it */
+  /**
+   * Adds a line, which must stay valid in the engine's memory until {@link flush}.
+   * @returns true when the file is full: call `close`
+   */
   add(part: number, told: Uint8Array): boolean {
     this.#lines.push(told[0] === ODD ? this.#print(told) : told);
     this.rows.set(part, (this.rows.get(part) ?? 0) + 1);
@@ -130,7 +136,7 @@ class LineFiles {
     await this.#packing.add(Buffer.concat(this.#lines.splice(0)));
   }
 
-  /** The end of a file; nothing where it would have no line. */
+  /** Ends the file, if it has a line. */
   async close(): Promise<void> {
     await this.flush();
     if (this.#count > 0) this.files.push(await madeFile(this.at, this.#packing, this.#count));
@@ -143,7 +149,7 @@ class LineFiles {
   }
 }
 
-/** One probe as the lake keeps it. */
+/** One probe, in the form of the lake. */
 interface ProbeRow {
   event_id: string;
   cap: string;
@@ -153,7 +159,7 @@ interface ProbeRow {
   body: string;
 }
 
-/** A line of the archive from a probe (records.md, Archive rows), without its newline: RFC 8785. */
+/** The archive's line of a probe (records.md, Archive rows) in RFC 8785, without its newline. */
 function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): string {
   const { state, status, latency_ms, price, terms, ...seen } = JSON.parse(body) as BodyOf<"mcp.probe">;
   const offers = terms?.offers ?? [];
@@ -182,15 +188,15 @@ function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): strin
 const bytewise = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));
 
 const LF = Buffer.from("\n");
-/** Leaves that are looked at between two turns of others: a few milliseconds. */
+/** Leaves after which other work has its turn: a few milliseconds. */
 const LEAVES_A_TURN = 64;
-/** Leaves of one file: they have some two kilobytes each. */
+/** Most leaves of one file; a leaf has some two kilobytes. */
 const LEAVES_A_FILE = 100_000;
 
 /**
- * The grades of one UTC day, by the leaf's `day`, as they stand in the log: its bytes, a line each, in its order. Those of
- * the tools of an MCP server are a subject of their own.
- * @param span leaves that are looked at
+ * Makes files of the grade leaves of one UTC day (the leaf's `day`): the bytes of the log, one leaf a line, in its
+ * order. Grades of MCP tools are a subject of their own.
+ * @param span leaves that are read
  */
 export async function gradeFiles(
   reader: RecordReader,

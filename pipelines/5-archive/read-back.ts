@@ -14,7 +14,7 @@ import type { ArchiveLeaf } from "../record/leaf.ts";
 import type { Topic } from "../record/topics.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 
-/** What a file has to be. */
+/** The expected properties of a file. */
 export interface Expected {
   key: string;
   contentHash: string;
@@ -23,10 +23,10 @@ export interface Expected {
 }
 
 /**
- * Read a file back through the public store, as any reader gets it, unpack it and hold it against its hash, length and
+ * Reads a file back through the public store, as any reader gets it, unpacks it and compares hash, length and number of
  * lines.
- * @param onRead when it is here and nothing is known of it
- * @param onText told of the text, piece by piece, while it is not proven yet; may not keep it
+ * @param onRead called when the file was read, before it is checked
+ * @param onText called with each piece of the unpacked text, before it is checked; it must not keep the piece
  * @returns the packed bytes
  * @throws ArchiveUnproven, and what the store throws
  */
@@ -46,8 +46,8 @@ export async function readBack(
 }
 
 /**
- * The file that a leaf names, proven against it.
- * @returns where its text lies: the caller removes it
+ * Reads the file that a leaf names and checks it against the leaf.
+ * @returns path of its unpacked text, which the caller removes
  * @throws ArchiveUnproven
  */
 export async function readNamed(
@@ -75,7 +75,7 @@ export async function readNamed(
   }
 }
 
-/** Subjects whose rows are records of the event log, and leave the lake for good. */
+/** Subjects whose rows are records of the event log. These rows leave the lake for good. */
 export const PROBES = {
   liveness_probes: { type: "handshake", topic: "observations.free" },
   mcp_probes: { type: "mcp.probe", topic: "observations.mcp" },
@@ -84,24 +84,24 @@ export type ProbeSubject = keyof typeof PROBES;
 
 export const isProbes = (subject: ArchiveSubject): subject is ProbeSubject => Object.hasOwn(PROBES, subject);
 
-/** Subject of the records of a type, or null for those that never move. */
+/** Subject of the records of a type, or null for types that are not archived. */
 export const subjectOf = (type: string): ProbeSubject | null =>
   (Object.keys(PROBES) as ProbeSubject[]).find((subject) => PROBES[subject].type === type) ?? null;
 
-/** A made file before it is put: packed, and what it unpacks to. */
+/** A file that was made and not put into the store yet. */
 export interface MadeFile {
-  /** Of the packed bytes on this machine's disk. */
+  /** Path of the packed file on this machine. */
   path: string;
   contentHash: string;
   unpackedBytes: number;
   rows: number;
 }
 
-/** A file in the lake's work folder, under a name that nobody had before; it is emptied at every start. */
+/** A new path in the lake's work folder, which is emptied at every start. */
 const workPath = (lake: Pick<Lake, "workDir">): string =>
   join(lake.workDir, `archive-${randomBytes(8).toString("hex")}`);
 
-/** All that was packed, as a file. @param rows lines in it */
+/** Ends the packing and writes the packed bytes to a file. @param rows lines in it */
 export async function madeFile(lake: Pick<Lake, "workDir">, packing: ZstdPacking, rows: number): Promise<MadeFile> {
   const { packed, sha256, bytes } = await packing.end();
   const path = workPath(lake);
@@ -109,15 +109,12 @@ export async function madeFile(lake: Pick<Lake, "workDir">, packing: ZstdPacking
   return { path, contentHash: sha256, unpackedBytes: bytes, rows };
 }
 
-/** Made files that are put, or will not be. */
+/** Removes made files that were put into the store, or will not be. */
 export async function removeFiles(files: readonly Pick<MadeFile, "path">[]): Promise<void> {
   for (const { path } of files) await rm(path, { force: true });
 }
 
-/**
- * A file of the archive that is not what it has to be: read back from the store, or as its leaf names it. Nothing was
- * deleted.
- */
+/** A file of the archive differs from what was made, or from what its leaf names. No row was deleted. */
 export class ArchiveUnproven extends Failure {
   constructor(
     readonly key: string,
@@ -128,7 +125,7 @@ export class ArchiveUnproven extends Failure {
   }
 }
 
-/** The rows of a published file are not the ones in the lake: nothing was deleted, an operator has to look. */
+/** The lake does not have the rows of a published file. No row was deleted, and an operator has to look at it. */
 export class ArchiveMismatch extends Failure {
   constructor(id: string, says: string) {
     super("record", `${id}: ${says}`);

@@ -8,10 +8,10 @@ import { partitionOfBucket } from "../record/ids.ts";
 import type { Positions } from "../record/volatile.ts";
 import type { Fact } from "./lines.ts";
 
-/** Topics whose records are evidence. */
+/** Topics whose records become evidence. */
 const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
 
-/** Facts that are read, and made lines of, between two turns of others: a few milliseconds. */
+/** Records after which other work has its turn: a few milliseconds. */
 const FACTS_A_TURN = 32;
 
 interface Row {
@@ -27,7 +27,7 @@ interface Row {
   member: boolean;
 }
 
-/** Everything in the log about one thing: a sample, or a capability's corrections. */
+/** All records of the log about one sample, or about one capability's corrections. */
 export interface Matter {
   bucket: number;
   facts: Fact[];
@@ -44,7 +44,7 @@ const endsText = (ends: Positions): string =>
 export const positionsOfBucket = (ends: Positions, bucket: number, partitions: number): Record<string, number> =>
   positionsOf(ends, partitionOfBucket(bucket, partitions), EVIDENCE_TOPICS);
 
-/** How far the closes of days have read each partition. */
+/** Positions up to which the published closes of days have read each partition. */
 function readOf(fold: EvidenceFold, partitions: number): Positions {
   const read: Positions = {};
   for (const { buckets } of fold.days.values()) {
@@ -60,8 +60,8 @@ function readOf(fold: EvidenceFold, partitions: number): Positions {
 }
 
 /**
- * Closed days that got records since, and the days before `until` that have any and are not closed. Ascending.
- * @param ends how far the lake is loaded
+ * Closed days that got records since, and unclosed days before `until` that have records. Ascending.
+ * @param ends positions up to which the lake is loaded
  */
 export async function daysWithNews(
   lake: Pick<Lake, "all">,
@@ -80,8 +80,9 @@ export async function daysWithNews(
 }
 
 /**
- * What a close of this day has to read, bucket by bucket, things ascending by id; one thing in memory at a time. Which
- * records it is made of the lake says; what they say is read from the segments of their day, partition by partition.
+ * The records that a close of this day has to read, bucket by bucket, samples and capabilities ascending by id, one at
+ * a time in memory. The lake tells which records these are; their bodies are read from the segments of their day,
+ * partition by partition.
  */
 export async function* mattersOf(
   parts: DaySegmentsParts & { lake: Pick<Lake, "stream"> },
@@ -94,7 +95,7 @@ export async function* mattersOf(
     const below = positionsOf(ends, partition, EVIDENCE_TOPICS);
     const segments = await openDaySegments(parts, { partition, day, below });
     try {
-      // A day without a segment is one without a record.
+      // Without a segment the day has no record.
       if (segments.files !== null) yield* mattersIn(parts.lake, fold, below, { partition, day, files: segments.files });
     } finally {
       await segments.close();
@@ -117,7 +118,7 @@ async function* mattersIn(
   let held: (Matter & { about: string; cap: string }) | null = null;
   for await (const rows of lake.stream<Row>(sql("evidence/records:of_day"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
-      // The engine hands out thousands at once, and whoever takes them makes lines of each.
+      // The engine returns thousands of rows at once, and the caller makes lines of each.
       await giveTurn();
       const fact: Fact = { ...rest, of: about, offset: log_offset, body: JSON.parse(body) };
       if (held && held.bucket === bucket && held.about === about && held.cap === fact.cap) {

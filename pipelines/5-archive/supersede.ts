@@ -15,7 +15,7 @@ import { gradeFiles, probeFiles, spansOf } from "./probe-files.ts";
 import { isProbes, type MadeFile, PROBES, type ProbeSubject, readNamed, removeFiles } from "./read-back.ts";
 
 export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
-  /** Of every partition, with everything that the log holds. */
+  /** Has every partition, and everything that the log holds. */
   lake: Lake;
   privateStore: Store;
   publisher: Publisher;
@@ -23,15 +23,15 @@ export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | 
   logId: string;
 }
 
-/** A file that is made again is one file, however many rows it has. */
+/** A file that replaces another is one file, however many rows it has. */
 const ALL_ROWS = 1_000_000_000;
 
 /**
- * Replace a wrong file, by an operator's word: its rows are made again from where they came (the commit chain's segments,
- * which keep every record; the log, for grades), and the new file's leaf says which one it replaces and why. The wrong one
- * stays in the store and in the log. Rows that only the wrong file had are in no standing file any more.
- * @throws Failure `already` for an unknown id, one that was replaced already, a missing reason, or when the same bytes come
- * out; ArchiveUnproven, PublicConflict and what lake, stores and publisher throw
+ * Replaces a wrong file, when an operator asks for it. Its rows are made again from their source (the commit chain's
+ * segments, which keep every record, or the log for grades). The new file's leaf names the one that it replaces, and
+ * the reason. The wrong file stays in the store and in the log. Rows that only it had are in no valid file any more.
+ * @throws Failure `already` for an unknown id, one that was replaced already, a missing reason, or when the new bytes
+ * equal the old ones; ArchiveUnproven, PublicConflict and what lake, stores and publisher throw
  */
 export async function supersede(parts: SupersedeParts, id: string, reason: string): Promise<ArchiveManifest> {
   if (reason.trim() === "" || reason.length > 2_000)
@@ -81,7 +81,7 @@ async function madeAgain(parts: SupersedeParts, fold: ArchiveFold, wrong: Archiv
   return made[0] ?? emptyFile(lake);
 }
 
-/** The rows from the segments, below the positions that the wrong file was made at, but for those of other standing files. */
+/** Makes the rows again from the segments, below the wrong file's positions, without those of other valid files. */
 async function probesAgain(
   { lake, publicStore, privateStore, logId }: SupersedeParts,
   subject: ProbeSubject,
