@@ -7,24 +7,27 @@ import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { noticeId } from "../record/ids.ts";
 import type { NoticeChange } from "../record/vocabulary.ts";
 
-/** A notice that is due: the card in one leaf, for one watcher. */
+/** A notice that is to be sent: the card in one leaf, to one watcher. */
 export interface Change {
   capability: string;
   /** Position of the card's leaf. */
   leaf: number;
-  /** Of this watcher and endpoint, from 1. */
+  /** Number of the notice for this watcher and endpoint, from 1. */
   seq: number;
   change: NoticeChange;
   from: Standing | null;
   to: Standing;
 }
 
-/** What a card says, as far as a notice compares it. */
+/** The members of a card that notices compare. */
 export const standingOf = ({ band, tier, composite, computed_at, flags = [] }: SignedCard): Standing => ({
   ...{ band, tier, composite, computed_at: computed_at ?? null, flags: [...flags] },
 });
 
-/** @param corrected a correction, or one taken back, was published between the two cards */
+/**
+ * How a card differs from the one before.
+ * @param corrected a correction, or the withdrawal of one, was published between the two
+ */
 export function changeOf(from: Standing | null, to: Standing, corrected: boolean): NoticeChange {
   if (from === null) return "first";
   if (corrected) return "corrected";
@@ -33,7 +36,7 @@ export function changeOf(from: Standing | null, to: Standing, corrected: boolean
   return from.flags.join() === to.flags.join() ? "figures" : "flags";
 }
 
-/** Headers and body of a request that a receiver can verify (Standard Webhooks, asymmetric signatures). */
+/** A request that its receiver can verify (Standard Webhooks, asymmetric signatures). */
 export interface Message {
   id: string;
   headers: Record<string, string>;
@@ -41,8 +44,9 @@ export interface Message {
 }
 
 /**
- * A message under Standard Webhooks: `webhook-signature` is `v1a,<base64>` of each signer, over `id.timestamp.body`.
- * @param at moment of this attempt; receivers refuse old ones
+ * Makes a message under Standard Webhooks: `webhook-signature` has `v1a,<base64>` of each signer, over
+ * `id.timestamp.body`.
+ * @param at time of this attempt; receivers refuse old ones
  */
 export function messageOf(id: string, text: string, at: Date, signers: readonly Pick<Signer, "sign">[]): Message {
   const timestamp = String(Math.floor(at.getTime() / 1000));
@@ -64,15 +68,15 @@ export interface NoticeParts {
   watcher: string;
   change: Change;
   card: SignedCard;
-  /** Url or id of the endpoint as the watcher's maker wrote it. */
+  /** Url or id of the endpoint as the watcher's creator wrote it. */
   asked: string;
   /** When the card's leaf was published. */
   published: string;
 }
 
 /**
- * A notice under both keys (egress.md, Notices): the key of the cards, by which receivers know who speaks, and the one of
- * the answers. The body is the same at every attempt.
+ * Makes a notice, signed with two keys (egress.md, Notices): the cards key, which tells receivers who sent it, and the
+ * answers key. Every attempt has the same body.
  */
 export function noticeOf(parts: NoticeParts, at: Date, signers: { cards: Signer; answers: Signer }): Message {
   const { watcher, change, card, asked, published } = parts;
@@ -100,7 +104,10 @@ export type WatcherType =
   | "watcher.failed"
   | "watcher.disabled";
 
-/** A record of the topic `watchers`: its key is the watcher's id, so all of a watcher lies in one partition. */
+/**
+ * Makes a record of the topic `watchers`. Its key is the watcher's id, so all records of a watcher lie in one
+ * partition.
+ */
 export function watcherRecord<T extends WatcherType>(
   type: T,
   body: BodyOf<T>,

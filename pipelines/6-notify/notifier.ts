@@ -20,20 +20,21 @@ const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 
-/** Pauses after the first, second .. failed attempt, ms (egress.md, Notices); the last one again and again. */
+/** Pauses after the first, second .. failed attempt, ms (egress.md, Notices); the last one repeats. */
 const PAUSES = [5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 10 * HOUR];
-/** A receiver that accepted nothing for so long is written to no more, ms. */
+/** A receiver that accepted nothing for this long gets no further notice, ms. */
 export const DISABLED_AFTER = 5 * 24 * HOUR;
-/** Longest wait that a receiver may ask for, ms. */
+/** Longest pause that a receiver may ask for, ms. */
 const MAX_ASKED = 24 * HOUR;
-/** Up to so much of a pause is added at random, so that what failed together does not come back together. */
+/** Up to this part of a pause is added at random, so that attempts that failed together are not repeated together. */
 const JITTER = 0.1;
 
 /**
- * When the attempt after the `attempts`-th is due, unix ms: after the schedule's pause, or later where the receiver asked for
- * that; never past the moment at which it is given up, so that the last attempt is at that moment.
- * @param since first failed attempt since one was accepted, unix ms
- * @param asked ms that Retry-After asks for, null for none
+ * When the next attempt is due, unix ms: after the schedule's pause, or later where the receiver asked for that. Never
+ * later than the moment at which the receiver is given up, so that the last attempt is at that moment.
+ * @param attempts number of attempts that failed
+ * @param times.since first failed attempt since the last accepted notice, unix ms
+ * @param asked pause that Retry-After asks for, ms, or null
  * @param random in [0, 1)
  */
 export function nextAttempt(
@@ -55,19 +56,20 @@ export interface NotifierParts {
   clock: Clock;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Metrics;
-  /** Attempts of one receiver's registrable domain in a minute. */
+  /** Most attempts in a minute for one receiver's registrable domain. */
   perDomainMinute: number;
-  /** Where the fold of the topic is kept, so that a start reads only what came since. */
+  /** Folder in which the topic's fold is kept, so that a start reads only the records after it. */
   folds?: FoldFolder;
-  /** In [0, 1) (default Math.random). */
+  /** Random number in [0, 1) (default Math.random). */
   random?: () => number;
 }
 
-/** Attempts at once of one registrable domain: a receiver that takes its 15 s holds up its neighbours at most. */
+/** Attempts at once for one registrable domain: a receiver that takes its 15 s delays at most its own domain. */
 const PER_DOMAIN_AT_ONCE = 2;
 const MINUTE_MS = 60_000;
-/** Pause after a fault of our own, which is nobody's failed attempt, ms: log or store; no place or no way to fetch from. */
+/** Pause after a fault of our own (log or store), ms. It counts as no attempt. */
 const OURS_MS = 5_000;
+/** Pause when nothing could be sent (no place of egress, or no network), ms. It counts as no attempt. */
 const NO_WAY_MS = 60_000;
 
 type Notified = Pick<
@@ -77,22 +79,23 @@ type Notified = Pick<
 
 interface Sending extends Line {
   busy: boolean;
-  /** Not before this moment, unix ms, for a reason of ours. */
+  /** Nothing is sent before this time, unix ms, for a reason of our own. */
   held: number;
-  /** What the receiver did and the log does not say yet: nothing else is sent before it does. */
+  /** A result that is not in the log yet. Nothing else is sent before it is. */
   unrecorded: { type: WatcherType; body: BodyOf<WatcherType> } | null;
 }
 
 /**
- * Delivers the notices: each published card of a watched endpoint is posted to the watcher's receiver until a 2xx says
- * that it came, in the order of the tree, one at a time for each watcher. What is due follows from the tree and the log
- * alone, so whoever takes over sends what is not recorded as delivered and nothing else; a notice whose delivery was not
- * recorded in time is sent again under the same id. To be run by one process at a time, for economy: two are safe.
+ * Delivers notices: each published card of a watched endpoint is posted to the watcher's receiver until a 2xx confirms
+ * it, in the order of the tree, one at a time for each watcher. What has to be sent follows from tree and log alone, so
+ * a process that takes over sends exactly what is not recorded as delivered. A notice whose delivery could not be
+ * recorded is sent again under its id. Meant to be run by one process at a time; that saves requests, and two are safe
+ * too.
  */
 export class Notifier {
   readonly table = new WatcherTable();
   readonly #tail: LogTail;
-  /** Lines of active watchers; who was served goes to the end (a Map keeps its order). */
+  /** Queues of active watchers. One that was served goes to the end (a Map keeps its order). */
   readonly #lines = new Map<string, Sending>();
   readonly #domains = new Map<string, { running: number; begun: number[] }>();
   readonly #places = new Places({ name: "notices", size: NOTICES_AT_ONCE });
@@ -107,7 +110,10 @@ export class Notifier {
     this.#tail = new LogTail(log, "watchers", (record) => this.table.apply(record), file);
   }
 
-  /** Read what is new in log and tree, and begin what is due. Attempts go on behind it. @throws what log and tree throw */
+  /**
+   * Reads what is new in log and tree, and begins the attempts that are due, without waiting for them.
+   * @throws what log and tree throw
+   */
   async turn(): Promise<void> {
     await this.#tail.catchUp();
     this.#snapshot = (await this.parts.tree.newest()) ?? this.#snapshot;
@@ -119,12 +125,12 @@ export class Notifier {
     this.parts.metrics.gauge("touchstone_notices_waiting", this.#waiting());
   }
 
-  /** Resolves when no attempt is under way and none is due now. */
+  /** Resolves when no attempt is under way. */
   async idle(): Promise<void> {
     while (this.#underway.size > 0) await Promise.all(this.#underway);
   }
 
-  /** Calls off what is under way: it is sent again by whoever comes next. */
+  /** Aborts the attempts under way; the next process sends them again. */
   async stop(): Promise<void> {
     this.#stop.abort(new Error("the notifier was stopped"));
     await this.idle();
@@ -136,7 +142,7 @@ export class Notifier {
     return waiting;
   }
 
-  /** Lines for new watchers, none for those that ended, and nothing waits that another process delivered. */
+  /** Adds queues for new watchers, removes those of ended ones, and drops notices that another process delivered. */
   #follow(): void {
     for (const [id, line] of this.#lines) {
       if (line.watcher.state !== "active" && !line.busy) this.#lines.delete(id);
@@ -149,7 +155,9 @@ export class Notifier {
     }
   }
 
-  /** First those that are behind the others (new ones, and full ones that have room again), then what is new for all. */
+  /**
+   * Scans leaves: first for queues that are behind (new ones, and full ones with room again), then new leaves for all.
+   */
   async #scan(): Promise<void> {
     if (!this.#snapshot) return;
     const { reader, head } = this.#snapshot;
@@ -160,7 +168,7 @@ export class Notifier {
       await scan(behind, reader.leaves(from, this.#scanned), this.#scanned, room);
     }
     const lines = [...this.#lines.values()].filter(({ seen }) => seen >= this.#scanned);
-    // Nobody watches what lies before the first watcher's beginning.
+    // No watcher needs the leaves before the first one's beginning.
     const from = Math.min(head.size, ...lines.map(({ seen }) => seen));
     await scan(lines, reader.leaves(from, head.size), head.size, room);
     this.#scanned = Math.max(this.#scanned, head.size);
@@ -196,7 +204,7 @@ export class Notifier {
     }
   }
 
-  /** What a domain has had within the last minute. */
+  /** The attempts of a domain in the last minute. */
   #domain(name: string): { running: number; begun: number[] } {
     const from = this.parts.clock.monotonic() - MINUTE_MS;
     const domain = this.#domains.get(name) ?? { running: 0, begun: [] };
@@ -212,12 +220,14 @@ export class Notifier {
     }
   }
 
-  /** One attempt for the notice at the head of the line, recorded. Faults of our own are told and tried again. */
+  /**
+   * Makes and records one attempt for the first notice of a queue. Faults of our own are logged, and it is tried again.
+   */
   async #attempt(line: Sending): Promise<void> {
     const { logger, clock } = this.parts;
     try {
       if (line.unrecorded) await this.#record(line, line.unrecorded.type, line.unrecorded.body);
-      // A stop that was answered is in the log: nothing leaves after it.
+      // When a stop was confirmed to the client, it is in the log: nothing may be sent after it.
       await this.#tail.catchUp(line.watcher.partition);
       dropDone(line);
       const change = line.waiting[0];
@@ -250,7 +260,7 @@ export class Notifier {
 
   async #done(line: Sending, change: Change, id: string, result: EgressResult): Promise<void> {
     const { clock, metrics } = this.parts;
-    // Called off, or we could not even try: the receiver is not said to have failed.
+    // It was aborted, or we could not even try: this is not recorded as a failure of the receiver.
     if (result.outcome !== "answered" && this.#stop.signal.aborted) return;
     if (result.outcome === "refused" && result.reason === undefined) {
       line.held = clock.now().getTime() + NO_WAY_MS;
@@ -287,7 +297,7 @@ export class Notifier {
     await this.#record(line, "watcher.disabled", { id: line.watcher.id, since: rfc3339(new Date(since)), says, at });
   }
 
-  /** Append, and read it back. Until that succeeded it is kept as unrecorded. */
+  /** Appends a record and reads it back. Until that has succeeded it is kept in `unrecorded`. */
   async #record<T extends WatcherType>(line: Sending, type: T, body: BodyOf<T>): Promise<void> {
     line.unrecorded = { type, body };
     const { log, clock } = this.parts;
@@ -308,7 +318,7 @@ function isDue({ watcher, waiting, held, unrecorded }: Sending, now: number): bo
   return watcher.failing?.leaf !== head.leaf || Date.parse(watcher.failing.retryAt) <= now;
 }
 
-/** Nothing waits that is delivered, whoever did it, or that nobody waits for any more. */
+/** Drops notices that were delivered by any process, or whose watcher has ended. */
 function dropDone({ watcher, waiting }: Line): void {
   const done = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
   waiting.splice(0, done < 0 ? waiting.length : done);

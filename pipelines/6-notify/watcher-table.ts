@@ -9,23 +9,25 @@ import { DAY_MS, rfc3339 } from "../record/time.ts";
 import { platformOf, registrableDomain } from "../record/url.ts";
 import { type Change, changeOf, standingOf } from "./notice.ts";
 
-/** Attempts that a watcher shows, the newest. */
+/** Newest attempts that a watcher shows. */
 const MAX_LATE = 20;
-/** Watchers that ended and can still be read; the one that ended longest ago goes first. */
+/** Ended watchers that can still be read; the one that ended first is dropped first. */
 const MAX_ENDED = 10_000;
 
-/** Where the notices of one watched endpoint stand. */
+/** State of the notices of one watched endpoint. */
 export interface WatchedCap {
   /** `seq` of the last delivered notice, 0 before the first. */
   seq: number;
-  /** What that notice's card said; before the first notice the card at the watcher's start, null when there was none. */
+  /**
+   * The card of that notice; before the first notice the card when the watcher was created, null when there was none.
+   */
   standing: Standing | null;
 }
 
 export type Attempt = BodyOf<"watcher.delivered"> | BodyOf<"watcher.failed">;
 export const wasDelivered = (attempt: Attempt): attempt is BodyOf<"watcher.delivered"> => "to" in attempt;
 
-/** Attempts since the last delivered notice, all of them for the one that is due. */
+/** Failed attempts since the last delivered notice. All were for one notice, the next one. */
 export interface Failing {
   leaf: number;
   since: string;
@@ -37,11 +39,12 @@ export interface Failing {
 export interface Watcher {
   readonly id: string;
   readonly url: string;
-  /** Whose limits it counts toward: the registrable domain of the receiver, and its platform. */
+  /** Registrable domain and platform of the receiver, which have limits. */
   readonly domain: string;
   readonly platform: string;
-  /** Opaque name of the network that made it; null in records of before. */
+  /** Opaque name of the client network that created it; null in old records. */
   readonly by: string | null;
+  /** When it was created, or when its last notice was accepted. */
   /** When it was made, or a notice of it was accepted last. */
   usedAt: string;
   readonly watched: BodyOf<"watcher.created">["watched"];
@@ -50,10 +53,10 @@ export interface Watcher {
   readonly createdAt: string;
   /** Partition of its records. */
   readonly partition: number;
-  /** Cards in leaves from here on make notices: all of those before it were delivered. */
+  /** Leaves below this one are done: their notices were delivered. */
   next: number;
   state: "active" | "stopped" | "disabled";
-  /** In words, once it is not active. */
+  /** Why it ended, in words; null while it is active. */
   why: string | null;
   endedAt: string | null;
   failing: Failing | null;
@@ -70,18 +73,19 @@ const WHY_STOPPED = {
   share: "others needed the room, and whoever made it, or its receiver's platform, had most; make a new one later",
 };
 
-/** A watcher whose receiver accepted nothing for so long gives its place to others where there is none left, ms. */
+/** When room is needed, a watcher whose receiver accepted nothing for this long is ended first, ms. */
 const UNUSED_MS = 90 * DAY_MS;
 
-/** Whose a watcher is: the network that made it, and its receiver's platform. */
+/** The holder that a watcher counts for: the network that created it, and its receiver's platform. */
 const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder => ({
   client: by ?? undefined,
   domain: platform,
 });
 
 /**
- * All watchers as the topic `watchers` tells them: the same fold for the replicas that answer and for the process that
- * delivers. A record that comes twice changes nothing the second time. Live watchers are bounded where they are made.
+ * All watchers, folded from the topic `watchers`; used by the replicas that answer and by the process that delivers. A
+ * record that is applied twice changes nothing the second time. The number of active watchers is bounded where they are
+ * created.
  */
 export class WatcherTable implements KeptFold {
   readonly form = "watchers.2";
@@ -93,29 +97,30 @@ export class WatcherTable implements KeptFold {
     return this.#watchers.get(id);
   }
 
-  /** Active watchers, in the order in which this fold met them. */
+  /** Active watchers, in the order in which they were created. */
   *active(): Generator<Watcher> {
     for (const watcher of this.#watchers.values()) if (watcher.state === "active") yield watcher;
   }
 
-  /** How many are active. */
+  /** Number of active watchers. */
   get size(): number {
     return this.#watchers.size - this.#ended.size;
   }
 
-  /** How many active ones have their receiver under this registrable domain. */
+  /** Number of active watchers with a receiver under this registrable domain. */
   ofDomain(domain: string): number {
     return this.#active.get(domain) ?? 0;
   }
 
-  /** The same of a whole platform. */
+  /** Number of active watchers with a receiver under this platform. */
   ofPlatform(platform: string): number {
     return this.#active.get(`all of ${platform}`) ?? 0;
   }
 
   /**
-   * Which watcher would have to end for one more, where `most` may be active: one that is unused, the one that was used
-   * longest ago first, else the newest of whoever has most. @returns null: there is room; undefined: none may end for it
+   * The watcher that would be ended to make room for one more, where at most `most` may be active: the one unused for
+   * the longest time, else the newest of the holder with the most watchers. @returns null: there is room; undefined:
+   * none may be ended
    */
   wouldEnd(most: number, one: Pick<Watcher, "by" | "platform">, now: Date) {
     if (this.size < most) return null;
@@ -159,7 +164,7 @@ export class WatcherTable implements KeptFold {
     for (const held of [this.#watchers, this.#active, this.#ended]) held.clear();
   }
 
-  /** One record of the topic; what is none of the table's is passed over. */
+  /** Applies a record of the topic; a record that cannot be read is skipped. */
   apply(record: LogRecord): void {
     const read = readRecord(record);
     if (!read.ok) return;
@@ -167,7 +172,7 @@ export class WatcherTable implements KeptFold {
     if (type === "watcher.created") this.#created(body as BodyOf<"watcher.created">, record.partition);
     if (!type.startsWith("watcher.")) return;
     const watcher = this.#watchers.get((body as { id: string }).id);
-    // One that was on its way when its watcher ended came all the same.
+    // A delivery that was under way when its watcher ended was received all the same.
     if (watcher && type === "watcher.delivered") delivered(watcher, body as BodyOf<"watcher.delivered">);
     if (watcher?.state !== "active") return;
     if (type === "watcher.failed") failed(watcher, body as BodyOf<"watcher.failed">);
@@ -208,7 +213,7 @@ export class WatcherTable implements KeptFold {
   }
 }
 
-/** Notices go out in the order of their leaves, so a leaf below the next one says that this was told before. */
+/** Notices are delivered in the order of their leaves, so a record of a leaf below `next` was applied before. */
 function delivered(watcher: Watcher, body: BodyOf<"watcher.delivered">): void {
   if (body.leaf < watcher.next) return;
   watcher.next = body.leaf + 1;
@@ -221,7 +226,7 @@ function delivered(watcher: Watcher, body: BodyOf<"watcher.delivered">): void {
 function failed(watcher: Watcher, body: BodyOf<"watcher.failed">): void {
   const { leaf, attempt, says } = body;
   if (leaf < watcher.next) return;
-  // Two publishers may both have tried: the attempts of both count, each record once.
+  // Two processes may both have tried: the attempts of both count, each record once.
   if (watcher.failing?.leaf === leaf && attempt <= watcher.failing.attempts) return;
   watcher.failing = {
     ...{ leaf, says, attempts: attempt, retryAt: body.retry_at },
@@ -234,33 +239,38 @@ function show(watcher: Watcher, attempt: Attempt): void {
   watcher.late = [attempt, ...watcher.late.slice(0, MAX_LATE - 1)];
 }
 
-/** Notices of one watcher that are held in memory; more stay in the tree until these are delivered. */
+/** Most notices of one watcher in memory; the others are read from the tree when these are delivered. */
 const MAX_WAITING = 200;
-/** Of all watchers together. One that has none may always hold one, so that no receiver that is down stops another's. */
+/**
+ * Most notices of all watchers in memory. A watcher without any may always hold one, so that dead receivers never block
+ * another's.
+ */
 export const MAX_WAITING_ALL = 50_000;
 
-/** The notices of one watcher that are due, in the order of their leaves. */
+/** The queue of one watcher: its notices that are to be sent, in the order of their leaves. */
 export interface Line {
   readonly watcher: Watcher;
   readonly waiting: Change[];
-  /** Leaves below it were looked at for this watcher: what they made is delivered or waits. */
+  /** Leaves below this were scanned for this watcher: their notices are delivered or wait. */
   seen: number;
-  /** Watched endpoints with a correction, or one taken back, since their last card that was looked at. */
+  /**
+   * Watched endpoints for which a correction, or the withdrawal of one, was published after their last scanned card.
+   */
   readonly corrected: Set<string>;
 }
 
-/** How many more notices each line may take. */
+/** Room for further notices in memory, for all queues together. */
 interface Room {
   all: number;
 }
 
-/** Is there something for this line in leaves that were looked at for others already, and room for it? */
+/** Are there leaves that were scanned for other queues and not for this one, and has it room? */
 export const isBehind = ({ seen, waiting }: Line, scanned: number): boolean =>
   seen < scanned && waiting.length <= MAX_WAITING / 2;
 
 /**
- * Look at leaves up to `to` for these lines: the headline cards of what they watch come to wait. A line that is full stops
- * where it is, and goes on from there at a later look.
+ * Scans leaves up to `to` for these queues: headline cards of watched endpoints become notices. A queue that is full
+ * stops where it is, and a later scan goes on from there.
  */
 export async function scan(lines: Iterable<Line>, leaves: AsyncIterable<ReadLeaf>, to: number, room: Room) {
   const byCap = new Map<string, Set<Line>>();
@@ -281,7 +291,7 @@ export async function scan(lines: Iterable<Line>, leaves: AsyncIterable<ReadLeaf
         room.all--;
         wait(line, leaf);
       } else full.add(line);
-      // Here and not at the end: a look that breaks off half-way is made again from here.
+      // Set here and not at the end, so that a scan that fails half-way goes on from here.
       line.seen = full.has(line) ? leaf.index : leaf.index + 1;
     }
   }
@@ -301,7 +311,7 @@ function wait(line: Line, { index: leaf, card }: GradeLeaf): void {
   line.waiting.push({ capability, leaf, seq: seq + 1, change, from, to });
 }
 
-/** Where the notices of an endpoint stand once all that wait are delivered. */
+/** The state of an endpoint's notices once all that wait are delivered. */
 function lastOf({ watcher, waiting }: Line, cap: string): { seq: number; standing: Standing | null } {
   for (let i = waiting.length - 1; i >= 0; i--) {
     const one = waiting[i]!;
