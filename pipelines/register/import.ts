@@ -10,17 +10,17 @@ import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts
 import { sql } from "../../infra/lake/sql.ts";
 import { openKeeper } from "../../infra/store/lock.ts";
 
-/** Raised when tables or macros change: a file of another form is not opened, and says that it has to be imported again. */
+/** Raised when tables or macros change. A file of another form is not opened: it has to be imported again. */
 export const REGISTER_FORM = 1;
 
 /** The register's file in a data folder. */
 export const registerPath = (dataDir: string): string => join(dataDir, "register.duckdb");
 
-/** Why rows are not kept. */
+/** Rows that were not kept for one reason. */
 export interface Refused {
   reason: "no_row" | "no_lei" | "check_digits" | "no_name" | "again" | "no_domain" | "no_company";
   rows: number;
-  /** The first few. */
+  /** The first few of them. */
   examples: string[];
 }
 
@@ -39,11 +39,11 @@ export interface Imported {
 }
 
 export interface ImportOptions {
-  /** The golden copy. */
+  /** Path of GLEIF's golden copy. */
   source: string;
-  /** Pairs of `lei,domain`: GLEIF publishes none. */
+  /** Path of pairs `lei,domain`, which GLEIF does not publish. */
   domains?: string | undefined;
-  /** Where the register goes; an older one is replaced when the new one is whole. */
+  /** Path of the register; an older one is replaced when the new one is complete. */
   to: string;
   clock: Clock;
   progress?: (says: string) => void;
@@ -60,7 +60,7 @@ const countOf = async (tx: Statements, table: string): Promise<number> =>
 const sumOf = (refused: readonly Refused[], only?: Refused["reason"]): number =>
   refused.filter(({ reason }) => only === undefined || reason === only).reduce((sum, { rows }) => sum + rows, 0);
 
-/** Temporary tables are the writer's alone, and so everything asks of it. */
+/** Runs queries on the connection that writes: temporary tables are visible there only. */
 const onWriter = <T>(lake: Lake, work: (tx: Statements) => Promise<T>): Promise<T> => lake.transaction(work);
 
 async function companies(
@@ -114,7 +114,7 @@ async function domains(lake: Lake, path: string, file: string): Promise<NonNulla
   });
 }
 
-/** The whole file, table after table; the row that makes it a register comes last. */
+/** Makes all tables. The row that marks the file as a register is written last. */
 async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, "bytes" | "took_s">> {
   const progress = options.progress ?? (() => {});
   await lake.run(sql("register/macros"));
@@ -152,13 +152,13 @@ async function synced(path: string): Promise<void> {
   }
 }
 
-/** Fills the file aside and closes it; a run that failed leaves nothing of it. */
+/** Makes the register in the file `aside` and closes it; a run that failed deletes the file. */
 async function make(aside: string, options: ImportOptions): Promise<Awaited<ReturnType<typeof fill>>> {
-  // Past this much memory the engine spills to disk.
+  // Above this limit the engine spills to disk.
   const lake = await openLake(aside, { memoryLimit: "1GB", threads: 2, init: [] });
   let whole = false;
   try {
-    // What an import that was killed has left, sound or torn, is of no use.
+    // A file that a killed import left is deleted, whole or torn.
     await lake.replace(null);
     for (const end of ["", ".wal", ".txt"]) rmSync(`${aside}.damaged${end}`, { force: true });
     const told = await fill(lake, options);
@@ -171,14 +171,14 @@ async function make(aside: string, options: ImportOptions): Promise<Awaited<Retu
 }
 
 /**
- * Makes a register of GLEIF's golden copy, aside, and puts it in the place of the old one by one rename when it is
- * whole: a run that fails or is killed leaves the old one as it was. What it left is removed by the next.
- * @throws Failure `unreadable` for a file that is not what it should be; `busy` while another import goes on
+ * Makes a register from GLEIF's golden copy in a file beside the old one, and renames it over the old one when it is
+ * complete. A run that fails or is killed leaves the old one as it was; the next run deletes its file.
+ * @throws Failure `unreadable` for a file that is not what it should be; `busy` while another import runs
  */
 export async function importRegister(options: ImportOptions): Promise<Imported> {
   const started = options.clock.monotonic();
   const aside = `${options.to}.next`;
-  // Over the rename too: the engine's own lock ends before it, and the next import would begin with that very file.
+  // This lock covers the rename too. The engine's own lock ends before it, and another import would then use that file.
   const keeper = openKeeper(`${options.to}.lock`);
   try {
     if (!keeper.tries()) throw new Failure("busy", "another import of the register goes on");
@@ -194,8 +194,7 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
 }
 
 /**
- * What is read of the golden copy; the names are those of LEI-CDF 3.1 as CSV. Names of a company beside its own are any
- * number.
+ * The columns that are read, with the names of LEI-CDF 3.1 as CSV. A company may have further columns with other names.
  */
 const GOLDEN_COPY = [
   "LEI",
@@ -217,7 +216,7 @@ const GOLDEN_COPY = [
   "Registration.LastUpdateDate",
 ];
 
-/** What a file is, by its first bytes: its name may say anything. */
+/** The form of a file, from its first bytes; its name is not trusted. */
 async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
   const file = await open(path).catch((error: NodeJS.ErrnoException) => {
     throw new Failure("unreadable", `${path}: ${error.code === "ENOENT" ? "there is no such file" : error.message}`);
@@ -241,7 +240,7 @@ async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
   }
 }
 
-/** The files of a ZIP that end in .csv, by its directory. */
+/** The entries of a ZIP's directory that end in .csv. */
 async function csvsIn(zip: ZipFile): Promise<Entry[]> {
   const found: Entry[] = [];
   for await (const entry of zip.eachEntry()) if (/\.csv$/i.test(entry.fileName)) found.push(entry);
@@ -249,8 +248,8 @@ async function csvsIn(zip: ZipFile): Promise<Entry[]> {
 }
 
 /**
- * The one CSV in a ZIP, unpacked into a file. The engine reads no ZIP, and a plain file with all threads. Where the package
- * sees to it that the size is what the directory says, the checksum is looked at here.
+ * Unpacks the only CSV of a ZIP into a file: the engine does not read ZIPs, and reads a plain file with all threads.
+ * The package checks the size against the ZIP's directory; the checksum is checked here.
  */
 async function unpack(path: string, to: string, progress: (says: string) => void): Promise<void> {
   const zip = await openZip(path, { autoClose: false });
@@ -281,12 +280,12 @@ async function unpack(path: string, to: string, progress: (says: string) => void
   }
 }
 
-/** What the disk says has a code of its own; what else a ZIP fails by is the ZIP. */
+/** Is this error the ZIP's fault? Errors of the disk have codes of their own. */
 const isOfZip = ({ code }: NodeJS.ErrnoException): boolean => code === undefined || code.startsWith("Z_");
 
 /**
- * A file of the operator's as the engine can read it: a path in the work folder without signs that would be a pattern,
- * its end that of its form. Only a ZIP is copied, which takes as much disk as it holds.
+ * An operator's file in a form that the engine reads: a path in the work folder without characters of a pattern, ending
+ * in the extension of its form. A ZIP is unpacked, which takes as much disk as its content; other files are linked.
  * @throws Failure `unreadable`
  */
 async function readable(
@@ -310,7 +309,7 @@ async function readable(
   return to;
 }
 
-/** @throws Failure `unreadable` in one sentence, unless these are the columns of the golden copy of level 1 */
+/** @throws Failure `unreadable` when columns of the golden copy of level 1 are missing */
 function refuseOther(path: string, columns: readonly string[]): void {
   const missing = GOLDEN_COPY.filter((column) => !columns.includes(column));
   if (missing.length === 0) return;

@@ -6,12 +6,12 @@ import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { REGISTER_FORM } from "./import.ts";
 
-/** There is no register, or none that can be read now; the message is for the one who asked. */
+/** There is no register that can be read now; the message is for the client. */
 export class NoRegister extends Error {
   override readonly name = "NoRegister";
 }
 
-/** What a register was made of. */
+/** What a register was made from. */
 export interface Made {
   form: number;
   source: string;
@@ -30,17 +30,17 @@ export interface OpenRegister extends Statements {
 export interface RegisterSettings {
   path: string;
   clock: Clock;
-  /** How often the file is looked at, at most. */
+  /** Least pause between two looks whether the file has changed. */
   lookEvery_ms?: number;
   memoryLimit?: string;
 }
 
-/** Questions at once, each on a connection of its own; they take threads of libuv's pool of four. */
+/** Questions that run at once, each on its own connection; each takes one of the four threads of libuv's pool. */
 const AT_ONCE = 2;
 /** Questions that may wait for their turn. */
 const MAX_WAITING = 64;
 
-/** One file, open to be read, until nobody uses it. */
+/** One opened file. It is closed when it was replaced and its last question has ended. */
 class Held {
   readonly #turns = new Turns(AT_ONCE);
   #waiting = 0;
@@ -48,7 +48,7 @@ class Held {
   #dropped = false;
 
   private constructor(
-    /** Which file of this name it is. */
+    /** Identifies the file among those that had this path. */
     readonly mark: string,
     readonly made: Made,
     private readonly instance: DuckDBInstance,
@@ -57,8 +57,8 @@ class Held {
 
   /** @throws NoRegister */
   static async open(path: string, mark: string, memoryLimit: string): Promise<Held> {
-    // Not from the cache of instances, which goes by the path: an older file of this name may be in use still. Only a
-    // file that is written suffers from a second instance.
+    // Instances are cached by path, and an older file of this path may still be in use, so the cache is not used. Two
+    // instances would be a problem only for a file that is written.
     const instance = await DuckDBInstance.create(path, {
       access_mode: "READ_ONLY",
       ...{ memory_limit: memoryLimit, threads: "1", autoinstall_known_extensions: "false" },
@@ -92,7 +92,7 @@ class Held {
     }
   }
 
-  /** Closed as soon as the last question to it is answered. */
+  /** Closes the file when the last question to it was answered. */
   drop(): void {
     this.#dropped = true;
     this.#closeIfUnused();
@@ -106,8 +106,8 @@ class Held {
 }
 
 /**
- * The register of companies in a data folder, read only. A new import, which is another file of the same name, is taken up by
- * itself: questions that run go on with the old one, and the next ones ask the new one.
+ * The register of companies in a data folder, read-only. When an import replaces the file, the new one is opened by
+ * itself: running questions end on the old file, and later ones use the new one.
  */
 export class Register {
   readonly #settings: RegisterSettings;
@@ -122,8 +122,8 @@ export class Register {
   }
 
   /**
-   * Work on the register as it stands. A file that cannot be opened leaves the one before it in use.
-   * @throws NoRegister when there is none, or too many wait
+   * Runs `work` on the current register. If a new file cannot be opened, the one before it stays in use.
+   * @throws NoRegister when there is none, or too many questions wait
    */
   async use<T>(work: (register: OpenRegister) => Promise<T>): Promise<T> {
     this.#looking ??= this.#look().finally(() => {
@@ -153,7 +153,7 @@ export class Register {
       this.#held = opened;
       if (this.#closed) this.close();
     } catch (error) {
-      // The file is gone, or is none of ours: whoever holds an older one goes on with it, which is still whole.
+      // The file is gone, or is not ours. An older file that is open stays in use: it is still whole.
       if (error instanceof NoRegister) this.#why = error.message;
       else if ((error as NodeJS.ErrnoException).code !== "ENOENT") this.#why = "the register cannot be opened";
     }

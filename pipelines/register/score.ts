@@ -2,8 +2,8 @@
 export const ALIKE = 0.7;
 
 /**
- * Edits between two words (optimal string alignment: a letter put in, left out, exchanged, or two beside each other
- * swapped).
+ * Number of edits between two words (optimal string alignment: insert, delete or replace a letter, or swap two
+ * neighbours).
  */
 export function edits(a: string, b: string): number {
   const [from, to] = [[...a], [...b]];
@@ -25,30 +25,34 @@ export function edits(a: string, b: string): number {
 
 const lettersIn = (words: readonly string[]): number => words.reduce((sum, word) => sum + [...word].length, 0);
 
-/** How alike two words are: 1 minus edits by the longer length, and 0 below {@link ALIKE}. */
+/** How alike two words are: 1 minus the edits divided by the longer length; 0 if that is below {@link ALIKE}. */
 export function alike(a: string, b: string): number {
   if (a === b) return 1;
   const [shorter, longer] = [[...a].length, [...b].length].sort((x, y) => x - y) as [number, number];
-  // Each letter that the longer one has more is an edit.
+  // The difference in length is the least number of edits.
   if (shorter / longer < ALIKE) return 0;
   const value = 1 - edits(a, b) / longer;
   return value < ALIKE ? 0 : value;
 }
 
 export interface Score {
-  /** 0 to 1: the share of the letters of both names that stand in words which are alike, each word by how alike it is. */
+  /**
+   * 0 to 1: the share of the letters of both names that are in words which are alike, each word weighted by its
+   * likeness.
+   */
   value: number;
-  /** Every word of the question stands in the name as it was asked. */
+  /** Is every word of the question in the name, exactly? */
   allWords: boolean;
 }
 
-/** The longest names have some forty words; what lies beyond counts as not alike. */
+/** Most words of a name that are compared: the longest names have some forty. Further words count as not alike. */
 const MAX_WORDS = 40;
 
 /**
- * A question against a name, both as they are compared (`plain_name`): pairs of words, the most alike first, no word twice;
- * the score is the sum over pairs of alike times the letters of both, by the letters of both names. Long words count for
- * more than short ones, so that `of` and `de` decide nothing. 1 is the same words in any order.
+ * Compares a question with a name, both in their compared form (`plain_name`). Words are paired, the most alike first,
+ * each word once. The score is the sum over the pairs of their likeness times the letters of both words, divided by the
+ * letters of both names. So long words count for more than short ones, and `of` and `de` decide nothing. Equal words in
+ * any order score 1.
  */
 export function scoreOf(asked: string, name: string): Score {
   const [question, said] = [asked.split(" "), name.split(" ")];
@@ -71,7 +75,7 @@ export function scoreOf(asked: string, name: string): Score {
   return { value: letters === 0 ? 0 : sum / letters, allWords: equal === question.length };
 }
 
-/** Remainder by 97 of a text of 0-9 and A-Z, where letters stand for 10 to 35 (ISO 7064, mod 97-10). */
+/** Remainder modulo 97 of a text of 0-9 and A-Z, where letters stand for 10 to 35 (ISO 7064, mod 97-10). */
 function remainder(text: string): number {
   let rest = 0;
   for (const character of text) {
@@ -81,7 +85,9 @@ function remainder(text: string): number {
   return rest;
 }
 
-/** What is wrong with a text as a LEI (ISO 17442: 18 characters, two check digits), in words; null where nothing is. */
+/**
+ * What is wrong with a text as a LEI (ISO 17442: 18 characters and two check digits), in words; null when it is valid.
+ */
 export function faultOfLei(lei: string): string | null {
   if (!/^[0-9A-Z]{18}[0-9]{2}$/.test(lei)) return "must be 18 letters and digits and two check digits (ISO 17442)";
   return remainder(lei) === 1 ? null : `has wrong check digits (ISO 17442): ${lei.slice(18)}`;

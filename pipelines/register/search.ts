@@ -3,26 +3,26 @@ import { sql } from "../../infra/lake/sql.ts";
 import { ALIKE, alike, scoreOf } from "./score.ts";
 
 /**
- * What is asked; at least one of lei, number, host and name. All of them together are one question: their matches are
- * united.
+ * A question. At least one of lei, register number, domain and name is given; companies that match any of them are
+ * returned.
  */
 export interface Question {
   lei?: string | undefined;
   /** Number in a business register, as written. */
   register_number?: string | undefined;
-  /** GLEIF's code of that register, RA and six digits. */
+  /** GLEIF's code of the business register, RA and six digits. */
   register_authority?: string | undefined;
   domain?: string | undefined;
   name?: string | undefined;
-  /** ISO 3166-1 alpha-2. Matches by register number or by name are limited to companies of this country. */
+  /** ISO 3166-1 alpha-2. Limits matches by register number or name to companies of this country. */
   country?: string | undefined;
 }
 
-/** Why a company is among the matches, in the order in which reasons rank. */
+/** Why a company matches, from the strongest reason to the weakest. */
 export const REASONS = ["lei", "register_number", "domain", "exact_name", "same_name", "all_words", "similar"] as const;
 export type Reason = (typeof REASONS)[number];
 
-/** A company of the register, as GLEIF published it; null: it says nothing there. */
+/** A company of the register, as GLEIF published it; null: not given there. */
 export interface Company {
   number: number;
   lei: string;
@@ -47,36 +47,42 @@ export interface Company {
 
 export interface Match {
   company: Company;
-  /** Best first. */
+  /** The strongest first. */
   reasons: Reason[];
-  /** 1 of an exact id or an equal name; else as {@link scoreOf} has it. */
+  /** 1 for a matching id or an equal name; else from {@link scoreOf}. */
   score: number;
 }
 
 export interface Matches {
   matches: Match[];
-  /** There are further companies that match as well as the last one shown, or less. */
+  /** Are there further companies that match and are not returned? */
   more: boolean;
 }
 
-/** Names looked at for one question, of those that a prefilter brings. */
+/** Most names that are scored for one question, of those that a prefilter finds. */
 const LOOKED_AT = 200;
-/** Names that the words of one question may bring into a search for similar ones: rarest words first, and one word always. */
+/**
+ * Most names that the words of one question may bring into the search for similar names: the rarest words first, and at
+ * least one.
+ */
 const MAX_HELD = 60_000;
-/** Words of a question that are looked for; the longest first where there are more. */
+/** Most words of a question that are searched for; of more, the longest ones. */
 const MAX_WORDS = 12;
-/** Words of the register that one word of a question may stand for. */
+/** Most words of the register that one word of a question may stand for. */
 const MAX_NEAR = 12;
-/** Names below this are not told. */
+/** Names with a lower score are not returned. */
 const LEAST_SCORE = 0.5;
 
-/** A query with its list as literals, which alone are looked up in an index or skip blocks: parameters and joins are not. */
+/**
+ * A query with the list as literals: the engine uses its index, and skips blocks, for literals only, not for parameters
+ * and joins.
+ */
 function listed(query: string, values: readonly (number | string)[]): string {
   const literals = values.map((value) => (typeof value === "number" ? value : `'${value.replaceAll("'", "''")}'`));
   return query.replace("{list}", () => literals.join(", "));
 }
 
-/** Threes of letters as the register holds them (`grams_of`). */
+/** The groups of three letters of a word, as the register has them (`grams_of`). */
 export function gramsOf(word: string): string[] {
   const letters = ["_", ...word, "_"];
   return [...new Set(letters.slice(2).map((_, i) => letters.slice(i, i + 3).join("")))];
@@ -87,7 +93,7 @@ interface Named {
   key: string;
 }
 
-/** Numbers of companies with their reasons and best score, as they come in. */
+/** The companies that were found so far, with their reasons and their best score. */
 class Found {
   readonly byNumber = new Map<number, { reasons: Set<Reason>; score: number }>();
 
@@ -98,7 +104,7 @@ class Found {
     held.score = Math.max(held.score, score);
   }
 
-  /** Names that a prefilter brought, each as far as it holds. */
+  /** Scores names that a prefilter found, and adds those that are good enough. */
   addNamed(asked: string, names: readonly Named[]): void {
     for (const { number, key } of names) {
       const { value, allWords } = scoreOf(asked, key);
@@ -110,7 +116,7 @@ class Found {
 
 const best = (reasons: ReadonlySet<Reason>): number => REASONS.findIndex((reason) => reasons.has(reason));
 
-/** The words of a question that a search goes by, each once. */
+/** The words of a question that are searched for, each once. */
 const wordsOf = (key: string): string[] =>
   [...new Set(key.split(" "))].sort((a, b) => b.length - a.length).slice(0, MAX_WORDS);
 
@@ -119,14 +125,14 @@ interface Word {
   names: number;
 }
 
-/** Names by their ids. */
+/** Looks up names by their ids. */
 async function namesOf(register: Statements, rows: readonly { name: number }[]): Promise<Named[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ name }) => name);
   return register.all<Named>(listed(sql("register/search:names"), ids));
 }
 
-/** Names that hold all words of the question; none where the register does not know one of them. */
+/** Names with all words of the question; none if the register does not have one of the words. */
 async function withAllWords(register: Statements, words: readonly string[], country: string | null): Promise<Named[]> {
   const known: Word[] = [];
   for (const word of words) {
@@ -140,9 +146,9 @@ async function withAllWords(register: Statements, words: readonly string[], coun
   return namesOf(register, await register.all<{ name: number }>(sql("register/search:all_words"), of));
 }
 
-/** Words of the register that are written like one, the most alike first. */
+/** Words of the register that are spelt like this one, the most alike first. */
 async function near(register: Statements, word: string): Promise<(Word & { alike: number })[]> {
-  // Words of up to three letters have too few threes to be found by, and one edit makes another word of them.
+  // Words of up to three letters have too few groups of three, and one edit turns them into another word.
   if ([...word].length < 4) {
     const rows = await register.all<Word>(sql("register/search:word"), { word });
     return rows.map((row) => ({ ...row, alike: 1 }));
@@ -161,7 +167,7 @@ async function near(register: Statements, word: string): Promise<(Word & { alike
     .slice(0, MAX_NEAR);
 }
 
-/** Names in words that are written like those of the question. */
+/** Names with words that are spelt like those of the question. */
 async function similar(register: Statements, words: readonly string[], country: string | null): Promise<Named[]> {
   const groups: { names: number; near: { place: number; id: number; weight: number }[] }[] = [];
   for (const [place, word] of words.entries()) {
@@ -203,7 +209,7 @@ async function byName(
   found.addNamed(key, await similar(register, words, country));
 }
 
-/** A host, and what it is below, down to two labels: `shop.example.com` is looked for as `example.com` too. */
+/** A host and its parent domains of at least two labels: `shop.example.com` is searched for as `example.com` too. */
 const hostsOf = (host: string): string[] =>
   host
     .split(".")
@@ -245,7 +251,7 @@ interface Standing {
   exact_name: boolean;
 }
 
-/** Companies with their hosts, in the order of the numbers. */
+/** Companies with their hosts, in the order of the given numbers. */
 async function companiesOf(register: Statements, numbers: readonly number[]): Promise<Company[]> {
   if (numbers.length === 0) return [];
   const rows = await register.all<Omit<Company, "domains">>(listed(sql("register/search:companies"), numbers));
@@ -257,7 +263,7 @@ async function companiesOf(register: Statements, numbers: readonly number[]): Pr
   }));
 }
 
-/** What was found, best first. */
+/** Numbers of the companies that were found, best first. */
 async function ranked(register: Statements, found: Found, folded: string): Promise<number[]> {
   if (found.byNumber.size === 0) return [];
   const query = listed(sql("register/search:standing"), [...found.byNumber.keys()]);
@@ -273,7 +279,7 @@ async function ranked(register: Statements, found: Found, folded: string): Promi
   return standing.sort(order).map(({ number }) => number);
 }
 
-/** Only the best of the reasons by name: an equal name holds all words too. */
+/** Reasons to return: of those by name only the strongest, since an equal name has all words too. */
 function toldReasons(reasons: ReadonlySet<Reason>): Reason[] {
   const told = REASONS.filter((reason) => reasons.has(reason));
   const byName = told.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
@@ -281,8 +287,8 @@ function toldReasons(reasons: ReadonlySet<Reason>): Reason[] {
 }
 
 /**
- * Companies that a question means, best first: by the best reason, then the score, then those that are active and whose
- * LEI is kept up, then the LEI. @param most how many are given back
+ * Companies that a question matches, best first: by the strongest reason, then the score, then active companies, then
+ * those whose LEI is kept up, then the LEI. @param most number of companies that are returned
  */
 export async function search(register: Statements, question: Question, most: number): Promise<Matches> {
   const [asked] = await register.all<{ folded: string; key: string; number: string | null; host: string | null }>(
