@@ -8,40 +8,45 @@ import type { Sample } from "../3-grade/sample.ts";
 import { BLOCK_MS, blockOf, blockStart, dayOf, dayStart } from "../record/time.ts";
 import { BANDS, type Band } from "../record/vocabulary.ts";
 
-/** Days that are looked ahead: what a theft costs is over after its window. */
+/** Days that are looked ahead: more than the window after which a theft no longer counts. */
 const AHEAD_DAYS = 130;
-/** Time of an answer where none was ever measured, ms: the table of the method says the same. */
+/** Latency that is assumed where none was ever measured, ms, as in the table of the method. */
 const LATENCY_MS = 800;
 
-/** What one endpoint is, has, and costs. */
+/** An endpoint whose next letter is computed. */
 export interface Prospect {
   endpoint: Endpoint;
   /** Published headline letter, UNRATED before the first. */
   published: Band;
-  /** Raw headline letters of its leaves, in log order, as the hold reads them. */
+  /** Raw headline letters of its leaves, in log order, for the hold. */
   raw: readonly DayLetter[];
   paidBlocks: number;
-  /** Micro-units of one paid call. */
+  /** Price of one paid call, micro-units. */
   priceMicro: bigint;
-  /** Has its answer a truth to be held against, and does the seller advertise a schema? For one never paid yet. */
+  /**
+   * For an endpoint that was never paid: is there a question whose answer we know, and does the seller advertise a
+   * schema?
+   */
   truth: boolean;
   schema: boolean;
 }
 
 export interface NextLetter {
-  /** The better letter that comes first, null when none does within the days looked ahead. */
+  /** The next better letter, null when there is none within the days looked ahead. */
   next: Band | null;
-  /** Further good paid blocks until its gates are met. */
+  /** Further good paid calls until the gates of that letter are met. */
   gate_calls: number;
-  /** Day of the gates, and day on which the hold lets it be published. */
+  /** Day on which the gates are met. */
   gate_day: string;
+  /** Day on which the hold lets the letter be published. */
   day: string;
-  /** Paid calls on the base schedule until then, and what they cost, micro-units. */
+  /** Paid calls of the plan until then. */
   calls: number;
+  /** Their cost, micro-units. */
   cost_micro: bigint;
 }
 
-/** Severity: 0 for A .. 4 for F, worse than all for UNRATED. */
+/** Order of the letters: 0 for A .. 4 for F, and 5 for UNRATED. */
 const rank = (band: Band): number => (band === "UNRATED" ? BANDS.length : BANDS.indexOf(band));
 
 function rawAt(endpoint: Endpoint, at: Date): Band {
@@ -53,7 +58,7 @@ function rawAt(endpoint: Endpoint, at: Date): Band {
 const median = (values: readonly number[]): number | null =>
   values.length === 0 ? null : [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)]!;
 
-/** What a perfect exchange of this endpoint looks like, by what it showed so far. */
+/** A perfect probe and a perfect paid call of this endpoint, modelled on what it showed so far. */
 function perfect({ endpoint: { rows }, priceMicro, truth, schema }: Prospect): { probe: Sample; paid: Sample } {
   const bought = rows.filter(({ kind, fault }) => kind === 1 && fault === null);
   const delivered = bought.filter((row) => row.delivered);
@@ -75,13 +80,15 @@ function perfect({ endpoint: { rows }, priceMicro, truth, schema }: Prospect): {
   return { probe, paid };
 }
 
-/** A future block, and how many calls were paid by its end. */
+/** A future block, and the number of calls paid until its end. */
 interface Ahead {
   end: Date;
   calls: number;
 }
 
-/** The base schedule from the next block on: every block until 30 paid ones, then one a day; every exchange good. */
+/**
+ * The planned calls from the next block on, all of them good: in every block until 30 blocks were paid, then one a day.
+ */
 function future(prospect: Prospect, now: Date): { rows: Sample[]; blocks: Ahead[] } {
   const { probe, paid } = perfect(prospect);
   const rows: Sample[] = [];
@@ -101,7 +108,7 @@ function future(prospect: Prospect, now: Date): { rows: Sample[]; blocks: Ahead[
   return { rows, blocks };
 }
 
-/** First block after which the raw letter is better than `than`: looked for by halves, since good calls only help. */
+/** First block after which the raw letter is better than `than`. Binary search works, since good calls only help. */
 function firstBetter(
   prospect: Prospect,
   ahead: ReturnType<typeof future>,
@@ -121,7 +128,9 @@ function firstBetter(
   return { n: low, raw: raw(low) };
 }
 
-/** The first day on which the hold lets a letter better than `than` be published, when the raw one is `raw` from `from` on. */
+/**
+ * First day on which the hold lets a letter better than `than` be published, if the raw letter is `raw` from `from` on.
+ */
 function heldUntil(letters: readonly DayLetter[], from: string, raw: Band, than: Band): string {
   const held = publishedBand([...letters, { day: from, band: raw }], from, raw);
   if (rank(held.band) < rank(than) || held.heldUntil === null) return from;
@@ -129,9 +138,9 @@ function heldUntil(letters: readonly DayLetter[], from: string, raw: Band, than:
 }
 
 /**
- * What the next better letter of an endpoint costs: the letter is computed by the very code that grades, over what the
- * record holds and over perfect calls on the base schedule, until it is better than the published one and the hold lets
- * it up. A lower bound: a failure on the way costs more.
+ * What the next better letter of an endpoint costs. The code that grades computes the letter from the record and from
+ * perfect calls of the plan, until it is better than the published one and the hold lets it be published. This is a
+ * lower bound, since a failure on the way costs more.
  */
 export function nextLetter(prospect: Prospect, now: Date): NextLetter {
   const { endpoint, published, raw: letters, priceMicro } = prospect;
@@ -143,7 +152,7 @@ export function nextLetter(prospect: Prospect, now: Date): NextLetter {
   const better = rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : firstBetter(prospect, ahead, published);
   if (!better) return none;
   const met = better.n < 0 ? { end: now, calls: 0 } : ahead.blocks[better.n]!;
-  // The end of a block is the first moment of the next one: what was paid in it was graded on its own day.
+  // The end of a block is the first moment of the next one; a block's last calls are graded on its own day.
   const gateDay = better.n < 0 ? today : dayOf(new Date(met.end.getTime() - 1));
   const day = heldUntil([...letters, { day: today, band: rawNow }], gateDay, better.raw, published);
   const waited = ahead.blocks.filter(({ end }) => end.getTime() <= dayStart(day).getTime()).at(-1)?.calls ?? 0;

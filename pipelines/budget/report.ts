@@ -27,15 +27,17 @@ export interface BudgetLine {
   method: string;
   url: string;
   host: string;
-  /** In today's plan; null when there is none yet, or it was listed after the plan was made. */
+  /** Is it covered by today's plan? null when there is no plan yet, or it was listed after the plan was made. */
   covered: boolean | null;
   why: PlanLine["why"];
-  /** Of one call, as planned; null when nothing can be paid. */
+  /** Price of one call in the plan; null when nothing can be paid. */
   price: string | null;
   paid_blocks: number;
   demand: number;
   letter: Band;
-  /** Null when no better letter is in sight, nothing can be paid, or it was past the bound that was asked for. */
+  /**
+   * null when there is no better letter to come, nothing can be paid, or only so many endpoints were to be computed.
+   */
   next: NextCost | null;
 }
 
@@ -51,11 +53,11 @@ export interface BudgetReport {
     planned: boolean;
     listed: number;
     covered: number;
-    /** Set aside for the covered ones, re-tests included. */
+    /** Money set aside for the covered ones, re-tests included. */
     reserved: string;
     not_covered: Record<string, number>;
   };
-  /** Covered ones first, those whose next letter is cheapest before the others. */
+  /** Covered endpoints first, those with the cheapest next letter before the others. */
   endpoints: BudgetLine[];
 }
 
@@ -78,7 +80,7 @@ function letterOf(published: BudgetParts["published"], id: string): { band: Band
 
 async function nextCost(parts: BudgetParts, one: ListedCap, price: bigint): Promise<NextCost | null> {
   const { lake, published, now } = parts;
-  // A week more than the window: it moves once a week, and never back.
+  // A week more than the window, since the window moves once a week.
   const since = windowStart(now).getTime() - 7 * DAY_MS;
   const rows = await lake.all<Sample>(sql("queries/record:samples"), { cap: one.cap, since });
   const { band, raw } = letterOf(published, one.cap);
@@ -113,7 +115,7 @@ function coverageOf(plan: DayPlan | null, endpoints: readonly BudgetLine[]): Bud
   };
 }
 
-/** Covered first; then the cheapest next letter, those without one last; then by url. */
+/** Order of the lines: covered first; then the cheapest next letter, those without one last; then by url. */
 function order(a: BudgetLine, b: BudgetLine): number {
   const cost = ({ next }: BudgetLine): number => (next ? Number(next.cost) : Number.MAX_VALUE);
   return (
@@ -124,8 +126,9 @@ function order(a: BudgetLine, b: BudgetLine): number {
 }
 
 /**
- * Coverage, spend and the price of the next letters, as of now.
- * @param day UTC date @param most endpoints whose next letter is computed, covered ones first: 10 ms of work each
+ * Makes the report: coverage, spending, and the cost of the next letters, as of now.
+ * @param day UTC date
+ * @param most endpoints whose next letter is computed, covered ones first; each takes 10 ms
  */
 export async function budgetReport(parts: BudgetParts, day: string, most: number): Promise<BudgetReport> {
   const { lake, memory, privateStore, caps, now } = parts;
@@ -169,15 +172,15 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
 
 const KEPT = "budget/report.json";
 
-/** Keeps the newest report for whoever asks while a service runs: its lake has one owner. */
+/** Keeps the newest report for commands that run beside a service, which cannot open its lake. */
 export async function keepReport(store: Store, report: BudgetReport): Promise<void> {
   const bytes = Buffer.from(JSON.stringify(report));
   const known = await store.head(KEPT);
-  // A rival that was quicker wrote as good a one.
+  // If another process was quicker, its report is as good.
   await store.swap(KEPT, bytes, known?.etag ?? null);
 }
 
-/** The newest kept report, or null before the first one of this version. */
+/** The newest kept report, or null when there is none of this version. */
 export async function keptReport(store: Pick<Store, "get">): Promise<BudgetReport | null> {
   const known = await store.get(KEPT);
   if (!known) return null;
@@ -186,9 +189,9 @@ export async function keptReport(store: Pick<Store, "get">): Promise<BudgetRepor
 }
 
 /**
- * A kept report turned to an earlier day, for whoever cannot read the lake: coverage and prices by that day's plan,
- * spend by its line of `by_day`. Who was paid on that day is not kept, so the lists by host, domain and payee are null;
- * letters, demand and the price of the next letter are those of the kept report, as of its moment.
+ * A kept report for an earlier day, for commands that cannot read the lake: coverage and prices come from that day's
+ * plan, spending from its line of `by_day`. Payees of that day are not kept, so the lists by host, domain and payee are
+ * null. Letters, demand and the cost of the next letters are those of the kept report, at its time.
  * @returns null unless the day is one of the thirty that the report sums up
  */
 export async function turnedTo(
@@ -218,20 +221,20 @@ export async function turnedTo(
   };
 }
 
-/** How old a kept report may be while somebody keeps it: two of its rounds, and what one takes. */
+/** Greatest age of a kept report while a service keeps it: two of its rounds, and the time that one takes. */
 const FRESH_MS = 25 * 60_000;
 
-/** Is it of this UTC day, and kept by somebody who still keeps it? */
+/** Is this report of the given UTC day, and kept up to date by a running service? */
 export const isFresh = ({ day, at }: Pick<BudgetReport, "day" | "at">, of: string, now: Date): boolean =>
   day === of && now.getTime() - Date.parse(at) < FRESH_MS;
 
-/** Payments that were signed, as money. */
+/** Sums over signed payments, as money. */
 interface Spent {
   calls: number;
-  /** What we signed, settled or not: this is what the caps count. */
+  /** Signed payments, settled or not; the caps count these. */
   signed: string;
   settled: string;
-  /** Booked losses: intents whose end nobody watched, or that our own fault spoilt. */
+  /** Losses: intents whose end nobody watched, or that our own fault spoilt. */
   lost: string;
   refunded: string;
 }
@@ -262,24 +265,24 @@ const told = (sum: Sum): Spent => ({
   refunded: formatMoney(sum.refunded),
 });
 
-/** Days of `by_day`. */
+/** Number of days in `by_day`. */
 const SPENDING_DAYS = 30;
 
 interface Spending {
-  /** On the day itself. */
+  /** The report's day. */
   day: Spent;
-  /** The day's hosts, registrable domains and payees, most money first: each has a cap of its own. Null: not kept. */
+  /** The day's hosts, registrable domains and payees, the most money first; each of these has a cap. null: not kept. */
   by_host: ({ host: string } & Spent)[] | null;
   by_domain: ({ domain: string } & Spent)[] | null;
   by_payee: ({ payee: string } & Spent)[] | null;
-  /** Thirty days, newest first; days without a payment are left out. */
+  /** The last thirty days, newest first; days without a payment are left out. */
   by_day: ({ day: string } & Spent)[];
 }
 
 const byMoney = ([a, x]: [string, Sum], [b, y]: [string, Sum]): number =>
   Number(y.signed > x.signed) - Number(y.signed < x.signed) || (a < b ? -1 : 1);
 
-/** What was spent on the thirty UTC days that end with `day`. */
+/** Sums up spending on the thirty UTC days that end with `day`. */
 async function spendingOn(lake: Pick<Lake, "all">, day: string): Promise<Spending> {
   const rows = await lake.all<Row>(sql("queries/spending:month"), { day, days: SPENDING_DAYS });
   const hosts = new Map<string, Sum>();
