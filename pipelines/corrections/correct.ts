@@ -9,21 +9,21 @@ import type { EndpointRecord } from "./endpoint-record.ts";
 import { NotInRecord } from "./errors.ts";
 
 export interface CorrectionOrder {
-  /** Ids of records, or every record observed before this moment. */
+  /** Ids of the records, or every record observed before now. */
   records: readonly string[] | "all_before_now";
-  /** `computed_at` of the grade that was wrong, or null. */
+  /** `computed_at` of the wrong grade, or null. */
   gradeAt: string | null;
   fault: string;
   says: string;
 }
 
-/** Records that one command may name: one batch of the log, all or nothing. */
+/** Most records that one command may name: one batch of the log, which is written whole or not at all. */
 const MAX_RECORDS = 1_000;
 const MAX_SAYS = 2_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
-/** Words for the public record. @throws Failure `usage` */
+/** Checks a text for the public record. @throws Failure `usage` */
 function checkSays(says: string): string {
   const text = says.trim();
   if (text.length === 0) throw new Failure("usage", "--says: say what was got wrong");
@@ -47,7 +47,7 @@ function checkTime(text: string | null, now: Date): string | null {
 }
 
 /**
- * The corrections of one order, checked against what the record holds; nothing is written here.
+ * Makes the corrections of one order after checking them against the record. Nothing is written here.
  * @throws Failure `usage`, NotInRecord, Failure `already`: then none of them may be written
  */
 export function planCorrections(record: EndpointRecord, order: CorrectionOrder, now: Date): BodyOf<"correction">[] {
@@ -70,7 +70,7 @@ export function planCorrections(record: EndpointRecord, order: CorrectionOrder, 
 
 interface Target {
   record_id: string | null;
-  /** When the withdrawn record was observed: from there on letters stood on it. null for every record. */
+  /** When the withdrawn record was observed: letters since then stood on it. null for a correction of every record. */
   observed_at: string | null;
 }
 
@@ -100,13 +100,13 @@ function everything(record: EndpointRecord, now: string): Target {
   return { record_id: null, observed_at: null };
 }
 
-/** Samples observed before `before` that no correction withdraws. */
+/** Number of samples observed before `before` that no correction withdraws. */
 export const standing = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
   [...records].filter(
     ([id, { of, observedAt }]) => of === null && observedAt < before && !correctionRecords.withdrawing(id, observedAt),
   ).length;
 
-/** The correction that a reinstatement takes back. @throws Failure `already` */
+/** Makes the reinstatement that takes a correction back. @throws Failure `already`, NotInRecord */
 export function planReinstatement(
   { corrections, reinstated }: EndpointRecord["correctionRecords"],
   id: string,
@@ -118,7 +118,10 @@ export function planReinstatement(
   return { cap: known.cap, body: { correction: id, says: checkSays(says) } };
 }
 
-/** A record of the topic `corrections`; its id is the hash of its body (records.md, Envelope), so a copy is dropped. */
+/**
+ * Makes a record of the topic `corrections`. Its id is the hash of its body (records.md, Envelope), so a copy is
+ * dropped.
+ */
 export const draftOf = <T extends "correction" | "reinstated" | "dispute">(
   type: T,
   cap: string,

@@ -10,8 +10,9 @@ import { addressKey } from "../record/networks.ts";
 import { RFC3339, rfc3339 } from "../record/time.ts";
 import { BadDispute, NotThePayee } from "./errors.ts";
 
-/** How long after its signing a dispute is taken, and how far a seller's clock may be ahead of ours. */
+/** A dispute is accepted this long after it was signed, ms. */
 const MAX_AGE_MS = 7 * 86_400_000;
+/** A seller's clock may be this much ahead of ours, ms. */
 const AHEAD_MS = 300_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
@@ -21,7 +22,7 @@ function isPayee(text: string): boolean {
   return isEvm(text) || fromBase58(text, 32) !== null;
 }
 
-/** An address that can be paid and can sign. */
+/** An address that can be paid and can sign: EVM or Solana. */
 export const SigningPayee = z.string().refine(isPayee, "must be 0x and 40 hex digits, or the base58 of 32 bytes");
 export const PayeeSignature = z
   .string()
@@ -29,10 +30,10 @@ export const PayeeSignature = z
   .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, {
     error: "must be 0x and 65 bytes in hex, or the base58 of 64 bytes",
   });
-/** A moment in the record's form. */
+/** A time in the record's form. */
 export const SignedAt = z.string().regex(RFC3339, "must look like 2026-11-21T12:00:00.000Z");
 
-/** A seller's dispute as it is sent: the statement's five members, the address it is paid at, and the signature. */
+/** A seller's dispute as it is sent: the five members of the statement, the address that is paid, and the signature. */
 export const SignedDispute = z.strictObject({
   capability_id: z.string().refine((id) => isId("cap", id), "is not a capability id"),
   record_id: z
@@ -52,8 +53,8 @@ export const SignedDispute = z.strictObject({
 export type SignedDispute = z.infer<typeof SignedDispute>;
 
 /**
- * What the seller signs, the RFC 8785 form of five members: with EIP-191 (personal_sign) under an Ethereum address, its UTF-8
- * bytes with Ed25519 under a Solana one.
+ * The statement that the seller signs: the RFC 8785 form of five members. An Ethereum address signs it with EIP-191
+ * (personal_sign), a Solana address signs its UTF-8 bytes with Ed25519.
  */
 export const statementOf = ({
   capability_id,
@@ -63,10 +64,13 @@ export const statementOf = ({
   service,
 }: Omit<SignedDispute, "pay_to" | "signature">) => canonicalText({ capability_id, record_id, says, at, service });
 
-/** Id of a dispute: of what was said and by whom. Not of the signature, which has two valid forms for one statement. */
+/**
+ * Id of a dispute, made from statement and payee. The signature is left out, since it has two valid forms for one
+ * statement.
+ */
 export const disputeId = (one: SignedDispute): string => `dsp_${idOf([statementOf(one), addressKey(one.pay_to)])}`;
 
-/** A value as a dispute to this service, at this moment. @throws BadDispute with a pointer a fault */
+/** Validates a value as a dispute to this service, at this time. @throws BadDispute with a pointer for each fault */
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {
   const parsed = SignedDispute.safeParse(value);
   if (!parsed.success) {
@@ -85,7 +89,7 @@ function wrongTime({ at }: SignedDispute, now: Date) {
   return detail === null ? [] : [{ pointer: "/at", detail }];
 }
 
-/** What is wrong with the moment of a signature, in words, or null. @param oldest how long after it what was signed is taken */
+/** What is wrong with the time of a signature, in words, or null. @param oldest how long a signature is accepted */
 export function wrongMoment(text: string, now: Date, oldest: { ms: number; words: string }): string | null {
   const at = new Date(text);
   if (Number.isNaN(at.getTime()) || rfc3339(at) !== text) return "is no time";
@@ -95,8 +99,10 @@ export function wrongMoment(text: string, now: Date, oldest: { ms: number; words
 }
 
 /**
- * Was it signed by its payTo, and has the record seen this endpoint be paid there? Keys of wallets only: a contract's
- * signature (ERC-1271) would need a chain. @param payTos addresses in {@link addressKey} form @throws NotThePayee
+ * Checks that a dispute was signed by its payTo, and that the record has seen this endpoint ask to be paid there. Only
+ * wallets with a key can sign: a contract's signature (ERC-1271) would need a chain.
+ * @param payTos addresses in {@link addressKey} form
+ * @throws NotThePayee
  */
 export async function checkPayee(dispute: SignedDispute, payTos: ReadonlySet<string>): Promise<void> {
   const { pay_to, capability_id } = dispute;
@@ -107,24 +113,30 @@ export async function checkPayee(dispute: SignedDispute, payTos: ReadonlySet<str
     throw new NotThePayee(`the signature is not ${pay_to}'s over the statement`);
 }
 
-/** Did the wallet of this address sign the statement: EIP-191 for an Ethereum address, Ed25519 over UTF-8 for a Solana one? */
+/**
+ * Did the wallet of this address sign the statement: by EIP-191 for an Ethereum address, by Ed25519 over UTF-8 for a
+ * Solana one?
+ */
 export const isSignedBy = async (pay_to: string, statement: string, signature: string): Promise<boolean> =>
   isEvm(pay_to) ? isSignedByEvm(pay_to, statement, signature) : isSignedBySolana(pay_to, statement, signature);
 
 async function isSignedByEvm(pay_to: string, message: string, signature: string): Promise<boolean> {
   if (!HEX_SIGNATURE.test(signature)) return false;
   const [address, hex] = [pay_to, signature] as `0x${string}`[];
-  // A signature that is no point of the curve throws; it is as wrong as any other.
+  // viem throws for a signature that is no point of the curve: it is as wrong as any other.
   return verifyMessage({ address: address!, message, signature: hex! }).catch(() => false);
 }
 
-/** A Solana address is the public key itself. Program-derived ones lie off the curve: nobody can sign for them. */
+/**
+ * A Solana address is the public key itself. Program-derived addresses are not on the curve, so nobody can sign for
+ * them.
+ */
 function isSignedBySolana(pay_to: string, statement: string, signature: string): boolean {
   const [key, bytes] = [fromBase58(pay_to, 32), fromBase58(signature, 64)];
   return key !== null && bytes !== null && verifyBytes(key, Buffer.from(statement), bytes);
 }
 
-/** The dispute as a record of the log keeps it: with all that anybody needs to verify the signature again. */
+/** The dispute in the form of a log record, with everything that is needed to verify the signature again. */
 export const disputeBody = (dispute: SignedDispute, now: Date): BodyOf<"dispute"> => ({
   id: disputeId(dispute),
   ...dispute,

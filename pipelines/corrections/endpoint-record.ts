@@ -16,12 +16,12 @@ import type { Fact, Reading } from "./reading.ts";
 export interface HeldCorrection {
   id: string;
   cap: string;
-  /** null: every record observed before it was issued. */
+  /** null: the correction is of every record observed before it was issued. */
   recordId: string | null;
   issuedAt: string;
 }
 
-/** Records of corrections, disputes and reinstatements: the topic `corrections`, in log order. */
+/** The corrections, disputes and reinstatements of the topic `corrections`, added in log order. */
 export class CorrectionRecords {
   readonly corrections = new Map<string, HeldCorrection>();
   /** Ids of corrections that were taken back. */
@@ -38,7 +38,7 @@ export class CorrectionRecords {
     this.corrections.set(String(body.id), { id: String(body.id), cap: key, recordId, issuedAt });
   }
 
-  /** The first correction in force that withdraws this record, or null when it counts. */
+  /** The first correction in force that withdraws this record, or null when there is none. */
   withdrawing(recordId: string, observedAt: string): HeldCorrection | null {
     for (const one of this.corrections.values()) {
       if (this.reinstated.has(one.id)) continue;
@@ -48,25 +48,25 @@ export class CorrectionRecords {
   }
 }
 
-/** Records that are samples by themselves; a paid one is identified by its intent (records.md, Evidence). */
+/** Types of records that are samples. A paid sample is identified by its intent (records.md, Evidence). */
 const SAMPLES: ReadonlySet<string> = new Set(["handshake", "mcp.probe", "paid.intent"]);
 const OBSERVED = ["observations.free", "observations.paid", "observations.mcp"] as const;
 
 export interface HeldRecord {
   type: string;
   observedAt: string;
-  /** The sample that it is a part of, when it is none itself. */
+  /** Event id of the sample that it belongs to, or null when it is a sample itself. */
   of: string | null;
 }
 
-/** What the record holds of one endpoint, as a correction or a dispute needs to know it. */
+/** What the record holds of one endpoint, as far as a correction or a dispute needs it. */
 export interface EndpointRecord {
   cap: string;
   /** Every observation by its id. */
   records: ReadonlyMap<string, HeldRecord>;
   /**
-   * Addresses (in the form in which two are compared) that a 402 of this endpoint named to us. A listing's are not
-   * believed: anybody may write one.
+   * Addresses, in {@link addressKey} form, that a 402 of this endpoint named to us. Addresses of listings are not among
+   * them: anybody may write a listing.
    */
   payTos: ReadonlySet<string>;
   correctionRecords: CorrectionRecords;
@@ -76,7 +76,7 @@ const textOf = (value: unknown): string | null => (typeof value === "string" ? v
 const memberOf = (value: unknown, name: string): unknown =>
   typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 
-/** Every address that the 402 in this observation named. */
+/** All addresses that the 402 of this observation named. */
 function payTosOf({ body }: Fact): string[] {
   const terms = [body.terms, memberOf(body.first_leg, "terms")].flatMap((one) => memberOf(one, "offers") ?? []);
   const named = [body.pay_to, memberOf(body.quote, "pay_to"), ...terms.map((offer) => memberOf(offer, "pay_to"))];
@@ -86,7 +86,7 @@ function payTosOf({ body }: Fact): string[] {
   });
 }
 
-/** @throws NotInRecord when the record has never met this id */
+/** Reads an endpoint's record. @throws NotInRecord when the record has neither a listing nor an observation of it */
 export async function readEndpoint(reading: Reading, cap: string): Promise<EndpointRecord> {
   const found = await lookFor(reading, cap);
   if (!found) throw new NotInRecord(`${cap} is not in the record: no listing, no observation`);
@@ -116,8 +116,8 @@ async function isListed(reading: Reading, partition: number, cap: string): Promi
 }
 
 /**
- * The endpoint that an id or a url names. @throws NotInRecord, Failure `usage` when the text is neither, or when several
- * methods of the url are in the record and none was chosen
+ * Finds the endpoint that an id or a url names. @throws NotInRecord; Failure `usage` when the text is neither, or when
+ * several methods of the url are in the record and none was given
  */
 export async function findEndpoint(reading: Reading, idOrUrl: string, method?: string): Promise<EndpointRecord> {
   if (isId("cap", idOrUrl)) return readEndpoint(reading, idOrUrl);
@@ -162,8 +162,8 @@ const draftOf = ({ type, cap, body, log_offset }: Row): CorrectionDraft => ({
 type Reader = Pick<Statements, "all">;
 
 /**
- * Corrections that a run has read, as drafts of their leaves: a card may only be published as the consequence of one
- * that it knew. @param positions {topic: {partition: next offset}} of the run
+ * Corrections that a run had read, as drafts of their leaves: a card may be published as the consequence of a
+ * correction only if its run knew the correction. @param positions {topic: {partition: next offset}} of the run
  */
 export async function correctionsBelow(
   lake: Reader,
@@ -175,8 +175,9 @@ export async function correctionsBelow(
 }
 
 /**
- * What the log says and the tree does not yet, by capability: serving shows it before its leaf is there.
- * @param caps endpoints that are asked for (default: all)
+ * Corrections, disputes and reinstatements that are in the log and not in the tree yet, by capability. Serving shows
+ * them before their leaves are published.
+ * @param caps only these endpoints (default: all)
  */
 export async function unpublished(
   lake: Reader,

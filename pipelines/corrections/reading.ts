@@ -10,11 +10,11 @@ import type { Store } from "../../infra/store/store.ts";
 import { readRecord } from "../record/envelope.ts";
 import { rfc3339 } from "../record/time.ts";
 
-/** One record of the log, as far as a correction asks about it. */
+/** One record of the log, as far as corrections need it. */
 export interface Fact {
   eventId: string;
   type: string;
-  /** The cap, for every topic that is read here. */
+  /** The capability, in every topic that is read here. */
   key: string;
   observedAt: string;
   body: Record<string, unknown>;
@@ -35,8 +35,8 @@ export interface ReadingParts {
 }
 
 /**
- * Reads the record beside a running service: from the segments of the commit chain and the log's tail after them, never
- * from the lake, which has one owner. A copy of a record is given once.
+ * Reads the record beside a running service: the segments of the commit chain, and then the log's tail. The lake is not
+ * read, since only one process can open it. A copy of a record is left out.
  */
 export class Reading {
   private constructor(
@@ -71,7 +71,10 @@ export class Reading {
     return this.parts.log.partitions;
   }
 
-  /** Every record of one partition under this key, or under all keys (null), in log order. @throws DamagedChain, OffsetGone */
+  /**
+   * All records of one partition with this key, or with any key (null), in log order.
+   * @throws DamagedChain, OffsetGone
+   */
   async *facts(topic: string, partition: number, key: string | null): AsyncGenerator<Fact> {
     const seen = new Set<string>();
     for await (const fact of this.#all(topic, partition, key)) {
@@ -101,7 +104,7 @@ export class Reading {
       for (const record of records) {
         if (key !== null && record.key !== key) continue;
         const read = readRecord(record);
-        // What no reader takes is no part of the record until a redrive.
+        // A record that cannot be read is no part of the record until a redrive.
         if (!read.ok) continue;
         const { type, observed_at: observedAt, body } = read.envelope;
         yield { eventId: record.eventId, type, key: record.key, observedAt, body };
@@ -111,7 +114,7 @@ export class Reading {
   }
 }
 
-/** Segments hold what was validated before its commit; here it is only read again. */
+/** Rows of a segment were validated before they were committed, so they are not validated again. */
 const factOf = (row: Row): Fact => ({
   eventId: row.event_id,
   type: row.type,
