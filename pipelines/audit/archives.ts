@@ -20,19 +20,20 @@ const SUBJECT_OF: Record<string, ArchiveSubject> = {
   "observations.mcp": "mcp_probes",
 };
 
-/** What other parts of the record say that a subject and day must hold. */
+/** What evidence and log require of the archive of one subject and day. */
 interface Wanted {
   things: Multiset;
-  /** Last position of the log that speaks of it. */
+  /** Index of the last leaf that requires something. */
   last: number;
 }
 
 const nameOf = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
 
 /**
- * Is the archive what its leaves say, whole, and the same as what was published before it moved? Files against leaves and
- * manifests; each subject and day there, from the first day of the evidence on; what replaces a file is later than it; the
- * rows of the standing files say what the samples of the evidence say, the grades are the log's own leaves.
+ * Checks that the archive is complete and agrees with what was published before the rows moved: files against leaves
+ * and manifests; a file for each subject and day since the first day of the evidence; a replacing file is later than
+ * the one that it replaces; rows of the valid files against the samples of the evidence, and grades against the log's
+ * own leaves.
  */
 export class ArchiveAudit {
   readonly files = new Check("archive files");
@@ -41,28 +42,28 @@ export class ArchiveAudit {
   readonly #leaves: { leaf: ArchiveLeaf; jwks: Jwks | null }[] = [];
   readonly #wanted = new Map<string, Wanted>();
   readonly #held = new Map<string, Multiset>();
-  /** Subjects and days of which a file, here or in the evidence, could not be read. */
+  /** Names of subject and day for which a file could not be read, here or in the evidence. */
   readonly #unread = new Set<string>();
   #hasHoles = false;
 
-  /** @param fold of the leaves so far, the next one in it already @param jwks keys that vouch at this position */
+  /** @param fold the archive's leaves so far, including this one @param jwks keys that are valid at this position */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
     if (leaf.kind === "archive") this.#leaves.push({ leaf, jwks });
     if (leaf.kind === "grade") this.#want(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
   }
 
-  /** A line of the evidence that this leaf names. */
+  /** Adds a line of the evidence file that this leaf names. */
   line({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
     const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_OF[line.topic] : undefined;
     if (subject) this.#want(subject, day, index, observedRow(line as SampleLine, subject === "mcp_probes"));
   }
 
-  /** A file of the evidence of this day could not be read: what the probes of it should say is not known. */
+  /** An evidence file of this day could not be read, so it is not known which probes the archive must have. */
   unread(day: string): void {
     for (const subject of Object.values(SUBJECT_OF)) this.#unread.add(nameOf(subject, day));
   }
 
-  /** Leaves are unread: files may be named there, and rows. */
+  /** Leaves could not be read, which may name files and rows. */
   skip(): void {
     this.#hasHoles = true;
   }
@@ -75,7 +76,7 @@ export class ArchiveAudit {
     this.#wanted.set(name, wanted);
   }
 
-  /** Read every file. @throws SourceDown, and faults of our own */
+  /** Reads and checks every file. @throws SourceDown, and faults of our own */
   async read(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
     const seen = new Map<string, ArchiveLeaf>();
     const replaced = new Set<string>();
@@ -120,7 +121,7 @@ export class ArchiveAudit {
     this.#held.set(name, held);
   }
 
-  /** From the first day that the evidence closed to the newest one that was filed, no subject and day is missing. */
+  /** Checks that no subject and day is missing from the first day of the evidence to the newest archived day. */
   #everyDay({ archive, evidence }: PublishedFold): void {
     const newest = this.#leaves
       .map(({ leaf }) => dayOfManifest(leaf.manifest))
@@ -160,7 +161,10 @@ export class ArchiveAudit {
   }
 }
 
-/** What a line stands for, and its order in the file; null when it is no line of this file. */
+/**
+ * The content of a line in comparable form, and its key for the order of the file; null when it does not belong in this
+ * file.
+ */
 function lineOf(
   subject: ArchiveSubject,
   day: string,
@@ -198,7 +202,7 @@ function refuseWrongLeaf(
   if (supersedes === null) return;
   const wrong = seen.get(supersedes)?.manifest;
   const same = wrong && wrong.subject === manifest.subject && wrong.from === manifest.from;
-  // Only what is in the log already can be replaced, and once: so no two files replace each other.
+  // Only an earlier file can be replaced, and only once; so no two files replace each other.
   if (!same || replaced.has(supersedes)) {
     throw new Unproven(`leaf ${index}`, `an earlier file of ${manifest.subject} of ${day}, standing`, supersedes);
   }
@@ -212,7 +216,7 @@ async function sameManifest(source: Source, { manifest }: ArchiveLeaf): Promise<
   if (want !== got) throw new Unproven(key, want.slice(0, 200), got.slice(0, 200));
 }
 
-/** A body's terms, as far as a row of the archive tells them. */
+/** The parts of a body's terms that a row of the archive has. */
 interface Terms {
   sha256?: string;
   protocols?: string[];
@@ -220,7 +224,7 @@ interface Terms {
 }
 
 /**
- * All that a line of the archive says of a probe, as one text. Its amount is a number here, as evidence has it.
+ * The members of an archive's line as one text, for comparison. The amount is made a number, as evidence has it.
  * @returns null when it is no such line
  */
 function archivedRow({ amount, ...row }: Record<string, unknown>): string | null {
@@ -231,7 +235,7 @@ function archivedRow({ amount, ...row }: Record<string, unknown>): string | null
   }
 }
 
-/** The same as the evidence says it, from a line of a probe (records.md, Archive rows). */
+/** The same text made from the evidence's line of a probe (records.md, Archive rows). */
 function observedRow(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
@@ -250,8 +254,8 @@ function observedRow(line: SampleLine, isTool: boolean): string {
 const MODULUS = 1n << 256n;
 
 /**
- * Counts things and adds up their hashes: two with the same count and sum hold the same things, in whatever order they
- * came. Takes no room for them; to make two others come out alike is as hard as finding hashes that add up to a given sum.
+ * Compares sets of things without keeping them: it counts them and adds up their hashes. Two with equal count and sum
+ * hold the same things, in any order. Faking that is as hard as finding hashes with a given sum.
  */
 class Multiset {
   n = 0;
@@ -262,7 +266,7 @@ class Multiset {
     this.#sum = (this.#sum + BigInt(`0x${sha256(thing).toString("hex")}`)) % MODULUS;
   }
 
-  /** All of another one. */
+  /** Adds all things of another one. */
   join(other: Multiset): void {
     this.n += other.n;
     this.#sum = (this.#sum + other.#sum) % MODULUS;

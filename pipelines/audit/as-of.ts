@@ -2,10 +2,10 @@ import type { Endpoint } from "../3-grade/pure.ts";
 import type { Sample } from "../3-grade/sample.ts";
 import { type AmendmentLine, CORRECTION_FIELDS, type EvidenceLine, type SampleLine } from "../record/evidence.ts";
 
-/** What the evidence says of one endpoint, in the order of the files. */
+/** The evidence of one endpoint, added in the order of the files. */
 export class EndpointEvidence {
   readonly samples = new Map<string, SampleLine>();
-  /** Later facts by sample, and the records of corrections against it or taken back. */
+  /** Amendments by sample; the field below has the corrections, reinstatements and disputes. */
   readonly #amendments = new Map<string, AmendmentLine[]>();
   readonly #corrections: AmendmentLine[] = [];
 
@@ -20,8 +20,9 @@ export class EndpointEvidence {
   }
 
   /**
-   * The endpoint as a card with these positions knew it.
-   * @param positions {topic: next offset} of the card's leaf @param domain registrable domain of its url, null unknown
+   * The endpoint as it was known to a card with these positions.
+   * @param positions {topic: next offset} of the card's leaf
+   * @param domain registrable domain of its url, null when unknown
    */
   asOf(cap: string, positions: Readonly<Record<string, number>>, domain: string | null): Endpoint {
     const rows = [...this.samples.values()].flatMap((line): Row[] => {
@@ -47,7 +48,7 @@ export class EndpointEvidence {
 
 type Row = Sample & Pick<SampleLine, "state">;
 
-/** The newest 402 of an endpoint, free or paid: its payTo is the endpoint's. */
+/** The newest 402 of an endpoint, free or paid; its payTo is taken as the endpoint's. */
 function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
   let newest: Row | null = null;
   for (const row of rows) {
@@ -60,13 +61,16 @@ function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
 
 const bodyOf = (line: AmendmentLine) => line.value as Record<string, unknown>;
 
-/** A time that has the form and is none is taken as the time of the record (sql/staging/records, corrections). */
+/**
+ * When a correction was issued; if its text is no valid time, the time of its record (sql/staging/records,
+ * corrections).
+ */
 function issuedAt(line: AmendmentLine): number {
   const issued = Date.parse(String(bodyOf(line).issued_at));
   return Number.isNaN(issued) ? Date.parse(line.observed_at) : issued;
 }
 
-/** Corrections that nothing took back. */
+/** Corrections that no reinstatement took back. */
 function inForce(records: readonly AmendmentLine[]): AmendmentLine[] {
   const back = new Set(records.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])));
   return records.filter((line) => line.field === "correction" && !back.has(bodyOf(line).id));
@@ -74,7 +78,10 @@ function inForce(records: readonly AmendmentLine[]): AmendmentLine[] {
 
 const recordOf = (line: AmendmentLine): unknown => bodyOf(line).record_id ?? null;
 
-/** Rows that corrections in force withdraw; one without a record id takes every record observed before it was issued. */
+/**
+ * Rows that corrections in force withdraw. One without a record id withdraws every record observed before it was
+ * issued.
+ */
 function withdrawnOf(rows: readonly Row[], records: readonly AmendmentLine[]): Set<string> {
   const corrections = inForce(records).map((line) => ({ record: recordOf(line), before: issuedAt(line) }));
   const taken = ({ obs_id, t }: Row) =>
@@ -83,7 +90,7 @@ function withdrawnOf(rows: readonly Row[], records: readonly AmendmentLine[]): S
 }
 
 /**
- * A dispute is open until a correction of the same record, or of all before it, follows and is not taken back
+ * Is there an open dispute? A dispute is open until a correction in force of its record, or of all records, follows
  * (sql/samples/touched, site).
  */
 function isDisputed(records: readonly AmendmentLine[]): boolean {

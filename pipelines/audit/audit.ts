@@ -21,13 +21,13 @@ export interface AuditOptions {
   source: Source;
   /** The source's checkpoint, verified. */
   head: Checkpoint;
-  /** Other copies whose history must be the same. */
+  /** Other copies of the record, which must have one history with it. */
   copies?: readonly Copy[];
-  /** A checkpoint of this log that was kept from an earlier time; its history has to be the beginning of the source's. */
+  /** A checkpoint of this log that was kept from an earlier time: the source's tree must begin with its tree. */
   since?: Checkpoint;
-  /** The live service behind the source, if there is one. */
+  /** Asks the live service of the source, if there is one. */
   ask?: AskLive;
-  /** Default `strict`; findings.ts. */
+  /** Default `strict`; see findings.ts. */
   packing?: PackingMode;
   onFinding?: (finding: Finding) => void;
   onProgress?: (text: string) => void;
@@ -44,11 +44,11 @@ export interface AuditReport {
 }
 
 /**
- * Prove a whole public record from its first leaf, believing nothing but the keys of its checkpoint (publication.md,
- * Auditor): every object that the checkpoint needs, every leaf and signature, every index rebuilt, every evidence file,
- * the calls against the opened plans, and every card recomputed. Goes on after a finding as far as it can stand on what
- * is left; nothing is written.
- * @throws SourceDown, Rollback against `since`, and faults of our own; what is wrong with the record is in the report
+ * Proves a whole public record from its first leaf, trusting only the keys of its checkpoint (publication.md, Auditor):
+ * every object that the checkpoint needs, every leaf and signature, every index rebuilt, every evidence file, the calls
+ * against the opened plans, and every card recomputed. After a finding it goes on with everything that does not depend
+ * on it. Nothing is written.
+ * @throws SourceDown, Rollback against `since`, and faults of our own; faults of the record are in the report
  */
 export async function audit(options: AuditOptions): Promise<AuditReport> {
   const { source, head, copies = [], since, onFinding = () => undefined, onProgress = () => undefined } = options;
@@ -81,10 +81,10 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   };
 }
 
-/** Where a checkpoint that was kept comes from: of no larger tree than the source's, so nothing else is asked of it. */
+/** The source of a kept checkpoint. Its tree is not larger than the audited one, so no object is needed from it. */
 const kept: Source = { name: "the checkpoint that was kept", get: async () => null, close: async () => undefined };
 
-/** Checks that stand on a whole tree. */
+/** Checks that need a proven tree. */
 const NEED_THE_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
 
 /** Calls that are fetched at once. */
@@ -93,7 +93,7 @@ const CALLS_AT_ONCE = 8;
 type Found = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
 
-/** The log is read once: each bundle goes through the tree and then, leaf by leaf, through every check of the log. */
+/** Reads the log once: each bundle is checked against the tree, and each leaf by every check of the log. */
 async function auditRecord(options: AuditOptions, found: Found, onProgress: Progress): Promise<void> {
   const { source, head, ask } = options;
   const packing = new Packing(options.packing ?? "strict");
@@ -115,7 +115,7 @@ async function auditRecord(options: AuditOptions, found: Found, onProgress: Prog
   if (ask) found(await auditLive(ask, log.rules.fold, log.rules.jwks));
 }
 
-/** The log through its checks; of a broken tree what can be proven of it, and null when that is nothing. */
+/** Reads the log through its checks. Of a broken tree it reads what can be proven; null when nothing can. */
 async function readLog(
   { source, head }: AuditOptions,
   packing: Packing,
@@ -177,7 +177,7 @@ async function auditEvidence(source: Source, log: LogReading, found: Found, onPr
   found(...log.rules.archive.findings);
 }
 
-/** The bytes of bought calls that their buyers published: each is what a line of the evidence says of it. */
+/** Checks the bytes of bought calls that their buyers published against the lines of the evidence. */
 async function auditCalls(source: Source, calls: readonly NamedCall[], onProgress: Progress): Promise<Finding> {
   const check = new Check("bought calls, published");
   await eachAtOnce(calls, CALLS_AT_ONCE, async (call) => {
@@ -209,13 +209,13 @@ async function auditCards(source: Source, log: LogReading, onProgress: Progress)
   return check.finding;
 }
 
-/** Another copy of the record, and its checkpoint, verified under the same keys. */
+/** Another copy of the record, with its checkpoint verified under the same keys. */
 export interface Copy {
   source: Source;
   head: Checkpoint;
 }
 
-/** Two signed heads that no one log can have: whoever holds the log key has shown two histories. */
+/** Two signed heads that cannot be of one log: the holder of the log key has signed two histories. */
 export interface ForkSeen {
   says: string;
   ours: string;
@@ -223,8 +223,8 @@ export interface ForkSeen {
 }
 
 /**
- * Do these copies show one history? The smaller tree must be the beginning of the larger one, by a consistency proof
- * (RFC 6962) from the larger one's tiles.
+ * Checks that copies have one history: the larger tree must begin with the smaller one, by a consistency proof (RFC
+ * 6962) from the larger one's tiles.
  */
 async function auditCopies(own: Copy, others: readonly Copy[]): Promise<{ finding: Finding; forks: ForkSeen[] }> {
   const check = new Check("other copies");
@@ -249,12 +249,12 @@ async function begins(small: Checkpoint, { source, head }: Copy): Promise<boolea
 /** Asks the live service for a path; null when it answers with an error. */
 export type AskLive = (path: string) => Promise<unknown>;
 
-/** Endpoints that are asked for, spread over all of them. */
+/** Endpoints that are asked for, spread evenly over all of them. */
 const SAMPLED = 20;
 
 /**
- * Are live answers what the log says? Each sampled check must be signed by the answers key, and the card in it must be
- * one that is in the log; a card that is newer than this checkpoint is left open.
+ * Checks that live answers agree with the log. Each sampled answer must be signed by the answers key, and its card must
+ * be in the log; a card that is newer than this checkpoint is left open.
  */
 async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): Promise<Finding> {
   const check = new Check("live answers");

@@ -1,31 +1,31 @@
 import { KeysUnread } from "../published/errors.ts";
 
-/** One thing that is wrong: which object or leaf, what was expected and what came. */
+/** One fault: the object or leaf, what was expected and what was found. */
 export interface Problem {
   key: string;
   expected: string;
   got: string;
 }
 
-/** What one check of the audit came to. */
+/** The result of one check of the audit. */
 export interface Finding {
   check: string;
-  /** `not run`: an earlier check found what this one would stand on to be broken. */
+  /** `not run`: something that this check depends on was found to be broken. */
   result: "ok" | "broken" | "not run";
-  /** Things that were looked at. */
+  /** Number of things that were checked. */
   checked: number;
-  /** Things that nobody can prove yet, and why. */
+  /** Number of things that cannot be proven yet; `says` tells why. */
   open: number;
-  /** Things that were not looked at, since what they stand on is broken, gone or unread. */
+  /** Number of things that were not checked, since what they depend on is broken, gone or unread. */
   not_run: number;
   says?: string;
   problems: Problem[];
 }
 
-/** Problems that are kept of one check; the rest is only counted. */
+/** Problems that are kept for one check; further ones are only counted. */
 const MAX_PROBLEMS = 100;
 
-/** Gathers what one check finds: it goes on after a problem, so that one flipped byte does not hide the next one. */
+/** Collects the results of one check. It goes on after a problem, so that one flipped byte does not hide the next. */
 export class Check {
   readonly finding: Finding;
 
@@ -56,8 +56,8 @@ export class Check {
   }
 
   /**
-   * What a step throws about an object is a finding; anything else is a fault of ours, or of the way there.
-   * @returns did it hold?
+   * Runs one step. An error about an object of the record becomes a problem; any other error is thrown.
+   * @returns did the step succeed?
    */
   async look(work: () => Promise<void>): Promise<boolean> {
     try {
@@ -74,7 +74,7 @@ export class Check {
   }
 }
 
-/** The finding in an error that a reader of the record throws, or null when the error is none. */
+/** The problem in an error about an object of the record, or null for any other error. */
 export function problemOf(error: unknown): Problem | null {
   const { name, key, expected, got, message } = (error ?? {}) as Partial<Problem> & { name?: string; message?: string };
   const says = message ?? "";
@@ -85,19 +85,22 @@ export function problemOf(error: unknown): Problem | null {
   return null;
 }
 
-/** Objects whose packed bytes no leaf names: only what they unpack to stands under the root. */
+/** Objects whose packed bytes no leaf names; only their unpacked bytes are proven by the root. */
 type PackedKind = "entry bundles" | "segments" | "index shards";
 
-/** `content`: only what objects unpack to is compared, for an auditor whose zlib or zstd is not the publisher's. */
+/** `content`: packed bytes are not compared, for an auditor whose zlib or zstd is not the publisher's. */
 export type PackingMode = "strict" | "content";
 
-/** So many objects in a row that we pack otherwise were packed by another build; fewer were changed since. */
+/**
+ * If at least so many objects in a row have other packed bytes than ours, they were packed by another build; fewer were
+ * altered.
+ */
 const ANOTHER_BUILD = 8;
 
 /**
- * Some bits of a gzip or zstd stream change nothing of what it unpacks to, so a flipped one is only seen against the bytes
- * that our own packer makes of the same contents, as the publisher's did (docs/audit.md, Packed bytes). Packers differ
- * between versions and processors: a long row of objects that differ is open, not broken.
+ * Compares packed bytes. Some bits of a gzip or zstd stream do not change what it unpacks to; a flipped one is only
+ * seen by packing the contents again with our packer, which is the publisher's (docs/audit.md, Packed bytes). Packers
+ * differ between versions and processors, so a long row of objects that differ is left open and is not broken.
  */
 export class Packing {
   readonly #check = new Check("packed bytes");
@@ -105,7 +108,7 @@ export class Packing {
 
   constructor(private readonly mode: PackingMode) {}
 
-  /** The next object of its kind, in log order; its contents were found right. */
+  /** Adds the next object of its kind, in log order, whose contents were found right. */
   add(kind: PackedKind, key: string, theirs: Uint8Array, ours: Uint8Array): void {
     if (this.mode === "content") return;
     if (Buffer.compare(theirs, ours) === 0) {
@@ -124,7 +127,7 @@ export class Packing {
     return this.#check.finding;
   }
 
-  /** The row of this kind has ended. */
+  /** Ends the row of this kind and decides what it means. */
   #endRow(kind: PackedKind): void {
     const row = this.#rows.get(kind) ?? [];
     this.#rows.delete(kind);

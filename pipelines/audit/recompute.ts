@@ -17,9 +17,9 @@ import { problemOf } from "./findings.ts";
 import { type CardGroup, type Gathered, gather, type Wanted } from "./gather.ts";
 
 /**
- * What came of one published card. `ok`: every byte but the signature came out again, and so did the digest of its
- * inputs, its sentence and its raw letter. `pending`: the evidence that it stands on is not published yet. `not run`:
- * it did not come out, and what it may stand on is broken or gone, so nobody can tell.
+ * The result for one published card. `ok`: recomputing gave every byte except the signature, and the digest of its
+ * inputs, its sentence and its raw letter. `pending`: its evidence is not published yet. `not run`: recomputing gave
+ * something else, but objects that it may depend on are broken or missing, so this proves nothing.
  */
 export interface CardVerdict {
   capability_id: string;
@@ -28,10 +28,10 @@ export interface CardVerdict {
   leaf: number;
   tier: string;
   band: string;
-  /** null: not said by the card. */
+  /** null: the card has no such member. */
   computed_at: string | null;
   verdict: "ok" | "pending" | "differs" | "not run";
-  /** Why it is pending, or was not run. */
+  /** Why it is pending, or `not run`. */
   says?: string;
   difference?: Difference;
 }
@@ -48,9 +48,10 @@ export interface Recomputed {
 }
 
 /**
- * Recompute the cards of some endpoints from public objects alone, without a database: signatures and positions in the
+ * Recomputes the cards of some endpoints from public objects alone, without a database: signatures and positions in the
  * log, rows as of each card's positions, table of related parties, letter, hold and sentence (publication.md, Auditor).
- * @param head a checkpoint that was verified @param told of every card, in order of capability and log
+ * @param head a verified checkpoint
+ * @param told called for every card, in order of capability and log
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
 export async function recompute(
@@ -63,9 +64,9 @@ export async function recompute(
 }
 
 /**
- * Recompute cards from leaves that {@link gather} has read.
- * @param goesOn true: a broken evidence file does not end it. A card that is recomputed without that file is proven; a card
- * that needs the file counts as not run
+ * Recomputes cards from the leaves that {@link gather} has read.
+ * @param goesOn true: a broken evidence file does not end the audit. Cards that come out right without it are proven;
+ * the others that may need the file count as not run
  */
 export async function recomputeGathered(
   source: Source,
@@ -74,7 +75,7 @@ export async function recomputeGathered(
   goesOn = false,
 ): Promise<Recomputed> {
   const broken: Broken[] = gathered.hole === null ? [] : [{ what: "leaves before it", hole: gathered.hole }];
-  /** What a broken file keeps from being read, or the error itself. */
+  /** Handles the error of a file: notes what cannot be read, or throws. */
   const past = (what: Omit<Broken, "what">) => (error: unknown) => {
     const problem = goesOn ? problemOf(error) : null;
     if (!problem) throw error;
@@ -108,13 +109,14 @@ export async function recomputeGathered(
   };
 }
 
-/** What cannot be read, and which cards may stand on it. */
+/** Something that cannot be read, and the cards that may depend on it. */
 interface Broken {
   what: string;
-  /** Leaves from here on are unread: every card behind them may follow from them. */
+  /** Leaves from this one on were not read: all cards behind it may depend on them. */
   hole?: number;
-  /** A file of this day, of this bucket; without a bucket a table of related parties. */
+  /** Day of a file. */
   day?: string;
+  /** Bucket of a file of rows; absent for a file of tables of related parties. */
   bucket?: number;
 }
 
@@ -123,7 +125,9 @@ const refusing: Past = () => (error) => {
   throw error;
 };
 
-/** A card that differs is only held against the record when all was there that it may stand on. */
+/**
+ * A card that differs counts against the record only if everything that it may depend on was read; else it is not run.
+ */
 function orNotRun(card: CardVerdict, bucket: number, broken: readonly Broken[]): CardVerdict {
   if (card.verdict !== "differs") return card;
   const day = card.computed_at?.slice(0, 10);
@@ -137,7 +141,7 @@ function orNotRun(card: CardVerdict, bucket: number, broken: readonly Broken[]):
   return { ...rest, verdict: "not run", says: `${under.what} is broken or gone` };
 }
 
-/** Lines of these capabilities in all files of their bucket, oldest first. */
+/** The evidence of these capabilities in all files of their bucket, oldest first. */
 async function evidenceOf(
   source: Source,
   { rows }: Gathered,
@@ -188,7 +192,7 @@ function* verdictsOf(
 
 type Found = Pick<CardVerdict, "verdict" | "says" | "difference">;
 
-/** Domain of an endpoint's url, as the record has it; null where it has none. */
+/** Registrable domain of an endpoint's url; null where it has none. */
 function domainOf(url: string | undefined): string | null {
   try {
     return url === undefined ? null : registrableDomain(url);
@@ -197,7 +201,7 @@ function domainOf(url: string | undefined): string | null {
   }
 }
 
-/** The cards of one group, each held against what comes out of the evidence. */
+/** Compares the cards of one group with what is recomputed from the evidence. */
 function evaluate(
   cap: string,
   { leaves, before }: CardGroup,
@@ -250,16 +254,16 @@ function evaluate(
     const inputsDiffer = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDiffer ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
-    // A card may know records of the day after its own, when the past is simulated: until that day is closed it is
-    // open.
+    // When the past is simulated, a card may know records of the day after its own: until that day is closed, the card
+    // is pending.
     const open = addDays(dayOf(now), 1) > closed.newest;
     return open ? { verdict: "pending", says: "the next day is not closed yet" } : { verdict: "differs", difference };
   });
 }
 
 /**
- * Our card as the published one would say it. Which version of our checks scored the samples is its own word; nothing
- * recomputes it. A card of the older form says what it says: what it leaves out is not held against it.
+ * The members of our card that are compared with the published one. The version of our checks is taken from the
+ * published card, since nothing recomputes it. For a card of the older form only the members that it has are compared.
  */
 function membersOf(ours: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
   const { verifier_version, schema } = published;
@@ -274,7 +278,7 @@ const EMPTY: PublishedCap = {
   ...{ positions: {}, raw: [], corrections: [] },
 };
 
-/** The first place where two values differ, as a path from the top; members in the order of RFC 8785. */
+/** The first difference of two values, as a path from the top; members in the order of RFC 8785. */
 export interface Difference {
   field: string;
   expected: string;
@@ -285,7 +289,11 @@ const MAX_SHOWN = 200;
 const shown = (value: unknown): string => (value === undefined ? "nothing" : canonicalText(value).slice(0, MAX_SHOWN));
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
-/** @param expected what was recomputed @param got what is published @returns null when their RFC 8785 bytes are equal */
+/**
+ * @param expected the recomputed value
+ * @param got the published value
+ * @returns null when their RFC 8785 bytes are equal
+ */
 export function firstDifference(expected: unknown, got: unknown, field = ""): Difference | null {
   if (expected !== undefined && got !== undefined && canonicalText(expected) === canonicalText(got)) return null;
   const inside = isObject(expected) && isObject(got) && Array.isArray(expected) === Array.isArray(got);
@@ -299,8 +307,8 @@ export function firstDifference(expected: unknown, got: unknown, field = ""): Di
 }
 
 /**
- * The payee and domain tables that cards name, by hash. Each line of a file says what changed since the line before it,
- * and must lead to the table whose hash it names.
+ * The tables of payees and domains that cards name, by hash. Each line of a file holds the changes since the line
+ * before it, and must result in the table whose hash it names.
  * @throws Unproven, MissingObject, Oversized, SourceDown
  */
 export async function relatedPartyTables(

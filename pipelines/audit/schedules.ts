@@ -10,9 +10,9 @@ const BLOCKS_PER_DAY = 4;
 const BLIND_BELOW = 64;
 
 /**
- * Were the calls made when the salted plan of their day said, and from the wallets that it said? The plan was committed
- * to before the day; its salt is in the first leaf after it (verification-method.md, section 5). Nothing of the planner's code
- * is used here.
+ * Checks that calls were made at the times, and from the kinds of wallets, of the salted plan of their day. The plan's
+ * hash was published before the day; its salt is in the first leaf after the day (verification-method.md, section 5).
+ * The planner's code is not used here.
  */
 export class ScheduleAudit {
   readonly salts = new Check("salts of days, opened");
@@ -33,7 +33,7 @@ export class ScheduleAudit {
     }
   }
 
-  /** One sample of the evidence. */
+  /** Checks one sample of the evidence. */
   add(line: SampleLine): void {
     const planned = line.kind === 1 || line.planned === "free" || line.planned === "paid";
     const [block, minute] = String(line.slot).split("/").map(Number);
@@ -56,7 +56,7 @@ export class ScheduleAudit {
     } else this.calls.ok();
   }
 
-  /** A file of the evidence with so many lines could not be read. */
+  /** Counts the lines of an evidence file that could not be read. */
   unread(lines: number): void {
     this.calls.notRun("lines of evidence files that could not be read", lines);
   }
@@ -66,7 +66,9 @@ export class ScheduleAudit {
   }
 }
 
-/** A re-test is always blind; a call of the base schedule is one of every block, or the one of the day. */
+/**
+ * Does a paid call fit the plan? A re-test is always blind; another call is one of every block, or the one of the day.
+ */
 function fits({ blind, retest }: SampleLine, bytes: Buffer, b: number): boolean {
   if (retest === true) return blind === true;
   const everyBlock = blind === bytes[2 + b]! < BLIND_BELOW;

@@ -13,17 +13,18 @@ import { fetchBundle, RecordReader, unpackedOf } from "../published/reader.ts";
 import { objectsOf, type Source } from "../published/source.ts";
 import { Check, type Finding, type Packing, problemOf } from "./findings.ts";
 
-/** Bundles that are fetched and unpacked ahead of the one that is looked at. */
+/** Bundles that are fetched and unpacked ahead of the one that is checked. */
 const BUNDLES_AHEAD = 8;
 
-/** Told of every bundle's entries in order, before the root over all of them is known. */
+/** Called with every bundle's entries in order, before the root over all of them is known. */
 export type OnEntries = (entries: readonly Buffer[]) => void | Promise<void>;
 
 /**
- * Every object that the checkpoint needs: the tree is made again from all entries, its root has to be the checkpoint's,
- * and every tile and segment has to be what comes out. Memory is one bundle and the right edge of the tree.
- * @param onEntries told of every bundle, in order
- * @returns what was found, and whether the entries lead to the root: then every leaf is proven, whatever a tile says
+ * Checks every object that the checkpoint needs. The tree is built again from all entries: its root must be the
+ * checkpoint's, and every tile and segment must equal the built one. In memory are one bundle and the right edge of the
+ * tree.
+ * @param onEntries called with every bundle, in order
+ * @returns the findings, and whether the entries give the root: then every leaf is proven, even if a tile is broken
  */
 export async function auditTree(
   source: Source,
@@ -36,10 +37,10 @@ export async function auditTree(
   try {
     const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
     if (sameHash(root, head.root)) return found(true);
-    // Entries and tiles go together, down to the last one: it is the checkpoint that is another tree's.
+    // All tiles agree with the entries, so the checkpoint is of another tree.
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
-    // Some entry is not what was signed. The tiles say which, as far as they hold themselves.
+    // Some entry is not what was signed. The proven tiles tell which one.
     const reader = await RecordReader.over(objectsOf(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
     throw new Tampered("checkpoint", head.root.toString("hex"), got);
@@ -53,7 +54,7 @@ export async function auditTree(
 
 type Checks = Record<"bundles" | "tiles" | "segments", Check>;
 
-/** @returns the root over all entries; what tiles and segments differ in is in their checks */
+/** @returns the root over all entries; differences of tiles and segments are in their checks */
 async function rebuild(
   source: Source,
   size: number,
@@ -63,7 +64,7 @@ async function rebuild(
 ): Promise<Buffer> {
   const fetch = objectsOf(source);
   const edge = new Map<number, Tile>();
-  /** The segment that is being read: one frame of its lines as ours is packed. */
+  /** The segment that is being read, packed again as the publisher packs it: one frame of its lines. */
   let segment = new ZstdPacking();
   let tree = TreeState.empty;
   const sameTile = (tile: Tile) => tiles.look(() => refuseOtherTile(tile, fetch));
@@ -96,7 +97,7 @@ async function refuseOtherTile({ level, n, width, bytes }: Tile, fetch: FetchObj
   if (!theirs.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(theirs));
 }
 
-/** Entries of a bundle, and its bytes beside ours. */
+/** Fetches a bundle: its entries, its packed bytes, and the bytes that our packer makes. */
 async function bundleOf(fetch: FetchObject, n: number, width: number) {
   const bundle = await fetchBundle(fetch, n, width);
   const all = await unpackedOf(bundle);
@@ -118,16 +119,16 @@ async function sameSegment(source: Source, n: number, made: ZstdPacking, packing
   packing.add("segments", key, packed, want.packed);
 }
 
-/** Told of leaves that nothing here proves any more. */
+/** Called for leaves that cannot be proven any more. */
 type OnHole = (first: number, count: number) => void;
 
 const BUNDLES_OF_SEGMENT = SEGMENT_LEAVES / TILE_WIDTH;
 
 /**
- * The leaves of a tree whose entries do not lead to the checkpoint's root: each bundle by the tile above it, else the
- * segment that has its leaves too, else a hole. Every tile and segment is looked at. Slower than a sound tree's reading,
- * and only for one that is broken.
- * @throws Tampered, MissingObject when the right edge does not lead to the root: then there is nothing to prove by;
+ * Reads the leaves of a tree whose entries do not give the checkpoint's root. Each bundle is proven by the tile above
+ * it; else its leaves are taken from their segment; else they are a hole. Every tile and segment is checked too. Slower
+ * than reading a sound tree, and used only for a broken one.
+ * @throws Tampered, MissingObject when the right edge does not give the root, since then nothing can be proven;
  * SourceDown
  */
 export async function salvage(
@@ -158,7 +159,7 @@ export async function salvage(
   return [bundles.finding, tiles.finding, segments.finding];
 }
 
-/** Segments, each read once and one of them held. */
+/** Reads segments, each once. The last one is kept in memory. */
 class SegmentEntries {
   readonly #looked = new Set<number>();
   #held: { n: number; entries: Buffer[] } | null = null;
@@ -169,7 +170,7 @@ class SegmentEntries {
     private readonly check: Check,
   ) {}
 
-  /** Leaves of bundle n, or null when its segment is not whole, broken, or not there. */
+  /** Leaves of bundle n, or null when its segment is incomplete, broken, or missing. */
   async bundle(n: number): Promise<Buffer[] | null> {
     const of = Math.floor(n / BUNDLES_OF_SEGMENT);
     if ((of + 1) * SEGMENT_LEAVES > this.reader.size) return null;
