@@ -70,6 +70,19 @@ class Inliner {
     }
   }
 
+  /**
+   * An object of the document, or the one that its `$ref` names; members beside the reference go before those of its target.
+   * What stands inside keeps its references. Undefined when the reference leads nowhere or the chain is longer than four.
+   */
+  object(value: unknown, links = 4): JsonObject | undefined {
+    if (!isObject(value)) return undefined;
+    const { $ref: ref, ...beside } = value;
+    if (typeof ref !== "string") return value;
+    if (links === 0) return undefined;
+    const target = this.object(this.#found(ref), links - 1);
+    return target && { ...target, ...beside };
+  }
+
   #place(value: unknown, depth: number): Placed {
     if (depth > MAX_DEPTH || --this.#work < 0) throw new Unplaceable();
     if (typeof value !== "object" || value === null) {
@@ -103,7 +116,9 @@ class Inliner {
   #resolve(ref: string, depth: number): Placed {
     this.#targets.set(ref, null);
     try {
-      const placed = this.#place(this.#found(ref), depth);
+      const found = this.#found(ref);
+      if (found === undefined) throw new Unplaceable();
+      const placed = this.#place(found, depth);
       this.#targets.set(ref, placed);
       return placed;
     } catch (error) {
@@ -115,46 +130,93 @@ class Inliner {
 
   #found(ref: string): unknown {
     const steps = ref.startsWith("#/") && ref.length <= MAX_REF ? ref.slice(2).split("/") : [];
-    const target = get(this.document, ...steps.map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~")));
-    if (steps.length === 0 || target === undefined) throw new Unplaceable();
-    return target;
+    if (steps.length === 0) return undefined;
+    return get(this.document, ...steps.map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~")));
   }
 }
 
+/** The first value of `examples`: a map of Example objects, or the list that a schema has. */
+function firstExample(examples: unknown, inliner: Inliner): unknown {
+  if (Array.isArray(examples)) return examples[0];
+  return isObject(examples) ? get(inliner.object(Object.values(examples)[0]), "value") : undefined;
+}
+
+/** A value that the seller gives for this media type or parameter, or else in its schema. */
+function exampleIn(of: JsonObject, schema: unknown, inliner: Inliner): unknown {
+  return of.example ?? firstExample(of.examples, inliner) ?? get(schema, "example") ?? get(schema, "examples", "0");
+}
+
 /** The JSON content of a request or a response: its media type, schema and first example. */
-function content(of: unknown, schemas: Inliner): { mime?: string; schema?: unknown; example?: unknown } {
-  const types = get(of, "content");
+function content(of: unknown, inliner: Inliner): { mime?: string; schema?: unknown; example?: unknown } {
+  const types = get(inliner.object(of), "content");
   if (!isObject(types)) return {};
   const names = Object.keys(types);
   const mime = names.find((name) => /json/i.test(name)) ?? names[0];
   if (mime === undefined) return {};
-  const media = types[mime];
-  const named = get(media, "examples");
-  const first = isObject(named) ? get(Object.values(named)[0], "value") : undefined;
-  const schema = schemas.schema(get(media, "schema"));
-  return { mime, schema, example: get(media, "example") ?? first ?? get(schema, "example") };
+  const media = inliner.object(types[mime]) ?? {};
+  const schema = inliner.schema(media.schema);
+  return { mime, schema, example: exampleIn(media, schema, inliner) };
 }
 
-/** Example values of the query and path parameters that have one, by place. */
-function parameterExamples(operation: unknown, item: unknown): JsonObject {
-  const listed = [get(item, "parameters"), get(operation, "parameters")].flatMap((one) =>
-    Array.isArray(one) ? one.slice(0, 64) : [],
-  );
-  const example: Record<string, JsonObject> = {};
-  for (const parameter of listed) {
-    const name = text(get(parameter, "name"), 100);
-    const place = get(parameter, "in");
-    const value = get(parameter, "example") ?? get(parameter, "schema", "example");
-    if (name && value !== undefined && (place === "query" || place === "path")) {
-      example[place] = { ...example[place], [name]: value };
+/** A parameter of a call that stands in its path or its query. */
+interface Parameter {
+  name: string;
+  place: "path" | "query";
+  required: boolean;
+  schema: unknown;
+  /** Seller's value: an example, or the only one or the first one that the schema admits. */
+  value: unknown;
+}
+
+/** Most parameters of one path item or operation that are read. */
+const MAX_PARAMETERS = 64;
+
+/** The parameters of an operation; one of the operation stands in for one of its path item with its name and place. */
+function parametersOf(operation: JsonObject, pathItem: JsonObject, inliner: Inliner): Parameter[] {
+  const found = new Map<string, Parameter>();
+  for (const list of [pathItem.parameters, operation.parameters]) {
+    for (const one of Array.isArray(list) ? list.slice(0, MAX_PARAMETERS) : []) {
+      const parameter = inliner.object(one) ?? {};
+      const name = text(parameter.name, 100);
+      const place = parameter.in;
+      if (!name || (place !== "path" && place !== "query")) continue;
+      const schema = inliner.schema(parameter.schema);
+      const admitted = get(schema, "const") ?? get(schema, "default") ?? get(schema, "enum", "0");
+      const required = place === "path" || parameter.required === true;
+      const value = exampleIn(parameter, schema, inliner) ?? (required ? admitted : undefined);
+      found.set(`${place} ${name}`, { name, place, required, schema, value });
     }
   }
-  return example;
+  return [...found.values()];
 }
 
-/** The first server's address with its variables at their defaults; null when the document names no server. */
-function serverOf(document: JsonObject): string | null {
-  const server = get(document, "servers", "0");
+/**
+ * What the parameters say of a call: examples by place, where the seller gives a value for each required one of the place; and
+ * a schema of the query.
+ */
+function callOf(parameters: readonly Parameter[]): { example: JsonObject; query: JsonObject | undefined } {
+  const example: JsonObject = {};
+  for (const place of ["path", "query"] as const) {
+    const here = parameters.filter((one) => one.place === place);
+    const given = here.filter((one) => one.value !== undefined);
+    if (given.length > 0 && here.every((one) => !one.required || one.value !== undefined))
+      example[place] = Object.fromEntries(given.map(({ name, value }) => [name, value]));
+  }
+  const queried = parameters.filter(({ place, schema }) => place === "query" && isObject(schema));
+  if (queried.length === 0) return { example, query: undefined };
+  const properties = Object.fromEntries(
+    queried.map(({ name, schema, value }) => [
+      name,
+      value === undefined ? schema : { ...(schema as JsonObject), example: value },
+    ]),
+  );
+  const required = queried.filter((one) => one.required).map(({ name }) => name);
+  return { example, query: { type: "object", properties, ...(required.length > 0 ? { required } : {}) } };
+}
+
+/** The address of the first server in this list, with its variables at their defaults; null when none is named. */
+function serverOf(servers: unknown): string | null {
+  const server = get(servers, "0");
   const url = text(get(server, "url"), 2048);
   if (!url) return null;
   return url.replace(
@@ -180,15 +242,21 @@ function termsOf(operation: JsonObject): JsonObject {
   return entry === undefined ? {} : { accepts: [entry] };
 }
 
+/** The value of an extension that an operation has, or else its path item. An operation may set it to null. */
+const extension = (name: string, operation: JsonObject, pathItem: JsonObject): unknown =>
+  Object.hasOwn(operation, name) ? operation[name] : pathItem[name];
+
 /** One paid operation as a listing item; its price stays as it is written. */
-function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: string, schemas: Inliner): JsonObject {
-  const info = PAYMENT.map((name) => operation[name] ?? pathItem[name]).find((one) => one !== undefined);
-  const request = content(operation.requestBody, schemas);
+function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: string, inliner: Inliner): JsonObject {
+  const info = PAYMENT.map((name) => extension(name, operation, pathItem)).find((one) => one !== undefined);
+  const request = content(operation.requestBody, inliner);
   const responses = get(operation, "responses");
   const ok = isObject(responses) ? Object.keys(responses).find((status) => /^2/.test(status)) : undefined;
-  const answer = content(ok === undefined ? undefined : get(responses, ok), schemas);
-  const example: JsonObject = parameterExamples(operation, pathItem);
+  const answer = content(ok === undefined ? undefined : get(responses, ok), inliner);
+  const { example, query } = callOf(parametersOf(operation, pathItem, inliner));
   if (request.example !== undefined) example.body = request.example;
+  const inBody = verb !== "get" && verb !== "delete";
+  const inputSchema = inBody ? request.schema : keepable(query);
   return {
     url,
     method: verb.toUpperCase(),
@@ -198,35 +266,61 @@ function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: 
     ...termsOf(operation),
     ...(refusesPaidCalls(operation) || refusesPaidCalls(pathItem) ? { paid_test_calls: false } : {}),
     ...(info === undefined ? {} : { payment: info }),
-    ...(request.schema === undefined ? {} : { inputSchema: request.schema }),
+    ...(inputSchema === undefined ? {} : { inputSchema }),
     ...(answer.schema === undefined ? {} : { outputSchema: answer.schema }),
     ...(answer.mime === undefined ? {} : { mimeType: answer.mime }),
     ...(Object.keys(example).length === 0 ? {} : { example }),
   };
 }
 
-const isPaid = (operation: JsonObject, pathItem: JsonObject): boolean =>
-  PAYMENT.some((name) => operation[name] !== undefined || pathItem[name] !== undefined) ||
-  operation["x-payment-required"] === true ||
-  operation.accepts !== undefined ||
-  get(operation, "responses", "402") !== undefined;
+/** Words for a price of nothing, and members that hold one. */
+const FREE = /^(?:free|none|unpaid|no|false|\$?0+(?:\.0+)?)$/i;
+const SAYS_PRICE = ["authMode", "auth_mode", "mode", "type", "price", "amount", "pricing"];
+
+/**
+ * Does an extension tell that the operation costs nothing: null, false, 0, `free`, or an object with such a member? One that
+ * names payment protocols is paid by them, whatever price stands beside.
+ */
+function isFree(info: unknown, depth = 2): boolean {
+  if (info === undefined) return false;
+  if (info === null || info === false || info === 0) return true;
+  if (typeof info === "string") return FREE.test(info.trim());
+  if (!isObject(info) || depth === 0 || info.protocols !== undefined) return false;
+  if (info.free === true || info.required === false || info.enabled === false) return true;
+  return SAYS_PRICE.some((name) => info[name] != null && isFree(info[name], depth - 1));
+}
+
+function isPaid(operation: JsonObject, pathItem: JsonObject): boolean {
+  const infos = [...PAYMENT, "x-payment-required"].map((name) => extension(name, operation, pathItem));
+  if (infos.some((info) => isFree(info))) return false;
+  return (
+    infos.some((info) => info !== undefined) ||
+    operation.accepts !== undefined ||
+    get(operation, "responses", "402") !== undefined
+  );
+}
 
 /**
  * The paid operations of an OpenAPI 3 document: those with a payment extension, with terms, or with a 402 among their
- * responses. Free operations are left out and are not rejected rows.
+ * responses. Operations that are free, or say so in an extension, are left out and are not rejected rows.
+ *
+ * References are resolved by our own `Inliner`: the dereferencers that are kept (swagger-parser, Scalar's, Redocly's) resolve
+ * the whole document without a bound on work or size, and make circular values of circular references.
  */
 export function openApiItems(document: JsonObject): { items: JsonObject[]; rejected: Rejected[] } {
   const items: JsonObject[] = [];
   const refused: Rejected[] = [];
-  const server = withoutSlashes(serverOf(document) ?? "");
-  const schemas = new Inliner(document);
-  for (const [path, pathItem] of Object.entries(document.paths as JsonObject)) {
-    if (!isObject(pathItem)) continue;
+  const inliner = new Inliner(document);
+  for (const [path, written] of Object.entries(document.paths as JsonObject)) {
+    const pathItem = inliner.object(written);
+    if (pathItem === undefined) continue;
     for (const verb of VERBS) {
       const operation = pathItem[verb];
       if (!isObject(operation) || !isPaid(operation, pathItem)) continue;
+      const server = serverOf(operation.servers) ?? serverOf(pathItem.servers) ?? serverOf(document.servers) ?? "";
+      const url = `${withoutSlashes(server)}${path}`;
       if (items.length >= MAX_OPERATIONS) refused.push(rejected("too_many", { path, method: verb, operation }));
-      else items.push(itemOf(operation, pathItem, verb, `${server}${path}`, schemas));
+      else items.push(itemOf(operation, pathItem, verb, url, inliner));
     }
   }
   return { items, rejected: refused };

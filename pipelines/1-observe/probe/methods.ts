@@ -31,7 +31,12 @@ export function byMethod(one: ListedCap, method: Method): ListedCap {
 
 /** What `Allow` (RFC 9110 section 10.2.1) names of the methods that are tried; POST where it names none or is missing. */
 async function candidate(egress: Egress, url: string): Promise<Method> {
-  const result = await egress.fetch({ url, method: "OPTIONS", headers: {}, profile: "handshake" });
+  const result = await egress.fetch({
+    url,
+    method: "OPTIONS",
+    headers: { accept: "application/json" },
+    profile: "handshake",
+  });
   const allow = result.outcome === "answered" ? (result.headers.allow ?? "").slice(0, 1000) : "";
   const allowed = allow.split(",").map((name) => name.trim().toUpperCase());
   return TRIED.find((method) => allowed.includes(method)) ?? "POST";

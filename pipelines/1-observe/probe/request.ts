@@ -49,19 +49,23 @@ const exampleOf = (from: InputSources["own"]): ChosenInput["example"] | null => 
  * The input of a call: the question whose answer we know where there is one, else the seller's own example, else one
  * made from a schema. A third party's example counts as made up (`synthetic`), so that a catalogue cannot make somebody
  * else's endpoint fail.
+ * An example of the path alone is kept, and the rest of the input is made from the schema.
  * @param known null for a free probe, which asks no question
  */
 export function chooseInput(sources: InputSources, inBody: boolean, known: KnownAnswer | null): ChosenInput {
   if (known) return { kind: "known_answer", example: known.input, known };
-  const example = exampleOf(sources.own);
-  if (example) return { kind: "example", example, known: null };
-  const lent = exampleOf(sources.others);
-  if (lent) return { kind: "synthetic", example: lent, known: null };
   const schema = [...sources.own, ...sources.others].find((one) => one.input_schema !== undefined)?.input_schema;
+  const isWhole = (one: Example): boolean => schema === undefined || one.query !== undefined || one.body !== undefined;
+  const example = exampleOf(sources.own);
+  if (example && isWhole(example)) return { kind: "example", example, known: null };
+  const lent = exampleOf(sources.others);
+  if (lent && isWhole(lent)) return { kind: "synthetic", example: lent, known: null };
+  const path = example?.path ?? lent?.path;
+  const named = path === undefined ? {} : { path };
   const value = schema === undefined ? {} : sample(schema);
-  if (inBody) return { kind: "synthetic", example: { body: value }, known: null };
+  if (inBody) return { kind: "synthetic", example: { ...named, body: value }, known: null };
   const query = isObject(value) ? value : {};
-  return { kind: "synthetic", example: { query: asText(query) }, known: null };
+  return { kind: "synthetic", example: { ...named, query: asText(query) }, known: null };
 }
 
 const asText = (map: Record<string, unknown>): Record<string, string> =>

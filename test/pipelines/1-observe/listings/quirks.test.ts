@@ -497,7 +497,7 @@ describe("discovery", () => {
     ["dollars", { price: "$0.05" }, ["$0.05"]],
     ["dollars with six decimals", { price: "$0.020000" }, ["$0.020000"]],
     ["a range", { price: "$0.002-$0.004" }, ["$0.002-$0.004"]],
-    ["nothing", { price: "$0" }, ["$0"]],
+    ["nothing, by a protocol", { protocols: ["x402"], price: "$0" }, ["$0"]],
     ["limits", { pricingMode: "range", minPrice: "0.50", maxPrice: "1.30" }, ["range", "0.50", "1.30"]],
     ["offers", { offers: [{ method: "x402", advisoryPriceUsd: 0.25 }] }, ["x402", "0.25"]],
     ["amount and units", { amount: "0.01", amountUnits: "10000" }, ["0.01", "10000"]],
@@ -507,6 +507,18 @@ describe("discovery", () => {
     expect(normalised_url).toBe("https://s.example/v1/a");
     expect(claims).toMatchObject({ offers: [], fixed_price: false });
     expect((claims.prices_said as { said: string }[]).map((one) => one.said)).toEqual(said);
+  });
+  test.each<[string, Record<string, unknown>]>([
+    ["null", { "x-payment-info": null }],
+    ["a mode", { "x-payment-info": { authMode: "free" } }],
+    ["false, in two extensions", { "x-payment-required": false, "x-402": false }],
+    ["a price of nothing", { "x-payment-info": { price: { amount: "0.00" } } }],
+    ["a word", { "x-pricing": "free" }],
+  ])("an operation that says that it is free is no listing: %s", (_name, said) => {
+    const document = { openapi: "3.1.0", paths: { "/a": { "x-payment-info": { price: "1" }, get: { ...said } } } };
+    const own = { openapi: "3.1.0", paths: { "/a": { get: said } } };
+    expect(readListed(own).items).toEqual([]);
+    if ("x-payment-info" in said) expect(readListed(document).items).toEqual([]);
   });
   test("x-payment-info without any price", () => expect(price({ protocols: ["x402"] }).claims.offers).toEqual([]));
 
