@@ -1,23 +1,30 @@
-import { createHash } from "node:crypto";
 import { decompress } from "zstd-napi";
-import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { EvidenceLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { addDays } from "../../pipelines/record/time.ts";
+import { canonical, sha256, sha256hex } from "./signatures.ts";
 
 type Line = Record<string, unknown> & { capability_id: string; topic: string; position: number };
+
+/** A sample of the evidence, and the leaf that names its file. */
+export interface SampleOf {
+  line: Line;
+  leaf: EvidenceLeaf;
+}
 
 /**
  * Everything that is wrong with the evidence under these leaves: days in order and without a gap, closes whole, files as
  * their leaves name them, lines canonical, in order, in their place, and no sample twice. Not by the code under test.
+ * @returns what is wrong, every sample, and the days of which a file could not be read
  */
 export async function evidenceProblems(
   leaves: readonly Leaf[],
   bytesOf: (key: string) => Promise<Buffer | null>,
-): Promise<string[]> {
+): Promise<{ problems: string[]; samples: SampleOf[]; unread: Set<string> }> {
   const problems: string[] = [];
   const evidence = leaves.filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence");
   problems.push(...orderProblems(evidence));
-  const samples = new Map<string, number>();
+  const samples = new Map<string, SampleOf>();
+  const unread = new Set<string>();
   for (const leaf of evidence) {
     const bad = (says: string) => problems.push(`leaf ${leaf.index} (${leaf.key}): ${says}`);
     if (leaf.key === null) {
@@ -25,11 +32,14 @@ export async function evidenceProblems(
       continue;
     }
     const packed = await bytesOf(leaf.key);
-    if (!packed) bad("missing");
-    else if (sha256hex(packed) !== leaf.sha256 || packed.length !== leaf.bytes) bad("is not what its leaf names");
-    else checkFile(leaf, decompress(packed), bad, samples);
+    const isNamed = packed && sha256hex(packed) === leaf.sha256 && packed.length === leaf.bytes;
+    if (isNamed) checkFile(leaf, decompress(packed), bad, samples);
+    else {
+      bad(packed ? "is not what its leaf names" : "missing");
+      unread.add(leaf.day);
+    }
   }
-  return problems;
+  return { problems, samples: [...samples.values()], unread };
 }
 
 function orderProblems(evidence: readonly EvidenceLeaf[]): string[] {
@@ -57,7 +67,12 @@ function orderProblems(evidence: readonly EvidenceLeaf[]): string[] {
   return problems;
 }
 
-function checkFile(leaf: EvidenceLeaf, text: Buffer, bad: (says: string) => void, samples: Map<string, number>): void {
+function checkFile(
+  leaf: EvidenceLeaf,
+  text: Buffer,
+  bad: (says: string) => void,
+  samples: Map<string, SampleOf>,
+): void {
   if (sha256hex(text) !== leaf.unpacked_sha256 || text.length !== leaf.unpacked_bytes) bad("unpacks to something else");
   const part = leaf.holds === "kin" ? "kin" : leaf.bucket;
   const key = `evidence/${leaf.day}/${part}.${leaf.unpacked_sha256!.slice(0, 16)}.ndjson.zst`;
@@ -65,7 +80,7 @@ function checkFile(leaf: EvidenceLeaf, text: Buffer, bad: (says: string) => void
   const lines = text.toString("utf8").split("\n");
   if (lines.pop() !== "" || lines.length !== leaf.rows || leaf.rows === 0) bad(`${lines.length} lines of ${leaf.rows}`);
   const values = lines.map((line) => JSON.parse(line) as Line);
-  for (const [i, value] of values.entries()) if (canonicalText(value) !== lines[i]) bad(`line ${i} is not RFC 8785`);
+  for (const [i, value] of values.entries()) if (canonical(value) !== lines[i]) bad(`line ${i} is not RFC 8785`);
   if (leaf.holds === "kin") checkTables(values, bad);
   else checkLines(leaf, values, bad, samples);
 }
@@ -74,20 +89,20 @@ function checkLines(
   leaf: EvidenceLeaf,
   lines: readonly Line[],
   bad: (says: string) => void,
-  samples: Map<string, number>,
+  samples: Map<string, SampleOf>,
 ): void {
   let last = "";
   for (const [i, line] of lines.entries()) {
     const id = String(line.obs_id ?? line.of);
     if (id < last) bad(`line ${i}: ${id} after ${last}`);
     last = id;
-    const bucket = createHash("sha256").update(line.capability_id).digest()[0]! >> 2;
+    const bucket = sha256(line.capability_id)[0]! >> 2;
     if (bucket !== leaf.bucket) bad(`line ${i} belongs to bucket ${bucket}`);
     if (line.position >= (leaf.positions[line.topic] ?? 0)) bad(`line ${i} lies beyond what the close had read`);
     if (String(line.t ?? line.observed_at).slice(0, 10) !== leaf.day) bad(`line ${i} is of another day`);
     if (line.obs_id === undefined) continue;
-    if (samples.has(id)) bad(`sample ${id} stands in leaf ${samples.get(id)} already`);
-    samples.set(id, leaf.index);
+    if (samples.has(id)) bad(`sample ${id} stands in leaf ${samples.get(id)!.leaf.index} already`);
+    samples.set(id, { line, leaf });
   }
 }
 
@@ -96,7 +111,7 @@ function checkTables(lines: readonly Record<string, unknown>[], bad: (says: stri
   for (const line of lines) {
     for (const cap of line.remove as string[]) table.delete(cap);
     for (const { cap, domain, pay_to } of line.add as Record<string, string>[]) {
-      table.set(cap!, `${canonicalText({ cap, domain, pay_to })}\n`);
+      table.set(cap!, `${canonical({ cap, domain, pay_to })}\n`);
     }
     const text = [...table]
       .sort(([a], [b]) => (a < b ? -1 : 1))

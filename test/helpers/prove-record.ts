@@ -1,22 +1,16 @@
-import { createHash } from "node:crypto";
 import { gunzipSync } from "node:zlib";
 import { decompress } from "zstd-napi";
-import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { decodeEntries } from "../../infra/tree/bundle.ts";
-import { type Checkpoint, type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
-import { correctionId } from "../../pipelines/4-publish/known.ts";
-import { listingFacts } from "../../pipelines/published/caps.ts";
-import { PublishedFold } from "../../pipelines/published/fold.ts";
-import { KeysDocument } from "../../pipelines/published/keys.ts";
+import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { kindOfKey } from "../../pipelines/published/objects.ts";
-import { type GradeLeaf, Leaf } from "../../pipelines/record/leaf.ts";
+import { type GradeLeaf, type IndexLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { addDays } from "../../pipelines/record/time.ts";
 import { type Band, TIERS } from "../../pipelines/record/vocabulary.ts";
-import { shardsOf } from "./market-index.ts";
+import { PlainIndex } from "./market-index.ts";
+import { archiveProblems } from "./prove-archive.ts";
 import { evidenceProblems } from "./prove-evidence.ts";
+import { canonical, openSignedNote, sha256, sha256hex, signatureFault } from "./signatures.ts";
 
 export interface ProveOptions {
   trust: CheckpointTrust;
@@ -33,7 +27,7 @@ export interface ProveOptions {
 }
 
 export interface Proven {
-  checkpoint: Checkpoint | null;
+  checkpoint: { size: number; root: Buffer } | null;
   leaves: Leaf[];
   /** Keys of every object in the store. */
   keys: string[];
@@ -58,14 +52,16 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
   switch (known.kind) {
     case "grade":
       return `grade ${known.card.capability_id} ${known.card.tier} ${known.card.computed_at}`;
-    case "listing":
-      return `listing ${known.capability_id} ${sha256hex(canonicalText(listingFacts(known))).slice(0, 12)}`;
+    case "listing": {
+      const { kind: _, index: __, seq: ___, at: ____, ...facts } = known;
+      return `listing ${known.capability_id} ${sha256hex(canonical(facts)).slice(0, 12)}`;
+    }
     case "delisting":
       return `delisting ${known.capability_id}`;
     case "correction":
     case "dispute":
     case "reinstated":
-      return `${known.kind} ${known.capability_id} ${correctionId(known.body)}`;
+      return `${known.kind} ${known.capability_id} ${nameOfCorrection(known.body)}`;
     case "schedule":
       return `schedule ${known.day} ${known.opens?.day ?? ""}`;
     case "keys":
@@ -81,10 +77,16 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
   }
 }
 
+/** A correction or dispute by its own id, a reinstatement by the correction that it takes back. */
+export function nameOfCorrection(body: Record<string, unknown>): string {
+  return String(body.id ?? body.correction);
+}
+
 /**
- * Prove the whole public record again from nothing but its objects and the two keys: checkpoint, every tile and bundle,
- * segments, order of leaves, signatures, groups of cards, holds, key chain, index, evidence, hints, and nothing lost or
- * doubled against what was put in. Works on the objects of a process that was just killed as well.
+ * The oracle of a public record: proves it again from nothing but its objects and the two keys: checkpoint, every tile and
+ * bundle, segments, order of leaves, signatures, groups of cards, holds, key chain, index, evidence, archive, hints, and
+ * nothing lost or doubled against what was put in. It shares no code with publisher, readers, mirror or auditor but the
+ * table of public keys and the shapes of leaves. Works on the objects of a process that was just killed as well.
  * @throws RecordBroken with everything that is wrong.
  */
 export async function proveRecord(store: Store, options: ProveOptions): Promise<Proven> {
@@ -94,28 +96,38 @@ export async function proveRecord(store: Store, options: ProveOptions): Promise<
   return { checkpoint: prover.checkpoint, leaves: prover.leaves, keys: prover.keys };
 }
 
-/** RFC 6962, not by the code under test. */
-const hashOf = (prefix: number, ...parts: Uint8Array[]): Buffer =>
-  createHash("sha256")
-    .update(Buffer.concat([Buffer.of(prefix), ...parts]))
-    .digest();
+/** RFC 6962, section 2.1. */
+const hashOf = (prefix: number, ...parts: Uint8Array[]): Buffer => sha256(Buffer.of(prefix), ...parts);
 
 function rootOf(hashes: readonly Buffer[]): Buffer {
-  if (hashes.length === 0) return createHash("sha256").digest();
+  if (hashes.length === 0) return sha256();
   if (hashes.length === 1) return hashes[0]!;
   const k = 2 ** Math.ceil(Math.log2(hashes.length) - 1);
   return hashOf(1, rootOf(hashes.slice(0, k)), rootOf(hashes.slice(k)));
 }
 
+/** Entries of an unpacked bundle, each behind its length in two bytes (C2SP tlog-tiles). */
+function entriesOf(bundle: Buffer): Buffer[] {
+  const entries: Buffer[] = [];
+  for (let at = 0; at < bundle.length; at += 2 + bundle.readUInt16BE(at)) {
+    const end = at + 2 + bundle.readUInt16BE(at);
+    if (end > bundle.length) throw new Error("cut inside an entry");
+    entries.push(bundle.subarray(at + 2, end));
+  }
+  return entries;
+}
+
 class Prover {
   readonly problems: string[] = [];
-  checkpoint: Checkpoint | null = null;
+  checkpoint: Proven["checkpoint"] = null;
   keys: string[] = [];
   leaves: Leaf[] = [];
   /** Every leaf up to the checkpoint is in `leaves`. */
   isRead = false;
   #entries: Buffer[] = [];
   #size = 0;
+  /** Keys documents that hold, with the index of their leaf, ascending. */
+  readonly #jwks: { from: number; jwks: Jwks }[] = [];
 
   constructor(
     private readonly store: Store,
@@ -138,9 +150,7 @@ class Prover {
     await this.#try("nothing twice", () => this.#checkOnce());
     await this.#try("segments", () => this.#checkSegments());
     await this.#try("index", () => this.#checkIndex());
-    await this.#try("evidence", async () => {
-      this.problems.push(...(await evidenceProblems(this.leaves, (key) => this.#bytes(key))));
-    });
+    await this.#try("evidence and archive", () => this.#checkFiles());
     await this.#try("hints", () => this.#checkHints());
   }
 
@@ -181,7 +191,7 @@ class Prover {
 
   async #readCheckpoint(): Promise<void> {
     const bytes = await this.#bytes("checkpoint");
-    this.checkpoint = bytes && openCheckpoint(bytes, this.options.trust);
+    this.checkpoint = bytes && openSignedNote(bytes, this.options.trust);
     this.#size = this.checkpoint?.size ?? 0;
   }
 
@@ -193,7 +203,7 @@ class Prover {
       const first = n * 256;
       let entries: Buffer[];
       try {
-        entries = decodeEntries(gunzipSync((await this.#bytes(key))!));
+        entries = entriesOf(gunzipSync((await this.#bytes(key))!));
       } catch (error) {
         if (!this.options.torn || first + width <= this.#size) this.#bad(`${key}: ${(error as Error).message}`);
         continue;
@@ -245,7 +255,7 @@ class Prover {
   #checkServed(): void {
     let hashes: Buffer[] | null = null;
     for (const bytes of this.options.served ?? []) {
-      const { size, root } = openCheckpoint(bytes, this.options.trust);
+      const { size, root } = openSignedNote(bytes, this.options.trust);
       if (size > this.#size) this.#bad(`a checkpoint of ${size} was served, the newest is of ${this.#size}`);
       hashes ??= this.#entries.map((entry) => hashOf(0, entry));
       if (!rootOf(hashes.slice(0, size)).equals(root))
@@ -264,7 +274,7 @@ class Prover {
         continue;
       }
       const leaf = parsed.data;
-      if (canonicalText(JSON.parse(text)) !== text) this.#bad(`leaf ${index} is not in RFC 8785 form`);
+      if (canonical(JSON.parse(text)) !== text) this.#bad(`leaf ${index} is not in RFC 8785 form`);
       if (leaf.index !== index) this.#bad(`leaf ${index} says that it is ${leaf.index}`);
       const seq = seqs.get(leaf.kind) ?? 0;
       if (leaf.seq !== seq) this.#bad(`leaf ${index}: seq of ${leaf.kind} is ${leaf.seq} instead of ${seq}`);
@@ -276,26 +286,35 @@ class Prover {
   }
 
   async #checkKeysAndCards(): Promise<void> {
-    let jwks: Jwks | null = null;
     let previous: string | null = null;
     for (const leaf of this.leaves) {
       if (leaf.kind === "grade") {
-        const unsaid = { kid: jwks?.keys.find(({ purpose }) => purpose === "cards")?.kid ?? "" };
-        const expected = { purpose: "cards", at: leaf.card.computed_at ?? leaf.at, unsaid } as const;
-        const verdict = jwks && verifyObject(jwks, leaf.card, expected);
-        if (!verdict?.ok) this.#bad(`leaf ${leaf.index}: signature of its card: ${verdict?.reason ?? "no keys yet"}`);
+        const jwks = this.#jwksAt(leaf.index);
+        const unsaid = jwks?.keys.find(({ purpose }) => purpose === "cards")?.kid ?? "";
+        const at = leaf.card.computed_at ?? leaf.at;
+        const fault = jwks ? signatureFault(jwks, leaf.card, { purpose: "cards", at, unsaid }) : "no keys yet";
+        if (fault) this.#bad(`leaf ${leaf.index}: signature of its card: ${fault}`);
       }
       if (leaf.kind !== "keys") continue;
       const bytes = await this.#named(leaf);
       if (!bytes) continue;
-      const document: KeysDocument = KeysDocument.parse(JSON.parse(bytes.toString("utf8")));
+      const document = JSON.parse(bytes.toString("utf8")) as Jwks & {
+        n: number;
+        previous: string;
+        computed_at: string;
+      };
       if (document.n !== leaf.n || document.previous !== previous) this.#bad(`${leaf.key} does not continue the chain`);
-      const own: Jwks = { keys: document.keys as unknown as Jwks["keys"] };
-      const verdict = verifyObject(jwks ?? own, document, { purpose: "cards", at: document.computed_at });
-      if (!verdict.ok) this.#bad(`${leaf.key}: signature: ${verdict.reason}`);
-      jwks = own;
+      const signers = this.#jwksAt(leaf.index) ?? document;
+      const fault = signatureFault(signers, document, { purpose: "cards", at: document.computed_at });
+      if (fault) this.#bad(`${leaf.key}: signature: ${fault}`);
+      this.#jwks.push({ from: leaf.index, jwks: document });
       previous = leaf.sha256;
     }
+  }
+
+  /** The newest keys document below a leaf. */
+  #jwksAt(index: number): Jwks | null {
+    return this.#jwks.findLast(({ from }) => from < index)?.jwks ?? null;
   }
 
   /** Bytes of the object that a leaf names, or null after saying what is wrong with it. */
@@ -387,37 +406,41 @@ class Prover {
   }
 
   async #checkIndex(): Promise<void> {
-    const fold = new PublishedFold();
-    const byPlace = new Map(
-      this.leaves.flatMap((leaf) => (leaf.kind === "index" ? [[leaf.tree_size, leaf]] : [])) as [
-        number,
-        Extract<Leaf, { kind: "index" }>,
-      ][],
+    const index = new PlainIndex();
+    const lists = new Map(
+      this.leaves.flatMap((leaf) => (leaf.kind === "index" ? [[leaf.tree_size, leaf] as const] : [])),
     );
     for (let size = 0; size <= this.#size; size++) {
-      const leaf = byPlace.get(size);
-      if (leaf) await this.#checkOneIndex(leaf, fold);
-      if (size < this.#size) fold.apply(this.leaves[size]!);
+      const leaf = lists.get(size);
+      if (leaf) await this.#checkOneIndex(leaf, index);
+      if (size < this.#size) index.add(this.leaves[size]!);
     }
   }
 
-  async #checkOneIndex(leaf: Extract<Leaf, { kind: "index" }>, fold: PublishedFold): Promise<void> {
+  /** @param index of the leaves that the list knows */
+  async #checkOneIndex(leaf: IndexLeaf, index: PlainIndex): Promise<void> {
     if (leaf.tree_size > leaf.index)
       this.#bad(`leaf ${leaf.index} indexes ${leaf.tree_size} leaves, itself among them`);
     const bytes = await this.#named(leaf);
     if (!bytes) return;
     const list = JSON.parse(bytes.toString("utf8")) as { shards: { sha256: string }[]; computed_at: string };
-    const { shards } = shardsOf(fold);
-    const [want, got] = [shards, list.shards].map((all) => all.map((shard) => shard.sha256).join());
+    const [want, got] = [index.shards, list.shards].map((all) => all.map((shard) => shard.sha256).join());
     if (want !== got) this.#bad(`${leaf.key} is not the index of the leaves below ${leaf.tree_size}`);
-    for (const { sha256 } of list.shards) {
-      const packed = await this.#needed(`index/shard/${sha256}.ndjson.zst`);
-      if (packed && sha256hex(decompress(packed)) !== sha256) this.#bad(`shard ${sha256} is not what its name says`);
+    for (const { sha256: name } of list.shards) {
+      const packed = await this.#needed(`index/shard/${name}.ndjson.zst`);
+      if (packed && sha256hex(decompress(packed)) !== name) this.#bad(`shard ${name} is not what its name says`);
     }
-    const keys = fold.keys && (await this.#bytes(fold.keys.key));
-    const jwks = keys && (JSON.parse(keys.toString("utf8")) as Jwks);
-    const verdict = jwks && verifyObject(jwks, list, { purpose: "cards", at: list.computed_at });
-    if (!verdict?.ok) this.#bad(`${leaf.key}: signature: ${verdict?.reason ?? "no keys"}`);
+    const jwks = this.#jwksAt(leaf.tree_size);
+    const fault = jwks ? signatureFault(jwks, list, { purpose: "cards", at: list.computed_at }) : "no keys";
+    if (fault) this.#bad(`${leaf.key}: signature: ${fault}`);
+  }
+
+  async #checkFiles(): Promise<void> {
+    const bytesOf = (key: string) => this.#bytes(key);
+    const { problems, ...evidence } = await evidenceProblems(this.leaves, bytesOf);
+    const archive = { leaves: this.leaves, entries: this.#entries, bytesOf, ...evidence };
+    this.problems.push(...problems);
+    this.problems.push(...(await archiveProblems({ ...archive, jwksAt: (index) => this.#jwksAt(index) })));
   }
 
   async #checkHints(): Promise<void> {

@@ -14,8 +14,9 @@ import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { archiveFileKey, archiveManifestKey, dayOfManifest, reproduceOf } from "../../../pipelines/record/archive.ts";
 import { archiveId } from "../../../pipelines/record/ids.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
+import { proveRecord, RecordBroken } from "../../helpers/prove-record.ts";
 import { handshake, listing } from "../2-ingest/records.ts";
-import { SIGNERS } from "../4-publish/world.ts";
+import { SIGNERS, TRUST } from "../4-publish/world.ts";
 import { ArchiveWorld, fileKeyOf } from "../5-archive/world.ts";
 
 const D1 = "2026-11-10";
@@ -156,6 +157,7 @@ describe("a publisher who lies", () => {
     });
 
   test.each<[string, () => Lie[], string[]]>([
+    ["changes nothing", () => firstDay((text) => text), []],
     ["keeps a row back", () => firstDay((text) => `${text.split("\n")[0]}\n`), [ROWS]],
     [
       "files a row twice, in two files",
@@ -235,6 +237,9 @@ describe("a publisher who lies", () => {
         lies(),
       );
       expect(brokenIn(await auditOf(join(dir, "public")))).toEqual(want);
+      // The oracle of the other tests finds it, too.
+      const proven = await proveRecord(publicStore, { trust: TRUST }).catch((error: unknown) => error);
+      expect(proven instanceof RecordBroken).toBe(want.length > 0);
     } finally {
       for (const store of stores) await store.close();
       await rm(dir, { recursive: true, force: true });

@@ -1,11 +1,11 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { compress } from "zstd-napi";
-import { sha256hex } from "../../../infra/canonical.ts";
-import { signObject } from "../../../infra/keys/signer.ts";
+import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import type { EvidenceDraft } from "../../../pipelines/4-publish/filings.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
-import { archiveFileKey, archiveManifestKey, formatOf, reproduceOf } from "../../../pipelines/record/archive.ts";
-import { archiveId, bucketOf } from "../../../pipelines/record/ids.ts";
+import { archiveManifestKey } from "../../../pipelines/record/archive.ts";
+import { bucketOf } from "../../../pipelines/record/ids.ts";
+import { archiveDay } from "../../helpers/archive-draft.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { capOf, PublicRecord } from "../../helpers/public-record.ts";
 import { LIES, type Lie, LyingSource } from "./lies.ts";
@@ -25,9 +25,11 @@ let [first, size] = [0, 0];
 const keys: Record<string, string> = {};
 const opened: Mirror[] = [];
 
+const T = `${DAY}T01:00:00.000Z`;
+
 async function publishEvidence(): Promise<string> {
   const text = Buffer.from(
-    `{"capability_id":"${CAP}","obs_id":"rec_1","position":0,"t":"${DAY}T01:00:00.000Z","topic":"observations.free"}\n`,
+    `{"capability_id":"${CAP}","fault":null,"obs_id":"rec_1","position":0,"t":"${T}","topic":"observations.free"}\n`,
   );
   const packed = compress(text);
   const bucket = bucketOf(CAP);
@@ -48,22 +50,14 @@ async function publishEvidence(): Promise<string> {
 }
 
 async function publishArchive(): Promise<{ file: string; manifest: string }> {
-  const text = Buffer.from('{"record_id":"rec_1"}\n'.repeat(50));
-  const packed = compress(text);
-  const content_hash = sha256hex(text);
-  const file = archiveFileKey("liveness_probes", DAY, content_hash);
-  const id = archiveId("liveness_probes", DAY, content_hash);
-  const manifest = signObject(record.keys.cards, {
-    ...{ schema: "svc.archive.v1" as const, id, subject: "liveness_probes" as const, rows: 50 },
-    ...{ from: `${DAY}T00:00:00.000Z`, to: "2026-11-11T00:00:00.000Z", content_hash, bytes: packed.length },
-    ...{ verified_at: "2026-11-21T12:00:00.000Z", format: formatOf("liveness_probes", null) },
-    ...{ file: `https://record.example/${file}`, reproduce: reproduceOf(`https://record.example/${file}`) },
-  });
-  await record.store.create(file, packed);
-  const sha256 = sha256hex(packed);
-  const more = { sha256, unpacked_bytes: text.length, supersedes: null, reason: null, positions: {} };
-  await record.publish([{ kind: "archive", manifest, ...more }]);
-  return { file, manifest: archiveManifestKey(id) };
+  const none = { amount: null, asset: null, fault: null, latency_ms: null, state: null, status: null };
+  const row = { ...none, capability_id: CAP, counts: true, networks: [], observed_at: T, protocols: [] };
+  const probes = `${canonicalText({ ...row, record_id: "rec_1", terms_sha256: null })}\n`;
+  const files = archiveDay(record.keys.cards, DAY, probes);
+  for (const { key, packed } of files) await record.store.create(key, packed);
+  await record.publish(...files.map(({ draft }) => [draft]));
+  const [{ key, draft }] = files as [(typeof files)[number]];
+  return { file: key, manifest: archiveManifestKey(draft.manifest.id) };
 }
 
 beforeAll(async () => {
@@ -151,8 +145,9 @@ describe(`what lies beside it (seed ${SEED})`, () => {
       ]);
       if (packedOtherwise) return;
       expect(done.missing.map((one) => one.key)).toEqual([key]);
-      const gone = object === "index list" ? [key, ...(await shardsOf(own))] : [key];
-      expect(await own.proven(record, false, gone)).toBe(size);
+      const beside =
+        object === "index list" ? await shardsOf(own) : object === "archive object" ? [keys.manifest!] : [];
+      expect(await own.proven(record, false, [key, ...beside])).toBe(size);
       // The hint still names the index that is whole here.
       const hint = JSON.parse(Buffer.from((await own.publicStore.get("hint/index.json"))!.bytes).toString());
       expect(hint.tree_size).toBe(/index|shard/.test(object) ? first - 1 : size - 1);
