@@ -7,7 +7,7 @@ import { readRecord } from "../../pipelines/record/envelope.ts";
 import { plannedSlot, recordId } from "../../pipelines/record/ids.ts";
 import type { DayPlan } from "../../pipelines/record/plan.ts";
 import { blockStart, DAY_MS, dayOf } from "../../pipelines/record/time.ts";
-import { recordsOf } from "../helpers/oracle.ts";
+import { recordsOf } from "../helpers/prove-log.ts";
 
 /** What happened to the honest sellers' planned payments within a window of the record's time. */
 export interface Honest {

@@ -7,11 +7,10 @@ import type { MarketLetters } from "../../commands/letters.ts";
 import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { type S3Server, s3Settings, startS3Server } from "../../fixtures/cluster/versitygw.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
-import { audit } from "../../pipelines/audit/audit.ts";
-import type { Source } from "../../pipelines/published/source.ts";
-import { openSourceTreeHead } from "../../pipelines/published/trust.ts";
+import { StoreSource } from "../../pipelines/published/open-source.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
 import { DESERVED } from "../flow/deserved.ts";
+import { auditOf, notOk } from "../helpers/published.ts";
 import { runStart } from "../helpers/run-start.ts";
 
 /** The market with its log in a real Kafka and its stores in a real S3: its letters, and the same proof. */
@@ -75,15 +74,9 @@ describe("the market over Kafka and S3", () => {
 
   test("the record in the public bucket is proven from its first leaf", async () => {
     const store = await openS3Store(await s3.place("public"), { probe: false });
-    const source: Source = {
-      name: "s3://public",
-      get: async (key, maxBytes) => (await store.get(key, { maxBytes }))?.bytes ?? null,
-      close: () => store.close(),
-    };
-    const head = await openSourceTreeHead(source, {}, () => undefined);
-    const { proven, findings } = await audit({ source, head });
-    expect(findings.filter((finding) => finding.result !== "ok")).toEqual([]);
-    expect([proven, head.size]).toEqual([true, result.tree_size]);
-    await source.close();
+    const report = await auditOf(new StoreSource("s3://public", store));
+    expect(notOk(report)).toEqual([]);
+    expect([report.proven, report.tree_size]).toEqual([true, result.tree_size]);
+    await store.close();
   }, 300_000);
 });

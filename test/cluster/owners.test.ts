@@ -11,13 +11,13 @@ import type { Appended, Log, NewRecord } from "../../infra/log/log.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
 import type { GradeLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { dayOf as utcDay } from "../../pipelines/record/time.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { randomInts, SEED } from "../helpers/drawn.ts";
 import { dumpRecord } from "../helpers/dump.ts";
 import { proveWhole } from "../helpers/oracle.ts";
+import { leavesOf } from "../helpers/published.ts";
 import { later } from "../pipelines/2-ingest/records.ts";
 import { openTestLake } from "../pipelines/2-ingest/world.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";
@@ -114,9 +114,7 @@ beforeAll(async () => {
     const lake = await openTestLake(join(dir, name, "lake.duckdb"));
     lakes.push({ lake, partitions });
   }
-  const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, TRUST))!);
-  told = [];
-  for await (const { leaf } of reader.leaves()) told.push(leaf);
+  told = await leavesOf(publicStore, TRUST);
 }, 1_200_000);
 
 afterAll(async () => {

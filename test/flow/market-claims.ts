@@ -4,7 +4,6 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { decompress } from "zstd-napi";
 import type { MarketLetters } from "../../commands/letters.ts";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
@@ -48,18 +47,6 @@ export function liveThrough(days: number): Lived {
   });
   afterAll(() => rm(lived.dir, { recursive: true, force: true }));
   return lived;
-}
-
-/** Ids of the probes that the archive's files hold. */
-async function archivedProbes({ dir, record }: Lived): Promise<string[]> {
-  const ids: string[] = [];
-  for (const leaf of record.leaves) {
-    if (leaf.kind !== "archive" || !leaf.manifest.subject.endsWith("_probes")) continue;
-    const packed = await readFile(join(dir, "public", new URL(leaf.manifest.file).pathname));
-    const lines = decompress(packed).toString("utf8").split("\n");
-    ids.push(...lines.filter(Boolean).map((line) => (JSON.parse(line) as { record_id: string }).record_id));
-  }
-  return ids;
 }
 
 /**
@@ -128,7 +115,7 @@ export function holdRecord(lived: Lived, least: number): void {
       );
       // What the service was asked last is written when it closes; the next start takes it in.
       const lastWords = new Set(lived.record.facts("demand").map((fact) => fact.eventId));
-      const filed = await archivedProbes(lived);
+      const filed = lived.record.archived;
       expect(new Set(filed).size).toBe(filed.length);
       const left = [...ids].filter((id) => !lived.record.lakeEvents.has(id) && !lastWords.has(id));
       expect(left.sort()).toEqual(filed.sort());

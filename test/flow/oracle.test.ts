@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Appended } from "../../infra/log/log.ts";
 import type { Draft } from "../../pipelines/4-publish/leaves.ts";
-import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
 import { OracleBroken, proveWhole, type Whole } from "../helpers/oracle.ts";
+import { ofKind } from "../helpers/published.ts";
 import { capOf, correction, handshake, intent, listing, result } from "../pipelines/2-ingest/records.ts";
 import { TRUST } from "../pipelines/4-publish/world.ts";
 import { ArchiveWorld } from "../pipelines/5-archive/world.ts";
@@ -77,11 +77,8 @@ test("an event that stands in a lake twice, and one that came from nowhere", asy
 });
 
 test("a leaf that stands in the tree twice: nothing else is missing because of it", async () => {
-  const leaves = (
-    await RecordReader.open(whole.publicStore, (await readCheckpoint(whole.publicStore, TRUST))!)
-  ).leaves();
-  for await (const { leaf } of leaves)
-    if (leaf.kind === "grade") await world.publisher.publishLeaves([leaf as unknown as Draft]);
+  for (const leaf of ofKind(await world.leaves(), "grade"))
+    await world.publisher.publishLeaves([leaf as unknown as Draft]);
   const said = await problems();
   expect(said).toMatch(/published 2 times: grade cap_/);
   expect(said).toMatch(/corrections not published: 1: c2/);

@@ -17,6 +17,7 @@ import { TOPICS } from "../../pipelines/record/topics.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
 import { recomputeAll } from "./demo-evidence.ts";
 import { proveRecord } from "./prove-record.ts";
+import { archivedIds } from "./published.ts";
 
 /** One record of the log with its place. */
 export interface Fact<T extends RecordType = RecordType> {
@@ -37,6 +38,8 @@ export interface DemoRecord {
    */
   lakeEvents: Map<string, number>;
   leaves: Leaf[];
+  /** Ids of the probes that the archive's files hold. */
+  archived: string[];
   /** Every published card, recomputed from the published evidence: none differs; those of the last days are pending. */
   cards: CardVerdict[];
 }
@@ -80,6 +83,7 @@ export async function readDemo(dataDir: string, baseUrl: string, partitions = 2)
   const store = await openDirectoryStore(at.public);
   const keys = checkpointKeys(originOf(baseUrl), loadKeys(at.keys));
   const { leaves } = await proveRecord(store, { trust: { log: keys.log, witness: keys.witness }, atRest: true });
+  const archived = await archivedIds(store, leaves);
   await store.close();
   const cards = await recomputeAll(at.public, dataDir, baseUrl);
   const wrong = cards.filter(({ verdict }) => verdict === "differs");
@@ -90,6 +94,6 @@ export async function readDemo(dataDir: string, baseUrl: string, partitions = 2)
     log,
     facts: (type) => (byType.get(type) ?? []) as never,
     lakeEvents: new Map(rows.map(({ event_id, n }) => [event_id, Number(n)])),
-    leaves,
+    ...{ leaves, archived },
   };
 }

@@ -4,12 +4,11 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { kindOfKey } from "../../pipelines/published/objects.ts";
-import { type GradeLeaf, type IndexLeaf, Leaf } from "../../pipelines/record/leaf.ts";
-import { addDays } from "../../pipelines/record/time.ts";
-import { type Band, TIERS } from "../../pipelines/record/vocabulary.ts";
+import { type IndexLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { PlainIndex } from "./market-index.ts";
 import { archiveProblems } from "./prove-archive.ts";
 import { evidenceProblems } from "./prove-evidence.ts";
+import { groupProblems } from "./prove-groups.ts";
 import { canonical, openSignedNote, sha256, sha256hex, signatureFault } from "./signatures.ts";
 
 export interface ProveOptions {
@@ -146,7 +145,7 @@ class Prover {
     this.isRead = this.leaves.length === this.#size;
     if (!this.isRead) return;
     await this.#try("keys and cards", () => this.#checkKeysAndCards());
-    await this.#try("groups", () => this.#checkGroups());
+    await this.#try("groups", () => void this.problems.push(...groupProblems(this.leaves)));
     await this.#try("nothing twice", () => this.#checkOnce());
     await this.#try("segments", () => this.#checkSegments());
     await this.#try("index", () => this.#checkIndex());
@@ -327,42 +326,6 @@ class Prover {
     return bytes;
   }
 
-  #checkGroups(): void {
-    const groups: GradeLeaf[][] = [];
-    for (const leaf of this.leaves) {
-      if (leaf.kind !== "grade") continue;
-      const last = groups.at(-1)?.at(-1);
-      const neighbours = last?.index === leaf.index - 1 && last.card.capability_id === leaf.card.capability_id;
-      if (neighbours && last.card.computed_at === leaf.card.computed_at) groups.at(-1)!.push(leaf);
-      else groups.push([leaf]);
-    }
-    const letters = new Map<string, { day: string; band: Band }[]>();
-    const corrected = new Set<string>();
-    for (const leaf of this.leaves) if (leaf.kind === "correction") corrected.add(leaf.capability_id);
-    for (const group of groups) {
-      const first = group[0]!;
-      const where = `cards of ${first.card.capability_id} at ${first.index}`;
-      const tiers = group.map((leaf) => TIERS.indexOf(leaf.card.tier));
-      if (tiers.some((tier, i) => i > 0 && tier >= tiers[i - 1]!)) this.#bad(`${where}: not deepest first`);
-      const headlines = group.filter((leaf) => leaf.headline);
-      if (headlines.length !== 1) this.#bad(`${where}: ${headlines.length} headlines`);
-      const headline = headlines[0];
-      if (!headline) continue;
-      for (const leaf of group) {
-        if (isBetter(leaf.card.band, headline.card.band))
-          this.#bad(`${where}: ${leaf.card.tier} is better than the headline`);
-      }
-      const cap = headline.card.capability_id;
-      const seen = letters.get(cap) ?? [];
-      letters.set(cap, seen);
-      const want = heldBand(headline.raw_band, headline.day, seen);
-      if (!corrected.has(cap) && want !== headline.card.band) {
-        this.#bad(`${where}: the letter is ${headline.card.band}, by the raw letters it is ${want}`);
-      }
-      seen.push({ day: headline.day, band: headline.raw_band });
-    }
-  }
-
   #checkOnce(): void {
     const counts = new Map<string, number>();
     for (const leaf of this.leaves) counts.set(tokenOf(leaf), (counts.get(tokenOf(leaf)) ?? 0) + 1);
@@ -472,20 +435,4 @@ function placeOf(key: string): Place {
   if (!match) return { key, level: -2, n: -1, width: 0 };
   const level = match[1] === "entries" ? -1 : Number(match[1]);
   return { key, level, n: Number(match[2]!.replaceAll(/[x/]/g, "")), width: Number(match[3] ?? 256) };
-}
-
-const isBetter = (band: Band, than: Band): boolean => band !== "UNRATED" && than !== "UNRATED" && band < than;
-
-/** The hold of verification-method.md section 4, word for word: worst raw letter of the last 14 days, today included. */
-function heldBand(raw: Band, today: string, before: readonly { day: string; band: Band }[]): Band {
-  if (raw === "UNRATED") return raw;
-  let worst = raw;
-  for (let back = 0; back < 14; back++) {
-    const day = addDays(today, -back);
-    const own = before.filter((letter) => letter.day === day);
-    // A day without a leaf had the letter of the leaf before it.
-    const last = back > 0 && own.length === 0 ? before.findLast((letter) => letter.day < day) : undefined;
-    for (const { band } of last ? [last] : own) if (band !== "UNRATED" && band > worst) worst = band;
-  }
-  return worst;
 }

@@ -7,9 +7,10 @@ import { archiveManifestKey, dayOfManifest } from "../../../pipelines/record/arc
 import { archiveId } from "../../../pipelines/record/ids.ts";
 import { Leaf } from "../../../pipelines/record/leaf.ts";
 import { ARCHIVE_SUBJECTS } from "../../../pipelines/record/vocabulary.ts";
+import { fileKeyOf } from "../../helpers/published.ts";
 import { capOf, correction, handshake, intent, later, listing, result, TERMS } from "../2-ingest/records.ts";
 import { JWKS } from "../4-publish/world.ts";
-import { ArchiveWorld, fileKeyOf } from "./world.ts";
+import { ArchiveWorld } from "./world.ts";
 
 const worlds: ArchiveWorld[] = [];
 const open = async (): Promise<ArchiveWorld> => {

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { compress, decompress } from "zstd-napi";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { PublicConflict } from "../../../pipelines/4-publish/writes.ts";
-import type { EvidenceLeaf } from "../../../pipelines/record/leaf.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
+import { ofKind, valuesAt } from "../../helpers/published.ts";
 import {
   CAME,
   capOf,
@@ -56,20 +56,7 @@ function dayOne() {
 }
 const CLOSED = "2026-11-12T06:00:00.000Z";
 
-async function filed(world: ArchiveWorld): Promise<EvidenceLeaf[]> {
-  return (await world.leaves()).filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence");
-}
-
-async function linesOf(world: ArchiveWorld, leaf: EvidenceLeaf): Promise<Record<string, unknown>[]> {
-  const text = decompress((await world.publicStore.get(leaf.key!))!.bytes).toString("utf8");
-  return text
-    .trimEnd()
-    .split("\n")
-    .map((line) => JSON.parse(line) as Record<string, unknown>);
-}
-
-const allLines = async (world: ArchiveWorld) =>
-  (await Promise.all((await filed(world)).filter(({ key }) => key).map((leaf) => linesOf(world, leaf)))).flat();
+const filed = async (world: ArchiveWorld) => ofKind(await world.leaves(), "evidence");
 
 describe("the evidence of a day", () => {
   let world: ArchiveWorld;
@@ -86,7 +73,7 @@ describe("the evidence of a day", () => {
   test("has one line a sample, with its row, terms, checks and hashes", async () => {
     expect(await world.closeDays(CLOSED)).toMatchObject({ days: ["2026-11-10", "2026-11-11"] });
     await world.prove();
-    const lines = await allLines(world);
+    const lines = await world.evidenceLines();
     expect(lines.filter((line) => line.obs_id)).toHaveLength(4);
     const [paid] = lines.filter((line) => line.kind === 1);
     expect(paid).toMatchObject({
@@ -110,7 +97,7 @@ describe("the evidence of a day", () => {
   });
 
   test("keeps how a row read before its last record", async () => {
-    const [paid] = (await allLines(world)).filter((line) => line.kind === 1);
+    const [paid] = (await world.evidenceLines()).filter((line) => line.kind === 1);
     expect(paid!.before).toMatchObject([
       { upto: 1, fault: "ours", delivered: false, delivery: null, response_sha256: null },
       { upto: 2, settlement: null },
@@ -120,7 +107,7 @@ describe("the evidence of a day", () => {
 
   test("has what came a day later in the file of that day", async () => {
     const later = (await filed(world)).filter(({ day }) => day === "2026-11-11");
-    const lines = (await Promise.all(later.map((leaf) => linesOf(world, leaf)))).flat();
+    const lines = (await Promise.all(later.map((leaf) => valuesAt(world.publicStore, leaf.key!)))).flat();
     const amended = { topic: "observations.paid", position: 3, observed_at: "2026-11-11T02:00:00.000Z" };
     expect(lines).toContainEqual(expect.objectContaining({ ...amended, field: "settled", value: true }));
     const corrected = lines.find((line) => line.field === "correction");
@@ -293,7 +280,7 @@ test("a call of which nothing came is amended when its proof is shown again", as
     }),
   );
   await world.closeDays(CLOSED);
-  const lines = await allLines(world);
+  const lines = await world.evidenceLines();
   expect(lines.find((line) => line.obs_id)).toMatchObject({ fault: "ours", settled: true, delivered: false });
   const amended = Object.fromEntries(lines.filter((line) => line.of).map((line) => [line.field, line.value]));
   expect(amended).toMatchObject({ fault: null, delivered: true, delivery: 1, shown_again: true });

@@ -1,12 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { supersede } from "../../../pipelines/5-archive/supersede.ts";
-import { audit } from "../../../pipelines/audit/audit.ts";
-import { DirectorySource } from "../../../pipelines/published/source.ts";
-import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../../../pipelines/record/vocabulary.ts";
 import { fc } from "../../helpers/histories.ts";
+import { notOk } from "../../helpers/published.ts";
 import { correction, handshake, later, listing, reinstated } from "../2-ingest/records.ts";
 import { FaultInjected } from "./injected-faults.ts";
 import { toolProbe } from "./tools.ts";
@@ -218,7 +216,5 @@ test("drawn histories of days, late rows, corrections, deaths and rebuilds: ever
   // One record grows through all of them: a history that failed cannot be tried again over what it left.
   await fc.assert(property, { numRuns: HISTORIES, endOnFailure: true, verbose: true });
   await world.prove();
-  const source = new DirectorySource(world.publicDir);
-  const { findings } = await audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
-  expect(findings.filter(({ result }) => result === "broken")).toEqual([]);
+  expect(notOk(await world.audit()).filter(({ result }) => result === "broken")).toEqual([]);
 });

@@ -11,10 +11,11 @@ import { addDays } from "../../../pipelines/record/time.ts";
 import { randomInts, SEED } from "../../helpers/drawn.ts";
 import { runs } from "../../helpers/programs.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
+import { fileKeyOf } from "../../helpers/published.ts";
 import { handshake } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
 import { TRUST } from "../4-publish/world.ts";
-import { ArchiveWorld, fileKeyOf } from "./world.ts";
+import { ArchiveWorld } from "./world.ts";
 
 const FIRST = "2026-11-10";
 const DAYS = 30;

@@ -1,8 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { audit } from "../../../pipelines/audit/audit.ts";
-import { DirectorySource } from "../../../pipelines/published/source.ts";
-import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
+import { notOk } from "../../helpers/published.ts";
 import { capOf, handshake, listing } from "../2-ingest/records.ts";
 import { toolCap, toolListing, toolProbe } from "./tools.ts";
 import { ArchiveWorld } from "./world.ts";
@@ -53,9 +51,8 @@ test("probes and grades of an MCP tool have files of their own, and the auditor 
   expect((await linesOf<GradeLeaf>("grades")).map(({ card }) => card.capability_id)).toEqual([capOf("a")]);
   expect(await world.ingest.lake.all("FROM event WHERE type IN ('handshake', 'mcp.probe')")).toEqual([]);
 
-  const source = new DirectorySource(world.publicDir);
-  const { findings } = await audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
-  expect(findings.filter(({ result }) => result !== "ok")).toEqual([]);
+  expect(notOk(await world.audit())).toEqual([]);
+  await world.prove();
 
   // A new lake does not bring them back.
   await world.ingest.ingest.rebuild();

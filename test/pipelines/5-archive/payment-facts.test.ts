@@ -1,12 +1,11 @@
 import { afterAll, expect, test } from "vitest";
-import { decompress } from "zstd-napi";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
-import type { EvidenceLeaf, GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import type { Retry } from "../../../pipelines/record/vocabulary.ts";
 import { readPaymentFacts } from "../../../pipelines/record/volatile.ts";
+import { linesAt, ofKind } from "../../helpers/published.ts";
 import {
   buyers,
   capOf,
@@ -95,16 +94,11 @@ test("cards and evidence are the same byte for byte with it and without", { time
     await world.closeDays(CLOSED);
     await world.prove();
     const leaves = await world.leaves();
-    const cards = leaves.filter((leaf): leaf is GradeLeaf => leaf.kind === "grade").map(({ card }) => card);
-    const files = leaves.filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence" && !!leaf.key);
-    const evidence = await Promise.all(
-      files.map(async ({ key }) =>
-        decompress((await world.publicStore.get(key!))!.bytes)
-          .toString("utf8")
-          // The line of a handshake has it as it stands in the record: no other word of a line follows from it.
-          .replaceAll(/"signed_offers":\{[^}]*\},/g, ""),
-      ),
-    );
+    const cards = ofKind(leaves, "grade").map(({ card }) => card);
+    const files = ofKind(leaves, "evidence").filter(({ key }) => key !== null);
+    const lines = (await Promise.all(files.map(({ key }) => linesAt(world.publicStore, key!)))).flat();
+    // The line of a handshake has it as it stands in the record: no other word of a line follows from it.
+    const evidence = lines.map((line) => line.replaceAll(/"signed_offers":\{[^}]*\},/g, ""));
     const samples = await world.ingest.lake.all("FROM samples ORDER BY obs_id");
     const days = leaves.flatMap((leaf) => (leaf.kind === "evidence" ? [leaf.day] : []));
     return { cards: cards.map((card) => canonicalText(card)), evidence, days, samples };

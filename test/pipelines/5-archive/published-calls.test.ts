@@ -1,9 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { decompress } from "zstd-napi";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
-import type { EvidenceLeaf, GradeLeaf } from "../../../pipelines/record/leaf.ts";
+import { ofKind } from "../../helpers/published.ts";
 import {
   capOf,
   followup,
@@ -74,8 +73,7 @@ async function graded(...records: NewRecord[]): Promise<ArchiveWorld> {
 }
 
 async function cardsOf(world: ArchiveWorld) {
-  const leaves = (await world.leaves()).filter((leaf): leaf is GradeLeaf => leaf.kind === "grade");
-  return leaves.map(({ card }) => card as unknown as Card);
+  return ofKind(await world.leaves(), "grade").map(({ card }) => card as unknown as Card);
 }
 interface Card {
   tier: string;
@@ -144,18 +142,14 @@ test("evidence has a row of each, with its verdict a later fact, its payer opaqu
   await world.ingest.append(followup("a", failed!.eventId, later(GRADED, 3_600_000), { kind: "reproduced" }));
   await world.closeDays(CLOSED);
   await world.prove();
-  const files = (await world.leaves()).filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence" && !!leaf.key);
-  const texts = await Promise.all(
-    files.map(async ({ key }) => decompress((await world.publicStore.get(key!))!.bytes).toString("utf8")),
-  );
-  const lines = texts.flatMap((text) => text.trimEnd().split("\n")).map((text) => JSON.parse(text));
+  const lines = await world.evidenceLines();
   const rows = lines.filter(({ kind }) => kind === 2);
   expect(rows).toHaveLength(2);
   expect(rows.find(({ obs_id }) => obs_id === failed!.eventId)).toMatchObject({
     ...{ fault: "unconfirmed", payer: buyer(0), settled: true, delivered: false, tx: "0xsold", price: 0.02 },
   });
   expect(lines).toContainEqual(expect.objectContaining({ of: failed!.eventId, field: "fault", value: null }));
-  expect(texts.join("")).not.toContain("ord_");
+  expect(JSON.stringify(lines)).not.toContain("ord_");
   const { cards } = await world.recompute();
   expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
 }, 30_000);

@@ -15,12 +15,12 @@ import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
 import { movedOut } from "../../../pipelines/5-archive/follow.ts";
 import { archiveFold } from "../../../pipelines/5-archive/place.ts";
 import type { SupersedeParts } from "../../../pipelines/5-archive/supersede.ts";
+import type { AuditReport } from "../../../pipelines/audit/audit.ts";
 import type { Wanted } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, type Recomputed, recompute } from "../../../pipelines/audit/recompute.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
-import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
+import { readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
-import { archiveFileKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
 import type { ArchiveLeaf, EvidenceLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import type { ArchiveSubject } from "../../../pipelines/record/vocabulary.ts";
 import { type ArchiveReport, archiveDays, closeDays, printerOf } from "../../../pipelines/roles/days.ts";
@@ -30,8 +30,11 @@ import { Owner } from "../../../pipelines/roles/owner.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { Publishing } from "../../../pipelines/roles/publishing.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
+import { auditOf, fileKeyOf, leavesOf, linesAt, ofKind, valuesAt } from "../../helpers/published.ts";
 import { openTestWorld, PARTITIONS, type World } from "../2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
+
+export { fileKeyOf };
 
 /** Boundaries of the owner's half and of the publisher's, in their order. */
 export type Step = OwnArchiveStep | ArchiveStep;
@@ -154,13 +157,12 @@ export class ArchiveWorld {
 
   /** Leaves of the archive. */
   async filed(): Promise<ArchiveLeaf[]> {
-    return (await this.leaves()).filter((leaf): leaf is ArchiveLeaf => leaf.kind === "archive");
+    return ofKind(await this.leaves(), "archive");
   }
 
   /** Lines of one file of it. */
-  async linesOf(leaf: ArchiveLeaf): Promise<string[]> {
-    const text = decompress((await this.publicStore.get(fileKeyOf(leaf)))!.bytes).toString("utf8");
-    return text === "" ? [] : text.trimEnd().split("\n");
+  linesOf(leaf: ArchiveLeaf): Promise<string[]> {
+    return linesAt(this.publicStore, fileKeyOf(leaf));
   }
 
   /** The same job over other stores, as another process would run it. */
@@ -172,11 +174,18 @@ export class ArchiveWorld {
     return closeDays(owner, publishing, new Date(at));
   }
 
-  async leaves(): Promise<Leaf[]> {
-    const reader = await RecordReader.open(this.publicStore, (await readCheckpoint(this.publicStore, TRUST))!);
-    const leaves: Leaf[] = [];
-    for await (const { leaf } of reader.leaves()) leaves.push(leaf);
-    return leaves;
+  leaves(): Promise<Leaf[]> {
+    return leavesOf(this.publicStore, TRUST);
+  }
+
+  /** Lines of all files of the evidence. */
+  async evidenceLines(): Promise<Record<string, unknown>[]> {
+    const files = ofKind(await this.leaves(), "evidence").filter(({ key }) => key !== null);
+    return (await Promise.all(files.map(({ key }) => valuesAt(this.publicStore, key!)))).flat();
+  }
+
+  audit(): Promise<AuditReport> {
+    return auditOf(new DirectorySource(this.publicDir));
   }
 
   prove() {
@@ -198,9 +207,6 @@ export class ArchiveWorld {
     await this.ingest.close();
   }
 }
-
-export const fileKeyOf = ({ manifest }: ArchiveLeaf): string =>
-  archiveFileKey(manifest.subject, dayOfManifest(manifest), manifest.content_hash);
 
 export const publisherOver = (ingest: World, publicStore: Store, more: Partial<PublisherOptions> = {}): Publisher =>
   createPublisher({

@@ -8,7 +8,7 @@ import { sha256hex } from "../../../infra/canonical.ts";
 import { signObject } from "../../../infra/keys/signer.ts";
 import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
-import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";
+import { audit } from "../../../pipelines/audit/audit.ts";
 import { problemOf } from "../../../pipelines/audit/findings.ts";
 import { ScheduleAudit } from "../../../pipelines/audit/schedules.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
@@ -19,6 +19,7 @@ import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import type { SampleLine } from "../../../pipelines/record/evidence.ts";
 import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
+import { auditOf } from "../../helpers/published.ts";
 import { capOf, correction, handshake, listing } from "../2-ingest/records.ts";
 import { PARTITIONS } from "../2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
@@ -68,9 +69,6 @@ beforeAll(async () => {
   await world.closeDays(onDay(3, "06:30:00").replace(day(3), day(4)));
 });
 afterAll(() => world.close());
-
-const auditOf = async (source: Source): Promise<AuditReport> =>
-  audit({ source, head: await openSourceTreeHead(source, {}, () => undefined) });
 
 /** Every object that an audit of the sound record reads. */
 async function needed(): Promise<string[]> {
@@ -206,9 +204,7 @@ test("a bit that changes nothing of what a bundle or shard unpacks to is found t
     const inert = inertFlip(whole, unpack);
     await writeFile(join(copy, key), inert);
     expect(await namedIn(copy)).toEqual({ proven: false, says: key });
-    const source = new DirectorySource(copy);
-    const head = await openSourceTreeHead(source, {}, () => undefined);
-    expect((await audit({ source, head, packing: "content" })).proven).toBe(true);
+    expect((await auditOf(new DirectorySource(copy), { packing: "content" })).proven).toBe(true);
     await writeFile(join(copy, key), whole);
   }
   await rm(copy, { recursive: true });

@@ -5,13 +5,13 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { openCommand } from "../../../commands/audit.ts";
 import { EXIT, exitCodeOf } from "../../../commands/exit.ts";
-import { audit } from "../../../pipelines/audit/audit.ts";
 import { CommitmentAudit, openCommitment } from "../../../pipelines/audit/log.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { commitTo } from "../../../pipelines/record/commitment.ts";
 import type { CommitmentLeaf } from "../../../pipelines/record/leaf.ts";
 import { runs } from "../../helpers/programs.ts";
+import { auditOf } from "../../helpers/published.ts";
 import { publishListings } from "../../helpers/publishing.ts";
 import { capOf, JWKS, listing, World } from "../4-publish/world.ts";
 import { LyingSource } from "../mirror/lies.ts";
@@ -75,8 +75,7 @@ describe("a commitment is opened", () => {
 
 describe("the audit", () => {
   test("counts them", async () => {
-    const source = new DirectorySource(dir);
-    const report = await audit({ source, head: await headOf(source) });
+    const report = await auditOf(new DirectorySource(dir));
     expect(report.findings.find(({ check }) => check === "commitments")).toMatchObject({ result: "ok", checked: 3 });
   });
 

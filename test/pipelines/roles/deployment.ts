@@ -12,12 +12,12 @@ import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { Followed } from "../../../pipelines/4-publish/followed.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { movedOut } from "../../../pipelines/5-archive/follow.ts";
-import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { Owner, type OwnerParts } from "../../../pipelines/roles/owner.ts";
 import { PartBehind } from "../../../pipelines/roles/payees.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { type Filing, Publishing } from "../../../pipelines/roles/publishing.ts";
+import { leavesOf } from "../../helpers/published.ts";
 import { openTestLake } from "../2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
 
@@ -120,11 +120,8 @@ export class Deployment {
     return new Pipeline(parts as unknown as PipelineParts);
   }
 
-  async leaves(): Promise<Leaf[]> {
-    const reader = await RecordReader.open(this.publicStore, (await readCheckpoint(this.publicStore, TRUST))!);
-    const leaves: Leaf[] = [];
-    for await (const { leaf } of reader.leaves()) leaves.push(leaf);
-    return leaves;
+  leaves(): Promise<Leaf[]> {
+    return leavesOf(this.publicStore, TRUST);
   }
 
   async close(): Promise<void> {
