@@ -52,7 +52,9 @@ function shardsOfLines(lines: readonly IndexLine[]): { bits: number; lines: numb
   const members: IndexLine[][] = Array.from({ length: 2 ** bits }, () => []);
   for (const line of lines) members[Math.floor(sha256(line.url).readUInt32BE(0) / 2 ** (32 - bits))]!.push(line);
   const shards = members.map((of) => {
-    of.sort((a, b) => (a.url + a.capability_id < b.url + b.capability_id ? -1 : 1));
+    // A space sorts below every byte of a url.
+    const place = ({ url, capability_id }: IndexLine) => `${url} ${capability_id}`;
+    of.sort((a, b) => (place(a) < place(b) ? -1 : 1));
     const text = Buffer.from(of.map((line) => `${canonical(line)}\n`).join(""));
     return { sha256: sha256hex(text), lines: of.length, text };
   });
