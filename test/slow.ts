@@ -20,7 +20,6 @@ export const SLOW = [
   "test/pipelines/audit/{archives,command,recompute}.test.ts",
   "test/pipelines/corrections/{consequences,model}.test.ts",
   "test/pipelines/mirror/{command,heal,power,segment,segment-cards,table}.test.ts",
-  "test/pipelines/observing-archive.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,live-tables,payees,takeover}.test.ts",
   "test/pipelines/orders/{adversaries-long,histories-long,histories-real}.test.ts",
   "test/commands/{day-story,machine-status,npm-start,own,replica,upgrade}.test.ts",
