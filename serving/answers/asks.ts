@@ -11,34 +11,34 @@ import { Limiter } from "../http/limits.ts";
 import { TakesNothing } from "../replica/late-log.ts";
 import { AskLine, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
 
-/** Real ms between two searches of the queue for what the plan probed meanwhile. */
+/** Real ms after which the queue is searched again for urls that were probed meanwhile. */
 const DROP_MS = 60_000;
 
-/** The line as serving folds it, for these limits. */
+/** The queue of asks that serving folds from the log, with these limits. */
 export const askLineOf = (limits: Partial<Limits> = {}): AskLine => {
   const { asks_in_line: max, asks_per_domain_hour: perDomainHour } = { ...LIMITS, ...limits };
   return new AskLine({ max, perDomainHour });
 };
 
 export interface Ask {
-  /** As asked, without user info and fragment. */
+  /** As the client wrote it, without user info and fragment. */
   url: string;
   normalised: string;
   method: string | undefined;
-  /** Only of an endpoint in the record: its id, and its tool where it has one. */
+  /** Only for an endpoint in the record: its id, and its tool where it is one. */
   known?: { cap: string; tool: string | null };
 }
 
-/** A seller's request to be looked at again: what it signed, with which wallet. */
+/** A seller's signed request to have its endpoint looked at again, and the wallet that signed it. */
 export type Proof = NonNullable<BodyOf<"ask">["retest"]>;
 
-/** What became of an ask, and what whoever asked is told of it. */
+/** Was an ask queued, and what the client is told to do next. */
 export interface Place {
   queued: boolean;
   next: string;
 }
 
-/** Whose ask it is, when it came, and from when on it may be begun (unix ms). */
+/** When an ask came, the earliest time at which it may be looked at (unix ms), and its client. */
 interface Turn {
   now: Date;
   from: number;
@@ -51,18 +51,18 @@ export interface AskDeps {
   clock: Clock;
   logger: Pick<Logger, "error">;
   producer: string;
-  /** Address of the service that has the line, without a trailing slash. */
+  /** Address of the service that keeps the queue, without a trailing slash. */
   baseUrl: string;
   limits?: Partial<Limits>;
-  /** The line as the log tells it; without one, what this replica itself appended. */
+  /** The queue as folded from the log; without it, only what this replica itself appended. */
   line?: AskLine;
-  /** Newest handshake of an endpoint, unix ms, as the tables have it. */
+  /** Time of an endpoint's newest handshake in the tables, unix ms. */
   seen?: (cap: string) => number | null;
 }
 
 /**
- * Urls that nobody knew, put in line for a free handshake by one record of the log. Nobody is refused for asking much:
- * what a client asks for past its share has its turn later, which its record says (`not_before`).
+ * Queues urls for a free handshake, each by a record of the log. No client is refused for asking much: what a client
+ * asks for beyond its share gets a later turn, which the record holds (`not_before`).
  */
 export class Asks {
   readonly #clients: Limiter;
@@ -79,8 +79,8 @@ export class Asks {
   }
 
   /**
-   * Append the ask; resolves once it is durable. What stands in line already costs nobody anything, and moves up when
-   * somebody asks whose own turn would come sooner.
+   * Appends an ask; resolves once it is durable. A url that is queued already costs its client nothing. It moves
+   * forward when a client asks for it whose own turn would come sooner.
    */
   async put(ask: Ask, client: string): Promise<Place> {
     const now = this.deps.clock.now();
@@ -94,11 +94,10 @@ export class Asks {
     if (stands !== null && stands <= from) return inLine(line.wait(cap, t));
     return this.#append(ask, cap, { now, from, client });
   }
-
   /**
-   * The same for a seller that proved its payTo: its endpoint is looked at again although it was looked at within the day,
-   * once a UTC day. Asked for again it stands where it stands.
-   * @returns null when it was looked at on this UTC day because of it
+   * Appends an ask of a seller that proved to be the payee: its endpoint is looked at again even if it was looked at
+   * within the day, but only once a UTC day. If it is queued already, it keeps its place.
+   * @returns null when it was looked at on this UTC day because of an earlier such ask
    */
   async retest(ask: Ask & { known: NonNullable<Ask["known"]> }, proof: Proof, client: string): Promise<Place | null> {
     const now = this.deps.clock.now();
@@ -111,10 +110,12 @@ export class Asks {
     return this.#append(ask, cap, { now, from: now.getTime() + this.#heldBack(client), client, proof });
   }
 
-  /** Real ms for which an ask is held back since its client asked for much. */
+  /** Real ms by which an ask is delayed because its client asked for much. */
   #heldBack = (client: string): number => Math.round(this.#clients.owes(client, 1));
 
-  /** The same, where it would have its turn now, since all of them asked for much. */
+  /**
+   * Real ms by which an ask is delayed: because its client asked for much, or else because all clients together did.
+   */
   #held = (client: string): number => this.#heldBack(client) || Math.round(this.#total.owes("all", 1));
 
   async #append(ask: Ask, cap: string, turn: Turn): Promise<Place> {
@@ -137,7 +138,7 @@ export class Asks {
       charge(-1);
       return { queued: false, next: this.#notTaken(ask, error) };
     }
-    // Folded at once, without waiting for the log to return it: the fold takes a record once.
+    // Folded here without waiting for the log to return it; the fold ignores the second one.
     if (retest) line.retest(cap, ask.normalised, t, from, client);
     else line.ask(cap, ask.normalised, t, from, client);
     return inLine(line.wait(cap, t));
@@ -160,10 +161,10 @@ export class Asks {
   }
 
   /**
-   * The slot is host and UTC hour, so the same url asked twice in an hour is one record. Two urls of one host would
-   * share that slot, and the second would be dropped as a copy of the first: the attempt tells them apart by 31 bits
-   * of the url's hash. So does the turn: an ask that brings an url forward is no copy of the one that held it back. A
-   * re-test's slot is its UTC day: asked for at two replicas at once it is one record.
+   * The slot is host and UTC hour, so one url that is asked for twice in an hour is one record. Two urls of one host
+   * share the slot, and the second would be dropped as a copy of the first; so the attempt number is 31 bits of a hash
+   * over the url, and over the turn too, so that an ask that brings a url forward is no copy of the one that held it
+   * back. The slot of a re-test is its UTC day: if two replicas are asked at once, it is one record.
    */
   #record({ url, normalised, method, known }: Ask, cap: string, { now, from, proof }: Turn) {
     const { host } = new URL(normalised);
@@ -194,7 +195,7 @@ export class Asks {
 
 const FRESH = "Its free handshake was just made. Ask again in a few minutes.";
 const FULL = "The line of urls for a free handshake is full, so it is not in it. Ask again in about an hour.";
-/** Nobody is promised a look after the time of an ask is over. */
+/** For asks whose turn would come after the time at which an ask is dropped. */
 const TOO_LONG: Record<Held, string> = {
   domain: "So many urls of this domain are in line that it would wait for weeks; it is not in it. Ask again tomorrow.",
   moment:

@@ -19,12 +19,12 @@ import { knownFacts, unknownFacts } from "./facts.ts";
 const MAX_HOST = 253;
 
 export interface CheckDeps {
-  /** The view of this moment. */
+  /** Returns the current view. */
   view: () => View;
   asks: Pick<Asks, "put">;
-  /** Who is asked for most; not counted when absent. */
+  /** Counts which endpoints are asked for; nothing is counted when absent. */
   demand?: Pick<Demand, "count"> | undefined;
-  /** Would this url be fetched at all? */
+  /** May this url be fetched at all? */
   validateUrl: Egress["validate"];
   /** How an endpoint is bought through the service; absent where nothing is sold. */
   buy?: ((view: View, cap: string) => CheckFacts["buy"]) | undefined;
@@ -34,48 +34,48 @@ export interface CheckDeps {
   bounds?: CacheBounds;
 }
 
-/** A space can stand in none of the parts but the url, which comes last. */
+/** Key of a query in the cache. Only the url may contain a space, so it comes last. */
 const keyOf = ({ method, pay_to }: CheckQuery, url: string): string => `${method ?? ""} ${pay_to ?? ""} ${url}`;
 
-/** An answer in one spelling of its url. */
+/** An answer for one spelling of its url. */
 interface SpelledAnswer extends CachedAnswer {
-  /** The url as this answer says that it was asked. */
+  /** The url in the answer's member `asked`. */
   asked: string;
 }
 
-/** What a query means. */
+/** A query's url, resolved. */
 interface Meant {
   /** The url normalised; null for a capability id. */
   normalised: string | null;
-  /** The same with the tool, where that decides: what answers are kept under. An id as it is. */
+  /** Key under which answers are cached: the normalised url, with the tool where it matters; or the capability id. */
   url: string;
 }
 
-/** GET /v1/check: what the record holds about a url or id, signed, and kept for its minute. */
+/** GET /v1/check: what the record holds about a url or id, signed. Answers are cached for a minute. */
 export class Checks {
   readonly #cache: AnswerCache<SpelledAnswer>;
-  /** Answers being made, so that two who ask at once get the same answer and one ask is written. */
+  /** Answers that are being made: two clients that ask at once get one answer, and one ask is written. */
   readonly #underway = new Map<string, Promise<SpelledAnswer>>();
 
   constructor(private readonly deps: CheckDeps) {
     this.#cache = new AnswerCache(deps.bounds ?? CHECK_CACHE, () => deps.clock.monotonic());
   }
 
-  /** The answer to this query, where its bytes are at hand. */
+  /** The cached answer to this query, if there is one. */
   kept(query: CheckQuery, client: string): CachedAnswer | undefined {
     const kept = this.#cache.get(keyOf(query, query.url));
-    // Under a normalised url the answer to another spelling may stand.
+    // The entry of a normalised url may hold the answer to another spelling.
     return kept?.asked === query.url ? this.#counted(kept, client) : undefined;
   }
 
   /**
-   * The answer to a valid query. Synchronous when it is there or the url is known.
-   * @throws Problem bad_request for a url that is none
+   * The answer to a valid query. Returned at once when it is cached or the url is known; otherwise a promise.
+   * @throws Problem bad_request for a text that is no url
    */
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
     const kept = this.kept(query, client);
     if (kept) return kept;
-    // Two spellings of one url are one question: they share the kept answer, and differ in `asked` alone.
+    // Two spellings of one url share the cached answer, and their answers differ in `asked` only.
     const meant = this.#meant(query.url);
     const key = keyOf(query, meant.url);
     const same = this.#cache.get(key);
@@ -103,7 +103,7 @@ export class Checks {
     return answer;
   }
 
-  /** The same answer, given at the same moment, to the url as this client wrote it: only `asked` and the signature differ. */
+  /** The cached answer for another spelling of its url: only `asked` and the signature differ. */
   #respelled(made: SpelledAnswer, query: CheckQuery): SpelledAnswer {
     if (made.asked === query.url) return made;
     const { signature: _, ...answer } = JSON.parse(made.bytes.toString("utf8")) as CheckAnswer;
@@ -122,7 +122,8 @@ export class Checks {
   }
 
   /**
-   * What the record holds about a valid query, neither dated nor signed, and not kept. Synchronous where the url is known.
+   * What the record holds about a valid query, without date and signature, and not cached. Returned at once where the
+   * url is known.
    * @throws Problem (or rejects with one), as {@link answer} does
    */
   facts(query: CheckQuery, client: string): CheckFacts | Promise<CheckFacts> {
@@ -145,7 +146,10 @@ export class Checks {
     return this.deps.asks.put(ask, client).then(unknown);
   }
 
-  /** What the record holds; where it holds no handshake, or none that asked for payment, a look is put in line. */
+  /**
+   * What the record holds of a known endpoint. If it has no handshake, or none that asked for payment, a look is
+   * queued.
+   */
   #known(view: View, query: CheckQuery, match: Match, client: string): CheckFacts | Promise<CheckFacts> {
     const now = this.deps.clock.now();
     const buy = this.deps.buy?.(view, match.cap);
@@ -170,7 +174,7 @@ export class Checks {
     return verdict.ok ? null : verdict.says.replace(/\.$/, "");
   }
 
-  /** Dates, signs and keeps what the record holds: under the normalised url, and as it was asked. */
+  /** Dates and signs an answer, and caches it under the normalised url and under the spelling that was asked. */
   #made(query: CheckQuery, key: string, facts: CheckFacts): SpelledAnswer {
     const { signer, clock } = this.deps;
     const made: SpelledAnswer = {
@@ -183,7 +187,7 @@ export class Checks {
   }
 }
 
-/** An answer, signed, as it is sent and named. */
+/** The bytes of a signed answer, and their etag. */
 function bytesOf(signer: Signer, answer: object): Pick<CachedAnswer, "bytes" | "etag"> {
   const bytes = signedBytes(signer, answer);
   return { bytes, etag: `"${sha256hex(bytes).slice(0, 32)}"` };
@@ -191,7 +195,7 @@ function bytesOf(signer: Signer, answer: object): Pick<CachedAnswer, "bytes" | "
 
 const neverProbed = (refused: string) => ({ queued: false, next: `We never probe this address: ${refused}.` });
 
-/** What is to be done next, behind what the facts say already. */
+/** Adds the next step to the facts, after those that they hold already. */
 const withNext = (facts: CheckFacts, { queued, next }: Place): CheckFacts => ({
   ...facts,
   queued,
@@ -201,7 +205,7 @@ const withNext = (facts: CheckFacts, { queued, next }: Place): CheckFacts => ({
 const NEVER_PROBED = "No free handshake of it is in the record yet.";
 const WANTING = "It asked for no payment a day ago.";
 
-/** Why an endpoint of the record is put in line because somebody asked for it, in words, or null. */
+/** Why an endpoint in the record is queued for a look because a client asked for it, in words; or null. */
 function wantsLook(view: View, { cap, matched }: Match, now: Date): string | null {
   const row = view.row(cap);
   const entry = view.entry(cap);
@@ -221,7 +225,7 @@ function normaliseAsked(url: string): string {
   }
 }
 
-/** The url as asked, but never a password or a fragment of the asker's: those are nobody's business and not sent. */
+/** The url as it was asked, without a password or a fragment of the client's, which are not passed on. */
 function withoutSecrets(text: string): string {
   const url = new URL(text);
   url.username = "";
@@ -231,7 +235,7 @@ function withoutSecrets(text: string): string {
 }
 
 /**
- * The same value with the members of every object in the order of RFC 8785 (UTF-16 code units). No name of ours looks
+ * A copy with the members of every object in the order of RFC 8785 (UTF-16 code units). No member name of ours looks
  * like an array index, which JavaScript would move to the front.
  */
 function inOrder(value: unknown): unknown {
@@ -251,9 +255,9 @@ function signedBytes(signer: Signer, answer: object): Buffer {
 }
 
 /**
- * JSON text of an answer, signed as `signObject` signs. Once members are in order, JSON.stringify prints exactly the
- * RFC 8785 text, and that text is sent too, with the signature behind it: 100 us less a check than canonicalizing
- * apart. The answer must hold JSON values only, and no lone surrogate: those JSON.stringify would print as escapes,
- * and no verifier would take them.
+ * JSON text of an answer, signed as `signObject` signs. Once the members are in order, JSON.stringify prints exactly
+ * the RFC 8785 text; that text is sent, with the signature appended. This saves 100 us a check against canonicalizing
+ * separately. The answer must hold JSON values only, and no lone surrogate: JSON.stringify would print it as an escape,
+ * and no verifier would accept that.
  */
 export const signedText = (signer: Signer, answer: object): string => signedBytes(signer, answer).toString("utf8");

@@ -8,7 +8,10 @@ import type { View } from "../tables/view.ts";
 /** Corrections and disputes of one endpoint, newest last. */
 export interface EndpointCorrections {
   corrections: readonly Correction[];
-  /** The sellers' own receipts: each with its statement's members and the signature, so that anybody verifies it. */
+  /**
+   * Receipts of the sellers' disputes, each with the members of its statement and the signature, so that anybody can
+   * verify it.
+   */
   disputes: readonly Record<string, unknown>[];
   /** Is there a dispute that no correction in force has answered? */
   disputed: boolean;
@@ -19,8 +22,8 @@ const Pending = z.array(
 );
 
 /**
- * Corrections and disputes of an endpoint: those of the tree, and behind them those that the volatile rows bring before
- * their leaves are there. A record whose leaf came meanwhile does not stand there twice.
+ * Corrections and disputes of an endpoint: first those in the tree, then those that the volatile rows bring before
+ * their leaves are published. A record whose leaf was published meanwhile is not repeated.
  */
 export function correctionsOf(view: View, cap: string): EndpointCorrections {
   let entry: Entry = view.entry(cap) ?? bare(cap);
@@ -35,7 +38,7 @@ function pendingOf(view: View, cap: string): readonly CorrectionRecord[] {
   try {
     return Pending.parse(JSON.parse(text));
   } catch {
-    // Text of another version: what it says comes with its leaf.
+    // Text of another version: its records will be shown when their leaves are published.
     return [];
   }
 }
@@ -45,7 +48,10 @@ function isPublished(entry: Entry, { kind, body }: CorrectionRecord): boolean {
   return (kind === "correction" ? entry.corrections : entry.disputes).some((one) => one.id === body.id);
 }
 
-/** Until a correction in force of the same record, or of all before it, follows (the same rule as in sql/samples/touched, site). */
+/**
+ * Is a dispute open? It is until a correction in force of its record, or of all records, follows (as in
+ * sql/samples/touched, site).
+ */
 function isOpen({ corrections, takenBack }: Entry, { record_id, received_at }: Record<string, unknown>): boolean {
   const since = typeof received_at === "string" ? received_at : "";
   return !corrections.some(

@@ -6,18 +6,23 @@ import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 
 export interface DemandBounds {
-  /** Endpoints that one client is counted for on a day: who walks through the whole index says nothing by it. */
+  /**
+   * Most endpoints that one client is counted for on a day, so that a client that walks through the whole index does
+   * not count for all.
+   */
   perClient: number;
-  /** Clients, pairs of client and endpoint, and endpoints that are remembered of a day; past it nothing is counted. */
+  /**
+   * Most clients, and most pairs of client and endpoint, that are remembered of a day; beyond them nothing is counted.
+   */
   clients: number;
   pairs: number;
-  /** Endpoints of one record: those asked for most. The others wait for the next. */
+  /** Most endpoints of one record, the most wanted first; further ones are written in the next record. */
   perRecord: number;
 }
 
 const DEMAND_BOUNDS: DemandBounds = { perClient: 50, clients: 50_000, pairs: 200_000, perRecord: 1_000 };
 
-/** Real ms between two tallies. */
+/** Real ms between two records. */
 const EVERY_MS = 600_000;
 
 export interface DemandDeps {
@@ -28,9 +33,9 @@ export interface DemandDeps {
 }
 
 /**
- * How many clients check each endpoint that is in the record: that is what decides who is paid first when the budget
- * is short (docs/schedule.md). A client counts once a day for an endpoint, so asking a thousand times buys nothing. Only
- * counts leave this process: who asked for what is forgotten with the day, and is never written anywhere.
+ * Counts how many clients check each endpoint of the record. When the budget is short, this decides who is paid first
+ * (docs/schedule.md). A client counts once a day for an endpoint, so asking a thousand times gains nothing. Only counts
+ * leave this process: who asked for what is kept in memory until the day ends, and is never written.
  */
 export class Demand {
   readonly #bounds: DemandBounds;
@@ -39,7 +44,7 @@ export class Demand {
   #day = "";
   readonly #pairs = new Set<string>();
   readonly #clients = new Map<string, number>();
-  /** Clients since the last tally, by capability. */
+  /** Number of clients since the last record, by capability. */
   #counts = new Map<string, number>();
   #timer: NodeJS.Timeout | null = null;
   #writing: Promise<void> = Promise.resolve();
@@ -48,7 +53,7 @@ export class Demand {
     this.#bounds = { ...DEMAND_BOUNDS, ...deps.bounds };
   }
 
-  /** One client checked one endpoint. Cheap; called for every answer. */
+  /** Counts that a client checked an endpoint. Cheap; called for every answer. */
   count(cap: string, client: string): void {
     const pair = `${cap} ${client}`;
     const today = dayOf(this.deps.clock.now());
@@ -62,7 +67,10 @@ export class Demand {
     this.#counts.set(cap, (this.#counts.get(cap) ?? 0) + 1);
   }
 
-  /** Writes what was counted since the last time, most asked for first. A log that refuses gets it with the next one. */
+  /**
+   * Appends what was counted since the last record, the most wanted endpoints first. What the log refuses is counted
+   * again.
+   */
   flush(): Promise<void> {
     const { counts, day } = { counts: this.#counts, day: this.#day };
     this.#counts = new Map();
@@ -70,13 +78,13 @@ export class Demand {
     return this.#writing;
   }
 
-  /** Begin to write tallies, ten minutes apart. */
+  /** Begins to append records every ten minutes. */
   start(): void {
     this.#timer = setInterval(() => void this.flush(), EVERY_MS);
     this.#timer.unref();
   }
 
-  /** The last tally, and no more. */
+  /** Appends the last record and ends. */
   async stop(): Promise<void> {
     if (this.#timer) clearInterval(this.#timer);
     await this.flush();

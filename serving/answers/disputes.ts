@@ -23,17 +23,17 @@ export interface DisputeDeps {
   view: () => View;
   clock: Clock;
   logger: Pick<Logger, "error">;
-  /** Origin of this service: a statement must name it, so that it cannot be used at another service. */
+  /** Origin of this service. A statement must name it, so that it cannot be used at another service. */
   service: string;
 }
 
-/** Disputes of one endpoint that come in by HTTP; more is for an operator to read. */
+/** Most disputes of one endpoint that are taken by HTTP; for more a seller writes to the operator. */
 const MAX_OF_ENDPOINT = 50;
-/** Disputes that this replica appended and that its view may not show yet. */
+/** Most disputes of this replica that are remembered, since its view may not show them yet. */
 const MAX_REMEMBERED = 10_000;
 const READ_BACK_MS = 2_000;
 
-/** The record that a dispute became. */
+/** A dispute and the place of its record in the log. */
 export interface Receipt {
   dispute: ReturnType<typeof disputeBody>;
   event_id: string;
@@ -41,17 +41,17 @@ export interface Receipt {
   offset: number;
 }
 
-/** Sellers' disputes: held against what the public record says of their payTo, appended, and read back. */
+/** Takes sellers' disputes: checks them against the payTo in the public record, appends them, and reads them back. */
 export class Disputes {
-  /** id -> capability, oldest first. */
+  /** Dispute id -> capability, oldest first. */
   readonly #recent = new BoundedMap<string, string>(MAX_REMEMBERED);
 
   constructor(private readonly deps: DisputeDeps) {}
 
   /**
-   * Take a dispute about this endpoint; resolves once its record was read back from the log.
+   * Takes a dispute about this endpoint; resolves once its record was read back from the log.
    * @throws Problem unknown_capability, bad_request with pointers, not_the_payee, already_there, too_many_disputes,
-   * log_unavailable (it may or may not be in the record: send it again)
+   * log_unavailable (the record may or may not be in the log: send it again)
    */
   async put(cap: string, value: unknown): Promise<Receipt> {
     const view = this.deps.view();
@@ -108,7 +108,7 @@ function read(value: unknown, cap: string, service: string, now: Date): SignedDi
   }
 }
 
-/** Serving has no lake: of the payTos that were ever seen it knows the one that the newest 402 named. */
+/** Checks that the payee signed. Serving has no lake, so of all payTos ever seen it knows only the newest 402's. */
 async function believed(signed: SignedDispute, view: View): Promise<void> {
   const known = view.row(signed.capability_id)?.pay_to ?? null;
   const payTo = known === null ? null : addressKey(known);

@@ -7,11 +7,11 @@ import type { View } from "../tables/view.ts";
 
 export interface EvaluationDeps {
   view: () => View;
-  /** A thread of its own: what strangers send here must not stand before the answers of orders. */
+  /** A reader with its own thread, so that strangers' answers here do not delay the answers of orders. */
   reader: Reader;
 }
 
-/** Answers that may wait for the thread at once: all of them are held in memory. */
+/** Most answers that are evaluated at once: all of them are held in memory. */
 const MAX_AT_ONCE = 32;
 
 const UNUSABLE =
@@ -35,7 +35,7 @@ function wordsOf({ pass, checks, schema_ok, held_against }: Omit<EvaluateAnswer,
   return `${verdict} ${NO_SCHEMA}`;
 }
 
-/** Evaluates an answer as an order would, for whoever has one. Nobody is called for it, and nothing of it is kept. */
+/** Evaluates an answer as an order would, for a client that has one. No endpoint is called, and nothing is kept. */
 export class Evaluations {
   #running = 0;
 

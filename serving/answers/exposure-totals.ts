@@ -8,7 +8,7 @@ import {
   type Standing,
 } from "../schemas/exposure.ts";
 
-/** Where the spend of a line is counted. An F is a failure that the record shows, whatever else stands beside it. */
+/** The part of the sums to which a line's spend is added. An F counts as a failure that the record shows. */
 function partOf({ standing, band }: ExposureLine): "failing" | "unmeasured" | "lettered" {
   if (standing === "took_the_money" || standing === "listing_mismatch") return "failing";
   if (standing === "lettered") return band === "F" ? "failing" : "lettered";
@@ -61,7 +61,7 @@ class Sum {
   }
 }
 
-/** Lines added up by the address that each pays, dearest first, and over all of them. */
+/** Sums of the lines for each payee's address, the highest spend first, and of all lines. */
 export function totalsOf(lines: readonly ExposureLine[]): Pick<ExposureFacts, "payees" | "totals"> {
   const all = new Sum();
   const byAddress = new Map<string | null, { address: string | null; sum: Sum }>();
@@ -94,7 +94,9 @@ export function totalsOf(lines: readonly ExposureLine[]): Pick<ExposureFacts, "p
   };
 }
 
-/** Dearest first, then more dependencies, then by address; those without an address last of equals. */
+/**
+ * Order of the payees: highest spend, then most dependencies, then address; of equals the one without an address last.
+ */
 function dearestFirst(a: { address: string | null; sum: Sum }, b: { address: string | null; sum: Sum }): number {
   if (a.sum.total !== b.sum.total) return a.sum.total > b.sum.total ? -1 : 1;
   if (a.sum.lines !== b.sum.lines) return b.sum.lines - a.sum.lines;

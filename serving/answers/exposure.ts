@@ -21,23 +21,23 @@ import { payToVerdict } from "./pay-to.ts";
 
 export interface ExposureDeps {
   view: () => View;
-  /** Looks a url or id up as a check does, and puts what nobody knows in line. */
+  /** Looks up a url or id as a check does, and queues unknown urls. */
   checks: Pick<Checks, "facts">;
   demand?: Pick<Demand, "count"> | undefined;
-  /** Dependencies of one client, each a token. */
+  /** Limits the dependencies of one client; each takes a token. */
   limiter: Limiter;
   /** The answers key. */
   signer: Signer;
   clock: Clock;
 }
 
-/** POST /v1/exposure: what the record holds about many dependencies at once, added up by whom each one pays. */
+/** POST /v1/exposure: what the record holds about many dependencies at once, summed up by payee. */
 export class Exposures {
   constructor(private readonly deps: ExposureDeps) {}
 
   /**
-   * A signed report, as JSON text, and the headers of the limit of dependencies.
-   * @param request the body as it came, of any shape
+   * Makes a signed report as JSON text, and the headers of the limit on dependencies.
+   * @param request the parsed body, of any shape
    * @throws Problem bad_request with a pointer to the bad item; too_many_requests
    */
   async report(request: unknown, client: string): Promise<{ text: string; headers: Record<string, string> }> {
@@ -46,7 +46,8 @@ export class Exposures {
     );
     const headers = this.#take(client, dependencies.length);
     const view = this.deps.view();
-    // All are looked up in one turn, so in one view; what is waited for is only that unknown ones are in line.
+    // All lookups begin in one turn of the event loop, so they see one view; the wait is only for unknown urls to be
+    // queued.
     const facts = await Promise.all(dependencies.map((one) => this.#look(one, client)));
     const now = this.deps.clock.now();
     const lines = dependencies.map((one, i) => lineOf(view, one, facts[i]!, now));
@@ -71,16 +72,16 @@ export class Exposures {
 }
 
 /**
- * A payment that settled and brought nothing counts once a day has passed, in which it may be paid back
+ * A payment that settled and got no answer counts only after a day, within which it may be paid back
  * (verification-method.md section 5).
  */
 const PENDING_MS = DAY_MS;
 
-/** The first that holds, in the order of the vocabulary. */
+/** The first standing of the vocabulary that applies. */
 function standingOf(facts: CheckFacts, row: VolatileRow | undefined, now: Date): Standing {
   const has = (flag: string): boolean => facts.flags?.includes(flag) === true;
   const late = row?.unserved_since != null && row.unserved_since <= now.getTime() - PENDING_MS;
-  // A card's flag may rest on records that were withdrawn since; the row does not count those.
+  // A card's flag may rest on records that were withdrawn since; the volatile row does not count those.
   if (late || (has("took_the_money") && !has("records_withdrawn"))) return "took_the_money";
   if (facts.defects.length > 0 || has("listing_mismatch")) return "listing_mismatch";
   if (facts.band !== "UNRATED") return "lettered";
@@ -112,12 +113,12 @@ function lineOf(view: View, dependency: Dependency, facts: CheckFacts, now: Date
   };
 }
 
-/** Digits, fraction and exponent of the shortest decimal that is this number, as JSON prints it. */
+/** Digits, fraction and exponent of the shortest decimal of a number, as JSON prints it. */
 const DECIMAL = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/;
 
 /**
- * Micro-units of so many calls: the exact product with the decimal that was sent, rounded up to the next micro-unit, so that
- * what is said is never less than what it costs. @param calls finite, from 0 to {@link MAX_CALLS}
+ * Cost of `calls` calls in micro-units: the exact product with the decimal that was sent, rounded up, so that the
+ * stated cost is never too low. @param calls finite, from 0 to {@link MAX_CALLS}
  */
 export function timesCalls(micro: bigint, calls: number): bigint {
   const [, whole, fraction = "", exponent = "0"] = DECIMAL.exec(String(calls))!;

@@ -15,23 +15,23 @@ import { payToVerdict } from "./pay-to.ts";
 import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
 
-/** From this share of withdrawn records on, the letter is not shown any more (grading-params.json, withdrawn). */
+/** From this share of withdrawn records on, no letter is shown (grading-params.json, withdrawn). */
 const WITHDRAWN_SHARE = 0.2;
-/** Corrections in one check answer, the newest; the trust answer has all of them. */
+/** Most corrections in a check answer, the newest ones; the trust answer has all of them. */
 const MAX_CORRECTIONS = 100;
 
 const NOT_IN_RECORD = "UNRATED: not in the record; unknown, not bad.";
-/** The same of a url whose payee or domain is known for the worse. */
+/** For a url that is not in the record, but whose payee or domain took money. */
 const NOT_ITSELF_IN_RECORD = "UNRATED: this url itself is not in the record.";
 
-/** What the grade says, or why there is none. */
+/** The grade of an endpoint, or why there is none. */
 interface Grade {
   band: Band;
   tier: CheckFacts["tier"];
   composite: number | null;
   why: string;
   components: SignedCard["components"];
-  /** Left out where the card does not say it. */
+  /** Left out where the card does not have it. */
   sampleCount?: number;
   computedAt: string | null;
   withdrawnSince: number;
@@ -47,8 +47,8 @@ const inOrder = (flags: Iterable<string>): string[] => {
 };
 
 /**
- * The grade as it stands now. From 20 % of withdrawn records on it answers UNRATED; when all are withdrawn, or the card
- * stood on nothing to begin with, there is no tier and no composite either.
+ * The grade as of now. From 20 % of withdrawn records on the letter is UNRATED. If all are withdrawn, or the card had
+ * none, there is no tier and no composite either.
  */
 function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: EndpointCorrections): Grade {
   const headline = entry ? headlineOf(entry) : null;
@@ -69,7 +69,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   const { sample_count: count } = card;
   const gone = count === undefined ? withdrawn : Math.min(withdrawn, count);
   const nothing = !headline.measured || gone === count;
-  // A card that does not say how many records it stands on may stand on the withdrawn ones alone.
+  // A card that does not tell how many records it stands on may stand on withdrawn ones only.
   const doubtful = gone > 0 && (count === undefined || gone >= WITHDRAWN_SHARE * count);
   const flags = [
     ...ownFlags(view, cap, card.flags ?? [], headline.leaf),
@@ -88,7 +88,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
     withdrawnSince: gone,
     observationsSince: observations,
     flags,
-    // The leaf is RFC 8785 text, and JSON.stringify prints its parts as they stood there.
+    // The leaf is RFC 8785 text, and JSON.stringify prints the members of its card as they were there.
     scorecard: JSON.stringify(card),
   };
 }
@@ -100,21 +100,21 @@ function withdrawnWhy(gone: number, count: number | undefined): string {
   return `UNRATED: ${gone} of the ${all} were withdrawn; a new card follows.`;
 }
 
-/** Payee is null without a pay_to; an unknown one is an object of zeros. */
+/** Without a pay_to the payee is null; for an unknown one all its counts are 0. */
 const payeeOf = (view: View, query: CheckQuery): Payee | null =>
   query.pay_to === undefined ? null : view.payees.get(query.pay_to);
 
 const moreCorrections = (cap: string, all: number): string =>
   `The newest ${MAX_CORRECTIONS} of ${all} corrections are shown; /v1/trust/${cap} has all of them.`;
 
-/** Said where the origins of a payee were cut, or null. */
+/** A hint that not all origins of a payee are shown; null when all are. */
 function moreOrigins(view: View, { pay_to }: CheckQuery): string | null {
   const all = pay_to === undefined ? 0 : view.payees.origins(pay_to);
   if (all <= MAX_ORIGINS) return null;
   return `The first ${MAX_ORIGINS} of the ${all} origins that pay ${pay_to} are named.`;
 }
 
-/** Tools that are named in one answer. */
+/** Most tools that one answer names. */
 const MAX_TOOLS = 20;
 
 function whichTool(url: string, { about, others, missing }: ToolsMeant): string {
@@ -129,7 +129,9 @@ function whichTool(url: string, { about, others, missing }: ToolsMeant): string 
 
 const timeOf = (ms: number | null): string | null => (ms === null ? null : rfc3339(new Date(ms)));
 
-/** What free handshakes saw. `spanDays` runs from the first handshake to now, to a hundredth of a day. */
+/**
+ * Counts of free handshakes. `spanDays` is the time from the first handshake to now, rounded to a hundredth of a day.
+ */
 export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
   const span = row?.first_seen == null ? 0 : Math.max(0, now.getTime() - row.first_seen) / DAY_MS;
   return {
@@ -148,7 +150,7 @@ export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
   };
 }
 
-/** The answer about an endpoint in the record. `matched.cap` is one that the view holds. */
+/** The answer about an endpoint in the record. The view must have `match.cap`. */
 export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools }: Match, now: Date): CheckFacts {
   const entry = view.entry(cap);
   const row = view.row(cap);
@@ -168,7 +170,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     band,
     tier,
     composite,
-    // Who is paid goes before how good the seller is: of another payee the letter says nothing.
+    // The payee's warning comes first: the letter tells nothing about another payee.
     why: withWarnings(paid?.says ?? null, related, why),
     asked: query.url,
     matched,
@@ -190,7 +192,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   };
 }
 
-/** What an unknown url was asked as: the url normalised (null for an id), and what becomes of the question. */
+/** What is known of an unknown url: its normalised form (null for an id), and what the client is told. */
 export interface Unseen {
   url: string | null;
   /** Left out for an id: there is no url to probe. */
@@ -198,7 +200,7 @@ export interface Unseen {
   next: string;
 }
 
-/** The answer about what the record does not know. Its payee and its domain may be known all the same. */
+/** The answer about a url or id that is not in the record. Its payee and its domain may be known. */
 export function unknownFacts(view: View, query: CheckQuery, { url, queued, next }: Unseen, now: Date): CheckFacts {
   const related = relatedVerdict(view, { cap: null, url, payTos: payTosOf(query, undefined), card: [] }, now);
   const { flags } = related;
@@ -218,8 +220,8 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
 }
 
 /**
- * Whom a payment would go to: the address in hand, and those that the newest 402 names, else the seller's own listing. A 402
- * in the past, or an address that somebody else names, says nothing about who would be paid now.
+ * Addresses to which a payment would go: the client's pay_to, and those that the newest 402 names, else the seller's
+ * own listing. Earlier 402s, and addresses that others name, do not tell who would be paid now.
  */
 function payTosOf({ pay_to }: CheckQuery, row: VolatileRow | undefined): string[] {
   const named = row?.pay_tos.length ? row.pay_tos : (row?.pay_tos_listed ?? []);
@@ -227,7 +229,7 @@ function payTosOf({ pay_to }: CheckQuery, row: VolatileRow | undefined): string[
   return [...new Map(all.map((address) => [addressKey(address), address])).values()];
 }
 
-/** The sentence of an answer, with what speaks against paying before it. */
+/** The sentence of an answer, after the warnings against paying. */
 function withWarnings(payTo: string | null, { says }: RelatedVerdict, why: string): string {
   const text = says.join("; ");
   const related = text === "" ? null : payTo === null ? `Do not pay yet: ${text}.` : `Besides, ${text}.`;

@@ -15,9 +15,9 @@ import type { View } from "../tables/view.ts";
 import { listingAnswer } from "./listing-look.ts";
 
 export interface LookDeps {
-  /** What a look is made with; null: this process probes nothing. */
+  /** What is needed to make a look; null: this process probes nothing. */
   tools: ProbeTools | null;
-  /** Addresses of our own: nobody gets us to probe ourselves. */
+  /** Our own addresses: nobody can make us probe ourselves. */
   own: readonly string[];
   view: () => View;
   validateUrl: Egress["validate"];
@@ -26,15 +26,15 @@ export interface LookDeps {
   limits?: Partial<Limits>;
 }
 
-/** How long an answer stands, ms, and how many are kept. */
+/** How long an answer is cached, ms. */
 const KEPT_MS = 60_000;
+/** Most cached answers. */
 const MAX_KEPT = 500;
-/** Seconds after which a look that is under way has most likely ended. */
+/** Seconds after which a running look has most likely ended. */
 const RETRY_S = 10;
 
 /**
- * POST /v1/listings/validate: one look for a seller that waits for it, of which nothing is kept but the answer for a
- * minute.
+ * POST /v1/listings/validate: looks once at an endpoint for a seller that waits. Only the answer is kept, for a minute.
  */
 export class ListingChecks {
   readonly #kept = new BoundedMap<string, { answer: ListingAnswer; madeAt: number }>(MAX_KEPT);
@@ -58,8 +58,8 @@ export class ListingChecks {
   }
 
   /**
-   * @throws Problem bad_request with a pointer; too_many_requests (its domain was looked at too often, or is being looked
-   * at); unavailable (as many looks are under way as may be, or this process probes nothing)
+   * @throws Problem bad_request with a pointer; too_many_requests (the domain was looked at too often, or is being
+   * looked at); unavailable (too many looks are running, or this process probes nothing)
    */
   answer({ url, method }: ListingQuestion, client: string): Promise<ListingAnswer> {
     const normalised = normalOf(url);
@@ -79,7 +79,7 @@ export class ListingChecks {
     return made;
   }
 
-  /** A place to look at a url that may be looked at now. @throws Problem */
+  /** Takes a place for a look at this url, if it may be looked at now. @throws Problem */
   #admitted(url: string, client: string): Place {
     const domain = registrableDomain(url);
     if (this.#own.has(domain)) throw badField("/url", "is an address of this service");

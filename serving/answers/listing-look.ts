@@ -7,7 +7,7 @@ import type { DefectCode } from "../../pipelines/record/vocabulary.ts";
 import type { ListingAnswer } from "../schemas/listing.ts";
 import { type StockVerdict, tryStockClient } from "./stock-client.ts";
 
-/** What a seller changes so that a defect goes away, in plain words: one sentence or two for every value of DEFECTS. */
+/** What a seller changes to remove a defect, in plain words: one sentence or two for each code of DEFECTS. */
 export const MENDS: Readonly<Record<DefectCode, string>> = {
   malformed_terms:
     "Send the terms as JSON: for x402 version 2 base64 of it in the PAYMENT-REQUIRED header, for version 1 as the body, with `accepts` as an array.",
@@ -49,7 +49,7 @@ export const MENDS: Readonly<Record<DefectCode, string>> = {
   no_402: "Answer 402 with terms to a request without payment, or take the url out of your list of paid endpoints.",
 };
 
-/** How to mend a defect; of one that this page does not know, what can be said of any. */
+/** How to mend a defect; for an unknown one, a general hint. */
 export const mendOf = (defect: string): string =>
   Object.hasOwn(MENDS, defect)
     ? MENDS[defect as DefectCode]
@@ -62,7 +62,7 @@ const NOTHING_TO_SIGN: StockVerdict = {
   says: "There was no 402 for it to read.",
 };
 
-/** What came back in words, and what a seller changes where no terms came. */
+/** What the endpoint answered, in words, and what the seller changes where no terms came. */
 function stateWords(
   { state, status, says, fault }: Probe["body"],
   method: string,
@@ -117,9 +117,10 @@ const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_t
 });
 
 /**
- * One look at a listing: how it answers, what is wrong with it, and what the protocol's own client makes of it. Nothing is
- * kept. Never throws for what the stranger does.
- * @param url normalised @param capIn the endpoint in the record that the url means, asked with this method
+ * Looks once at a listing: how the endpoint answers, its defects, and whether the protocol's own client would pay it.
+ * Nothing is kept. Never throws for what the stranger does.
+ * @param url normalised
+ * @param capIn finds the endpoint in the record for this url and a method
  */
 export async function listingAnswer(
   tools: ProbeTools,

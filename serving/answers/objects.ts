@@ -8,7 +8,9 @@ import { matchesEtag, notModifiedSince } from "../http/reply.ts";
 import { parseRange } from "../http/request.ts";
 import type { Streams } from "../http/streams.ts";
 
-/** First segments under which objects lie; which keys below them are served, and how, says the publisher's table. */
+/**
+ * First path segments of objects. The publisher's table (OBJECTS) decides which keys below them are served, and how.
+ */
 export const OBJECT_ROOTS = [
   "tile",
   "segment",
@@ -21,27 +23,29 @@ export const OBJECT_ROOTS = [
   "hint",
 ] as const;
 
-/** Objects up to this size are read whole; larger ones are streams, whose number is bounded, in steps. */
+/** Objects up to this size are read whole; larger ones are streamed in steps, and the number of streams is bounded. */
 const WHOLE = 64 * 1024;
 const STEP = 1024 * 1024;
 
-/** Objects that are swapped in place, all of them small; of every other a key is never used twice. */
+/** Kinds of objects that are replaced under their key; all are small. The keys of other kinds are never used twice. */
 const SWAPPED: ReadonlySet<ObjectKind> = new Set(["checkpoint", "view", "hint"]);
 
 /** A store's etag as a strong HTTP one. */
 const etagOf = (info: ObjectInfo): string => `"${info.etag.replace(/^W\//, "").replaceAll('"', "")}"`;
 
-/** With the size: where a mirror packed anew, a part of its bytes must not be joined to a part of ours. */
+/**
+ * With the size: a mirror may have packed the object anew, and parts of its bytes must not be joined to parts of ours.
+ */
 const etagOfKey = ({ key, size }: ObjectInfo): string => `"${sha256hex(`${key} ${size}`).slice(0, 32)}"`;
 
 export interface ObjectRequest {
   headers: Headers;
   method: string;
-  /** Key of who asks: objects are charged by their length. */
+  /** Key of the client, which is charged for the length of what it reads. */
   client: string;
 }
 
-/** Serves the public store at the root of the service, under the same paths. */
+/** Serves the objects of the public store at the root of the service, under their keys as paths. */
 export class PublicObjects {
   constructor(
     private readonly store: Pick<Store, "head" | "get" | "getRange">,
@@ -50,7 +54,8 @@ export class PublicObjects {
 
   /**
    * @param sha256 hex of the object's bytes, where the log names it: sent as Repr-Digest (RFC 9530)
-   * @throws Problem not_found for keys that are not served or not there; range_not_satisfiable; too_many_requests; unavailable
+   * @throws Problem not_found for keys that are not served or not there; range_not_satisfiable; too_many_requests;
+   * unavailable
    */
   async answer(key: string, request: ObjectRequest, sha256?: string | undefined): Promise<Response> {
     try {
@@ -71,7 +76,7 @@ export class PublicObjects {
     if (!kind || !info) throw new Problem("not_found", "there is no such object");
     const { contentType, cacheControl, contentEncoding }: ObjectHeaders = OBJECTS[kind].headers;
     const immutable = cacheControl.endsWith("immutable");
-    // What never changes is named by its key and size, so that every replica and mirror gives it the same etag.
+    // An immutable object's etag is made from key and size, so that every replica and mirror gives it one etag.
     const etag = immutable ? etagOfKey(info) : etagOf(info);
     const headers: Record<string, string> = {
       ...{ "content-type": contentType, "cache-control": cacheControl, etag },
@@ -79,7 +84,7 @@ export class PublicObjects {
       ...(contentEncoding ? { "content-encoding": contentEncoding } : {}),
       ...(immutable ? { "accept-ranges": "bytes" } : {}),
       ...(sha256 ? { "repr-digest": `sha-256=:${Buffer.from(sha256, "hex").toString("base64")}:` } : {}),
-      // Bytes that a stranger chose are never shown under our name.
+      // Bytes that a stranger chose are sent for download, and never shown as a page of ours.
       ...(kind === "call" ? { "content-disposition": "attachment" } : {}),
     };
     if (immutable) headers["last-modified"] = info.modifiedAt.toUTCString();
@@ -101,7 +106,7 @@ export class PublicObjects {
     return new FastResponse(body, { status: range ? 206 : 200, headers });
   }
 
-  /** An object that is swapped: read in one piece, with the etag of what was read. */
+  /** Answers with an object that may be replaced: it is read in one piece, and the etag is that of the bytes read. */
   async #whole(key: string, { client, method }: ObjectRequest, headers: Record<string, string>): Promise<Response> {
     this.streams.admit(client);
     const object = await this.store.get(key, { maxBytes: 64 * STEP });
@@ -119,7 +124,7 @@ export class PublicObjects {
     return bytes;
   }
 
-  /** Reads ahead of the client by one step at most. A step that comes back short breaks the answer off. */
+  /** Reads at most one step ahead of the client. A step that comes back short ends the answer with an error. */
   async *#steps(key: string, start: number, end: number): AsyncGenerator<Uint8Array> {
     for (let at = start; at < end; at += STEP) {
       const stop = Math.min(at + STEP, end);

@@ -1,16 +1,16 @@
 import { addressKey } from "../../pipelines/record/networks.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 
-/** What is known of whom an endpoint asks to be paid, against the address in a buyer's hand. */
+/** Compares the address that a buyer is about to pay with those that the endpoint names. */
 export interface PayToVerdict {
   flags: ("pay_to_unknown" | "pay_to_differs")[];
-  /** The same in words; null where nothing is to be said. */
+  /** A sentence about it; null where there is nothing to warn of. */
   says: string | null;
-  /** Did a 402 of this endpoint ever name it? null where no 402 of it was read. */
+  /** Did a 402 of this endpoint ever name the address? null where no 402 of it was read. */
   seenBefore: boolean | null;
 }
 
-/** Addresses named in one sentence. */
+/** Most addresses that one sentence names. */
 const NAMED = 4;
 
 const HEX = /^0x/i;
@@ -21,9 +21,9 @@ const named = (addresses: readonly string[]): string => {
 };
 
 /**
- * Is this the address that the endpoint is paid at? Of an endpoint of which no address is known nothing is said: unknown is
- * no difference. A listing may name fewer networks than the 402, so it contradicts only where it names an address of the
- * same form and the newest 402 names none of its own.
+ * Is this an address of the endpoint? Where no address of the endpoint is known there is no warning, since unknown is
+ * not different. A listing may name fewer networks than the 402, so it contradicts the address only where it names one
+ * of the same form that the newest 402 does not name.
  */
 export function payToVerdict(row: VolatileRow | undefined, payTo: string): PayToVerdict {
   const [now, before, listed] = [row?.pay_tos ?? [], row?.pay_tos_before ?? [], row?.pay_tos_listed ?? []];

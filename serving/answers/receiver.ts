@@ -12,16 +12,17 @@ export interface ChallengeParts {
   clock: Clock;
 }
 
-/** Longest wait for a place to ask from and the exchange itself, real ms. */
+/** Longest wait for a place of egress and for the exchange, real ms. */
 const LONGEST_MS = 25_000;
 
 const sha256 = (text: string): Buffer => createHash("sha256").update(text).digest();
 
-/** Are two texts the same? Takes as long whatever they share. */
+/** Are two texts equal? The comparison takes the same time wherever they differ. */
 export const sameText = (a: string, b: string): boolean => timingSafeEqual(sha256(a), sha256(b));
 
 /**
- * Post a challenge to a receiver and wait for its echo: who cannot make it answer has no say over it.
+ * Posts a challenge to a receiver and waits for its echo. A client that cannot make the receiver echo it does not
+ * control it.
  * @throws Problem receiver_failed with what it did instead; unavailable when we could not ask
  */
 export async function challenge(url: string, watcherId: string, { egress, signer, clock }: ChallengeParts) {
@@ -44,7 +45,7 @@ export async function challenge(url: string, watcherId: string, { egress, signer
   throw new Problem("receiver_failed", detail, { errors: [{ pointer: "/url", detail }] });
 }
 
-/** Null for an echo: status 200 and the challenge alone, as text or as the member `challenge` of a JSON object. */
+/** Null for an echo: status 200, and the challenge alone, as text or as the member `challenge` of a JSON object. */
 function whyNotEchoed(result: EgressResult, secret: string): string | null {
   if (result.outcome !== "answered") return result.says;
   if (result.status !== 200) return `it answered ${result.status}, and only 200 counts`;

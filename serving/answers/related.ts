@@ -4,25 +4,25 @@ import type { Flag } from "../../pipelines/record/vocabulary.ts";
 import type { Taken } from "../tables/thefts.ts";
 import type { View } from "../tables/view.ts";
 
-/** Of whom an answer is. */
+/** The endpoint and addresses that an answer is about. */
 export interface Related {
   /** null for a url that is not in the record. */
   cap: string | null;
   /** null where none is known: an id that is not in the record. */
   url: string | null;
-  /** Addresses that a payment would go to, as far as anybody says: the one in hand, and those that the endpoint names now. */
+  /** Addresses to which a payment would go: the client's pay_to, and those that the endpoint names now. */
   payTos: readonly string[];
-  /** Flags of its card, whose sentence says what the endpoint itself did. */
+  /** Flags of its card; the card's sentence tells what the endpoint itself did. */
   card: readonly string[];
 }
 
-/** What is known of an endpoint, its payee and its domain beside any card, and the same in words. */
+/** Flags about money taken by the endpoint, its payee or its domain, which need no card; and sentences about them. */
 export interface RelatedVerdict {
   flags: Extract<Flag, "took_the_money" | "payee_took_the_money" | "domain_took_the_money">[];
   says: string[];
 }
 
-/** Endpoints, and addresses, that are named in one sentence. */
+/** Most endpoints, and most addresses, that one sentence names. */
 const NAMED = 2;
 
 const someOf = (names: readonly string[]): string => {
@@ -37,9 +37,10 @@ const whereOf = ({ caps, last }: Taken): string => `at ${someOf(caps)}; last on 
 const OF_OTHERS: readonly string[] = ["payee_took_the_money", "domain_took_the_money"];
 
 /**
- * Flags of a card without those of related parties, wherever {@link relatedVerdict} says them anew: a card's are as old as it
- * is, and what they stand on may have been withdrawn or paid back since. A card's payee flag also speaks of the address that
- * another endpoint names now, which may be anybody's. Without live tables, or with ones older than the card, they stay.
+ * A card's flags without those of related parties, where {@link relatedVerdict} computes these anew: a card's flags are
+ * as old as the card, and the payments behind them may have been withdrawn or paid back since. A card's payee flag may
+ * also come from an address that another endpoint names now, which may be anybody's. They stay where there are no live
+ * tables, or older ones than the card.
  * @param leaf log position of the card
  */
 export function ownFlags(view: View, cap: string, flags: readonly string[], leaf: number): readonly string[] {
@@ -49,10 +50,10 @@ export function ownFlags(view: View, cap: string, flags: readonly string[], leaf
 }
 
 /**
- * Flags of money taken by the endpoint, the payee or the domain, from the record of this moment: they need no card, so they
- * are said of every url alike, also of one that was never seen. Of an address only what that address did is said: payments
- * of ours that it had, and that the chain shows as settled. Another endpoint is meant by payee and domain, as in grading
- * (verification-method.md section 7).
+ * Flags of money taken by the endpoint, the payee or the domain, computed from the record as of now. They need no card,
+ * so every url can have them, also one that was never seen. An address is flagged only for what it did itself: payments
+ * of ours that went to it and that the chain shows as settled. Payee and domain count other endpoints than this one, as
+ * in grading (verification-method.md section 7).
  */
 export function relatedVerdict(view: View, { cap, url, payTos, card }: Related, now: Date): RelatedVerdict {
   const { thefts } = view.volatile;

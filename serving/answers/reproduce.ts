@@ -15,15 +15,15 @@ export const shellWord = (text: string): string => `'${text.replaceAll("'", "'\\
 
 /** Flags of curl that make our handshake: no globbing, no redirect, 20 s in all. */
 const CURL = "curl -gsS -m 20";
-/** Status and headers shown. */
+/** The command for a handshake, which shows status and headers. */
 const HANDSHAKE = `${CURL.replace("-gsS", "-gsSi")} -H 'Accept: application/json'`;
 const JSON_TYPE = "-H 'Content-Type: application/json'";
 
 const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
 
 /**
- * The free handshake that we make, as a command for a POSIX shell with curl: the same method, url, headers that matter and
- * body, without payment; null where no command makes it.
+ * The free handshake that we make, as a command for a POSIX shell with curl: with its method, url, body and the headers
+ * that matter, without payment; null where no command makes it.
  * @param request of the volatile row (VolatileRow.request); absent where there is none
  */
 export function reproduceOf(method: string, url: string, request: string | null | undefined): string | null {
@@ -34,21 +34,21 @@ export function reproduceOf(method: string, url: string, request: string | null 
   return handshakeCommand(method, said.url ?? url, said.body);
 }
 
-/** Without a body of its own: an empty JSON object where a body belongs. */
+/** @param body absent: an empty JSON object is sent where the method has a body */
 function handshakeCommand(method: string, url: string, body: HandshakeRequest["body"]): string {
   const sent = body ?? (hasBody(method) ? "{}" : undefined);
   const data = sent === undefined ? "" : `${JSON_TYPE} -d ${shellWord(sent)} `;
   return `${HANDSHAKE} ${method === "GET" ? "" : `-X ${method} `}${data}${shellWord(url)}`;
 }
 
-/** One member of the answer to `initialize`, whether it came as JSON or as a stream of events. */
+/** Prints the protocol version in the answer to `initialize`, which may be JSON or a stream of events. */
 const VERSION = `sed -n 's/.*"protocolVersion" *: *"\\([A-Za-z0-9_.-]*\\)".*/\\1/p' | head -n 1`;
 const SESSION = "grep -i '^mcp-session-id:' | cut -d : -f 2- | tr -d ' '";
 
 /**
- * A call of a tool as we make it (MCP, streamable HTTP): `initialize`, the notice that follows it, `tools/call`; a server of
- * the revision without sessions welcomes nobody and gets the call alone. Its numbers are those of our questions, of which
- * `tools/list` stands between them and is left out: it asks for nothing.
+ * A call of a tool as we make it (MCP, streamable HTTP): `initialize`, the notification that follows it, `tools/call`.
+ * A server of the revision without sessions refuses `initialize` and gets the call alone. Request ids are those that we
+ * use; `tools/list`, which is between them, is left out, since it asks for no payment.
  */
 function toolCommand(url: string, tool: string, args: Record<string, unknown>): string {
   const word = (bytes: Uint8Array): string => shellWord(Buffer.from(bytes).toString("utf8"));
@@ -56,7 +56,7 @@ function toolCommand(url: string, tool: string, args: Record<string, unknown>): 
   const params = { name: tool, arguments: args };
   const alone = { "mcp-protocol-version": WITHOUT_SESSIONS, ...headersOf("tools/call", params) };
   const headers = `-H 'Accept: application/json, text/event-stream' ${JSON_TYPE}`;
-  // A header without a value is not sent by curl: a server that gives no session gets none.
+  // curl does not send a header without a value, so a server that gives no session gets none.
   const session = `-H "Mcp-Session-Id: $s" -H "Mcp-Protocol-Version: $v"`;
   const named = Object.entries(alone).map(([name, value]) => `-H ${shellWord(`${name}: ${value}`)}`);
   return [

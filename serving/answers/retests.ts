@@ -11,11 +11,11 @@ import { matchUrl, toolAsked } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 
-/** How long after its signing a request is taken. */
+/** A request is accepted this long after it was signed. */
 const OLDEST = { ms: 600_000, words: "10 minutes" };
 const RETRY_S = "60";
 
-/** Said with every place in line, so that nobody takes it for more. */
+/** Told with every queued re-test, so that nobody expects more of it. */
 const SAYS =
   "A free look, without a payment. It gives no letter, and no paid call comes sooner by it: those are drawn as ever.";
 
@@ -29,18 +29,20 @@ export interface RetestDeps {
 }
 
 /**
- * What a seller signs: the RFC 8785 form of these members, signed as a dispute is. `method` is left out where none is given.
+ * The statement that a seller signs as it would sign a dispute: the RFC 8785 form of these members, without `method` if
+ * none is given.
  */
 export const retestStatement = ({ at, method, url }: Pick<RetestRequest, "at" | "method" | "url">, service: string) =>
   canonicalText({ at, ...(method === undefined ? {} : { method }), service, url });
 
-/** POST /v1/listings/retest: a seller has its endpoint looked at again, by proving that it is paid there. */
+/** POST /v1/listings/retest: a seller proves that it is the payee of an endpoint and has it looked at again. */
 export class Retests {
   constructor(private readonly deps: RetestDeps) {}
 
   /**
    * @throws Problem bad_request with pointers, unknown_capability (not in the record under this url and method),
-   * not_the_payee, too_many_requests (looked at today because of an earlier one), unavailable (it could not be put in line)
+   * not_the_payee, too_many_requests (looked at today because of an earlier request), unavailable (it could not be
+   * queued)
    */
   async put(request: RetestRequest, client: string): Promise<RetestAnswer> {
     const { clock, asks, service } = this.deps;
@@ -66,7 +68,7 @@ export class Retests {
     return { schema: "svc.listing-retest.v1", capability_id: cap, url, queued: true, next: place.next, says: SAYS };
   }
 
-  /** The endpoint that is meant, which is one of the record and one that we fetch. @throws Problem */
+  /** Finds the endpoint: it must be in the record, and its url one that is fetched. @throws Problem */
   #endpoint(view: View, { url, method }: RetestRequest): string {
     const normalised = normalOf(url);
     const match = matchUrl(view, normalised, method, toolAsked(url));
@@ -83,7 +85,10 @@ export class Retests {
   }
 }
 
-/** The newest 402 and the seller's own listing say who may ask; of earlier payees the endpoint may be another's now. */
+/**
+ * Checks the payee: the newest 402 or the seller's own listing must name it. Earlier payees may no longer own the
+ * endpoint.
+ */
 async function believed(
   view: View,
   cap: string,

@@ -2,7 +2,7 @@ import { DAY_MS } from "../../pipelines/record/time.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { RetryVerdict } from "../schemas/route.ts";
 
-/** It is looked at once a week; what was seen longer ago than this promises nothing, ms. */
+/** Age up to which a measurement is shown, ms. Each endpoint is measured once a week. */
 const HOLDS_MS = 35 * DAY_MS;
 
 const SAYS: Readonly<Record<string, string>> = {
@@ -13,7 +13,8 @@ const SAYS: Readonly<Record<string, string>> = {
 };
 
 /**
- * The newest look at it, in one word and in words. Never part of a grade.
+ * The newest measurement of what the endpoint does with a repeated payment, as a verdict and in words. Never part of a
+ * grade.
  * @param row of the live tables; undefined where there is none
  */
 export function retryOf(

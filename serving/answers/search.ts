@@ -9,10 +9,10 @@ import type { Layered } from "../tables/layered.ts";
 import type { View } from "../tables/view.ts";
 import { knownFacts, observedOf } from "./facts.ts";
 
-/** Best first for somebody who is about to pay: unknown stands behind every letter but the one that says it failed. */
+/** Order of the results, for a client that is about to pay: unrated endpoints come after every letter except F. */
 export const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];
 
-/** A band asked for takes these. */
+/** The bands that a search from this band up includes. */
 const taken = (band: Band | undefined): ReadonlySet<Band> =>
   new Set(
     band === undefined
@@ -22,13 +22,14 @@ const taken = (band: Band | undefined): ReadonlySet<Band> =>
         : (["A", "B", "C", "D", "F"] as const).filter((one) => one <= band),
   );
 
-/** Endpoints that are looked at between two turns of the event loop. */
+/** Endpoints that are read before other work has its turn. */
 const AT_ONCE = 2_000;
-/** And while they are put in order: so many of them a step, and so many steps. */
+/** Endpoints in one step of the sorting. */
 const LOOKED_A_STEP = 64;
+/** Steps of the sorting before other work has its turn. */
 const STEPS_AT_ONCE = 32;
 
-/** By the published entries alone, so that a newer volatile table sorts nothing again. */
+/** The sorted endpoints, by the published entries they were made from: a new volatile table sorts nothing again. */
 const orders = new WeakMap<Layered<Entry>, Promise<readonly ListedEntry[]>>();
 
 const bandOf = (entry: Entry): Band => headlineOf(entry)?.band ?? "UNRATED";
@@ -42,7 +43,10 @@ interface Ranked {
 const byRank = (a: Ranked, b: Ranked): number =>
   a.rank - b.rank || b.composite - a.composite || (a.entry.url < b.entry.url ? -1 : a.entry.url > b.entry.url ? 1 : 0);
 
-/** All listed endpoints: by letter, then by composite, then by url. Put in order once, in turns with others. */
+/**
+ * All listed endpoints by letter, then composite, then url. Sorted once, in steps between which other work has its
+ * turn.
+ */
 function rankedIn({ entries }: View): Promise<readonly ListedEntry[]> {
   const known = orders.get(entries);
   if (known) return known;
@@ -73,9 +77,9 @@ const affordable = (asked: Asked, max: bigint | null): boolean =>
   max === null || (asked !== null && asked.asset === "USDC" && parseMoney(asked.amount) <= max);
 
 /**
- * Listed endpoints that hold every word, and are of a class. In this order: letters A, B, C, D, then UNRATED, then F; within
- * a letter the higher composite first; then by url. Reads each endpoint once at most, and lets others have their turn
- * meanwhile.
+ * Listed endpoints of a class (if one is given) that contain every word. Their order is: letters A, B, C, D, then
+ * UNRATED, then F; within a letter the higher composite first; then by url. Each endpoint is read once at most, and
+ * other work has its turn meanwhile.
  */
 export async function* holding(
   view: View,
@@ -90,8 +94,8 @@ export async function* holding(
 }
 
 /**
- * Those of {@link holding} from a letter up, and not dearer than a price. What a check would say of one (a letter whose
- * records were withdrawn is none) is what is said and filtered here.
+ * Endpoints of {@link holding} with at least a given letter and at most a given price. Filtered by, and shown with,
+ * what a check would answer: a letter whose records were withdrawn does not count.
  */
 export async function searchIn(
   view: View,

@@ -1,33 +1,33 @@
 import { BoundedThread, OutOfBounds } from "../../infra/bounded-thread.ts";
 import type { Terms } from "../../pipelines/record/bodies.ts";
 
-/** What the thread says of one 402. `place`: which of the offered entries, from 0. */
+/** What the thread did with one 402. `place`: index of the offered entry, from 0. */
 type Did =
   | { did: "signed"; place: number }
   | { did: "signed_without_limits"; place: number; says: string }
   | { did: "refused" | "read_nothing"; says: string };
 
-/** Would the protocol's own client pay this 402, left as it comes? */
+/** Would the protocol's own client, without any settings, pay this 402? */
 export interface StockVerdict {
   verdict: "signs" | "signs_without_spend_limits" | "refuses" | "cannot_be_told";
-  /** The entry that it chose, from 0; null when it signed none. */
+  /** Index of the entry that it chose, from 0; null when it signed none. */
   offer: number | null;
   says: string;
 }
 
-/** A 402 as it came over the wire. */
+/** A 402 as it was received. */
 export interface Raw402 {
   headers: Record<string, string>;
   body: Uint8Array;
 }
 
-/** The client reads and signs within some ms; a megabyte of entries takes it some hundred. */
+/** The client needs some ms to read and sign, and some hundred for a megabyte of entries. */
 const LIMITS = { cpuMs: 2_000, urgent: false };
 /** Memory of the thread, MiB. */
 const MEMORY = { maxOldGenerationSizeMb: 256 };
 const MAX_WAITING = 100;
 
-/** One thread, begun by the first question: the client is made for honest sellers, and strangers' text may keep it busy. */
+/** One thread, started by the first question. It can be stopped: strangers' text may keep the client busy. */
 const thread = new BoundedThread(new URL("./stock-client-worker.mjs", import.meta.url), {
   does: "tries the protocol's own client",
   memory: MEMORY,
@@ -51,7 +51,7 @@ const wordsOf = (did: Did): StockVerdict => {
   }
 };
 
-/** Why this client can say nothing of such terms, or null. */
+/** Why this client cannot tell anything about these terms, or null. */
 function notItsBusiness({ protocols, offers }: Terms): string | null {
   if (!protocols.includes("x402") && protocols.includes("mpp"))
     return "The 402 speaks mpp alone, which this client does not.";
@@ -62,8 +62,9 @@ function notItsBusiness({ protocols, offers }: Terms): string | null {
 }
 
 /**
- * Has `@x402/core` with the `exact` scheme of `@x402/evm` read this 402, choose and sign: with a key that holds nothing, in a
- * thread that can be stopped. Nothing is sent anywhere. @throws Error when no thread can be begun: our own fault
+ * Lets `@x402/core` with the `exact` scheme of `@x402/evm` read this 402, choose an entry and sign it, with a key that
+ * holds no money and in a thread that can be stopped. Nothing is sent anywhere. @throws Error when no thread can be
+ * started: our own fault
  */
 export async function tryStockClient({ headers, body }: Raw402, terms: Terms): Promise<StockVerdict> {
   const other = notItsBusiness(terms);

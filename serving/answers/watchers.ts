@@ -33,16 +33,16 @@ export interface WatchersDeps {
   signer: Signer;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
-  /** Host of this service, which is no receiver. */
+  /** Host of this service, which may not be a receiver. */
   ownHost: string;
   /** Development switch: receivers may be on plain http. */
   plain: boolean;
   limits?: Partial<Limits>;
-  /** Where the fold of the topic is kept, so that a start reads only what came since. */
+  /** Folder in which the topic's fold is kept, so that a start reads only the records after it. */
   folds?: FoldFolder | undefined;
 }
 
-/** How long an answer waits for a record to be read back, real ms. */
+/** How long a request waits for its record to be read back, real ms. */
 const READ_BACK_MS = 2_000;
 const RETRY_S = "5";
 
@@ -53,8 +53,9 @@ export interface Made {
 }
 
 /**
- * Watchers as the API makes, reads and stops them. Everything is a record of the log, read back before it is answered; this
- * replica's table is a fold of the topic, so a watcher that another one made is known here too.
+ * Creates, reads and stops watchers for the API. Every change is a record of the log, which is read back before the
+ * client gets its answer. This replica's table is a fold of the topic, so it also has watchers that other replicas
+ * created.
  */
 export class Watchers {
   readonly table = new WatcherTable();
@@ -76,13 +77,13 @@ export class Watchers {
     this.#platforms = new Limiter({ name: "challenges", quota: challenges_per_domain_hour, windowS: 3600 }, steady);
   }
 
-  /** Fold what is new in the topic. @throws what the log throws */
+  /** Folds the new records of the topic. @throws what the log throws */
   catchUp(): Promise<void> {
     return this.#tail.catchUp();
   }
 
   /**
-   * Make a watcher of a receiver that echoes its challenge. Before the echo nothing is kept.
+   * Creates a watcher for a receiver that echoes a challenge. Nothing is recorded before the echo.
    * @throws Problem bad_request with pointers, too_many_requests, too_many_watchers, receiver_failed, log_unavailable
    */
   async make({ url, watch }: WatcherRequest, client: string): Promise<Made> {
@@ -113,10 +114,10 @@ export class Watchers {
   }
 
   /**
-   * The watcher that a token opens. A wrong token, one of another watcher and one of a watcher that is not there are answered
-   * alike: an answer tells nobody which ids there are.
-   * @param id the one that was asked for; undefined: whichever the token names
-   * @throws Problem bad_token; not_ready when this replica has not read so far; log_unavailable
+   * The watcher that a token opens. A wrong token, a token of another watcher and one of a watcher that does not exist
+   * get one answer, so that it tells nobody which ids exist.
+   * @param id the watcher that was asked for; undefined: the one that the token names
+   * @throws Problem bad_token; not_ready when this replica has not read the watcher's record yet; log_unavailable
    */
   async open(token: WatcherToken | null, id?: string): Promise<Watcher> {
     if (token && (id === undefined || id === token.id)) {
@@ -132,14 +133,14 @@ export class Watchers {
     throw new Problem("bad_token", "this token opens no watcher", { headers: { "www-authenticate": "Bearer" } });
   }
 
-  /** The same, with everything that was told of it. @throws as `open` does */
+  /** Like {@link open}, after the watcher's newest records were read. @throws as `open` does */
   async read(token: WatcherToken | null, id?: string): Promise<Watcher> {
     const watcher = await this.open(token, id);
     await this.#inLog(() => this.#tail.catchUp(watcher.partition));
     return watcher;
   }
 
-  /** Stop it; one that has ended stays as it is. @throws as `open` does */
+  /** Stops a watcher; one that has ended stays as it is. @throws as `open` does */
   async stop(token: WatcherToken | null, id?: string): Promise<Watcher> {
     const watcher = await this.read(token, id);
     if (watcher.state !== "active") return watcher;
@@ -147,7 +148,7 @@ export class Watchers {
     return watcher;
   }
 
-  /** The receiver's address as it is kept. @throws Problem bad_request */
+  /** The receiver's address in the form in which it is kept. @throws Problem bad_request */
   #receiver(url: string): string {
     const verdict = this.deps.validateUrl(url);
     if (!verdict.ok) throw badField("/url", `is no receiver: ${verdict.says}`);
@@ -159,7 +160,7 @@ export class Watchers {
     return parsed.href;
   }
 
-  /** @returns what has to end for it, if anything @throws Problem too_many_watchers */
+  /** @returns the watcher that would have to end for this one, or null @throws Problem too_many_watchers */
   #refuseMany(one: Pick<Watcher, "domain" | "platform" | "by">) {
     const { watchers_per_domain: perDomain, watchers: total } = this.#limits;
     const { domain, platform } = one;
@@ -188,7 +189,7 @@ export class Watchers {
     return this.#clients.headers(taken);
   }
 
-  /** Append a record and fold it. @throws Problem log_unavailable: it may or may not be in the log */
+  /** Appends a record and folds it. @throws Problem log_unavailable: it may or may not be in the log */
   async #append<T extends WatcherType>(type: T, body: BodyOf<T>): Promise<Appended> {
     return this.#inLog(async () => {
       const { log, clock } = this.deps;
@@ -213,7 +214,7 @@ export class Watchers {
   }
 }
 
-/** Headline cards of what is watched, as of the view: the `from` of each first notice. */
+/** Headline cards of the watched endpoints in the view: the `from` of each first notice. */
 function standingIn(view: View, watched: BodyOf<"watcher.created">["watched"]) {
   const caps = new Set(watched.flatMap(({ capability_ids }) => capability_ids));
   return [...caps].flatMap((capability_id) => {
@@ -223,7 +224,7 @@ function standingIn(view: View, watched: BodyOf<"watcher.created">["watched"]) {
   });
 }
 
-/** A watcher as it is shown to whoever has its token. */
+/** A watcher as it is shown to the holder of its token. */
 export function shown(watcher: Watcher, view: View): WatcherAnswer {
   const endpoints = [...watcher.caps].map(([capability_id, { seq, standing }]) => ({
     ...{ capability_id, last_seq: seq, standing },
@@ -255,15 +256,18 @@ export function shown(watcher: Watcher, view: View): WatcherAnswer {
   };
 }
 
-/** Headline cards of an endpoint that were computed after this moment; of the newest some hundred that a view remembers. */
+/**
+ * Number of an endpoint's headline cards that were computed after this time, among the newest few hundred that a view
+ * keeps.
+ */
 const cardsAfter = (view: View, cap: string, computedAt: string): number =>
   (view.entry(cap)?.letters ?? []).filter(({ at }) => at > computedAt).length;
 
 type Watched = BodyOf<"watcher.created">["watched"][number];
 
 /**
- * Which endpoints are meant by what somebody wants to watch. A url that the record has not met is watched under the ids that
- * it would be listed with, GET and POST: its first card makes a notice.
+ * Finds the endpoints to watch. A url that is not in the record is watched under the ids with which it would be listed,
+ * for GET and POST; then its first card makes a notice.
  * @throws Problem bad_request with a pointer for each item that can never have a card
  */
 function watchedOf(view: View, watch: readonly string[], validateUrl: Egress["validate"]): Watched[] {
@@ -280,7 +284,7 @@ function watchedOf(view: View, watch: readonly string[], validateUrl: Egress["va
   });
 }
 
-/** The item, or what is wrong with it. */
+/** The item to watch, or what is wrong with it. */
 function meant(view: View, asked: string, validateUrl: Egress["validate"]): Watched | string {
   if (isId("cap", asked)) {
     return view.has(asked) ? { asked, matched: "exact", capability_ids: [asked] } : "is not in the record";
@@ -299,16 +303,16 @@ function meant(view: View, asked: string, validateUrl: Egress["validate"]): Watc
   return { asked, matched: "none", capability_ids: [capId("GET", url), capId("POST", url)] };
 }
 
-/** What a bearer token of a watcher says: whose it is, where that watcher's record lies in the log, and the secret. */
+/** The content of a watcher's bearer token: the watcher's id, the position of its record in the log, and the secret. */
 export interface WatcherToken {
   id: string;
-  /** Any replica can wait until it has read this far. */
+  /** Position of the record: any replica can wait until it has read it. */
   partition: number;
   offset: number;
   secret: string;
 }
 
-/** 32 random bytes; only their hash is kept. */
+/** A secret of 32 random bytes; only its hash is kept. */
 const newSecret = (): string => randomBytes(32).toString("base64url");
 
 const hashOfSecret = (secret: string): string => sha256hex(secret);
@@ -317,7 +321,7 @@ const tokenText = ({ id, partition, offset, secret }: WatcherToken): string => `
 
 const TOKEN = /^(wat_[0-9A-HJKMNP-TV-Z]{26})\.(\d{1,2})\.(\d{1,15})\.([A-Za-z0-9_-]{43})$/;
 
-/** The token of an Authorization header (RFC 6750 section 2.1), or null when there is none of our form. */
+/** The token of an Authorization header (RFC 6750 section 2.1), or null when there is none in our form. */
 export function bearerOf(headers: Headers): WatcherToken | null {
   const [scheme, text, ...rest] = (headers.get("authorization") ?? "").slice(0, 300).trim().split(/ +/);
   const match = scheme?.toLowerCase() === "bearer" && rest.length === 0 ? TOKEN.exec(text ?? "") : null;
