@@ -4,7 +4,7 @@ import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { bandWords, tierWords } from "./words.ts";
 
-/** The letters' colours of the light scheme (css.ts): white text on each has a contrast of 4.5 to 1 and more. */
+/** The letters' colours of the light scheme (css.ts). White text has a contrast of at least 4.5 to 1 on each. */
 const COLOURS: Readonly<Record<Band, string>> = {
   A: "#1c6a3b",
   B: "#1f5f80",
@@ -14,12 +14,12 @@ const COLOURS: Readonly<Record<Band, string>> = {
   UNRATED: "#55606a",
 };
 
-/** Badges that were drawn: one for each letter and tier, and no more. */
+/** Badges that were drawn: at most one for each letter and tier. */
 const drawn = new Map<string, string>();
 
 /**
- * The badge of an endpoint as SVG: the letter as text with what measured it, or `unrated` on grey. Its title and label say
- * the same, so nothing is said by colour alone.
+ * The badge of an endpoint as SVG: the letter as text with its tier, or `unrated` on grey. Its title and label have the
+ * same text, so nothing is told by colour alone.
  */
 export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): string {
   const measured = band !== "UNRATED" && tier !== null ? ` (${tierWords(tier)})` : "";
@@ -31,10 +31,13 @@ export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): str
   return made;
 }
 
-/** Address of the badge, below the service's own. */
+/** Path of the badge. */
 const badgePath = (cap: string): string => `/badge/${cap}.svg`;
 
-/** What a seller copies to show the badge. The alternative text names no letter: it would stand when the letter has changed. */
+/**
+ * The part of the page with the code for showing the badge. Its alternative text names no letter, since a copy would
+ * outlive the letter.
+ */
 export function badgePart(cap: string, base: string): unknown {
   const [badge, page] = [`${base}${badgePath(cap)}`, `${base}/endpoint/${cap}`];
   const alt = "Touchstone: the record of this endpoint";

@@ -20,7 +20,7 @@ import {
 } from "./time-chart.ts";
 import { bandWords, count, duration, moment, NONE } from "./words.ts";
 
-/** Id of the table that has the figures of every chart of the days. */
+/** Id of the table that has the figures of all charts by day. */
 const DAYS_TABLE = "days";
 const MICRO = 1_000_000;
 
@@ -35,10 +35,10 @@ interface Spread {
   line: number;
 }
 
-/** Days without a figure after which a line is not drawn on: a daily call that was left out is no outage. */
+/** A line is interrupted after this many days without a figure. A daily call that was left out is no outage. */
 const MAX_GAP = 3;
 
-/** Stretches of days between which nothing is known for long. */
+/** Splits the days where the gap is longer than {@link MAX_GAP}. */
 function stretches(days: readonly Spread[]): Spread[][] {
   const found: Spread[][] = [];
   for (const one of days) {
@@ -49,7 +49,7 @@ function stretches(days: readonly Spread[]): Spread[][] {
   return found;
 }
 
-/** A band between two values and a line in it, with a dot a day so that a lonely one shows. */
+/** A band between two values with a line in it, and a dot for each day, so that a single day is seen too. */
 function spread(days: readonly Spread[], x: TimeScale, ticks: (value: number) => string): string {
   const y = valueScale(Math.max(...days.map(({ high }) => high)));
   const at = ({ day }: Spread): number => x(day * DAY_MS);
@@ -139,7 +139,7 @@ function timedChart(days: readonly HistoryDay[], x: TimeScale, { id, title, of, 
   });
 }
 
-/** Two rows of bars, paid calls above free handshakes; what failed is hollow, so colour says nothing alone. */
+/** Two rows of bars: paid calls above free handshakes. What failed is hollow, so that colour alone tells nothing. */
 function callsChart(days: readonly HistoryDay[], x: TimeScale): unknown {
   const sum = (of: (day: HistoryDay) => number): number => days.reduce((total, day) => total + of(day), 0);
   const width = Math.max(1.2, Math.min(9, x(DAY_MS) - x(0) - 1.2));
@@ -189,7 +189,7 @@ const COLUMNS = [
   ...["Handshakes", "Answered", "Paid calls", "Delivered"],
 ];
 
-/** All figures of the charts of the days, newest day first. */
+/** A table of all figures of the charts by day, newest day first. */
 export function daysTable(days: readonly HistoryDay[]): unknown {
   const rows = days.toReversed().map((day) => {
     const cells = [
@@ -205,8 +205,9 @@ export function daysTable(days: readonly HistoryDay[]): unknown {
 }
 
 /**
- * Charts of price, calls and latency over the days; `today` is a day number.
+ * Charts of price, calls and latency by day.
  * @param days oldest first; at least one
+ * @param today number of today's day
  */
 export function historyCharts(days: readonly HistoryDay[], today: number): unknown {
   const x = timeScale(days[0]!.day, Math.max(today, days.at(-1)!.day));
@@ -217,14 +218,14 @@ const LETTERS_TABLE = "letters";
 
 const words = (band: Band): string => (band === "UNRATED" ? "none" : band);
 
-/** The letter over time, as the leaves of the tree say it: what was published, and what the run's own samples said. */
+/** The letter over time, from the leaves of the tree: the published letter, and the raw one of each card. */
 export function lettersChart(letters: readonly LetterAt[], now: number): unknown {
   const points = letters.map(({ at, raw, band }) => ({ at: Date.parse(at), raw, band }));
   const last = points.at(-1);
   if (!last) return "";
   const x = timeScale(Math.floor(points[0]!.at / DAY_MS), Math.floor(Math.max(now, last.at) / DAY_MS));
   const y = rungScale(ALL_BANDS);
-  // A letter stands until the next leaf says another one, so the newest goes on to now.
+  // A letter holds until the next leaf has another one, so the line is drawn up to now.
   const upToNow = [...points, { ...last, at: Math.max(now, last.at) }];
   const path = (of: (point: (typeof points)[number]) => Band): string =>
     line<(typeof points)[number]>(
@@ -246,7 +247,7 @@ export function lettersChart(letters: readonly LetterAt[], now: number): unknown
   });
 }
 
-/** The same letters as a table. */
+/** The letters as a table. */
 export const lettersTable = (letters: readonly LetterAt[]): unknown =>
   letters.length === 0
     ? ""

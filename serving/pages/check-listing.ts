@@ -4,7 +4,7 @@ import { page } from "./layout.ts";
 import { assetWords, count, duration, moment, NONE, price, shorten } from "./words.ts";
 
 export interface Shown {
-  /** Fields as they were sent. */
+  /** The form's fields as they were sent. */
   url: string;
   method: string;
   answer?: ListingAnswer;
@@ -41,11 +41,11 @@ function sawPart(answer: ListingAnswer): unknown {
 <dt>Would a stock client sign?</dt><dd><strong>${VERDICTS[stock.verdict]}</strong></dd></dl></div></section>`;
 }
 
-/** Our own sentences, with what stands between backticks as code. */
+/** A sentence of ours, with the text between backticks as code. */
 const withCode = (text: string): unknown =>
   text.split("`").map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
 
-/** A sentence begins with a capital letter, but a member's name is written as it is. */
+/** Begins a sentence with a capital letter, unless it begins with a member's name. */
 const begun = (says: string): string => (/^[a-z]+\b/.test(says) ? `${says[0]!.toUpperCase()}${says.slice(1)}` : says);
 
 const defectsPart = ({ defects }: ListingAnswer): unknown =>
@@ -88,7 +88,7 @@ origin names this url, so there was nothing to compare the 402 with. <a href="/d
   return html`<section aria-labelledby="listing" class="rule"><h2 id="listing">Your listing and the record</h2>${own}${record}</section>`;
 }
 
-/** The form, and what a look saw. */
+/** The page with the form, and the result of a look if there is one. */
 export function checkListingPage(shown: Shown): string {
   const { answer } = shown;
   const body = html`<h1>Check my listing</h1>

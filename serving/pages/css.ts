@@ -1,6 +1,7 @@
 /**
- * The one style sheet. Slate is the stone, ochre the streak that gold leaves on it. Colours carry nothing that text does
- * not say; contrast is at least 4.5 to 1 in both schemes (test/browser computes it from what is rendered).
+ * The only style sheet. Its colours are those of a touchstone: slate, and the ochre streak that gold leaves on it.
+ * Colours tell nothing that text does not tell; contrast is at least 4.5 to 1 in both schemes (test/browser computes it
+ * from the rendered page).
  */
 const COLOURS = `
 :root{color-scheme:light dark;--bg:#fafaf8;--fg:#1a2126;--soft:#55606a;--line:#d8dcdd;--panel:#f1f2f0;--field:#fff;

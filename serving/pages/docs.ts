@@ -7,14 +7,14 @@ import { leadOf, renderMarkdown, titleOf } from "./markdown.ts";
 export interface Doc {
   type: "html" | "text";
   readonly text: string;
-  /** First heading, and the first sentence below it as plain text; a script has its name and none. */
+  /** First heading, and the first sentence below it as plain text. A script has its file name and "". */
   title: string;
   lead: string;
 }
 
 /**
- * The documentation of a folder, read once: `name.md` as a page under `name`, `name.mjs` as plain text under its whole
- * name. No other file of the folder is served, so no path of a request ever reaches the file system.
+ * Reads the documentation of a folder, once: `name.md` becomes a page `name`, `name.mjs` plain text under its whole
+ * name. Other files are not served, so no path of a request reaches the file system.
  * @param filled puts into a page what only the running service knows
  */
 export function readDocs(dir: string, filled = (markdown: string): string => markdown): ReadonlyMap<string, Doc> {
@@ -29,7 +29,10 @@ export function readDocs(dir: string, filled = (markdown: string): string => mar
   return docs;
 }
 
-/** A page is made when it is first asked for: all of them at every start took longer than the rest of the app. */
+/**
+ * A page is made when it is first asked for: making all of them at the start took longer than the rest of the app's
+ * start.
+ */
 function documentOf(markdown: string, filled: (markdown: string) => string): Doc {
   const [opening = ""] = markdown.split("\n## ", 1);
   const title = titleOf(opening);
@@ -45,7 +48,7 @@ function documentOf(markdown: string, filled: (markdown: string) => string): Doc
   };
 }
 
-/** Pages by whom they are for, in the order in which they are read; what is named nowhere stands at the end. */
+/** Pages by their readers, in the order in which they are read; pages that are not named here are listed last. */
 const GROUPS: readonly (readonly [string, readonly string[]])[] = [
   [
     "Before you pay",
@@ -92,7 +95,7 @@ const group = (words: string, i: number, items: readonly unknown[]): unknown =>
     ? ""
     : html`<section aria-labelledby="group-${i}" class="rule"><h2 id="group-${i}">${words}</h2><dl class="pages">${items}</dl></section>`;
 
-/** Every page of the documentation, with its first sentence. */
+/** The list of all pages of the documentation, each with its first sentence. */
 export function docsIndexPage(docs: ReadonlyMap<string, Doc>): string {
   const named = new Set(GROUPS.flatMap(([, names]) => names));
   const rest = [...docs.keys()].filter((name) => !named.has(name));

@@ -14,11 +14,11 @@ const code = (text: string | null | undefined): unknown => (text ? html`<code>${
 const list = (items: readonly unknown[]): unknown =>
   html`<ul class="says">${items.map((item) => html`<li>${item}</li>`)}</ul>`;
 
-/** A line of names; none where there are none. */
+/** A row with a list of names; nothing where the list is empty. */
 const where = (title: string, names: readonly string[] | undefined): unknown =>
   names?.length ? html`<dt>${title}</dt><dd>${names.join(", ")}</dd>` : "";
 
-/** When it was seen. Of who is silent: when it last answered, since a probe of ours is no sign of life. */
+/** When it was seen. For a silent endpoint: when it last answered, since our probe alone is no sign of life. */
 function whenPart(row: VolatileRow | undefined, dark: boolean, answeredDay: string | null): unknown {
   const first = html`<dt>First seen</dt><dd>${moment(row?.first_seen)}</dd>`;
   const never = row !== undefined && row.probes > 0 && row.answered === 0;
@@ -27,7 +27,10 @@ function whenPart(row: VolatileRow | undefined, dark: boolean, answeredDay: stri
 <dt>Last answered</dt><dd>${never ? "never" : (answeredDay ?? "more than 72 hours ago")}</dd><dt>Last probed</dt><dd>${moment(row?.last_seen)}</dd>`;
 }
 
-/** What free handshakes and paid calls saw, as the volatile row counts it. @param answeredDay newest day of the history with an answer */
+/**
+ * What free handshakes and paid calls saw, from the volatile row.
+ * @param answeredDay newest day of the history with an answer
+ */
 export function seenPart(view: View, cap: string, answeredDay: string | null, now: Date): unknown {
   const dark = isDark(view.entry(cap));
   const row = view.row(cap);
@@ -45,12 +48,12 @@ ${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}<
 const signedWords = ({ present, unread, valid, authorised }: NonNullable<PaymentFacts["offers"]>): string =>
   `${valid} valid, ${authorised} authorised of ${present}${unread > 0 ? `, ${unread} not read` : ""}`;
 
-/** Seconds from the answer to the block, in words. */
+/** The time from the answer to the block, in words. */
 const afterWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s after it`);
 
 const day = (s: number): string => dayOf(new Date(s * 1000));
 
-/** Who else pays where it is paid, in words; the last day is the one before `until`. */
+/** Who else pays this payee, in words. The last day shown is the one before `until`. */
 function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
   const { network, asset, pay_to, payers, transfers, total, largest_share, effective_payers, ours } = one;
   const spread =
@@ -67,8 +70,8 @@ function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
 }
 
 /**
- * Facts of payments that no grade reads: who settles and how fast, what the seller signs, and who else pays it;
- * nothing where there are none.
+ * Facts of payments that no grade reads: who settles and how fast, what the seller signs, and who else pays it; nothing
+ * where there are none.
  */
 export function paymentsPart(view: View, cap: string): unknown {
   const facts = readPaymentFacts(view.row(cap)?.payments);
@@ -93,7 +96,7 @@ chain. Authorised: signed by the payee itself. A seller can pay itself from any 
 nothing (<a href="/docs/schedule#what-else-a-payment-shows">how they are counted</a>).</p></section>`;
 }
 
-/** The terms of a purchase through the service; nothing where it is not for sale now. */
+/** The terms of a purchase through the service; nothing where the endpoint is not for sale now. */
 export function buyPart({ buy }: CheckFacts): unknown {
   if (!buy) return "";
   const terms = html`<dl><dt>Seller's price</dt><dd>${price(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${price(buy.fee)} ${buy.asset}</dd>
@@ -109,7 +112,7 @@ const LEVELS = {
   none: "none: no answer has been bought yet, and no schema is known",
 };
 
-/** The deepest thing that answers are held against. A schema counts where an answer that was bought was held against one. */
+/** The deepest check of its answers. A schema counts if a bought answer was checked against one. */
 function levelOf(entry: Entry | undefined): keyof typeof LEVELS {
   if (checkerOf(entry?.class ?? any.name) !== any) return "truth";
   const cards = entry?.cards.map((card) => cardOf(card).components) ?? [];
@@ -127,7 +130,7 @@ ${entry?.description ? html`<dt>Description</dt><dd>${entry.description} <span c
 <dt>Checkable level</dt><dd>${LEVELS[levelOf(entry)]}</dd><dt>Endpoint id</dt><dd>${code(cap)}</dd></dl></section>`;
 }
 
-/** Conditions on the grade, each with its sentence; nothing where there are none. */
+/** The flags of the grade, each with its sentence; nothing where there are none. */
 export const flagsPart = ({ flags = [] }: CheckFacts): unknown =>
   flags.length === 0
     ? ""
@@ -137,7 +140,7 @@ export const flagsPart = ({ flags = [] }: CheckFacts): unknown =>
 
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 
-/** What the listing gets wrong, what we got wrong, and what the seller says to it. */
+/** Defects of the listing, our corrections, and the seller's disputes. */
 export function problemsPart(view: View, cap: string, { defects, corrections = [] }: CheckFacts): unknown {
   const { disputes } = correctionsOf(view, cap);
   return html`${

@@ -15,7 +15,7 @@ import { page } from "./layout.ts";
 import { componentPicture, componentTable, pips } from "./picture.ts";
 import { addressWords, atLeast, count, grade, moment, NONE, shorten, tierWords, verdictOf } from "./words.ts";
 
-/** What a page is made of besides the view. */
+/** What the page of an endpoint is made from. */
 export interface EndpointPage {
   view: View;
   cap: string;
@@ -48,7 +48,7 @@ seen; the scale is stretched towards 1. Bounds hold with 95 % confidence at any 
 <details><summary>The same figures as a table</summary>${componentTable(components)}</details></figure></section>`
     : "";
 
-/** A file may be older than today, and hold days that are over. */
+/** The days of the history that are within its span; its file may be older than today. */
 const recentDays = ({ days, now }: EndpointPage): HistoryDay[] =>
   (days ?? []).filter(({ day }) => day > Math.floor(now.getTime() / DAY_MS) - HISTORY_DAYS);
 
@@ -70,16 +70,16 @@ ${count(recent.length, "day")} that we know of. The proven rows are the evidence
 }</section>`;
 }
 
-/** Newest day of the history on which it answered anything. */
+/** Newest day of the history on which the endpoint answered anything. */
 const answeredDay = (made: EndpointPage): string | null => {
   const day = recentDays(made).findLast(({ answered, delivered }) => answered > 0 || delivered > 0)?.day;
   return day === undefined ? null : dayOf(new Date(day * DAY_MS));
 };
 
-/** Days of the table of failures, the newest. */
+/** Most days in the table of failures, the newest ones. */
 const FAILED_DAYS = 30;
 
-/** Days on which a handshake was not answered or a paid call delivered nothing, with the file that holds each sample. */
+/** A table of days with unanswered handshakes or undelivered paid calls, with the evidence file of each day. */
 function failedPart(made: EndpointPage): unknown {
   const { view, cap } = made;
   const days = recentDays(made);
@@ -101,7 +101,7 @@ function failedPart(made: EndpointPage): unknown {
 <p class="soft small">A wrong answer lowers correctness above; each one is in the <a href="/docs/evidence">evidence files</a>.</p></section>`;
 }
 
-/** The human-facing page of one endpoint: the facts that a check answers with, over time, and how to prove them. */
+/** The page of one endpoint for people: the facts of a check, the history, and how to prove them. */
 export function endpointPage(made: EndpointPage): string {
   const { view, cap, facts, simulated, base, now } = made;
   const entry = view.entry(cap);
@@ -130,7 +130,7 @@ function evidencePart(view: View, bucket: number): unknown {
   )}</ul>`;
 }
 
-/** How anybody proves what the page says, without believing it. @param base address of this service */
+/** The part that tells how anybody can prove what the page states. @param base address of this service */
 function provePart(view: View, cap: string, { reproduce }: CheckFacts, base: string): unknown {
   const entry = view.entry(cap);
   const leaf = entry ? headlineOf(entry)?.leaf : undefined;

@@ -6,10 +6,10 @@ import { page } from "./layout.ts";
 import { count, grade, moment, NONE, price, shorten } from "./words.ts";
 
 export interface ExposureShown {
-  /** What stands in the field. */
+  /** Text of the form's field. */
   text: string;
   report?: ExposureReport;
-  /** Why there is none, a sentence each. */
+  /** Why there is no report, one sentence each. */
   wrong?: readonly string[];
   simulated: boolean;
 }
@@ -28,17 +28,18 @@ const RELATED_WORDS: Record<string, string> = {
   domain_took_the_money: "its domain took money elsewhere",
 };
 
-/** What a line of the field says: a dependency, and which line it was. */
+/** The dependencies in the field's text. */
 export interface ReadLines {
   dependencies: ExposureRequest["dependencies"];
-  /** Line of each, from 1. */
+  /** Line number of each dependency, from 1. */
   lines: number[];
   wrong: string[];
 }
 
 /**
- * Dependencies of a text, one a line: the url, and after it calls a month and an address to be paid, in either order, each at
- * most once. Empty lines and those that begin with # are left out. Whether a url is one is said by whoever looks it up.
+ * Reads dependencies from a text, one a line: the url, then calls a month and an address to be paid, in either order,
+ * each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is checked when it is
+ * looked up.
  */
 export function readLines(text: string): ReadLines {
   const read: ReadLines = { dependencies: [], lines: [], wrong: [] };
@@ -116,7 +117,7 @@ const tablesPart = ({
 <div class="scroll" tabindex="0" role="region" aria-label="By dependency"><table class="offers"><caption>In the order in which you gave them.</caption><thead><tr><th scope="col">Url</th><th scope="col">Letter</th>
 <th scope="col">Standing</th><th scope="col" class="n">Price</th><th scope="col" class="n">Calls</th><th scope="col" class="n">Spend</th><th scope="col">Why</th></tr></thead><tbody>${lines.map(lineRow)}</tbody></table></div></section>`;
 
-/** The form, and the report of what it asked. */
+/** The page with the form, and the report if there is one. */
 export function exposurePage(shown: ExposureShown): string {
   const { report, simulated } = shown;
   const body = html`<h1>Exposure</h1>

@@ -25,13 +25,15 @@ import {
   verdictOf,
 } from "./words.ts";
 
-/** The part of a row that an entry alone decides, and its line in the table of figures. */
+/** The part of a row that depends on the entry alone, and its line in the table of figures. */
 interface Drawn {
   row: string;
   figures: string;
 }
 
-/** Rows that were drawn: entries never change, so what was drawn stays right. A few pages, the oldest go first. */
+/**
+ * Rows that were drawn. Entries never change, so a drawn row stays right. Some pages of them; the oldest are dropped.
+ */
 const drawn = new BoundedMap<ListedEntry, Drawn>(2_000);
 
 function drawRow(entry: ListedEntry): Drawn {
@@ -66,34 +68,37 @@ function marketRow(view: View, entry: ListedEntry): string {
   return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${asked}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
 }
 
-/** When it was seen last; of who does not answer, that it does not: a probe that came back empty saw nobody. */
+/** When the endpoint was last seen, or that it does not answer: an unanswered probe saw nothing. */
 function lastSeen(view: View, entry: ListedEntry): unknown {
   const row = view.row(entry.cap);
   if (row && row.probes > 0 && row.answered === 0) return "never answered";
   return isDark(entry) ? "silent" : moment(row?.last_seen);
 }
 
-/** Its newest card says that it has not answered for 72 hours. */
+/** Has its newest card the flag that it has not answered for 72 hours? */
 export function isDark(entry: Entry | undefined): boolean {
   const card = entry ? headlineOf(entry) : null;
   return card !== null && (leafOf(card).card.flags ?? []).includes("dark");
 }
 
-/** A record whose time was made up must say so wherever it is shown. */
+/** A note on every page that shows a record whose time was simulated. */
 export const simulatedNote = (simulated: boolean): unknown =>
   simulated
     ? html`<p class="note" role="note"><strong>Time in this record was simulated.</strong> A demonstration lived through days in
 minutes. Sellers, payments and answers were real; the dates on them were not.</p>`
     : "";
 
-/** The form for a url that a reader is about to pay, on the home page and the check page. @param wrong what is wrong with it */
+/**
+ * The form for a url that a reader is about to pay, on the home page and the check page.
+ * @param wrong why the url is not valid
+ */
 const checkBox = (url: string, wrong?: string): unknown => html`<form method="get" action="/check" class="box">
 <label class="wide">Paste the url that you are about to pay<input type="text" inputmode="url" name="url" value="${url}" required minlength="8" maxlength="2048" autocomplete="off" spellcheck="false"
 placeholder="https://api.example.com/v1/sum"${wrong === undefined ? "" : html` aria-invalid="true" aria-describedby="wrong"`}></label><button type="submit">Check</button></form>`;
 
 const EVERYTHING: Asked = { page: 1, q: "", letter: null, kind: null, sort: "best" };
 
-/** The address of a page of the market; what is as usual is left out. */
+/** Address of a page of the market; parameters with their default value are left out. */
 function hrefOf(asked: Partial<Asked>): string {
   const { page: n, q, letter, kind, sort } = { ...EVERYTHING, ...asked };
   const query = new URLSearchParams();
@@ -113,12 +118,12 @@ const chip = (asked: Asked, band: Band, n: number): unknown => {
 const option = (value: string, words: string, chosen: boolean): unknown =>
   html`<option value="${value}"${chosen ? raw(" selected") : ""}>${words}</option>`;
 
-/** Classes that the form offers, and that have leaders: those with most endpoints. */
+/** Most classes that the form and the leaderboard show: those with the most endpoints. */
 const MAX_CLASSES = 30;
 
 function classField(view: View, kind: string | null): unknown {
   const classes = [...classesOf(view).keys()].slice(0, MAX_CLASSES);
-  // What was asked for stays chosen, also when there is nothing of it.
+  // The class that was asked for is offered too, so that it stays chosen.
   const offered = kind === null || classes.includes(kind) ? classes : [...classes, kind];
   return html`<label>Class<select name="class">${option("", "any", kind === null)}${offered.map((one) => option(one, classWords(one), kind === one))}</select></label>`;
 }
@@ -159,7 +164,7 @@ schema conformance, latency and price stability, from 0 to 1, stretched towards 
 <tbody>${raw(entries.map((entry) => drawRow(entry).figures).join("\n"))}</tbody></table></div></details>`;
 }
 
-/** The market's table: what was asked for, one page of it. */
+/** The market's page: the form and one page of the endpoints that match. */
 export function homePage(view: View, asked: Asked, simulated: boolean): string {
   const letters = lettersOf(view);
   const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
@@ -178,7 +183,7 @@ ${found.pages > 1 || asked.page > 1 ? pager(asked, found.pages) : ""}`;
 }
 
 export interface CheckShown {
-  /** What stands in the field. */
+  /** Text of the form's field. */
   url: string;
   facts?: CheckFacts;
   /** Why there is no answer. */
@@ -203,7 +208,7 @@ ${observed?.lastSeen ? html`<dt>Last probed</dt><dd>${moment(Date.parse(observed
 ${defects.length > 0 ? html`<ul class="says">${defects.map(({ says }) => html`<li>${says}</li>`)}</ul>` : ""}</div></section>`;
 }
 
-/** What the record holds about a url that somebody pasted. */
+/** The page with what the record holds about a url. */
 export function checkPage(shown: CheckShown): string {
   const { url, facts, wrong, simulated } = shown;
   const body = html`<h1>Check before you pay</h1>${checkBox(url, wrong)}
@@ -213,7 +218,7 @@ ${simulatedNote(simulated)}${facts ? answerPart({ ...shown, facts }) : ""}
   return page({ title: facts ? `Check: ${facts.band}` : "Check before you pay", body });
 }
 
-/** Endpoints of one class on the leaderboard. */
+/** Endpoints of each class on the leaderboard. */
 const LEADERS = 10;
 
 function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
@@ -240,7 +245,10 @@ function classPart(
 ${leaders.length > 0 ? table : html`<p>Nothing of this class holds a letter yet.</p>`}${all}</section>`;
 }
 
-/** The best of each class that hold a letter; who has none is not ranked, since nothing is known of it. */
+/**
+ * The leaderboard: the best endpoints with a letter of each class. Endpoints without a letter are not ranked: nothing
+ * is known of them.
+ */
 export function leaderboardPage(view: View, simulated: boolean): string {
   const found = [...leadersOf(view, LEADERS)].slice(0, MAX_CLASSES);
   const body = html`<h1>Leaderboard</h1>

@@ -12,23 +12,23 @@ const policy = (formAction: "'none'" | "'self'"): string =>
     "frame-ancestors 'none'",
   ].join("; ");
 
-/** Nothing runs, nothing is loaded, and only this one style applies. */
+/** No script runs, nothing is loaded, and only this style sheet applies. */
 const PAGE_CSP = policy("'none'");
 
 export const PAGE_HEADERS: Record<string, string> = {
   "content-security-policy": PAGE_CSP,
   "referrer-policy": "no-referrer",
-  // RFC 8631: where a program finds what a person reads here.
+  // RFC 8631: where a program finds the machine-readable form of the service.
   link: '</openapi.json>; rel="service-desc"; type="application/json", </docs/api>; rel="service-doc"; type="text/html", </llms.txt>; rel="alternate"; type="text/plain"',
 };
 
-/** The same for a page whose form asks this host. */
+/** Headers for a page with a form that is sent to this host. */
 export const FORM_HEADERS: Record<string, string> = { ...PAGE_HEADERS, "content-security-policy": policy("'self'") };
 
 export interface Layout {
   title: string;
   body: unknown;
-  /** Which width the text has: `doc` for prose, wide for tables. */
+  /** Width of the text: `doc` for prose, `wide` for tables. */
   kind?: "wide" | "doc";
 }
 
@@ -40,7 +40,7 @@ const NAV: readonly (readonly [string, string])[] = [
   ["/docs", "Docs"],
 ];
 
-/** What else people look for, at the foot of every page. */
+/** Links at the foot of every page. */
 const MORE: readonly (readonly [string, string])[] = [
   ["/status", "Status of the service"],
   ["/docs/check-before-you-pay", "Check before you pay"],
@@ -58,7 +58,7 @@ const MORE: readonly (readonly [string, string])[] = [
 const links = (list: typeof NAV): unknown =>
   html`<ul>${list.map(([href, name]) => html`<li><a href="${href}">${name}</a></li>`)}</ul>`;
 
-/** A whole page. `body` is made by `html`, so text in it is escaped. */
+/** A whole page. `body` must be made by `html`, which escapes text. */
 export function page({ title, body, kind = "wide" }: Layout): string {
   return String(html`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -73,7 +73,7 @@ export function page({ title, body, kind = "wide" }: Layout): string {
 `);
 }
 
-/** A problem for a person: what a problem document says, as a page. */
+/** A problem document as a page. */
 export function errorPage(problem: Problem): string {
   const { status, title } = PROBLEMS[problem.code];
   return page({
@@ -84,6 +84,6 @@ export function errorPage(problem: Problem): string {
 
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 
-/** Text as it may stand between tags and in quoted attributes. For rows by the hundred; elsewhere `html` escapes. */
+/** Escapes text for use between tags and in quoted attributes. For rows by the hundred; elsewhere `html` escapes. */
 export const escapeHtml = (text: string): string =>
   /[&<>"']/.test(text) ? text.replace(/[&<>"']/g, (char) => ESCAPES[char]!) : text;

@@ -1,8 +1,8 @@
 import MarkdownIt, { type Token } from "markdown-it";
 
 /**
- * Our documents as HTML: CommonMark with tables, read by markdown-it. No HTML of a document passes, no picture is loaded, and
- * a link leads to an http(s) address, to a place on this host or to a page beside this one, never to a script.
+ * Renders our documents as HTML: CommonMark with tables, by markdown-it. HTML in a document is escaped, no picture is
+ * loaded, and a link leads to an http(s) address, to a place on this host or to another document, never to a script.
  */
 
 /** Anchor of a heading: `## Bad request` -> `bad-request`. */
@@ -12,11 +12,11 @@ const slug = (text: string): string =>
     .replace(/[^a-z0-9]+/g, "-")
     .replace(/^-|-$/g, "");
 
-/** What a rendering remembers on its way down the page. */
+/** State of a rendering. */
 interface Seen {
-  /** Heading above, which names the tables below it. */
+  /** The last heading, which names the tables after it. */
   heading: string;
-  /** How often each anchor was given: a second one of a name gets a number. */
+  /** How often each anchor was given: the second one with a name gets a number. */
   anchors: Map<string, number>;
 }
 
@@ -24,7 +24,7 @@ const BESIDE = /^(?:\.\/)?([a-z0-9-]+)\.md(?=#|$)/;
 const SCRIPT_BESIDE = /^(?:\.\/)?([a-z0-9-]+\.mjs)$/;
 const LINK = /^(?:https?:\/\/[^\s"<>]+|\/(?!\/)[^\s"<>]*|#[^\s"<>]*)$/i;
 
-/** `name.md`, as it is read in a checkout, is served under `/docs/name`. */
+/** A link to `name.md`, as it is written for a checkout, leads to `/docs/name`. */
 const served = (href: string): string => href.replace(BESIDE, "/docs/$1").replace(SCRIPT_BESIDE, "/docs/$1");
 
 const plain = (inline: Token): string =>
@@ -57,10 +57,13 @@ rules.table_open = (_tokens, _at, _options, env) => {
   return `<div class="scroll" tabindex="0" role="region" aria-label="${name}, as a table"><table><caption class="unseen">${name}</caption>\n`;
 };
 rules.table_close = () => "</table></div>\n";
-// Alignment comes as a style, and a page has no styles but its sheet's.
+// markdown-it gives the alignment as a style attribute; a page allows no styles except its sheet's, so a class is used.
 const sideOf = (token: Token): string => (String(token.attrGet("style")).includes("right") ? ' class="n"' : "");
 rules.th_open = (tokens, at) => `<th scope="col"${sideOf(tokens[at]!)}>`;
-/** A row that begins with one word of code is what that word means: a problem document's `type` leads there. */
+/**
+ * A row whose first cell is one word of code explains that word, and gets an anchor: the `type` of a problem document
+ * links to it.
+ */
 rules.td_open = (tokens, at, _options, env) => {
   const words = tokens[at + 1]?.children ?? [];
   const isNamed = tokens[at - 1]?.type === "tr_open" && words.length === 1 && words[0]!.type === "code_inline";
@@ -74,7 +77,7 @@ export const renderMarkdown = (text: string): string =>
 
 const tokensOf = (text: string): Token[] => markdown.parse(text, {});
 
-/** First heading of a document, for its title. */
+/** The first heading of a document, as its title. */
 export function titleOf(text: string): string {
   const tokens = tokensOf(text);
   const at = tokens.findIndex(({ type, tag }) => type === "heading_open" && tag === "h1");

@@ -6,7 +6,7 @@ import type { View } from "../tables/view.ts";
 /** Endpoints on one page of the market. */
 export const ROWS = 100;
 
-/** Orders that a reader may ask for, in the words of the form. */
+/** Orders of the market, with the words of the form. */
 export const SORTS = {
   best: "best letter first",
   worst: "worst letter first",
@@ -15,7 +15,7 @@ export const SORTS = {
 } as const;
 export type Sort = keyof typeof SORTS;
 
-/** Bands best first; unrated ones stand last: unknown is neither good nor bad. */
+/** Bands, best first. Unrated endpoints come last: unknown is neither good nor bad. */
 export const ALL_BANDS: readonly Band[] = [...BANDS, "UNRATED"];
 
 export interface Asked {
@@ -29,36 +29,39 @@ export interface Asked {
 }
 
 export interface Found {
-  /** Those of the page. */
+  /** The endpoints of the page. */
   entries: readonly ListedEntry[];
-  /** How many were found in all, and on how many pages. */
+  /** Number of all endpoints found, and of their pages. */
   total: number;
   pages: number;
 }
 
-/** A listed endpoint with what it is sorted and found by. */
+/** A listed endpoint with the values by which it is sorted and found. */
 interface Row {
   entry: ListedEntry;
   card: CardEntry | null;
   band: Band;
   rank: number;
   host: string;
-  /** Address and description in small letters, made at the first search. */
+  /** Address and description in lower case; made at the first search. */
   words: string | null;
 }
 
 interface Market {
   rows: readonly Row[];
   letters: ReadonlyMap<Band, number>;
-  /** How many there are of each class, most first. */
+  /** Number of endpoints of each class, the largest first. */
   classes: ReadonlyMap<string, number>;
   sorted: Map<Sort, readonly Row[]>;
 }
 
-/** To sort by; read off the text, for a hundred thousand rows would take a fifth of a second to parse. */
+/** The host to sort by. It is cut out of the text, since parsing a hundred thousand urls takes a fifth of a second. */
 const writtenHost = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?.[1] ?? "";
 
-/** By the published entries alone, so that a newer volatile table does not sort a hundred thousand rows again. */
+/**
+ * Markets by the published entries that they are made from: a new volatile table does not sort a hundred thousand rows
+ * again.
+ */
 const markets = new WeakMap<Layered<Entry>, Market>();
 
 function marketOf(view: View): Market {
@@ -85,7 +88,7 @@ const byUrl = (a: Row, b: Row): number => (a.entry.url < b.entry.url ? -1 : a.en
 const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.card?.composite ?? 0);
 const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
 
-/** Paid calls that are missing until a letter is given; an endpoint that has them all stands last. */
+/** Paid calls that an endpoint needs until it can get a letter; one that has them all is last. */
 const toGo = ({ card }: Row): number => 30 - (card?.progress ?? 0) || 31;
 
 const ORDERS: Record<Sort, (a: Row, b: Row) => number> = {
@@ -108,15 +111,15 @@ function matches(row: Row, q: string): boolean {
   return row.words.includes(q);
 }
 
-/** How many listed endpoints hold each letter. */
+/** Number of listed endpoints with each letter. */
 export const lettersOf = (view: View): ReadonlyMap<Band, number> => marketOf(view).letters;
 
-/** How many listed endpoints there are of each class, most first. */
+/** Number of listed endpoints of each class, the largest first. */
 export const classesOf = (view: View): ReadonlyMap<string, number> => marketOf(view).classes;
 
 /**
- * Best of each class that hold a letter, at most `most` of one, and how many of it do; classes as {@link classesOf} has
- * them.
+ * The best endpoints with a letter of each class, at most `most`, and the number of those with a letter; in the order
+ * of {@link classesOf}.
  */
 export function leadersOf(view: View, most: number): Map<string, { leaders: ListedEntry[]; lettered: number }> {
   const market = marketOf(view);
@@ -131,7 +134,7 @@ export function leadersOf(view: View, most: number): Map<string, { leaders: List
   return found;
 }
 
-/** One page of the endpoints that were asked for. Looks at every endpoint once when there is a question, at most. */
+/** One page of the endpoints that match. With a question every endpoint is read, once. */
 export function findIn(view: View, { page, q, letter, kind, sort }: Asked): Found {
   const rows = sortedBy(marketOf(view), sort);
   const wanted = q.toLowerCase();

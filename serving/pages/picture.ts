@@ -7,8 +7,8 @@ import { atLeast, COMPONENT_NAMES, figure } from "./words.ts";
 const WIDTH = 360;
 const STEP = 40;
 /**
- * Figures of good sellers lie close together below 1, so the line is stretched there: it is logarithmic in what is missing to
- * 1, and this much more is added, for 1 to have a place.
+ * Figures of good sellers are close together below 1, so the scale is stretched there: it is logarithmic in the
+ * distance to 1. This is added to the distance, so that 1 has a place on it.
  */
 const ROOM = 0.02;
 const stretched = (from: number, to: number) => {
@@ -21,10 +21,10 @@ const small = stretched(2, 118);
 const round = (value: number): number => Math.round(value * 10) / 10;
 const x = (value: number): number => round(share(value));
 
-/** What it means that a part has no bound: of latency, that fewer spells of six hours were timed than a bound needs. */
+/** Words for a component without a bound. Latency gets one only after enough timed spells of six hours. */
 const unbounded = (name: ComponentName): string => (name === "latency_p95" ? "not bounded yet" : "not measured");
 
-/** What a component says in one phrase. */
+/** A component in one phrase. */
 export const componentWords = (name: ComponentName, { point, lower, upper }: Component): string => {
   if (lower === null) return unbounded(name);
   const most = upper == null ? "" : `, at most ${figure(upper)}`;
@@ -49,7 +49,7 @@ function bar(name: ComponentName, words: string, at: number, component: Componen
   }`;
 }
 
-/** Figures under the line, as far apart as their words need. */
+/** Figures below the scale, far enough apart that their texts do not touch. */
 const MARKS = [0, 0.5, 0.8, 0.9, 0.95, 1];
 
 const mark = (value: number): unknown => {
@@ -58,8 +58,8 @@ const mark = (value: number): unknown => {
 };
 
 /**
- * The six components on a line from 0 to 1, stretched towards 1: the bar runs between the bounds, the dot is what the
- * samples showed.
+ * The six components on a scale from 0 to 1, stretched towards 1: a bar between the bounds, a dot for what the samples
+ * showed.
  */
 export function componentPicture(components: Components): unknown {
   return html`<svg role="img" aria-labelledby="picture-title picture-desc" viewBox="0 0 ${WIDTH} ${COMPONENT_NAMES.length * STEP + 14}">
@@ -68,7 +68,7 @@ ${COMPONENT_NAMES.map(([name, words], at) => bar(name, words, at, components[nam
 ${MARKS.map(mark)}</svg>`;
 }
 
-/** The same in the size of a table's cell; its figures stand in the table below the market, as text. */
+/** The picture in the size of a table's cell. Its figures are in the table below the market, as text. */
 export function miniPicture(components: Components, cap: string): string {
   let bars = "";
   let lows = "";
@@ -85,7 +85,7 @@ export function miniPicture(components: Components, cap: string): string {
   return `<svg class="mini" role="img" aria-labelledby="t${cap}" aria-details="figures" viewBox="0 0 120 47"><title id="t${cap}">${summary(components)}</title><path class="track" d="M2 4h116M2 12h116M2 20h116M2 28h116M2 36h116M2 44h116"/><path class="bound" stroke-width="4" d="${bars}"/><path class="tick" d="${lows}"/><path class="tick" stroke-width="3" d="${dots}"/></svg>`;
 }
 
-/** The same figures as text, for those who do not see the picture and those who want all of it. */
+/** The figures as a table, for readers who do not see the picture or want all figures. */
 export const componentTable = (
   components: Components,
 ): unknown => html`<div class="scroll" tabindex="0" role="region" aria-label="Figures of the components">
@@ -100,7 +100,7 @@ export const componentTable = (
 )}</tbody></table></div>`;
 
 const PIP = 12;
-/** Thirty squares, the counted ones filled. A picture of the number beside it, so readers of text skip it. */
+/** Thirty squares, of which `progress` are filled. It repeats the number beside it, so readers of text skip it. */
 export const pips = (progress: number): unknown => {
   const square = (from: number, to: number): string =>
     Array.from({ length: to - from }, (_, i) => `M${(from + i) * PIP} 0h${PIP - 3}v${PIP - 3}h-${PIP - 3}z`).join("");

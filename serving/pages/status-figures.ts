@@ -3,27 +3,30 @@ import { DAY_MS } from "../../pipelines/record/time.ts";
 import { headlineOf, isListed } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 
-/** What a look over the whole market tells of the service itself. */
+/** Figures about the service that need a pass over the whole market. */
 export interface Figures {
   listed: number;
   lettered: number;
-  /** Endpoints that were ever probed, those probed within a day, and the moment of the newest free handshake. */
+  /** Endpoints that were ever probed, those probed within a day, and the time of the newest free handshake, unix ms. */
   probed: number;
   probedToday: number;
   newestProbe: number | null;
-  /** Moment of the newest card, unix ms. */
+  /** Time of the newest card, unix ms. */
   newestCard: number | null;
-  /** Class of endpoints -> calls that were withdrawn lately because our own check was wrong, and since when (RFC 3339). */
+  /**
+   * Class -> number of calls that were withdrawn recently because our own check was wrong, and the first time (RFC
+   * 3339).
+   */
   withdrawn: ReadonlyMap<string, { calls: number; since: string }>;
 }
 
-/** Withdrawals of a class are shown for so many days. */
+/** Withdrawals of a class are shown for this many days. */
 export const WITHDRAWN_DAYS = 30;
 
-/** Every endpoint is looked at, so no oftener than this, ms. */
+/** Least time between two passes over all endpoints, ms. */
 const EVERY_MS = 15_000;
 
-/** Figures of the newest view, at most some seconds old: a market of a million takes a tenth of a second. */
+/** Figures of the newest view, some seconds old at most: a pass over a million endpoints takes a tenth of a second. */
 export class StatusFigures {
   #made: { figures: Figures; at: number; size: number } | null = null;
 
@@ -31,7 +34,7 @@ export class StatusFigures {
 
   of(view: View): Figures {
     const at = this.clock.monotonic();
-    // An empty view is the one before the first look at the record.
+    // Figures of an empty view are not kept: it is the view before the record was first read.
     if (this.#made && this.#made.size > 0 && at - this.#made.at < EVERY_MS) return this.#made.figures;
     const figures = figuresOf(view, this.clock.now().getTime());
     this.#made = { figures, at, size: view.size };

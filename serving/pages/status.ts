@@ -7,7 +7,7 @@ import { page } from "./layout.ts";
 import { type Figures, WITHDRAWN_DAYS } from "./status-figures.ts";
 import { count, moment, NONE } from "./words.ts";
 
-/** What this page reads of the process's own gauges. */
+/** The process's own gauges that this page shows. */
 export const GAUGES = {
   low: "touchstone_wallets_low",
   missed: "touchstone_observe_blind_missed_seconds",
@@ -17,24 +17,24 @@ export const GAUGES = {
 export interface Status {
   now: Date;
   simulated: boolean;
-  /** Steady ms since the record was last read, or null when it never was. */
+  /** Time since the record was last read, by the steady clock, ms; null when it never was. */
   staleMs: number | null;
   /** When the witness last cosigned the tree head, or null. */
   cosignedAt: Date | null;
   view: View;
   figures: Figures;
-  /** Urls that wait for a handshake, or null where this server does not know. */
+  /** Number of urls that wait for a handshake, or null where this server does not know. */
   inLine: number | null;
-  /** Orders that are known, by their state; null where nothing is sold. */
+  /** Number of known orders by state; null where nothing is sold. */
   orders: ReadonlyMap<string, number> | null;
-  /** Gauges of this process by {@link GAUGES}: of the roles too, where they are the same process. */
+  /** Gauges of this process by {@link GAUGES}, with those of roles that run in it. */
   gauges: Record<keyof typeof GAUGES, readonly GaugeStand[]>;
 }
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 
-/** One part of the service: how old its newest work is, and how old it may be before it counts as behind. */
+/** One part of the service: the age of its newest work, and the age from which it counts as behind. */
 interface Part {
   name: string;
   says: string;
@@ -51,11 +51,11 @@ export function ageWords(ms: number): string {
   return `${Math.floor(ms / DAY_MS)} days`;
 }
 
-/** The parts that this server can see, in the order in which an observation passes them. */
+/** The parts that this server can see, in the order in which an observation passes through them. */
 function partsOf({ now, staleMs, cosignedAt, view, figures }: Status): Part[] {
   const since = (at: number | null) => ({ at, ageMs: at === null ? null : now.getTime() - at });
   const day = view.evidence.newestDay;
-  // A day's file is due once the day is closed and its corrections are in.
+  // A day's file is due when the day is closed.
   const evidence = day === null ? null : Date.parse(`${day}T00:00:00.000Z`) + DAY_MS;
   return [
     {
@@ -97,7 +97,7 @@ const row = (
 ): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${moment(part.at)}</td>
 <td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.withinMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
 
-/** `12 settled, 3 released`, the most first; whose they are is nobody's business. */
+/** Orders by state in words, such as `12 settled, 3 released`, the most first. Nothing tells whose they are. */
 function ordersWords(orders: Status["orders"]): string {
   if (orders === null) return "none are taken here";
   const sorted = [...orders].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
@@ -106,14 +106,14 @@ function ordersWords(orders: Status["orders"]): string {
 
 const UNKNOWN = "not known to this server";
 
-/** Whether there is money to pay with: never whose, nor where. */
+/** Whether there is enough money to pay with; it does not tell in which wallets. */
 function walletWords({ gauges }: Status): string {
   const [low] = gauges.low;
   if (!low) return UNKNOWN;
   return low.value === 0 ? "none is low" : `${count(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
 }
 
-/** Whether the day's share of blind calls was kept. */
+/** Whether the share of blind calls was kept today. */
 function blindWords({ gauges, now }: Status): string {
   const [missed] = gauges.missed;
   if (!missed) return UNKNOWN;
@@ -122,7 +122,7 @@ function blindWords({ gauges, now }: Status): string {
     : "kept today, as far as this server knows";
 }
 
-/** Classes whose questions were taken for wrong: their calls accuse nobody. */
+/** Classes whose questions were taken to be wrong, so that their calls accuse nobody. */
 function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
   const failing = gauges.failing.filter(({ value }) => value > 0);
   const said = [
@@ -137,7 +137,10 @@ function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
   return html`<ul class="says">${said.map((one) => html`<li>${one}</li>`)}</ul>`;
 }
 
-/** How fresh the service is, told from what this server reads: what an owner of it sees stands on no public page. */
+/**
+ * The status page: how fresh each part is, from what this server reads. What only the operator sees is on no public
+ * page.
+ */
 export function statusPage(status: Status): string {
   const { view, figures, staleMs, inLine, simulated } = status;
   const parts = partsOf(status);

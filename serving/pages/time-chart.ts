@@ -2,7 +2,7 @@ import { scaleLinear, scaleUtc } from "d3-scale";
 import { html, raw } from "hono/html";
 import { DAY_MS } from "../../pipelines/record/time.ts";
 
-/** Drawn at the width of a phone, so that its words keep their size there; wider screens enlarge it. */
+/** Width of a phone, so that texts keep their size there; on wider screens the chart is enlarged. */
 const WIDTH = 360;
 const HEIGHT = 150;
 const LEFT = 52;
@@ -10,23 +10,23 @@ const RIGHT = 6;
 const TOP = 8;
 const BOTTOM = 20;
 export const FLOOR = HEIGHT - BOTTOM;
-/** Fewer days than this are not stretched over the whole width. */
+/** Least days on the axis: fewer days are not stretched over the whole width. */
 const MIN_DAYS = 7;
 
-/** Day number -> x; the last day of the span is the one of `to`. */
+/** Scale from day number to x; the last day is `to`. */
 export function timeScale(from: number, to: number) {
   const first = Math.min(from, to - MIN_DAYS + 1);
   return scaleUtc([first * DAY_MS, to * DAY_MS], [LEFT + 3, WIDTH - RIGHT - 3]);
 }
 export type TimeScale = ReturnType<typeof timeScale>;
 
-/** A value from 0 upwards -> y, ending on a round figure. */
+/** Scale from a value (from 0 on) to y; it ends on a round figure. */
 export const valueScale = (most: number) =>
   scaleLinear([0, most > 0 ? most : 1], [FLOOR, TOP])
     .nice(4)
     .clamp(true);
 
-/** A name -> y, the first on top. */
+/** Scale from a name to y; the first name is on top. */
 export const rungScale = (names: readonly string[]) => {
   const step = (FLOOR - TOP - 10) / Math.max(1, names.length - 1);
   return (name: string): number => Math.round((TOP + 5 + names.indexOf(name) * step) * 10) / 10;
@@ -37,10 +37,10 @@ const tenth = (value: number): number => Math.round(value * 10) / 10;
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const dayWords = (at: Date): string => `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]}`;
 
-/** Words of two days stand at least this far apart. */
+/** Least distance between the texts of two days. */
 const WORD = 50;
 
-/** Days under the floor: a few of them, so far apart that their words do not touch. */
+/** The days below the chart: a few of them, so far apart that their texts do not touch. */
 export function timeAxis(x: TimeScale): string {
   let last = Number.NEGATIVE_INFINITY;
   const marks: string[] = [];
@@ -56,24 +56,24 @@ export function timeAxis(x: TimeScale): string {
   return marks.join("");
 }
 
-/** A line across, with its word on the left. `words` are ours, never a stranger's. */
+/** A horizontal line with its text on the left. `words` must be our own text, since they are not escaped. */
 export const rung = (y: number, words: string): string =>
   `<path class="grid" d="M${LEFT} ${tenth(y)}H${WIDTH - RIGHT}"/><text class="axis" x="${LEFT - 6}" y="${tenth(y) + 4}" text-anchor="end">${words}</text>`;
 
 export interface Chart {
   id: string;
   title: string;
-  /** What it shows, in a sentence. */
+  /** One sentence about what it shows. */
   says: string;
-  /** SVG inside the frame; made of numbers and our own words only. */
+  /** SVG inside the frame, made of numbers and our own text only. */
   inside: string;
-  /** What its marks mean: [SVG of 22 by 10, words]. */
+  /** The legend: [SVG of 22 by 10, words]. */
   key: readonly (readonly [string, string])[];
-  /** Id of the element with the same figures as a table. */
+  /** Id of the table with the figures. */
   table: string;
 }
 
-/** A chart with its name, its meaning in words, and a link to its figures. */
+/** A chart with its title, a sentence about it, its legend, and a reference to its table. */
 export const timeChart = ({ id, title, says, inside, key, table }: Chart): unknown => html`<figure class="chart">
 <h3 id="${id}-name">${title}</h3>
 <svg role="img" aria-labelledby="${id}-title ${id}-desc" aria-details="${table}" viewBox="0 0 ${WIDTH} ${HEIGHT}"><title id="${id}-title">${title}</title>

@@ -1,26 +1,29 @@
 import { html } from "hono/html";
 import { type Band, COMPONENTS, type ComponentName, FLAGS, type Flag } from "../../pipelines/record/vocabulary.ts";
 
-/** Figures and times as a page says them. */
+/** Shown in place of a figure or a time that is not known. */
 export const NONE = "–";
 
 export const bandWords = (band: Band): string => (band === "UNRATED" ? "unrated" : band);
 
-/** A class of checkers as people read it; `any` is that of everything that no checker knows. */
+/** A class in words; `any` is the class of endpoints that no checker knows. */
 export const classWords = (kind: string): string => (kind === "any" ? "everything else" : kind.replaceAll("_", " "));
 
-/** A letter on its colour: the letter itself is the text, colour only repeats it. */
+/** A letter on its colour. The letter is text, so the colour tells nothing more. */
 export const grade = (band: Band, big = false): unknown =>
   html`<span class="grade ${band}${big ? " big" : ""}">${bandWords(band)}</span>`;
 
 export const figure = (value: number | null | undefined, decimals = 3): string =>
   value === null || value === undefined ? NONE : value.toFixed(decimals);
 
-/** Composite and lower bounds, rounded down as the sentence of the grade rounds them: never better than they are. */
+/**
+ * Composite and lower bounds, rounded down as in the sentence of the grade, so that they never look better than they
+ * are.
+ */
 export const atLeast = (value: number | null | undefined): string =>
   value === null || value === undefined ? NONE : (Math.floor(value * 1000 + 1e-6) / 1000).toFixed(3);
 
-/** `2026-11-21 04:20 UTC`, with the exact moment for machines. */
+/** A time as `2026-11-21 04:20 UTC`, with the exact time for programs. */
 export function moment(ms: number | null | undefined): unknown {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return NONE;
   const iso = new Date(ms).toISOString();
@@ -47,11 +50,11 @@ export const COMPONENT_NAMES: readonly (readonly [ComponentName, string])[] = CO
   COMPONENT_WORDS[name],
 ]);
 
-/** Money without the zeros that say nothing, at least two decimals: `0.020000` -> `0.02`. */
+/** Money without trailing zeros, with at least two decimals: `0.020000` -> `0.02`. */
 export const price = (money: string | null | undefined): string =>
   money ? money.replace(/(\.\d{2}\d*?)0+$/, "$1") : NONE;
 
-/** Names of the tokens that are asked for most, by contract; an address of forty digits is no name. */
+/** Names of the most used tokens, by contract. */
 const ASSETS: Record<string, string> = {
   "0x036cbd53842c5426634e7929541ec2318f3dcf7e": "USDC",
   "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913": "USDC",
@@ -59,10 +62,12 @@ const ASSETS: Record<string, string> = {
 export const assetWords = (asset: string | null | undefined): string =>
   asset ? (ASSETS[asset.toLowerCase()] ?? asset) : "an unnamed asset";
 
-/** Host and path of an endpoint, which is its name: what a seller writes about itself never is. */
+/** Host and path of an endpoint, which are its name on every page; what the seller writes about itself is not. */
 export const addressWords = (url: string): string => url.replace(/^https?:\/\//, "").replace(/\/$/, "");
 
-/** The verdict of a `why` in one line: its first clause, without the letter. Unrated is said whole: unknown is not bad. */
+/**
+ * The verdict of a `why` in one line: its first clause, without the letter. Of an UNRATED one the whole first sentence.
+ */
 export function verdictOf(why: string): string {
   const [, band, says] = /^([A-DF]|UNRATED): (.+?\.)(?: [A-Z]|$)/s.exec(why) ?? [];
   const verdict = says === undefined ? why : band === "UNRATED" ? says : says.split("; ")[0]!;
@@ -70,19 +75,19 @@ export function verdictOf(why: string): string {
   return `${first[0]?.toUpperCase() ?? ""}${first.slice(1).replace(/\.$/, "")}.`;
 }
 
-/** A number of something, in the singular where it is one. */
+/** A number with its noun, in the singular for 1. */
 export const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
 
 export const shorten = (text: string, length: number): string =>
   text.length > length ? `${text.slice(0, length - 1)}…` : text;
 
-/** `812 ms`, `1.43 s`. */
+/** A duration as `812 ms` or `1.43 s`. */
 export const duration = (ms: number | null | undefined): string => {
   if (ms === null || ms === undefined) return NONE;
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
 };
 
-/** Each flag of verification-method.md section 7 in one sentence for people. */
+/** Each flag of verification-method.md section 7 in one sentence. */
 const FLAG_WORDS: Record<Flag, string> = {
   pay_to_unknown:
     "No 402 of this endpoint and no listing of the seller's own ever named the address that was asked about.",
@@ -119,7 +124,7 @@ const FLAG_WORDS: Record<Flag, string> = {
   domain_took_the_money: "Another endpoint of the same registrable domain took money and delivered nothing.",
 };
 
-/** A flag in words; one of a later version stays a name. */
+/** A flag in words; for a flag of a later version a general sentence. */
 export const flagWords = (flag: string): string =>
   (FLAGS as readonly string[]).includes(flag)
     ? FLAG_WORDS[flag as Flag]
