@@ -4,7 +4,7 @@ import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
 
 const once = { error: "must be given at most once" };
 
-/** Query of GET /v1/archive. A page past the end is empty and no error. */
+/** Query of GET /v1/archive. A page after the last one is empty and no error. */
 export const ArchiveQuery = z.object({
   subject: z.enum(ARCHIVE_SUBJECTS, `must be one of ${ARCHIVE_SUBJECTS.join(", ")}, once`).optional(),
   page: z

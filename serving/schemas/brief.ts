@@ -15,7 +15,7 @@ export const BriefRequest = z
       .trim()
       .min(QUESTION_LENGTH.min, LENGTH)
       .max(QUESTION_LENGTH.max, LENGTH),
-    /** Where to look; without any the question is asked of the service's own corpus. */
+    /** Addresses to read; without any, the question is asked of the service's own corpus. */
     urls: z
       .array(FetchedUrl, { error: "must be a list of urls" })
       .min(1, "must not be empty: leave it out")
@@ -29,13 +29,13 @@ export const BriefRequest = z
   });
 export type BriefRequest = z.infer<typeof BriefRequest>;
 
-/** A sentence, word for word as it stands in a source. */
+/** A sentence, word for word as it is in a source. */
 const Sentence = z.strictObject({
   text: z.string(),
   cites: z.strictObject({
     url: z.string(),
     sha256: Sha256Hex,
-    /** Where it begins in the text that docs/extract gives for the same bytes and part, in UTF-16 code units. */
+    /** Where it begins in the text that docs/extract returns for these bytes and this part, in UTF-16 code units. */
     offset: z.int().min(0),
   }),
 });
@@ -50,7 +50,7 @@ const ReadSource = z.strictObject({
   part: z.enum(["whole", "main"]),
   sha256: Sha256Hex,
   bytes: z.int().min(1),
-  /** Is there more of its text than was looked at? */
+  /** Has the source more text than was read? */
   cut: z.boolean(),
 });
 
@@ -60,12 +60,12 @@ const UnreadSource = z.strictObject({ read: z.literal(false), url: z.string(), s
 export const BriefAnswer = z.strictObject({
   schema: z.literal("svc.brief.v1"),
   question: z.string(),
-  /** What was asked: the addresses of the request, or a corpus of the service, as there is no search of the web here. */
+  /** What was read: the addresses of the request, or a corpus of the service. The web is not searched. */
   asked_of: z.strictObject({ what: z.enum(["urls", "corpus"]), says: z.string() }),
   summariser: z.strictObject({ name: z.string(), says: z.string() }),
   /** Best first. */
   sentences: z.array(Sentence).min(1),
-  /** Sentences that the summariser gave and that stand in no source: left out. */
+  /** Number of sentences of the summariser that are in no source; they are left out. */
   not_quoted: z.int().min(0),
   sources: z.array(z.discriminatedUnion("read", [ReadSource, UnreadSource])),
   answered_at: z.string(),

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { Components } from "../../pipelines/record/card.ts";
 import { Band, CapId, Correction, Defect, Matched, Money, Tier } from "./common.ts";
 
-/** Length of the url parameter as it was sent (interface, Limits). */
+/** Length of the url parameter as it is sent (interface, Limits). */
 export const URL_LENGTH = { min: 8, max: 2048 } as const;
 
 const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
@@ -38,7 +38,7 @@ export const Observed = z.strictObject({
 });
 export type Observed = z.infer<typeof Observed>;
 
-/** What the record knows about an address that is paid. */
+/** What the record holds about an address that is paid. */
 export const Payee = z.strictObject({
   address: z.string(),
   origins: z.array(z.string()),
@@ -49,7 +49,7 @@ export const Payee = z.strictObject({
 });
 export type Payee = z.infer<typeof Payee>;
 
-/** How to buy it through the service. Left out when via would refuse right now. */
+/** How to buy a call through the service. Left out when a purchase would be refused now. */
 export const Buy = z.strictObject({
   url: z.string(),
   method: z.string(),

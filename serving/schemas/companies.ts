@@ -2,7 +2,7 @@ import { z } from "zod";
 import { faultOfLei } from "../../pipelines/register/score.ts";
 import { REASONS } from "../../pipelines/register/search.ts";
 
-/** Matches of one answer (docs/companies-lookup.md). */
+/** Most matches in one answer (docs/companies-lookup.md). */
 const MAX_MATCHES = 20;
 
 const text = (most: number) =>
@@ -22,14 +22,14 @@ const Lei = text(40)
 const HOST = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}\.?(?:[:/].*)?$/i;
 const LIMIT = `must be a whole number from 1 to ${MAX_MATCHES}`;
 
-/** Body of POST /v1/companies/lookup. Whatever is given is looked for, and the matches are united. */
+/** Body of POST /v1/companies/lookup. Companies that match any of the members are returned. */
 export const CompaniesQuestion = z
   .strictObject({
-    /** ISO 17442, its check digits are looked at. */
+    /** ISO 17442; its check digits are checked. */
     lei: Lei.optional(),
-    /** Number in a business register, as written: signs and leading zeros make no difference. */
+    /** Number in a business register, as it is written: signs and leading zeros make no difference. */
     register_number: text(64).optional(),
-    /** GLEIF's code of that register. */
+    /** GLEIF's code of that business register. */
     register_authority: text(8)
       .toUpperCase()
       .regex(/^RA[0-9]{6}$/, "must be a code of GLEIF's list of registration authorities: RA and six digits")
@@ -37,7 +37,9 @@ export const CompaniesQuestion = z
     /** A host name, or a url of it. */
     domain: text(300).regex(HOST, "must be a host name such as example.com, in its ASCII form").optional(),
     name: text(300).optional(),
-    /** ISO 3166-1 alpha-2: of jurisdiction, legal address or headquarters. Not asked of a LEI and a domain. */
+    /**
+     * ISO 3166-1 alpha-2, of jurisdiction, legal address or headquarters. It does not limit matches by LEI or domain.
+     */
     country: text(2)
       .toUpperCase()
       .regex(/^[A-Z]{2}$/, "must be two letters (ISO 3166-1)")
@@ -61,27 +63,27 @@ const Address = z.strictObject({ country: Text, city: Text, postal_code: Text })
 const CompanyFound = z.strictObject({
   lei: z.string(),
   name: z.string(),
-  /** Trading names, former ones, other spellings. */
+  /** Trading names, former names, other spellings. */
   other_names: z.array(z.string()),
-  /** ISO 3166-1, or 3166-2 where the law is that of a part of a country. */
+  /** ISO 3166-1, or 3166-2 where a part of a country has its own law. */
   jurisdiction: Text,
-  /** ELF code (ISO 20275), and words where there is none. */
+  /** ELF code (ISO 20275), or words where there is no code. */
   legal_form: z.strictObject({ elf: Text, says: Text }),
   register: z.strictObject({ authority: Text, number: Text }),
   legal_address: Address,
   headquarters: Address,
-  /** ACTIVE or INACTIVE, as GLEIF says it. */
+  /** ACTIVE or INACTIVE, from GLEIF. */
   entity_status: Text,
-  /** Of the LEI: ISSUED, LAPSED, RETIRED, ... */
+  /** Status of the LEI: ISSUED, LAPSED, RETIRED, ... */
   registration_status: Text,
   last_update: Text,
-  /** Of the operator's own file: GLEIF publishes none. */
+  /** From the operator's own file: GLEIF publishes none. */
   domains: z.array(z.string()),
 });
 
 export const CompaniesAnswer = z.strictObject({
   schema: z.literal("svc.companies.v1"),
-  /** What was looked up, and how old it is. */
+  /** The register that was searched, and its age. */
   register: z.strictObject({
     source: z.string(),
     imported_at: z.string(),
@@ -89,16 +91,16 @@ export const CompaniesAnswer = z.strictObject({
     companies: z.int(),
     domains: z.int(),
   }),
-  /** Best first; none is an answer too. */
+  /** Best first; may be empty. */
   matches: z.array(
     z.strictObject({
       reasons: z.array(z.strictObject({ reason: z.enum(REASONS), says: z.string() })),
-      /** 0 to 1; 1 of an exact id and of an equal name. */
+      /** 0 to 1; 1 for a matching id or an equal name. */
       score: z.number(),
       company: CompanyFound,
     }),
   ),
-  /** There are further matches. */
+  /** Are there further matches? */
   more: z.boolean(),
   answered_at: z.string(),
 });

@@ -18,7 +18,7 @@ export const KeysDocument = z.strictObject({
   ),
 });
 
-/** Shapes of the descriptions that others define, as far as this service uses them. */
+/** Documents whose forms others define, as far as this service uses them. */
 
 export const OpenApiDocument = z.looseObject({ openapi: z.string() });
 

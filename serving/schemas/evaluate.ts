@@ -3,10 +3,10 @@ import { CapId } from "./common.ts";
 
 /** Longest answer that is evaluated, bytes. */
 export const MAX_ANSWER_BYTES = 262_144;
-/** Longest schema, characters of its JSON text: a longer one is not tried on the answers of orders either. */
+/** Longest schema, characters of its JSON text; longer ones are not tried on the answers of orders either. */
 const MAX_SCHEMA = 100_000;
 
-/** Body of POST /v1/evaluate: an answer, and what it is held against. */
+/** Body of POST /v1/evaluate: an answer, and what it is compared with. */
 export const EvaluateRequest = z
   .strictObject({
     capability_id: CapId.optional().describe("Its class is taken from the record where none is given."),

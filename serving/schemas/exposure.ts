@@ -5,12 +5,12 @@ import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { CheckFacts, CheckQuery } from "./check.ts";
 import { Money } from "./common.ts";
 
-/** Dependencies of one request (interface, Limits). */
+/** Most dependencies of one request (interface, Limits). */
 export const MAX_DEPENDENCIES = 200;
-/** Calls a month that one dependency may be said to take. */
+/** Most calls a month of one dependency. */
 export const MAX_CALLS = 1_000_000_000;
 
-/** What RFC 8785 cannot print: an answer that repeats it could not be signed. */
+/** RFC 8785 cannot print it, so an answer that repeats it could not be signed. */
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 const sayBadUrl = (url: string): string | null => {
@@ -35,23 +35,23 @@ const CALLS = `must be a number from 0 to ${MAX_CALLS}`;
 
 const Dependency = z.strictObject(
   {
-    /** As of a check: an http(s) url, or a capability id. */
+    /** As in a check: an http(s) url, or a capability id. */
     url: Url,
     calls_per_month: z.number({ error: CALLS }).min(0, CALLS).max(MAX_CALLS, CALLS).optional(),
-    /** The payTo of the 402 in the caller's hand. */
+    /** The payTo of the 402 that the client is about to pay. */
     pay_to: CheckQuery.shape.pay_to,
   },
   { error: "must be a url, or an object with only url, calls_per_month and pay_to" },
 );
 export type Dependency = z.infer<typeof Dependency>;
 
-/** Body of POST /v1/exposure as it is described. */
+/** Body of POST /v1/exposure, for the API's description. */
 export const ExposureRequest = z.strictObject({
   dependencies: z.array(z.union([Url, Dependency])).max(MAX_DEPENDENCIES),
 });
 export type ExposureRequest = z.infer<typeof ExposureRequest>;
 
-/** The same as it is read: what is wrong with an item is said of its own form, a text or an object. */
+/** Body of POST /v1/exposure, for reading: the faults of an item are those of its own form, a text or an object. */
 export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
   {
     dependencies: z
@@ -72,8 +72,8 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
 );
 
 /**
- * What the record says of a dependency, in the order in which one goes before the next: the first that holds is said. The
- * last two mean unknown and are no failure.
+ * What the record holds of a dependency; the first that applies is given. The last two mean unknown, and are no
+ * failure.
  */
 export const STANDINGS = [
   "took_the_money",
@@ -91,7 +91,7 @@ const Standings = z.strictObject(
   Object.fromEntries(STANDINGS.map((name) => [name, Count])) as Record<Standing, typeof Count>,
 );
 
-/** Spend of a month in dollars, in parts that add up to `monthly_spend`. */
+/** Spending of a month in dollars, in parts that add up to `monthly_spend`. */
 const Spend = {
   monthly_spend: Money,
   /** took_the_money, listing_mismatch, and a letter F. */
@@ -103,8 +103,8 @@ const Spend = {
 };
 
 /**
- * Lines whose payee or domain took money, how many of each and their spend of a month, whichever part of the spend it is counted
- * in: a standing is of the endpoint alone. Only where there is such a line.
+ * Number and monthly spending of the lines whose payee or domain took money, in whichever part of the spending they
+ * are: a standing is of the endpoint alone. Left out where there is no such line.
  */
 const Related = z.strictObject({
   payee_took_the_money: Count,
@@ -112,7 +112,9 @@ const Related = z.strictObject({
   monthly_spend: Money,
 });
 
-/** One dependency. `asked`, `matched`, `band`, `tier`, `composite`, `why`, `flags`, `queued` and `next` are as in a check. */
+/**
+ * One dependency. `asked`, `matched`, `band`, `tier`, `composite`, `why`, `flags`, `queued` and `next` are as in a check.
+ */
 export const ExposureLine = CheckFacts.pick({
   asked: true,
   matched: true,
@@ -127,19 +129,19 @@ export const ExposureLine = CheckFacts.pick({
 }).extend({
   standing: Standing,
   flags: z.array(z.string()),
-  /** Codes of what its listing or 402 gets wrong. */
+  /** Codes of the defects of its listing or 402. */
   defects: z.array(z.string()),
-  /** Paid calls of ours that settled and brought nothing, not paid back and not withdrawn. */
+  /** Our paid calls that settled, got no answer, were not paid back and are not withdrawn. */
   calls_unserved: Count,
   /** Amount and asset of the newest 402; null where none states them. */
   price: Money.nullable(),
   asset: z.string().nullable(),
-  /** `USD` where that asset is a dollar; only such amounts are added up. */
+  /** `USD` where that asset is a dollar; only such amounts are summed up. */
   unit: z.string().nullable(),
   networks: z.array(z.string()),
-  /** The address that it pays: the one that was passed, else that of the offer whose price is shown. */
+  /** The address that it pays: the one in the request, else that of the offer whose price is shown. */
   pay_to: z.string().nullable(),
-  /** Did a 402 of this endpoint ever name the address that was passed? Only where one was. */
+  /** Did a 402 of this endpoint ever name the address in the request? Left out where the request has none. */
   pay_to_seen_before: z.boolean().optional(),
   calls_per_month: z.number().nullable(),
   /** Price times calls, rounded up to a millionth; null where either is not known. */
@@ -148,10 +150,10 @@ export const ExposureLine = CheckFacts.pick({
 export type ExposureLine = z.infer<typeof ExposureLine>;
 
 export const ExposurePayee = z.strictObject({
-  /** null: of these no address is known. */
+  /** null: no address is known. */
   address: z.string().nullable(),
   dependencies: Count,
-  /** Origins of the endpoints behind it, as far as they are in the record. */
+  /** Number of origins of the endpoints that it stands for, as far as they are in the record. */
   origins: Count,
   ...Spend,
   standings: Standings,
@@ -166,11 +168,13 @@ const ExposureTotals = z.strictObject({
   ...Spend,
   standings: Standings,
   related: Related.optional(),
-  /** No spend could be said of these: no calls were given, or no price is known. */
+  /** Lines without spending: no calls were given, or no price is known. */
   without_spend: Count,
-  /** Of those with an address that was passed: how many never were seen to name it. */
+  /** Lines with an address in the request that no 402 of the endpoint ever named. */
   pay_to_not_seen_before: Count,
-  /** Assets that are no dollar, with how many dependencies ask for them: their amounts stand on the lines alone. */
+  /**
+   * Assets that are no dollar, with the number of dependencies that ask for them. Their amounts are only on the lines.
+   */
   other_assets: z.array(z.strictObject({ asset: z.string(), dependencies: Count })),
 });
 

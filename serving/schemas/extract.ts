@@ -2,34 +2,34 @@ import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { URL_LENGTH } from "./check.ts";
 
-/** Largest document that may be sent, bytes once decoded; one that is fetched may be as large as egress reads. */
+/** Largest document that may be sent, bytes after decoding. A fetched one may be as large as egress reads. */
 export const MAX_SENT_BYTES = 8 * 1024 * 1024;
-/** The same in base64 (RFC 4648 section 4). */
+/** The length of such a document in base64 (RFC 4648 section 4). */
 export const MAX_SENT_CHARS = Math.ceil(MAX_SENT_BYTES / 3) * 4;
 
 const LENGTH = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
-/** An address that the caller wants fetched. Whether it may be is for egress to say. */
+/** An address that the client wants fetched. Egress decides whether it may be. */
 export const FetchedUrl = z
   .string({ error: "must be a url" })
   .min(URL_LENGTH.min, LENGTH)
   .max(URL_LENGTH.max, LENGTH)
-  // It comes back in what is signed, and half of a pair has no canonical bytes (RFC 8785 section 3.2.2.2).
+  // The address is part of the signed answer, and a lone surrogate has no canonical bytes (RFC 8785 section 3.2.2.2).
   .refine((text) => !/\p{Surrogate}/u.test(text), "must be well-formed Unicode");
 
 const PARTS = ["whole", "main"] as const;
 
-/** Body of POST /v1/docs/extract: a document by its address, or the document itself. */
+/** Body of POST /v1/docs/extract: the address of a document, or the document itself. */
 export const ExtractRequest = z
   .strictObject({
     url: FetchedUrl.optional(),
-    /** base64, padded. */
+    /** Padded base64. */
     bytes: z
       .string({ error: "must be base64" })
       .min(1, "must not be empty")
       .max(MAX_SENT_CHARS, `must be at most ${MAX_SENT_BYTES} bytes once decoded`)
       .optional(),
-    /** Of HTML: everything that it shows, or its main text without menus and the like. */
+    /** For HTML: everything that the page shows, or its main text without menus and the like. */
     part: z.enum(PARTS, { error: "must be whole or main" }).optional(),
   })
   .superRefine(({ url, bytes }, context) => {
@@ -42,12 +42,12 @@ export type ExtractRequest = z.infer<typeof ExtractRequest>;
 const Metadata = z.strictObject({
   title: z.string().nullable(),
   author: z.string().nullable(),
-  /** As the document says it, BCP 47 where it keeps to the rule. */
+  /** As the document states it, in BCP 47 where it follows that. */
   language: z.string().nullable(),
   description: z.string().nullable(),
-  /** As the document says it; of a PDF the day on which it was made. */
+  /** As the document states it; for a PDF the day on which it was made. */
   published: z.string().nullable(),
-  /** null of what has no pages. */
+  /** null for a document without pages. */
   pages: z.int().nullable(),
 });
 
@@ -61,12 +61,12 @@ const Heading = z.strictObject({
 
 const Table = z.strictObject({
   page: z.int().nullable(),
-  /** markup: the document says that it is a table; layout: its cells stand under each other. */
+  /** markup: the document marks it as a table; layout: its cells are aligned in columns. */
   found: z.enum(["markup", "layout"]),
   caption: z.string().nullable(),
-  /** Is the first row a header, as far as the document says so? */
+  /** Is the first row a header, as far as the document marks it? */
   header: z.boolean(),
-  /** Cells as they stand: one that spans several columns is one cell. */
+  /** Cells as they are: one that spans several columns is one cell. */
   rows: z.array(z.array(z.string())),
 });
 
@@ -83,7 +83,7 @@ export const Extracted = z.strictObject({
   headings: z.array(Heading),
   tables: z.array(Table),
   links: z.array(Link),
-  /** What the document holds more of than an answer does. */
+  /** The parts of which the document has more than the answer. */
   cut: z.array(z.enum(CUT)),
 });
 export type Extracted = z.infer<typeof Extracted>;
@@ -93,9 +93,9 @@ export const ExtractAnswer = Extracted.extend({
   schema: z.literal("svc.extract.v1"),
   kind: z.enum(["pdf", "html"]),
   source: z.strictObject({
-    /** As asked; null of a document that was sent. */
+    /** As in the request; null for a document that was sent. */
     url: z.string().nullable(),
-    /** Where it was read, after redirects. */
+    /** Where the document was read, after redirects. */
     final_url: z.string().nullable(),
     fetched_at: z.string().nullable(),
     content_type: z.string().nullable(),

@@ -7,36 +7,36 @@ import { CapId, Money, Protocol } from "./common.ts";
 
 const LENGTH = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
-/** Body of POST /v1/listings/validate. Only the verbs that a check takes: the others change things. */
+/** Body of POST /v1/listings/validate. Only the verbs of a check: other verbs may change something at the seller. */
 export const ListingQuestion = z.strictObject({
   url: z.string({ error: "must be given" }).trim().min(URL_LENGTH.min, LENGTH).max(URL_LENGTH.max, LENGTH),
   method: z.enum(["GET", "POST"], { error: "must be GET or POST" }).optional(),
 });
 export type ListingQuestion = z.infer<typeof ListingQuestion>;
 
-/** An offer of the 402 as it was read: known parts normalised. */
+/** An offer of the 402, its known parts normalised. */
 const OfferRead = z.strictObject({
   scheme: z.string(),
-  /** CAIP-2 where the name is known, else as written. */
+  /** CAIP-2 where the name is known, else as the seller wrote it. */
   network: z.string(),
   asset: z.string().nullable(),
   pay_to: z.string().nullable(),
   amount_atomic: z.string().nullable(),
-  /** Where asset and decimals are known. */
+  /** Given where asset and decimals are known. */
   price: Money.nullable(),
   max_timeout_s: z.int().nullable(),
 });
 
-/** What one look at a listing saw. It holds no letter and is not signed: it is no part of the record. */
+/** The result of one look at a listing. It has no letter and is not signed, since it is no part of the record. */
 export const ListingAnswer = z.strictObject({
   schema: z.literal("svc.listing-check.v1"),
   url: z.string(),
   method: z.enum(METHODS),
   looked_at: z.string(),
-  /** What came back, and the same in words. */
+  /** What the endpoint answered; `says` has it in words. */
   state: z.enum(HANDSHAKE_STATES),
   says: z.string(),
-  /** What to change where it asked for no payment that can be read; null where it did. */
+  /** What the seller should change, where there was no readable demand for payment; else null. */
   mend: z.string().nullable(),
   status: z.int().nullable(),
   latency_ms: z.number().nullable(),
@@ -47,23 +47,23 @@ export const ListingAnswer = z.strictObject({
   stock_client: z.strictObject({
     client: z.string(),
     verdict: z.enum(["signs", "signs_without_spend_limits", "refuses", "cannot_be_told"]),
-    /** Place of the offer that it chose, from 0. */
+    /** Index of the offer that it chose, from 0. */
     offer: z.int().nullable(),
     says: z.string(),
   }),
-  /** The seller's own document that names this url, and what of it the 402 contradicts; null: none was found. */
+  /** The seller's own document that lists this url, and its differences from the 402; null: none was found. */
   listing: z.strictObject({ document: z.string(), differs: z.array(z.string()) }).nullable(),
-  /** The endpoint in the record that this url means, if any. */
+  /** The endpoint in the record for this url, or null. */
   capability_id: CapId.nullable(),
   kept: z.literal("nothing"),
 });
 export type ListingAnswer = z.infer<typeof ListingAnswer>;
 
-/** Body of POST /v1/listings/retest: what the seller signs, the address it is paid at, and the signature. */
+/** Body of POST /v1/listings/retest: the members of the signed statement, the payee's address, and the signature. */
 export const RetestRequest = z.strictObject({
   url: z.string({ error: "must be given" }).min(URL_LENGTH.min, LENGTH).max(URL_LENGTH.max, LENGTH),
   method: z.enum(METHODS).optional(),
-  /** Origin of this service. May be left out here, never of what is signed. */
+  /** Origin of this service. May be left out here, but not in the signed statement. */
   service: z.string().max(300).optional(),
   at: SignedAt,
   pay_to: SigningPayee,
@@ -71,14 +71,14 @@ export const RetestRequest = z.strictObject({
 });
 export type RetestRequest = z.infer<typeof RetestRequest>;
 
-/** Where the endpoint stands in line for its free look. */
+/** The endpoint is queued for its free look. */
 export const RetestAnswer = z.strictObject({
   schema: z.literal("svc.listing-retest.v1"),
   capability_id: CapId,
   url: z.string(),
   queued: z.literal(true),
   next: z.string(),
-  /** What a re-test is not. */
+  /** What a re-test does not do. */
   says: z.string(),
 });
 export type RetestAnswer = z.infer<typeof RetestAnswer>;

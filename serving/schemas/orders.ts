@@ -12,7 +12,7 @@ const OrderLeg = z.strictObject({
   method: z.string(),
   pay_to: z.string(),
   price: Money,
-  /** paid, unpaid, or unknown while the chain is not sure. */
+  /** Was the seller paid? `unknown` while that is not certain on the chain. */
   money: z.enum(["unknown", "paid", "unpaid"]),
   tx: z.string().nullable(),
   status: z.int().nullable(),
@@ -26,7 +26,7 @@ const OrderLeg = z.strictObject({
   bytes: z.int(),
 });
 
-/** One order as whoever has its id may read it. */
+/** One order, as it is shown to any holder of its id. */
 export const OrderShown = z.strictObject({
   schema: z.literal("svc.order.v1"),
   order_id: OrderId,
@@ -45,12 +45,15 @@ export const OrderShown = z.strictObject({
   fee: Money,
   total: Money,
   published: z.boolean(),
-  /** Where the payer's money waits or waited in escrow: what held it, and from when (unix seconds) it can be reclaimed. */
+  /**
+   * For money in escrow: the transaction that holds it, and the time from which the payer can reclaim it (unix
+   * seconds).
+   */
   hold: z.strictObject({ tx: z.string(), capture_deadline: z.int() }).nullable(),
   charged: Moved.nullable(),
   refunded: Moved.nullable(),
   legs: z.array(OrderLeg),
-  /** What transactions of ours for it cost us, in wei of the network's coin; nobody is charged for it. */
+  /** Cost of our transactions for the order, in wei of the network's coin; the buyer is not charged for it. */
   gas: z.array(
     z.strictObject({
       kind: z.enum(["charge", "hold", "capture", "void", "refund", "cancel"]),
@@ -60,11 +63,11 @@ export const OrderShown = z.strictObject({
   ),
   /** Salts (hex) of the commitments to request and answer of a call that is not published. */
   salts: z.strictObject({ request: z.string(), response: z.string() }).nullable(),
-  /** What was bought, once the buyer was charged. */
+  /** The seller's answer, once the buyer was charged. */
   answer: z
     .strictObject({ status: z.int(), content_type: z.string().nullable(), sha256: z.string(), base64: z.string() })
     .nullable(),
-  /** The buyer was charged, and the answer's bytes are not kept any more: what they were. Null where orders are listed. */
+  /** Set when the buyer was charged and the answer's bytes are no longer kept. Null in lists of orders. */
   answer_expired: z.strictObject({ sha256: z.string(), bytes: z.int() }).nullable(),
 });
 export type OrderShown = z.infer<typeof OrderShown>;

@@ -1,10 +1,10 @@
 import { z } from "zod";
 import { Band, CapId, Defect, Money, Tier } from "./common.ts";
 
-/** Money as somebody sends it (interface, "money"). */
+/** Money in a request (interface, "money"). */
 const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
 
-/** What somebody needs, and what it may be. */
+/** What a client needs, and the limits that it sets. */
 const NEED = {
   need: z
     .string()
@@ -30,7 +30,7 @@ const NEED = {
 export const PlanQuery = z.strictObject({ ...NEED, limit: z.int().min(1).max(20).default(5) });
 export type PlanQuery = z.infer<typeof PlanQuery>;
 
-/** What the record says of a retry: is a payment whose answer was lost safe to show again? */
+/** Is it safe to send a payment again whose answer was lost? From our own calls. */
 const RETRY_VERDICTS = ["safe", "unsafe", "unknown"] as const;
 export type RetryVerdict = (typeof RETRY_VERDICTS)[number];
 
@@ -55,7 +55,7 @@ const Candidate = z.strictObject({
   reasons: z.array(z.string()).describe("Why it stands where it stands."),
 });
 
-/** Why endpoints that hold the words are no candidates, in the order in which it is asked. */
+/** Why endpoints that contain the words are no candidates, in the order of the tests. */
 export const PASSED_OVER = {
   below_band: "their letter is below the one that was asked for, or they have none",
   other_method: "they are called with another method",
@@ -66,7 +66,7 @@ export const PASSED_OVER = {
 } as const;
 export type PassedOver = keyof typeof PASSED_OVER;
 
-/** What the record says to call for a need. Nobody was asked anything for it. */
+/** What to call for a need, from the record. No endpoint is called for it. */
 export const PlanAnswer = z.strictObject({
   schema: z.literal("svc.route-plan.v1"),
   need: z.string(),
@@ -96,7 +96,7 @@ const Input = z.strictObject({
   body: z.unknown().optional().describe("JSON body of the call; only endpoints that are called with POST take one."),
 });
 
-/** Body of POST /v1/route/execute: a need, or candidates of the buyer's own. */
+/** Body of POST /v1/route/execute: a need, or the buyer's own candidates. */
 export const ExecuteRequest = z
   .strictObject({
     ...NEED,

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { Advertised } from "./check.ts";
 import { Band, CapId, Defect, Tier } from "./common.ts";
 
-/** What search_capabilities takes. */
+/** Parameters of search_capabilities. */
 export const SearchQuery = z.object({
   q: z
     .string()

@@ -5,7 +5,7 @@ import { CapId, Correction } from "./common.ts";
 /** Path parameter of GET /v1/trust/{id}. */
 export const TrustParams = z.object({ id: CapId });
 
-/** Interface, "Trust response". Scorecards are deepest tier first. */
+/** Interface, "Trust response". Scorecards are in the order of their tiers, the deepest first. */
 export const TrustResponse = z.strictObject({
   schema: z.literal("svc.trust.v1"),
   capability_id: CapId,
@@ -26,7 +26,7 @@ export const FeedQuery = z.object({
     .optional(),
 });
 
-/** What a seller gets for a dispute that was taken in: where it stands in the log. */
+/** A seller's receipt for a dispute: the dispute and the position of its record in the log. */
 export const DisputeReceipt = z.strictObject({
   dispute: z.looseObject({}),
   event_id: z.string(),

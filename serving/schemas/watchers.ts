@@ -1,21 +1,21 @@
 import { z } from "zod";
 import { BANDS, MATCHED, NOTICE_CHANGES, TIERS } from "../../pipelines/record/vocabulary.ts";
 
-/** Endpoints of one watcher. */
+/** Most endpoints of one watcher. */
 const MAX_WATCHED = 100;
 
 const Asked = z.string().min(8).max(2048);
 
 /** Body of POST /v1/watchers. */
 export const WatcherRequest = z.strictObject({
-  /** Where notices are posted: https. */
+  /** Address to which notices are posted (https). */
   url: Asked,
   /** Urls or capability ids of endpoints. */
   watch: z.array(Asked).min(1).max(MAX_WATCHED),
 });
 export type WatcherRequest = z.infer<typeof WatcherRequest>;
 
-/** Body of POST /v1/watchers/stop, which may be left out: the token alone names the watcher. */
+/** Body of POST /v1/watchers/stop, which may be left out, since the token names the watcher. */
 export const StopRequest = z.strictObject({ watcher_id: z.string().optional() });
 
 export const WatcherParams = z.object({
@@ -28,7 +28,7 @@ const Watched = z.strictObject({
   capability_ids: z.array(z.string()),
 });
 
-/** Answer of POST /v1/watchers: the only one that ever carries the token. */
+/** Answer of POST /v1/watchers: the only answer that has the token. */
 export const WatcherMade = z.strictObject({
   watcher_id: z.string(),
   token: z.string(),
@@ -56,12 +56,12 @@ const Delivery = z.strictObject({
   attempt: z.int(),
   at: z.string(),
   delivered: z.boolean(),
-  /** Of the answer; null when there was none. */
+  /** Status of the receiver's answer; null when there was none. */
   status: z.int().nullable(),
   says: z.string().nullable(),
 });
 
-/** A watcher as its token reads it. */
+/** A watcher, as it is shown to the holder of its token. */
 export const WatcherAnswer = z.strictObject({
   watcher_id: z.string(),
   url: z.string(),
@@ -76,9 +76,12 @@ export const WatcherAnswer = z.strictObject({
       capability_id: z.string(),
       /** `seq` of the last notice that was delivered; 0 before the first. */
       last_seq: z.int(),
-      /** The card of that notice; before the first one the card at the beginning; null when there was none. */
+      /**
+       * The card of that notice; before the first notice the card when the watcher was created; null when there was
+       * none.
+       */
       standing: Standing.nullable(),
-      /** Published cards that were not delivered yet, as far as this replica has read. */
+      /** Number of published cards that were not delivered yet, as far as this replica has read. */
       pending: z.int(),
     }),
   ),
