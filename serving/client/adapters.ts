@@ -4,33 +4,33 @@ import { type Demand, isMcpRequest, read402, readMcpAnswer, toolIn } from "./dem
 import { type Decision, type Guard, PaymentRefused, unreadable } from "./guard.ts";
 import type { Fetch } from "./http.ts";
 
-/** What a 402 without its own answer in time is given for its body. */
+/** Time in which the body of a 402 must have come, ms. */
 const BODY_WITHIN_MS = 5000;
 
-/** May this be paid? What was not read whole is refused, whatever the guard would say. */
+/** Asks the guard about a demand. A demand that could not be read whole is refused without asking. */
 const judged = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: Demanded): Promise<Decision> =>
   unread === null ? guard({ ...demand, offers }) : Promise.resolve(unreadable(unread));
 
 export interface FetchOptions {
   /**
-   * Offers that the wallet above may take; the others are not asked about. Default all. One whose scheme or network cannot
-   * be read is never left out.
+   * Which offers can the wallet above this fetch take? The guard is asked about these only. Default all. An offer whose
+   * scheme or network cannot be read is never left out.
    */
   offers?: (offer: Offer) => boolean;
-  /** Told of every decision, those to pay included: the place to keep the signed answer. */
+  /** Called with every decision, also those to pay: the place to keep the signed answer. */
   onDecision?: (decision: Decision, url: string) => void;
 }
 
-/** Nobody can tell by its scheme and network whether a wallet takes an offer that has none of them. */
+/** Is scheme or network of an offer unread? Then nobody can tell whether the wallet takes it. */
 const isHidden = ({ unread = [] }: Offer): boolean =>
   unread.some((member) => member === "entry" || member === "scheme" || member === "network");
 
 /**
- * A fetch that hands a 402 on only if the guard lets it be paid, and else answers 403 with a problem document (RFC 9457) in
- * its place, so that no wallet above it ever sees terms to sign: `wrapFetchWithPayment(guardedFetch(guard), client)` of
- * `@x402/fetch`, `Mppx.create({ fetch: guardedFetch(guard), methods })` of mppx. It knows where the request went, which a
- * 402 may lie about. The 402 that answers a payment is asked about as well: some clients pay the next one. So is what an MCP
- * server demands in its answer to a message.
+ * A fetch that returns a 402 only if the guard allows the payment. Otherwise it returns a 403 with a problem document
+ * (RFC 9457), so that no wallet above it sees terms to sign: `wrapFetchWithPayment(guardedFetch(guard), client)` of
+ * `@x402/fetch`, `Mppx.create({ fetch: guardedFetch(guard), methods })` of mppx. It knows where the request went, about
+ * which a 402 may lie. The guard is also asked about a 402 that answers a payment, since some clients pay that one too,
+ * and about what an MCP server demands in its answer to a message.
  * @param fetch default the runtime's own
  */
 export function guardedFetch(
@@ -46,7 +46,7 @@ export function guardedFetch(
     const asked = request?.url ?? String(input);
     const response = await fetch(input, init);
     if (response.status !== 402 && !(isMcp && response.ok)) return response;
-    // The response's own address: after a redirect another host asks for money.
+    // The response's own address: after a redirect another host demands the payment.
     const url = response.url || asked;
     const isTool = response.status !== 402;
     const demanded = isTool ? await readMcpAnswer(response) : await read402(response, BODY_WITHIN_MS);
@@ -64,10 +64,10 @@ export function guardedFetch(
 
 const globalFetch: Fetch = (input, init) => globalThis.fetch(input, init);
 
-/** A tool of an MCP server, as the service is asked about it. */
+/** The url by which the service knows a tool of an MCP server. */
 const toolUrl = (server: string, tool: string): string => `${server.split("#", 1)[0]}#${encodeURIComponent(tool)}`;
 
-/** The 403 that stands in the place of a 402 that is not paid. `refused_by` tells it from a seller's own 403. */
+/** The 403 that replaces a 402 that must not be paid. `refused_by` distinguishes it from a seller's own 403. */
 function refusedResponse({ outcome, reason, says, concerns, answer, fault }: Decision, url: string): Response {
   const problem = {
     type: "about:blank",
@@ -83,37 +83,40 @@ function refusedResponse({ outcome, reason, says, concerns, answer, fault }: Dec
 }
 
 export interface HookOptions {
-  /** Url of the request, where it is known: else the HTTP client's, else what the 402 names, which its seller wrote. */
+  /**
+   * Url of the request, where it is known. Default: the HTTP client's, else the one that the 402 names, which its
+   * seller wrote.
+   */
   url?: string;
   method?: string;
   onDecision?: (decision: Decision, url: string) => void;
 }
 
-/** What the official client tells its hook before it signs: the 402, and the offer that it chose. */
+/** What the official client passes to its hook before it signs: the 402, and the offer that it chose. */
 interface PaymentCreation {
   paymentRequired: { x402Version: number; resource?: { url?: string } };
   selectedRequirements: object;
 }
 
-/** As much of `x402Client` of `@x402/core` as is needed. */
+/** The part of `x402Client` of `@x402/core` that is used. */
 interface HookedClient {
   onBeforePaymentCreation(
     hook: (context: PaymentCreation) => Promise<undefined | { abort: true; reason: string }>,
   ): unknown;
 }
 
-/** As much of its `x402HTTPClient`. */
+/** The part of its `x402HTTPClient` that is used. */
 interface HookedHttpClient {
   onPaymentRequired(hook: (context: { paymentRequired: object; requestUrl: string }) => Promise<undefined>): unknown;
 }
 
 /**
- * Puts a guard in front of the official x402 client: in its hook before a payment is created, where the offer that it chose
- * is known and nothing is signed. A refusal stops the payment with an error that begins `Payment creation aborted:`.
+ * Puts a guard in front of the official x402 client, in its hook before a payment is created: the chosen offer is known
+ * then, and nothing is signed yet. A refusal stops the payment with an error that begins `Payment creation aborted:`.
  *
- * Pass the `x402HTTPClient` and give the same one to `wrapFetchWithPayment`: it knows which url answered 402. A bare
- * `x402Client` knows only the `resource` that the 402 names; a seller may name somebody else's there, and then only the
- * address that it pays gives it away.
+ * Pass the `x402HTTPClient` that `wrapFetchWithPayment` gets too: it knows which url answered 402. A bare `x402Client`
+ * knows only the `resource` that the 402 names. A seller may name another seller's url there; then only the payee's
+ * address shows it.
  * @returns the client, for chaining
  */
 export function guardClient<C extends HookedClient | HookedHttpClient>(
@@ -145,10 +148,13 @@ export function guardClient<C extends HookedClient | HookedHttpClient>(
   return client;
 }
 
-/** The payment client inside an HTTP client; it is private in the package's types, and has no other way in. */
+/**
+ * The payment client inside an HTTP client. It is private in the package's types, and there is no other way to reach
+ * it.
+ */
 const clientOf = (http: HookedHttpClient): HookedClient => (http as unknown as { client: HookedClient }).client;
 
-/** As mppx hands it to `onChallenge`. */
+/** A challenge as mppx passes it to `onChallenge`. */
 interface Challenge {
   method: string;
   intent?: string;
@@ -156,16 +162,16 @@ interface Challenge {
   request: unknown;
 }
 
-/** How mppx marks a challenge that it made of an entry of x402's header: its request is that entry. */
+/** Marks a challenge that mppx made from an entry of x402's header; its request is that entry. */
 const OF_X402 = Symbol.for("mppx.x402.challenge");
 
 const offersIn = (challenge: Challenge): Offer[] =>
   (challenge as { [OF_X402]?: unknown })[OF_X402] ? [offerOf(challenge.request, 2)] : mppOffersOf(challenge);
 
 /**
- * `onChallenge` of `Mppx.create`, for one endpoint. Where {@link guardedFetch} can be passed instead, pass that: it knows
- * each url. (Handlers of `onChallengeReceived` are no place for a guard: mppx drops what they throw, and pays.)
- * @throws PaymentRefused out of the fetch that asked
+ * A handler for `onChallenge` of `Mppx.create`, for one endpoint. Use {@link guardedFetch} where possible: it knows
+ * each url. (Do not guard in a handler of `onChallengeReceived`: mppx ignores its errors, and pays.)
+ * @throws PaymentRefused, through the fetch that made the request
  */
 export const mppxChallenge =
   (guard: Guard, url: string, method?: string) =>
@@ -174,21 +180,21 @@ export const mppxChallenge =
     if (!decision.allow) throw new PaymentRefused(decision);
   };
 
-/** As much of an MCP client as is needed, whichever package it is of. */
+/** The part of an MCP client that is used, whichever package it is from. */
 interface ToolCaller {
   // biome-ignore lint/suspicious/noExplicitAny: results differ between packages and revisions of the protocol
   callTool(call: { name: string; [more: string]: unknown }, ...rest: any[]): Promise<any>;
 }
 
 /**
- * A guard around an MCP client whose tools ask for money, wherever a client above it may read that: in their result (its
- * structured content, a text, a member of `_meta`) or in the JSON-RPC error that the client throws. A demand that is refused
- * comes back as an error without terms, so whoever pays above it has nothing to sign. Each tool is asked about as an endpoint
- * of its own, `server#tool`.
+ * Wraps an MCP client whose tools demand payments. A demand may be in a tool's result (its structured content, a text,
+ * a member of `_meta`) or in the JSON-RPC error that the client throws. If the guard refuses it, the caller gets an
+ * error without terms, so a paying client above has nothing to sign. The service is asked about each tool as an
+ * endpoint of its own, `server#tool`.
  * @param server url of the MCP server
  */
 export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server: string): Pick<C, "callTool"> {
-  /** What is handed on in the place of a demand; null where it is the demand itself, or where there is none. */
+  /** What replaces a refused demand; null where the demand is passed on, or there is none. */
   const refusal = async (tool: string, places: Places): Promise<object | null> => {
     const demanded = demandedIn(places);
     if (demanded.offers.length === 0 && demanded.unread === null) return null;

@@ -1,8 +1,8 @@
 import type { Band, ComponentName, Matched, NoticeChange, Tier } from "../../pipelines/record/vocabulary.ts";
 
 /**
- * Shapes of the service's answers as its interface has them, in plain TypeScript: the declarations of this library must not
- * ask for the validator that the service makes its own of. test/serving/client/answers.test.ts holds the two equal.
+ * Types of the service's answers, in plain TypeScript, so that the declarations of this library do not need the
+ * validator that the service makes its own types with. test/serving/client/answers.test.ts checks that both are equal.
  * Money is a decimal string, such as `0.020000`; times are ISO 8601 UTC.
  */
 
@@ -22,23 +22,23 @@ export interface Component {
 
 export type Components = Record<ComponentName, Component>;
 
-/** What a listing or its 402 gets wrong. */
+/** A defect of a listing or its 402. */
 export interface Defect {
   defect: string;
-  /** The same in words. */
+  /** The defect in words. */
   says: string;
   seenAt?: string | null;
 }
 
-/** What the service itself got wrong about an endpoint. */
+/** An error of the service about an endpoint. */
 export interface Correction {
   id: string;
   fault: string;
   says: string;
   issuedAt: string;
-  /** The one record that it names; null for all. */
+  /** The record that it is about; null for all records. */
   recordId?: string | null;
-  /** The one grade that it names. */
+  /** The grade that it is about. */
   gradeAt?: string | null;
 }
 
@@ -51,66 +51,66 @@ export interface Observed {
   firstSeen: string | null;
   lastSeen: string | null;
   spanDays: number;
-  /** What the newest 402 asked; networks are CAIP-2 ids. */
+  /** Offer of the newest 402; networks are CAIP-2 ids. */
   advertised: { amount: string; asset: string; networks: string[] } | null;
   distinctPrices: number;
   /** Such as x402 and mpp. */
   protocols: string[];
 }
 
-/** What the record knows about an address that is paid. */
+/** What the record holds about an address that is paid. */
 export interface Payee {
   address: string;
   /** Origins that pay it. */
   origins: string[];
   /** Active endpoints behind it. */
   listed: number;
-  /** Of those, holding a letter. */
+  /** How many of them have a letter. */
   graded: number;
   bestBand: string | null;
-  /** Of those, with a defect of their listing. */
+  /** How many of them have a defect. */
   withDefects: number;
 }
 
-/** How to buy it through the service. */
+/** How to buy a call through the service. */
 export interface Buy {
-  /** Where to send the call. */
+  /** Address to which the call is sent. */
   url: string;
   method: string;
   seller_price: string;
   fee: string;
-  /** An estimate: it is quoted again at call time. */
+  /** An estimate: the price is quoted again for the call. */
   total: string;
   asset: "USDC";
   /** When the buyer is charged. */
   guarantee: string;
-  /** The header that puts the call in the public record. */
+  /** The header with which the call is published in the record. */
   publish: string;
 }
 
-/** Answer of GET /v1/check, signed by the key for answers. */
+/** Answer of GET /v1/check, signed with the answers key. */
 export interface CheckAnswer {
   /** UNRATED means unknown, not bad. */
   band: Band;
-  /** What measured it. */
+  /** What kind of check measured it. */
   tier: Tier | null;
   composite: number | null;
-  /** The grade's reason in words. */
+  /** The reason for the grade, in words. */
   why: string;
   /** Url or id as it was asked. */
   asked: string;
-  /** How the url met the record. */
+  /** How the url matched the record. */
   matched: Matched;
   defects: Defect[];
   capabilityId?: string;
-  /** The url that the record holds. */
+  /** The url in the record. */
   url?: string;
   components?: Components | null;
   sampleCount?: number;
   computedAt?: string | null;
   /** Observations newer than the grade. */
   observationsSince?: number;
-  /** Records under the grade that a correction withdrew. */
+  /** Records behind the grade that a correction withdrew. */
   withdrawnSince?: number;
   flags?: string[];
   observed?: Observed;
@@ -119,7 +119,7 @@ export interface CheckAnswer {
   /** The signed card behind the grade, as text. */
   scorecard?: string | null;
   corrections?: Correction[];
-  /** True for a url never seen, which now waits for a handshake. */
+  /** True for a url that was never seen and is now queued for a handshake. */
   queued?: boolean;
   next?: string;
   payee?: Payee | null;
@@ -130,7 +130,7 @@ export interface CheckAnswer {
   signature: string | null;
 }
 
-/** A signed card (svc.scorecard.v1 or v2): what a version leaves out is not filled in. */
+/** A signed card (svc.scorecard.v1 or v2). Members that a version does not have are missing. */
 export interface SignedCard {
   schema: "svc.scorecard.v1" | "svc.scorecard.v2";
   capability_id: string;
@@ -146,9 +146,9 @@ export interface SignedCard {
   window_start?: string;
   computed_at?: string;
   flags?: string[];
-  /** Hashes of evidence that it stood on. */
+  /** Hashes of evidence behind it. */
   evidence_sample?: string[];
-  /** Method page that it was computed under. */
+  /** The method page under which it was computed. */
   method?: string;
   verifier_version?: string;
   signing_key_id?: string;
@@ -156,7 +156,7 @@ export interface SignedCard {
   signature: string;
 }
 
-/** What the record says of a dependency. The last two mean unknown and are no failure. */
+/** What the record holds of a dependency. The last two mean unknown, and are no failure. */
 export type ExposureStanding =
   | "took_the_money"
   | "listing_mismatch"
@@ -165,15 +165,15 @@ export type ExposureStanding =
   | "handshake_only"
   | "not_in_record";
 
-/** A url, or one with what the report needs beside it. */
+/** A url with what the report needs beside it. */
 export interface Dependency {
   url: string;
   calls_per_month?: number;
-  /** The payTo of the 402 in hand. */
+  /** The payTo of the 402 that is about to be paid. */
   pay_to?: string;
 }
 
-/** Spend of a month in dollars, in parts that add up to `monthly_spend`. */
+/** Spending of a month in dollars, in parts that add up to `monthly_spend`. */
 export interface Spend {
   monthly_spend: string;
   /** took_the_money, listing_mismatch, and a letter F. */
@@ -184,7 +184,7 @@ export interface Spend {
   monthly_spend_lettered: string;
 }
 
-/** Lines whose payee or domain took money. */
+/** Number and monthly spending of lines whose payee or domain took money. */
 export interface Related {
   payee_took_the_money: number;
   domain_took_the_money: number;
@@ -199,19 +199,19 @@ export interface ExposureLine
   > {
   standing: ExposureStanding;
   flags: string[];
-  /** Codes of what its listing or 402 gets wrong. */
+  /** Codes of the defects of its listing or 402. */
   defects: string[];
-  /** Paid calls that settled and brought nothing, not paid back and not withdrawn. */
+  /** The service's paid calls that settled, got no answer, were not paid back and are not withdrawn. */
   calls_unserved: number;
   /** Amount and asset of the newest 402; null where none states them. */
   price: string | null;
   asset: string | null;
-  /** `USD` where that asset is a dollar; only such amounts are added up. */
+  /** `USD` where that asset is a dollar; only such amounts are summed up. */
   unit: string | null;
   networks: string[];
-  /** The address that it pays: the one that was passed, else that of the offer whose price is shown. */
+  /** The address that it pays: the one in the request, else that of the offer whose price is shown. */
   pay_to: string | null;
-  /** Did a 402 of this endpoint ever name the address that was passed? Only where one was. */
+  /** Did a 402 of this endpoint ever name the address in the request? Left out where the request has none. */
   pay_to_seen_before?: boolean;
   calls_per_month: number | null;
   monthly_spend: string | null;
@@ -219,7 +219,7 @@ export interface ExposureLine
 
 /** Dependencies that pay one address. */
 export interface ExposurePayee extends Spend {
-  /** null: of these no address is known. */
+  /** null: no address is known. */
   address: string | null;
   dependencies: number;
   origins: number;
@@ -233,15 +233,15 @@ export interface ExposureTotals extends Spend {
   unit: "USD";
   standings: Record<ExposureStanding, number>;
   related?: Related;
-  /** No spend could be said of these: no calls were given, or no price is known. */
+  /** Lines without spending: no calls were given, or no price is known. */
   without_spend: number;
-  /** Of those with an address that was passed: how many never were seen to name it. */
+  /** Lines with an address in the request that no 402 of the endpoint ever named. */
   pay_to_not_seen_before: number;
-  /** Assets that are no dollar: their amounts stand on the lines alone. */
+  /** Assets that are no dollar. Their amounts are only on the lines. */
   other_assets: { asset: string; dependencies: number }[];
 }
 
-/** Answer of POST /v1/exposure, signed by the key for answers. */
+/** Answer of POST /v1/exposure, signed with the answers key. */
 export interface ExposureReport {
   schema: "svc.exposure.v1";
   lines: ExposureLine[];
@@ -253,14 +253,14 @@ export interface ExposureReport {
   signature: string;
 }
 
-/** A url of a watcher, and the endpoints that it met. */
+/** An item of a watcher as it was asked for, and the endpoints that it means. */
 export interface Watched {
   asked: string;
   matched: Matched;
   capability_ids: string[];
 }
 
-/** Answer of POST /v1/watchers: the only one that carries the token. */
+/** Answer of POST /v1/watchers: the only answer that has the token. */
 export interface WatcherMade {
   watcher_id: string;
   token: string;
@@ -270,12 +270,12 @@ export interface WatcherMade {
   watched: Watched[];
 }
 
-/** What a card says in short. */
+/** The members of a card that notices compare. */
 export interface Standing {
   band: Band;
   tier: Tier;
   composite: number;
-  /** null: not said by the card. */
+  /** null: the card has no such member. */
   computed_at: string | null;
   flags: string[];
   [more: string]: unknown;
@@ -290,12 +290,12 @@ export interface Delivery {
   attempt: number;
   at: string;
   delivered: boolean;
-  /** Of the receiver's answer; null when there was none. */
+  /** Status of the receiver's answer; null when there was none. */
   status: number | null;
   says: string | null;
 }
 
-/** A watcher as its token reads it. */
+/** A watcher, as it is shown to the holder of its token. */
 export interface WatcherAnswer {
   watcher_id: string;
   url: string;
@@ -309,9 +309,11 @@ export interface WatcherAnswer {
     capability_id: string;
     /** `seq` of the last notice that was delivered; 0 before the first. */
     last_seq: number;
-    /** The card of that notice; before the first one the card at the beginning; null when there was none. */
+    /**
+     * The card of that notice; before the first notice the card when the watcher was created; null when there was none.
+     */
     standing: Standing | null;
-    /** Published cards that were not delivered yet. */
+    /** Number of published cards that were not delivered yet. */
     pending: number;
   }[];
   pending: number;

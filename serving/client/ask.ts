@@ -8,19 +8,19 @@ import { isOfMethod } from "./method.ts";
 import { KeySet } from "./verify.ts";
 
 export interface ServiceOptions {
-  /** Where the service is, such as `https://HOST`. Plain http only on this machine. */
+  /** Address of the service, such as `https://HOST`. Plain http only on this machine. */
   base: string;
-  /** What to ask with; default the runtime's own. Never one that pays: a check is free. */
+  /** Sends the requests; default the runtime's own fetch. Never pass one that pays: a check is free. */
   fetch?: Fetch;
-  /** For one question, its answer's body and the keys included. Default 2000. */
+  /** Time for one question, with its answer's body and the keys. Default 2000. */
   timeout_ms?: number;
-  /** The keys document, where it was got in a way that is trusted more than the one to `base`. Then it is never read. */
+  /** The keys document, if you have it from a more trusted source than `base`. Then it is not read from there. */
   keys?: Jwks;
-  /** How far from our clock a signed answer may have been given. Default 300. */
+  /** Largest difference between our clock and the time of a signed answer. Default 300. */
   maxAge_s?: number;
-  /** Answers that are held for their minute at a time; the oldest goes first. Default 500. */
+  /** Most answers that are cached (for a minute each); the oldest is dropped first. Default 500. */
   maxHeld?: number;
-  /** Milliseconds since 1970, as `Date.now`. */
+  /** Returns milliseconds since 1970; default `Date.now`. */
   now?: () => number;
 }
 
@@ -28,7 +28,7 @@ export interface Question {
   /** Url that is about to be paid, or a capability id. */
   url: string;
   method?: "GET" | "POST" | undefined;
-  /** payTo of the 402 in hand. */
+  /** payTo of the 402 that is about to be paid. */
   payTo?: string | undefined;
 }
 
@@ -37,20 +37,20 @@ const CACHED_MS = 60_000;
 const MAX_HELD = 500;
 const MAX_CHECK_BYTES = 256 * 1024;
 const MAX_REPORT_BYTES = 4 * 1024 * 1024;
-/** Two hundred dependencies are looked up: more time than for one. */
+/** A report of two hundred dependencies gets this many times the time of one question. */
 const REPORT_TIMES = 5;
 
-/** What the service takes as `pay_to` (interface, GET /v1/check). */
+/** The form that the service takes as `pay_to` (interface, GET /v1/check). */
 const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 export const isPayTo = (address: string): boolean => PAY_TO.test(address);
 
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
 
-/** Is what is sent there kept from others on the way? */
+/** Is this address reached over https, or on this machine, so that others on the way do not see what is sent? */
 export const isSafe = ({ protocol, hostname }: URL): boolean =>
   protocol === "https:" || (protocol === "http:" && LOOPBACK.test(hostname));
 
-/** @throws TypeError for what is no https address, or http to another machine */
+/** @throws TypeError for text that is no https address, and for http to another machine */
 function readBase(text: string): string {
   const url = new URL(text);
   if (!isSafe(url)) throw new TypeError(`the service is asked over https: ${text}`);
@@ -60,8 +60,9 @@ function readBase(text: string): string {
 }
 
 /**
- * The url as it is asked: without user and password, which nobody but the seller may see, and, where it is longer than the
- * service takes, without its query, since origin and path alone are answered too (`matched: path`).
+ * The url in the form in which the service is asked: without user and password, which are for the seller only; and,
+ * where it is longer than the service takes, without its query, since origin and path alone match too (`matched:
+ * path`).
  */
 function urlToAsk(text: string): string {
   const url = parseUrl(text);
@@ -77,7 +78,7 @@ interface Cached {
   answer: Promise<CheckAnswer>;
 }
 
-/** The service, as this library asks it: every answer is bounded, in time, and believed only when its signature holds. */
+/** Asks the service. Every answer is bounded in size and time, and is returned only when its signature is valid. */
 export class Service {
   readonly base: string;
   readonly keys: KeySet;
@@ -101,8 +102,8 @@ export class Service {
   }
 
   /**
-   * What the record holds (GET /v1/check), signature verified. The same question within a minute is not sent again, and not
-   * twice at a time.
+   * What the record holds about a url (GET /v1/check), with the signature verified. Answers are cached for a minute,
+   * and one question is not sent twice at once.
    * @throws ServiceFault
    */
   check(question: Question): Promise<CheckAnswer> {
@@ -124,7 +125,7 @@ export class Service {
     if (this.#cache.size >= this.#maxHeld) this.#cache.delete(this.#cache.keys().next().value!);
     const entry = { at: this.now(), answer };
     this.#cache.set(name, entry);
-    // What went wrong is asked again at once.
+    // A failed question is not cached, so it can be asked again at once.
     answer.catch(() => {
       if (this.#cache.get(name) === entry) this.#cache.delete(name);
     });
@@ -136,7 +137,7 @@ export class Service {
     if (!Array.isArray(answer.defects) || typeof answer.band !== "string" || typeof answer.why !== "string") {
       throw new ServiceFault("bad_answer", "signed, but no check answer");
     }
-    // Signed answers to other questions exist by the thousand: one of them must not stand in for this one.
+    // There are thousands of signed answers to other questions. None of them must be taken for the answer to this one.
     const payTo = query.get("pay_to");
     const isOther = answer.asked !== query.get("url") || (payTo !== null && !isAbout(answer, payTo));
     if (isOther) throw new ServiceFault("other_answer", `signed, but about ${String(answer.asked).slice(0, 200)}`);
@@ -147,7 +148,8 @@ export class Service {
   }
 
   /**
-   * What the record holds of up to 200 dependencies, added up by whom each one pays (POST /v1/exposure), signature verified.
+   * What the record holds about up to 200 dependencies, summed up by payee (POST /v1/exposure), with the signature
+   * verified.
    * @throws ServiceFault
    */
   async exposure(dependencies: readonly (string | Dependency)[]): Promise<ExposureReport> {
@@ -161,13 +163,16 @@ export class Service {
     return report;
   }
 
-  /** One exchange with the service, its answer not yet believed. @throws ServiceFault */
+  /** One exchange with the service. The answer is not verified. @throws ServiceFault */
   ask(path: string, init: RequestInit = {}, limits: Partial<Limits> = {}): Promise<JsonAnswer> {
     const all = { timeout_ms: this.#timeout_ms, max_bytes: MAX_CHECK_BYTES, ...limits };
     return askJson(this.#fetch, this.base + path, init, all);
   }
 
-  /** The object, once its signature holds and is not old. @throws ServiceFault bad_signature, stale, or as the keys are read */
+  /**
+   * Returns the object if its signature is valid and not old.
+   * @throws ServiceFault bad_signature, stale, or those of reading the keys
+   */
   async believed(object: unknown, purpose: Purpose, member: string): Promise<object> {
     const at = (object as Record<string, unknown> | null)?.[member];
     const verdict = await this.keys.verify(object, { purpose, at: typeof at === "string" ? at : "" });
@@ -181,7 +186,7 @@ export class Service {
 const isAbout = ({ payee }: CheckAnswer, payTo: string): boolean =>
   typeof payee?.address === "string" && addressKey(payee.address) === addressKey(payTo);
 
-/** A POST of JSON. */
+/** Makes a POST of JSON. */
 export const postOf = (body: unknown): RequestInit => ({
   method: "POST",
   headers: { "content-type": "application/json" },

@@ -5,12 +5,12 @@ import { Carrier, type Patience } from "./carrier.ts";
 import { microOf } from "./concerns.ts";
 
 /**
- * not_offered: the service would not buy this now. over_cap: it costs more than was allowed. bad_cap: no money string, with
- * a dot.
+ * not_offered: the service does not sell this call now. over_cap: it costs more than was allowed. bad_cap: the cap is
+ * no money string with a dot.
  */
 export type BuyFault = "not_offered" | "over_cap" | "bad_cap";
 
-/** Nothing was sent and nothing signed. */
+/** The purchase was refused before anything was sent or signed. */
 export class BuyRefused extends Error {
   constructor(
     readonly code: BuyFault,
@@ -22,57 +22,57 @@ export class BuyRefused extends Error {
 }
 
 export interface BuyOptions extends Question {
-  /** The most that may be charged, fee included, in USDC, such as `0.05`. */
+  /** Most that may be charged, with the fee, in USDC, such as `0.05`. */
   cap: string;
   /**
-   * Puts your wallet on top of a fetch: `(fetch) => wrapFetchWithPayment(fetch, client)`. The fetch below it is ours, since
-   * a payment whose answer was lost must be sent again as it was, and never signed anew.
+   * Puts your wallet on top of a fetch: `(fetch) => wrapFetchWithPayment(fetch, client)`. The fetch below it is ours: a
+   * payment whose answer was lost must be sent again as it was, and never be signed anew.
    */
   pay: (fetch: typeof globalThis.fetch) => typeof globalThis.fetch;
-  /** What the seller is sent, besides the query of `url`. */
+  /** Headers for the seller. The query comes from `url`. */
   headers?: Record<string, string>;
   body?: string | Uint8Array<ArrayBuffer>;
-  /** Puts the call in the public record, bytes and all. Default false: nothing of it is published. */
+  /** Publishes the call in the record, with its bytes. Default false. */
   publish?: boolean;
   patience?: Partial<Patience>;
 }
 
-/** Settlement of a payment, as x402 words it (specification version 2, SettlementResponse). */
+/** Settlement of a payment, in x402's form (specification version 2, SettlementResponse). */
 export interface Settlement {
   success: boolean;
   errorReason?: string;
   payer?: string;
-  /** Hash or signature; empty where nothing was settled. */
+  /** Hash or signature of the transaction; empty where nothing was settled. */
   transaction: string;
-  /** CAIP-2. */
+  /** CAIP-2 id. */
   network: string;
-  /** Atomic units, where another amount was settled than was signed. */
+  /** Atomic units, where the settled amount differs from the signed one. */
   amount?: string;
   extensions?: Record<string, unknown>;
 }
 
 /**
- * delivered: the answer passed and was charged. not_delivered: it did not, and nothing was charged. not_paid: no payment was
- * sent or taken; `response` says why, such as a 403 for a price past the cap.
+ * delivered: the answer passed and was charged. not_delivered: it did not pass, and nothing was charged. not_paid: no
+ * payment was sent, or it was not accepted; `response` tells why, such as a 403 for a price over the cap.
  */
 export interface Bought {
   outcome: "delivered" | "not_delivered" | "not_paid";
-  /** The seller's answer where it was delivered, else a problem document. */
+  /** The seller's answer if it was delivered, else a problem document. */
   response: Response;
-  /** Id of the order, where one was made: opens it at `GET /v1/orders/{id}`. */
+  /** Id of the order, if there is one; `GET /v1/orders/{id}` shows the order. */
   order: string | null;
   /** Settlement of the charge. */
   receipt: Settlement | null;
-  /** The check that the price came from. */
+  /** The check from which the price was taken. */
   answer: CheckAnswer;
 }
 
 /**
- * Buy a call through the service: it pays the seller, checks the answer, and charges only for what passed. An answer that
- * is lost is asked for again with the same payment, which the service knows for the same order; while its outcome is open
- * (202) the order is read until it is not.
- * @throws ServiceFault where the check fails, BuyRefused before anything is sent, BuyUnknown when patience ends with a
- * payment sent and its outcome open: it holds what is needed to ask again
+ * Buys a call through the service, which pays the seller, checks the answer, and charges only if it passed. If the
+ * service's answer is lost, the request is sent again with the same payment, by which the service knows the order.
+ * While the outcome is open (202), the order is read until it has ended.
+ * @throws ServiceFault when the check fails; BuyRefused before anything is sent; BuyUnknown when the patience ends with
+ * a payment sent and its outcome open: it holds what is needed to ask again
  */
 export async function buyThrough(service: Service, options: BuyOptions): Promise<Bought> {
   const { url, method, payTo, cap, pay, headers = {}, body, publish = false, patience } = options;
@@ -98,7 +98,7 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
   return { outcome, response, order: response.headers.get("touchstone-order") ?? carrier.order, receipt, answer };
 }
 
-/** The address at the service, with the query that was meant for the seller. */
+/** The address at the service, with the query that is meant for the seller. */
 function viaUrl(via: string, asked: string): string {
   const url = new URL(via);
   if (!isSafe(url)) throw new BuyRefused("not_offered", `a payment is not sent over http: ${via}`);
@@ -107,7 +107,7 @@ function viaUrl(via: string, asked: string): string {
   return url.href;
 }
 
-/** `Name: value`, as the check answer words it. */
+/** Name and value of the header that the check answer gives as `Name: value`. */
 function publishHeader(text: string): [string, string] {
   const found = /^([A-Za-z0-9-]{1,64}): ?([\x21-\x7e]{1,64})$/.exec(text);
   return found ? [found[1]!, found[2]!] : ["Touchstone-Publish", "true"];
@@ -125,21 +125,21 @@ export function receiptOf({ headers }: Response): Settlement | null {
 }
 
 const ESCROW = "auth-capture";
-/** Deployments of the scheme's escrow contract, 1.0 and 1.1: money that is held anywhere else is not held by that contract. */
+/** Known escrow contracts of the scheme, 1.0 and 1.1. Money in any other contract has no such guarantee. */
 const ESCROWS = ["0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"];
-/** Half an hour, after which the buyer can take it back, and five minutes for clocks that differ. */
+/** Longest time until the buyer can take the money back: half an hour, and five minutes for clocks that differ. */
 const MAX_HOLD_S = 1800 + 300;
 
-/** As much of an entry of `accepts` as is looked at. */
+/** The members of an entry of `accepts` that are read. */
 interface Entry {
   scheme: string;
   extra?: Record<string, unknown>;
 }
 
-/** A policy of the official client: the offers that are left, of those that a 402 makes. */
+/** A policy of the official client: returns those offers of a 402 that may be taken. */
 export type OfferPolicy = <E extends Entry>(version: number, offers: E[]) => E[];
 
-/** An escrow from which the buyer can have the money back in half an hour, whatever happens. */
+/** Is this an escrow from which the buyer can take the money back within half an hour, whatever happens? */
 function isSoundEscrow({ scheme, extra }: Entry, now_s: number): boolean {
   const { authCaptureEscrow, captureDeadline, refundDeadline } = extra ?? {};
   const [capture, refund] = [Number(captureDeadline), Number(refundDeadline)];
@@ -148,12 +148,14 @@ function isSoundEscrow({ scheme, extra }: Entry, now_s: number): boolean {
 }
 
 /**
- * A policy for the official client (`client.registerPolicy(...)`) that says how a purchase on delivery is paid where both
- * ways are offered. `delivery`: the service holds the signed payment and settles it after the answer passed; nothing leaves
- * the wallet before. `escrow`: the money waits in the contract, where the service can count on it and the buyer can have it
- * back after half an hour; taken only where the contract is a known one and the deadline no later than that.
+ * A policy for the official client (`client.registerPolicy(...)`) that decides how a purchase on delivery is paid where
+ * both ways are offered. `delivery`: the service keeps the signed payment and settles it after the answer passed;
+ * nothing leaves the wallet before. `escrow`: the money is held by the escrow contract, so the service can count on it,
+ * and the buyer can take it back after half an hour; used only if the contract is a known one and the deadline no later
+ * than that.
  *
- * It must be a policy: the client drops offers of the flow `escrow` before it asks its selector, wherever another is left.
+ * It must be a policy, since the client drops offers of the flow `escrow` before it calls its selector if there are
+ * others.
  */
 export function payBy(prefer: "delivery" | "escrow", now: () => number = Date.now): OfferPolicy {
   return (_version, offers) => {

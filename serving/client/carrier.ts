@@ -4,21 +4,26 @@ import { isUsdc, unreadIn } from "./concerns.ts";
 import { read402 } from "./demands.ts";
 import { readBounded, retryAfter, ServiceFault } from "./http.ts";
 
-/** How long an open outcome is waited for. */
+/** How long, and how often, an open outcome is asked for. */
 export interface Patience {
-  /** From the first time the payment is sent. Default 300,000. */
+  /** Time from the first sending of the payment. Default 300,000. */
   within_ms: number;
-  /** One answer: a slow seller, its check and the settlement. Default 150,000. */
+  /** Time for one answer, with a slow seller, the check and the settlement. Default 150,000. */
   answer_ms: number;
-  /** Before the first look again, doubled up to sixteen times as much; `Retry-After` is honoured. Default 1000. */
+  /**
+   * Pause before asking again; it doubles each time, up to sixteen times as long, and `Retry-After` is honoured.
+   * Default 1000.
+   */
   wait_ms: number;
-  /** The payment is sent so often at most. Default 8. */
+  /** Most times that the payment is sent. Default 8. */
   sends: number;
 }
 
 const PATIENCE: Patience = { within_ms: 300_000, answer_ms: 150_000, wait_ms: 1000, sends: 8 };
 
-/** The request as it was sent with its payment: the same bytes again ask for the same order, and pay once. */
+/**
+ * The request as it was sent with its payment. Sending these bytes again asks for the same order, and pays only once.
+ */
 export interface PaidRequest {
   url: string;
   method: string;
@@ -26,7 +31,7 @@ export interface PaidRequest {
   body: Uint8Array<ArrayBuffer> | null;
 }
 
-/** A payment was sent, and what became of it is not known yet. Sending `paid` again as it is charges nothing twice. */
+/** A payment was sent, and its outcome is not known yet. Sending `paid` again as it is charges nothing twice. */
 export class BuyUnknown extends Error {
   constructor(
     readonly order: string | null,
@@ -39,7 +44,7 @@ export class BuyUnknown extends Error {
   }
 }
 
-/** States in which nothing moves any more: then the order's answer can be had. New words count as open. */
+/** States in which no more money moves, so that the order's answer can be fetched. Unknown states count as open. */
 const FINAL = new Set([
   "settled",
   "released",
@@ -53,7 +58,7 @@ const FINAL = new Set([
 
 const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
 const MAX_ORDER_BYTES = 256 * 1024;
-/** The service takes no longer answer of a seller. */
+/** Longest answer of a seller that the service takes, bytes. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 const TERMS_WITHIN_MS = 5000;
 const MAX_WAIT_TIMES = 16;
@@ -68,7 +73,7 @@ const problem = (status: number, title: string, detail: string): Response =>
 
 /** The fetch below a wallet: refuses prices above the cap, and follows a payment that was sent to its outcome. */
 export class Carrier {
-  /** Id of the order, once the service named one. */
+  /** Id of the order, once the service has named it. */
   order: string | null = null;
   /** Was a payment sent? */
   hasPaid = false;
@@ -84,7 +89,7 @@ export class Carrier {
   }
 
   readonly fetch = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
-    // A wallet that begins again by itself would sign a second payment beside one that may be charged yet.
+    // A wallet that tries again by itself would sign a second payment while the first may still be charged.
     if (this.#unknown) throw this.#unknown;
     const request = new Request(input, init);
     const sent: PaidRequest = {
@@ -98,7 +103,7 @@ export class Carrier {
     return response.status === 402 ? this.#withinCap(response) : response;
   };
 
-  /** The quote at call time, which may be another than the estimate of the check. */
+  /** Checks the price quoted for the call, which may differ from the check's estimate, against the cap. */
   async #withinCap(response: Response): Promise<Response> {
     const { offers, unread } = await read402(response, TERMS_WITHIN_MS);
     const fits = (offer: Offer): boolean => {
@@ -117,7 +122,7 @@ export class Carrier {
     return globalThis.fetch(url, { method, headers, body, redirect: "manual", signal: timed });
   }
 
-  /** Send a payment until its outcome is known. Nothing here signs, so nothing can be paid twice. */
+  /** Sends a payment until its outcome is known. Nothing is signed here, so nothing can be paid twice. */
   async #carry(paid: PaidRequest, signal: AbortSignal): Promise<Response> {
     this.hasPaid = true;
     const { sends, within_ms, wait_ms } = this.#patience;
@@ -131,7 +136,7 @@ export class Carrier {
         if (!isOpen(response)) return response;
         wait = Math.max(wait, (retryAfter(response.headers) ?? 0) * 1000);
         if (response.status === 202) state = await this.#settled(response, until);
-        // Of an order that has come to its end the answer is there to be fetched.
+        // The order has ended: the payment is sent once more at once, which fetches the answer.
         if (state !== null && FINAL.has(state)) continue;
       } catch (error) {
         cause = error;
@@ -142,19 +147,19 @@ export class Carrier {
     throw this.#unknown;
   }
 
-  /** An answer that breaks off is as lost as none, so it is read to its end here. */
+  /** Reads an answer to its end, since one that breaks off is as lost as none. */
   async #whole(response: Response): Promise<Response> {
     const { status, statusText } = response;
     const body = (await readBounded(response.body, MAX_ANSWER_BYTES)) as Uint8Array<ArrayBuffer>;
     const headers = new Headers(response.headers);
-    // Of the bytes on the wire; these are decoded.
+    // These headers describe the bytes on the wire; the body here is decoded.
     for (const name of ["content-encoding", "content-length"]) headers.delete(name);
     if (status === 0) throw new ServiceFault("redirected", "the service answered with a redirect");
     const isBodyless = status === 204 || status === 205 || status === 304;
     return new Response(isBodyless ? null : body, { status, statusText, headers });
   }
 
-  /** Read the order that a 202 names until it is at its end or time is up. @returns its newest state */
+  /** Reads the order that a 202 names until it has ended or time is up. @returns its newest state */
   async #settled(response: Response, until: number): Promise<string | null> {
     const begun = (await response.json()) as { order_id?: unknown; state?: unknown };
     if (typeof begun.order_id !== "string" || !/^[\w-]{1,100}$/.test(begun.order_id)) return null;
@@ -168,7 +173,7 @@ export class Carrier {
         const read = (body as { state?: unknown } | null)?.state;
         if (typeof read === "string") state = read;
       } catch (error) {
-        // Nobody knows the order here: the payment itself is what remains to ask with.
+        // The service does not know this order, so only the payment itself is left to ask with.
         if (error instanceof ServiceFault && error.status === 404) return null;
       }
     }
@@ -177,8 +182,9 @@ export class Carrier {
 }
 
 /**
- * Is the outcome still open? 202 says so; 429 and 503 did not look; a 5xx that is no problem document is of something in
- * between. A 502 of the service itself says that nothing was delivered and nobody charged.
+ * Is the outcome still open? A 202 means that; after a 429 or 503 the request was not looked at; a 5xx that is no
+ * problem document comes from a proxy in between. A 502 of the service itself means that nothing was delivered and
+ * nobody charged.
  */
 function isOpen({ status, headers }: Response): boolean {
   if (status === 202) return headers.get("payment-response") === null;

@@ -18,10 +18,10 @@ export type Reason =
   | "too_many_payees"
   | "not_asked";
 
-/** Something that speaks against a payment, or was not held against the record. */
+/** A reason against a payment, or a part that could not be compared with the record. */
 export interface Concern {
   reason: Reason;
-  /** The flag, defect, band, amount, network, asset, scheme or seconds. */
+  /** The flag, defect, band, amount, network, asset, scheme or number of seconds. */
   what: string;
   says: string;
   refuses: boolean;
@@ -29,7 +29,7 @@ export interface Concern {
 
 const LETTERS = "ABCDF";
 
-/** What speaks against a payment, the letter and the listing first. @param now_ms Unix ms at which it would be signed */
+/** The reasons against a payment, letter and listing first. @param now_ms time at which it would be signed, unix ms */
 export function concernsOf(answer: CheckAnswer, offers: readonly Offer[], policy: Policy, now_ms: number): Concern[] {
   return [
     ...flagConcerns(answer, policy),
@@ -50,7 +50,7 @@ function bandConcerns({ band, why }: CheckAnswer, { atLeast, unrated }: Policy):
   const of = (reason: Reason, refuses: boolean): Concern[] => [{ reason, what: band, says: why, refuses }];
   if (band === "UNRATED") return of("unrated", unrated === "refuse");
   if (band === "F") return of("failing", true);
-  // A letter that we do not know is none that is good enough.
+  // An unknown letter is not good enough.
   const at = band.length === 1 ? LETTERS.indexOf(band) : -1;
   return at < 0 || at > LETTERS.indexOf(atLeast) ? of("below_minimum", true) : [];
 }
@@ -111,11 +111,11 @@ function validityConcern({ validFor_s, validUntil_s }: Offer, policy: Policy, no
   return { reason: "validity", what: String(seconds), says, refuses: true };
 }
 
-/** A network of Solana may be written with its whole genesis hash or the first 32 characters of it. */
+/** A Solana network may be written with its whole genesis hash or with the first 32 characters of it. */
 const networkKey = (id: string): string => (id.startsWith("solana:") ? id.slice(0, 39) : id);
 const sameNetwork = (a: string, b: string): boolean => networkKey(a) === networkKey(b);
 
-/** USDC, which has six decimals wherever its contract is known to us. */
+/** Is this USDC? It has six decimals wherever we know its contract. */
 export function isUsdc(asset: string, networks: readonly string[]): boolean {
   if (asset === "USDC") return true;
   return networks.some((network) => {
@@ -127,7 +127,7 @@ export function isUsdc(asset: string, networks: readonly string[]): boolean {
 function priceConcern(answer: CheckAnswer, offer: Offer, advertised: Advertised, policy: Policy): Concern | null {
   const { amount, asset, network } = offer;
   if (amount === null || asset === null || answer.flags?.includes("dynamic_price")) return null;
-  // Amounts of tokens whose worth is not known are not held against each other: the wallet's own limits are for that.
+  // Amounts of tokens of unknown worth are not compared: the wallet has its own limits for them.
   if (!isSameAsset(asset, network, advertised)) return null;
   const was = microOf(advertised.amount);
   if (was === null || amount <= was) return null;
@@ -136,13 +136,16 @@ function priceConcern(answer: CheckAnswer, offer: Offer, advertised: Advertised,
   return { reason: "price", what: String(amount), says, refuses };
 }
 
-/** Millionths of a money string (interface, "money"); null for what is none. */
+/** A money string in millionths (interface, "money"); null for any other text. */
 export function microOf(money: string): bigint | null {
   const found = /^(\d{1,30})\.(\d{1,6})$/.exec(money);
   return found ? BigInt(found[1]!) * 1_000_000n + BigInt(found[2]!.padEnd(6, "0")) : null;
 }
 
-/** What of an offer is not known, so that nobody can say what would be signed: what its reader says, or what it leaves out. */
+/**
+ * Members of an offer that are not known, so that it is not known what would be signed: those that its reader marked,
+ * or that are null.
+ */
 export function unreadIn({ unread, ...offer }: Offer): readonly OfferMember[] {
   const members = ["network", "asset", "amount", "payTo"] as const;
   return unread ?? members.filter((name) => offer[name] === null);

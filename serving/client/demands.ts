@@ -5,20 +5,23 @@ import { readBounded } from "./http.ts";
 
 /** A payment that is about to be signed. */
 export interface Demand {
-  /** Where the request went, not what the 402 says of itself. A tool of an MCP server is `url#tool`. */
+  /** Where the request went, not what the 402 names. A tool of an MCP server is `url#tool`. */
   url: string;
   method?: string | undefined;
-  /** The offer that is taken; all that may be taken, where that is not known yet. */
+  /** The offer that is taken; or all that may be taken, while that is not known. */
   offers: readonly Offer[];
 }
 
 const MAX_BODY_BYTES = 1024 * 1024;
-/** An answer over MCP may be what was paid for, and as long as the service takes any. */
+/**
+ * Longest answer over MCP: it may be what was paid for, so it may be as long as any answer that the service takes,
+ * bytes.
+ */
 const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
-/** Values of such an answer that are read, as of any paid answer. */
+/** Most values of such an answer, as for any paid answer. */
 const MAX_MESSAGE_VALUES = 1_000_000;
 
-/** A body as far as it may be read in that time; null where it was not all. */
+/** Reads a body for a limited time; null where it did not come whole. */
 async function within(body: ReadableStream<Uint8Array> | null, within_ms: number): Promise<Uint8Array | null> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   try {
@@ -34,8 +37,8 @@ async function within(body: ReadableStream<Uint8Array> | null, within_ms: number
 }
 
 /**
- * Every offer of a 402, wherever it stands. The response is read from a copy, and stays whole for its reader.
- * @param within_ms for the body, which a seller may let trickle
+ * All offers of a 402, wherever they are. A copy of the response is read, so the response can still be read.
+ * @param within_ms time for the body, which a seller may send slowly
  */
 export async function read402(response: Response, within_ms: number): Promise<Demanded> {
   const body = await within(response.clone().body, within_ms);
@@ -43,8 +46,8 @@ export async function read402(response: Response, within_ms: number): Promise<De
 }
 
 /**
- * Is this a message to an MCP server (streamable HTTP)? There a demand comes with status 200, in the JSON-RPC answer, and
- * mppx pays it. Told by the headers, as mppx does: the body may be a stream.
+ * Is this a message to an MCP server (streamable HTTP)? Such a server demands payment with status 200, in the JSON-RPC
+ * answer, and mppx pays it. Recognised by the headers, as mppx does, since the body may be a stream.
  */
 export function isMcpRequest(method: string, headers: Headers): boolean {
   if (method === "GET" || method === "HEAD") return false;
@@ -52,7 +55,7 @@ export function isMcpRequest(method: string, headers: Headers): boolean {
   return headers.has("mcp-method") || (accept.includes("application/json") && accept.includes("text/event-stream"));
 }
 
-/** The tool that a JSON-RPC request calls, where its text is at hand. */
+/** The tool that a JSON-RPC request calls, if its body is a text. */
 export function toolIn(body: unknown): string | null {
   if (typeof body !== "string" || body.length > MAX_BODY_BYTES) return null;
   const message = parseJson(body) as { params?: { name?: unknown } } | null | undefined;
@@ -62,7 +65,7 @@ export function toolIn(body: unknown): string | null {
 
 const UNREAD: Demanded = { offers: [], unread: "the answer over MCP holds more than is read" };
 
-/** What one JSON-RPC message, or a batch of them, demands. */
+/** The demand of one JSON-RPC message, or of a batch. */
 function inMessage(text: string): Demanded {
   if (!isBounded(text, MAX_MESSAGE_VALUES)) return UNREAD;
   const parsed = parseJson(text, MAX_MESSAGE_VALUES);
@@ -75,8 +78,8 @@ function inMessage(text: string): Demanded {
 }
 
 /**
- * Data of the first event of a stream that has some (WHATWG HTML section 9.2.6), which is all that mppx reads; null where none
- * comes. An event that breaks off at the end counts: mppx hands it on.
+ * Data of the first event of a stream that has data (WHATWG HTML section 9.2.6), which is all that mppx reads; null
+ * where there is none. An event that is cut off at the end counts, since mppx passes it on.
  */
 async function firstEvent(body: ReadableStream<Uint8Array> | null): Promise<string | null> {
   if (body === null) return null;
@@ -107,8 +110,8 @@ async function firstEvent(body: ReadableStream<Uint8Array> | null): Promise<stri
 }
 
 /**
- * What the answer to a message over MCP demands. It is waited for as long as the caller waits for it: a tool may take its
- * time. Of a stream of events the first that holds data is read.
+ * The demand in the answer to a message over MCP. There is no time limit of its own, since a tool may take its time:
+ * the caller's applies. Of a stream of events the first one with data is read.
  */
 export async function readMcpAnswer(response: Response): Promise<Demanded> {
   const type = (response.headers.get("content-type") ?? "").toLowerCase();

@@ -8,26 +8,26 @@ import { type FaultCode, ServiceFault } from "./http.ts";
 import { DEFAULT_POLICY, type Policy, policyOf } from "./policy.ts";
 
 /**
- * May this payment be signed? `refused` is said of the seller, `not_asked` of nobody: what then happens is the policy's
- * `notAsked`, and stands in `allow`.
+ * May this payment be signed? `refused` is a judgement on the seller. `not_asked` is not: the service could not be
+ * asked, and `allow` then follows the policy's `notAsked`.
  */
 export interface Decision {
   allow: boolean;
   outcome: "allowed" | "refused" | "not_asked";
-  /** The first of the concerns that refuses; null where none does. */
+  /** Reason of the first concern that refuses; null where none does. */
   reason: Reason | null;
   /** For a person. */
   says: string;
   concerns: Concern[];
-  /** Signed: worth keeping beside the payment. Null where there is none. */
+  /** The signed answer, worth keeping with the payment. Null where there is none. */
   answer: CheckAnswer | null;
-  /** Why the service was not asked. */
+  /** Why the service was not asked, or its answer not believed. */
   fault: FaultCode | null;
 }
 
 export type Guard = (demand: Demand) => Promise<Decision>;
 
-/** A payment was not signed. */
+/** Thrown when a payment is refused, before it is signed. */
 export class PaymentRefused extends Error {
   constructor(readonly decision: Decision) {
     super(decision.says);
@@ -35,13 +35,14 @@ export class PaymentRefused extends Error {
   }
 }
 
-/** Addresses of one 402 that are asked about. */
+/** Most addresses of one 402 that the service is asked about. */
 const MAX_PAYEES = 4;
 
 /**
- * The guard: asks the service before each payment, and decides. An offer of which it does not know all that would be signed is
- * refused, and nobody asked.
- * @param policy what differs from {@link DEFAULT_POLICY} @param now Unix ms, as the wallet has it
+ * Makes a guard, which asks the service before each payment and decides. If it does not know everything that would be
+ * signed for an offer, it refuses without asking.
+ * @param policy the differences from {@link DEFAULT_POLICY}
+ * @param now the wallet's clock, unix ms
  */
 export function guard(
   service: Pick<Service, "check">,
@@ -76,7 +77,7 @@ interface PayeeOffers {
   offers: Offer[];
 }
 
-/** Offers by the address that they pay; those whose address the service does not take stand under none. */
+/** Groups the offers by payee. Those whose address the service does not take are in one group without address. */
 function payeesOf(offers: readonly Offer[]): PayeeOffers[] {
   const payees = new Map<string, PayeeOffers>();
   for (const offer of offers) {
@@ -90,8 +91,8 @@ function payeesOf(offers: readonly Offer[]): PayeeOffers[] {
 }
 
 /**
- * Hold an answer, and the offers in hand, against a policy: pure, and the same wherever it runs.
- * @param now_ms Unix ms of the signature; default when the answer was given
+ * Decides on an answer and the offers of a demand by a policy. A pure function.
+ * @param now_ms time of the signature, unix ms; default the time of the answer
  */
 export function decide(
   answer: CheckAnswer,
@@ -122,7 +123,7 @@ function tooMany(count: number): Decision {
   return alone("refused", false, { reason: "too_many_payees", what: String(count), says, refuses: true }, null);
 }
 
-/** Terms that a guard cannot read are none that it can speak for. @param why in words, as what they hold */
+/** A refusal of terms that cannot be read. @param why what they hold, in words */
 export const unreadable = (why: string): Decision => {
   const says = `whom a payment would pay, and how much, is not known: ${why}`;
   return alone("refused", false, { reason: "unreadable_terms", what: why, says, refuses: true }, null);

@@ -1,8 +1,9 @@
 /**
- * Why the service could not be asked, or its answer not be believed. None of these says anything about a seller.
- * timeout, unreachable: no answer. redirected: an answer of ours never is. too_large, bad_answer: not what was asked for.
- * limited: 429. unavailable: 5xx. problem: it refuses the question, in words. bad_signature: no key of ours signed this.
- * stale: signed, but long ago. other_answer: signed, but for another question.
+ * Why the service could not be asked, or its answer not be believed. None of these is about a seller.
+ * timeout, unreachable: no answer came. redirected: the service never redirects. too_large, bad_answer: the answer is
+ * not what was asked for. limited: 429. unavailable: 5xx. problem: the service refused the question, with a reason.
+ * bad_signature: no key of the service signed this. stale: signed too long ago. other_answer: signed, but for another
+ * question.
  */
 export type FaultCode =
   | "timeout"
@@ -17,9 +18,9 @@ export type FaultCode =
   | "stale"
   | "other_answer";
 
-/** The service was not asked, or its answer is not believed. */
+/** The service could not be asked, or its answer is not believed. */
 export class ServiceFault extends Error {
-  /** @param retryAfter_s as the answer named it, where it did */
+  /** @param retryAfter_s from the answer's Retry-After, where it has one */
   constructor(
     readonly code: FaultCode,
     readonly says: string,
@@ -35,13 +36,13 @@ export class ServiceFault extends Error {
 export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 
 export interface Limits {
-  /** For the whole exchange, body included. */
+  /** Time for the whole exchange with its body. */
   timeout_ms: number;
-  /** Of the decoded body. */
+  /** Longest body, after decoding. */
   max_bytes: number;
 }
 
-/** Bytes of a body, of which no more than `max_bytes` are ever held. @throws ServiceFault too_large */
+/** Reads a body, holding at most `max_bytes`. @throws ServiceFault too_large */
 export async function readBounded(body: ReadableStream<Uint8Array> | null, max_bytes: number): Promise<Uint8Array> {
   if (body === null) return new Uint8Array();
   const parts: Uint8Array[] = [];
@@ -52,7 +53,7 @@ export async function readBounded(body: ReadableStream<Uint8Array> | null, max_b
     if (done) break;
     size += value.length;
     if (size > max_bytes) {
-      // Not awaited: a peer that goes on sending must not hold the caller.
+      // Not awaited, since a peer that goes on sending must not hold up the caller.
       reader.cancel().catch(() => {});
       throw new ServiceFault("too_large", `more than ${max_bytes} bytes`);
     }
@@ -75,7 +76,9 @@ export interface JsonAnswer {
 
 const MAX_RETRY_AFTER_S = 86_400;
 
-/** Seconds that `Retry-After` asks for (RFC 9110 section 10.2.3, the form in seconds), at most a day; null without. */
+/**
+ * Seconds from `Retry-After` (RFC 9110 section 10.2.3, the form in seconds), at most a day; null where there is none.
+ */
 export function retryAfter(headers: Headers): number | null {
   const text = headers.get("retry-after") ?? "";
   return /^\d{1,9}$/.test(text) ? Math.min(Number(text), MAX_RETRY_AFTER_S) : null;
@@ -101,9 +104,9 @@ function brokenBy(error: unknown): ServiceFault {
 }
 
 /**
- * One exchange with the service, its answer as JSON. Redirects are not followed: asked for by hand, since not every worker
- * knows `redirect: "error"`.
- * @throws ServiceFault for everything but a 2xx with JSON
+ * One exchange with the service, with the answer as JSON. Redirects are not followed. They are detected by hand, since
+ * not every runtime of workers knows `redirect: "error"`.
+ * @throws ServiceFault for everything except a 2xx with JSON
  */
 export async function askJson(fetch: Fetch, url: string, init: RequestInit, limits: Limits): Promise<JsonAnswer> {
   try {
@@ -126,7 +129,7 @@ export async function askJson(fetch: Fetch, url: string, init: RequestInit, limi
   }
 }
 
-/** Settles when the signal does, even where a fetch that was passed in knows nothing of signals. */
+/** Rejects when the signal aborts, even if a fetch that was passed in ignores signals. */
 function withSignal<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const stop = () => reject(signal.reason);

@@ -5,12 +5,12 @@ import type { CheckAnswer } from "./answers.ts";
 
 /** Crockford's base32, upper case: no I, L, O, U. */
 const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/** Characters of an id: 130 bits. */
+/** Characters of an id, for 130 bits. */
 const CHARS = 26;
 
 /**
- * Capability id (docs/design/records.md, Identity), with WebCrypto: cap_ and the first 130 bits of sha256 over the RFC 8785
- * text of ["1", method, url, tool], in Crockford's base32.
+ * Capability id (docs/design/records.md, Identity), made with WebCrypto: cap_ and the first 130 bits of sha256 over the
+ * RFC 8785 text of ["1", method, url, tool], in Crockford's base32.
  */
 export async function capabilityId(method: string, url: string, tool = ""): Promise<string> {
   const text = new TextEncoder().encode(canonicalText(["1", method, url, tool]));
@@ -31,10 +31,10 @@ function toolOf(url: string): string {
 }
 
 /**
- * Is this the answer for that method? An answer does not name its method, but the id of the endpoint that it is about is made
- * of one, so a signed answer about GET cannot stand in for one about POST. What is not in the record has no id, and an
- * endpoint that was asked about by its id has one method anyway. A tool of an MCP server is called by POST; its id is not
- * known where the question does not name it.
+ * Is this answer for that method? An answer does not name its method, but the endpoint's id is made from it, so a
+ * signed answer about GET cannot be used as one about POST. An answer about an unknown url has no id, and one that was
+ * asked for by id needs no method. A tool of an MCP server is called by POST; if the question does not name the tool,
+ * its id cannot be computed, and any id that is none of the url's plain methods is accepted.
  */
 export async function isOfMethod(answer: CheckAnswer, method: string): Promise<boolean> {
   const { matched, asked, url, capabilityId: id } = answer;

@@ -1,34 +1,43 @@
 import type { Letter } from "../../pipelines/record/vocabulary.ts";
 
-/** What a buyer refuses to pay. All that is left out is as in {@link DEFAULT_POLICY}. */
+/** What a buyer refuses to pay. Members that are left out are as in {@link DEFAULT_POLICY}. */
 export interface Policy {
   /** The lowest letter that is paid. */
   atLeast: Exclude<Letter, "F">;
   /** UNRATED means unknown, not bad. */
   unrated: "pay" | "refuse";
   /**
-   * What to do where the service could not be asked, or its answer not be believed. `refuse`: whoever can keep the answer
-   * away, or spoil it, must not thereby have the guard open; it costs the payments of the time in which the service is down,
-   * and the caller is told apart, so that it can try again. `pay`: where a missed payment costs more than a bad one.
+   * What to do when the service could not be asked, or its answer not be believed. `refuse`: otherwise an attacker who
+   * keeps the answer away, or spoils it, would open the guard. While the service is down this costs payments; the
+   * caller can tell this case from a refusal, and try again. `pay`: for buyers to whom a missed payment costs more than
+   * a bad one.
    */
   notAsked: "pay" | "refuse";
   /** Flags of the answer that are refused. */
   flags: readonly string[];
-  /** Defects of the listing that are refused: those with which money goes astray, or buys something else. */
+  /**
+   * Defects of the listing that are refused: those with which money may go to the wrong place, or buy something else.
+   */
   defects: readonly string[];
-  /** How many times what its newest 402 asked a payment may be; not held against prices that are known to be dynamic. */
+  /** Largest ratio of a payment to the price in the newest 402; not applied where prices are known to be dynamic. */
   priceRise: number;
-  /** An offer on a network that its newest 402 does not name. */
+  /** For an offer on a network that the newest 402 does not name. */
   otherNetwork: "pay" | "refuse";
-  /** An offer in another asset than its newest 402 names; where none is known, in one that is no well-known dollar. */
+  /**
+   * For an offer in another asset than the newest 402 names; where that is not known, in one that is no well-known
+   * dollar.
+   */
   otherAsset: "pay" | "refuse";
-  /** A scheme, or a method of mpp, of which more is signed than network, asset, amount, payee and time. */
+  /** For a scheme, or a method of mpp, whose signature covers more than network, asset, amount, payee and time. */
   otherScheme: "pay" | "refuse";
-  /** Seconds that a signature may be good for: as long as it is, the seller may take the money. */
+  /** Longest validity of a signature, seconds: until it ends the seller may take the money. */
   maxValidity_s: number;
 }
 
-/** Refuses what is shown failing, and what another than the seller that is known would be paid; pays what is unknown. */
+/**
+ * Refuses sellers that are known to fail, and payments that may go to another payee than the known one; pays unknown
+ * sellers.
+ */
 export const DEFAULT_POLICY: Readonly<Policy> = {
   atLeast: "D",
   unrated: "pay",
@@ -59,7 +68,7 @@ export const DEFAULT_POLICY: Readonly<Policy> = {
   maxValidity_s: 600,
 };
 
-/** @throws TypeError for a policy that says nothing, or the opposite of what is meant */
+/** Adds the defaults and validates. @throws TypeError for unknown members and values */
 export function policyOf(policy: Partial<Policy>): Policy {
   const given = Object.fromEntries(Object.entries(policy).filter(([, value]) => value !== undefined));
   const unknown = Object.keys(given).filter((name) => !Object.hasOwn(DEFAULT_POLICY, name));

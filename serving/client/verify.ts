@@ -7,7 +7,7 @@ export type { Jwks, Verdict, VerifyFault };
 
 const no = (reason: VerifyFault): Verdict => ({ ok: false, reason });
 
-/** The moment at which an object says it was signed. */
+/** The time at which an object states that it was signed. */
 function signedAt(object: unknown, member: string): string | null {
   const at = (object as Record<string, unknown> | null)?.[member];
   return typeof at === "string" ? at : null;
@@ -19,16 +19,16 @@ async function verifyAs(jwks: Jwks, object: unknown, purpose: Purpose, member: s
 }
 
 /**
- * Does the signature of a check answer hold, under a key for answers that was valid when it was given? Works offline with a
- * saved keys document. Never throws for what a stranger sent, and says nothing of how old the answer is.
+ * Is the signature of a check answer valid, made with an answers key that was valid at the time of the answer? Works
+ * offline with a saved keys document. Never throws for what a stranger sent. It does not check how old the answer is.
  */
 export const verifyCheck = (jwks: Jwks, answer: unknown): Promise<Verdict> =>
   verifyAs(jwks, answer, "answers", "answered_at");
 
-/** {@link verifyCheck} of an exposure report. */
+/** Like {@link verifyCheck}, for an exposure report. */
 export const verifyExposure = verifyCheck;
 
-/** {@link verifyCheck} of a signed card, under a key for cards. @param card an object, or the text of `scorecard` */
+/** Like {@link verifyCheck}, for a signed card and the cards key. @param card an object, or the text of `scorecard` */
 export function verifyCard(jwks: Jwks, card: unknown): Promise<Verdict> {
   if (typeof card !== "string") return verifyAs(jwks, card, "cards", "computed_at");
   try {
@@ -38,18 +38,21 @@ export function verifyCard(jwks: Jwks, card: unknown): Promise<Verdict> {
   }
 }
 
-/** {@link verifyCheck} of an archive manifest, which the key for cards signs. */
+/** Like {@link verifyCheck}, for an archive manifest and the cards key. */
 export const verifyManifest = (jwks: Jwks, manifest: unknown): Promise<Verdict> =>
   verifyAs(jwks, manifest, "cards", "verified_at");
 
 /** Path of the keys document. */
 const KEYS_PATH = "/.well-known/svc-keys.json";
 const MAX_KEYS_BYTES = 256 * 1024;
-/** An unknown key id makes us read again; a stranger who sends such ids must not make us read all the time. */
+/**
+ * Least pause between two readings because of an unknown key id, so that a stranger who sends such ids does not cause
+ * many.
+ */
 const REREAD_MS = 60_000;
-/** A key that was retired is known as such within this time. */
+/** The keys are read again after this time, so a retired key is known as such by then. */
 const HOLD_MS = 3_600_000;
-/** Verdicts that a newer document may turn. */
+/** Verdicts that may change with a newer keys document. */
 const MAY_BE_OLD: readonly VerifyFault[] = ["unknown_key", "wrong_purpose", "not_yet_valid"];
 
 export interface KeySource {
@@ -57,13 +60,13 @@ export interface KeySource {
   fetch: Fetch;
   timeout_ms: number;
   now: () => number;
-  /** Keys that are known already: then nothing is read, and nobody on the way can put his own in their place. */
+  /** Keys that are known already. Then nothing is read, and nobody on the way can replace them. */
   pinned?: Jwks | undefined;
 }
 
 /**
- * The published keys: read when first needed and once an hour, again for an unknown key id at most once a minute. While
- * they cannot be read the ones in hand go on to count.
+ * The published keys: read when they are first needed and then once an hour, and for an unknown key id at most once a
+ * minute. While they cannot be read, the last ones stay in use.
  */
 export class KeySet {
   #held: Jwks | null = null;
@@ -73,7 +76,7 @@ export class KeySet {
 
   constructor(private readonly source: KeySource) {}
 
-  /** @throws ServiceFault where there are no keys in hand and none can be read */
+  /** @throws ServiceFault where there are no keys yet and none can be read */
   async keys(): Promise<Jwks> {
     if (this.source.pinned) return this.source.pinned;
     const { now } = this.source;
@@ -84,20 +87,20 @@ export class KeySet {
     return this.#read().catch(() => this.#held!);
   }
 
-  /** Verify an object of the service, with newer keys where the ones in hand do not know its key. */
+  /** Verifies an object of the service; if the keys do not include its key, with newer keys. */
   async verify(object: unknown, expected: Expectation): Promise<Verdict> {
     const first = await verifyObject(await this.keys(), object, expected);
     if (first.ok || !MAY_BE_OLD.includes(first.reason) || !(await this.#readAgain())) return first;
     return verifyObject(await this.keys(), object, expected);
   }
 
-  /** Is one of these signatures over `bytes` made by a key of that purpose that was valid then? */
+  /** Is one of these signatures over `bytes` made by a key with that purpose that was valid then? */
   async verifyBytes(bytes: Uint8Array, signatures: readonly Uint8Array[], expected: Expectation): Promise<boolean> {
     if (await anySigned(await this.keys(), bytes, signatures, expected)) return true;
     return (await this.#readAgain()) && anySigned(await this.keys(), bytes, signatures, expected);
   }
 
-  /** Newer keys for those that did not do, at most once a minute; true where some were read. */
+  /** Reads newer keys, at most once a minute. @returns were they read? */
   async #readAgain(): Promise<boolean> {
     if (this.source.pinned || this.#within(this.#triedAt, REREAD_MS)) return false;
     try {
@@ -108,7 +111,7 @@ export class KeySet {
     }
   }
 
-  /** A clock that went back makes things old, not new. */
+  /** If the clock went back, the time is not within. */
   #within(since: number, ms: number): boolean {
     const age = this.source.now() - since;
     return age >= 0 && age < ms;
@@ -133,7 +136,7 @@ export class KeySet {
   }
 }
 
-/** Keys of one purpose that are looked at: the one in force, and some more. */
+/** Most keys of one purpose that are tried: the current one, and some more. */
 const MAX_TRIED = 8;
 
 async function anySigned(jwks: Jwks, bytes: Uint8Array, signatures: readonly Uint8Array[], expected: Expectation) {

@@ -4,14 +4,14 @@ import { postOf, type Service } from "./ask.ts";
 import { readBounded } from "./http.ts";
 import { type KeySet, verifyCard } from "./verify.ts";
 
-/** The service posts its challenge to the receiver before it answers. */
+/** Time for creating a watcher: the service posts its challenge to the receiver before it answers. */
 const MAKING_MS = 20_000;
 
 /**
- * Make a watcher (POST /v1/watchers). The receiver must be listening: it is challenged before this resolves. Keep `token`:
- * nobody can give it to you again.
+ * Creates a watcher (POST /v1/watchers). The receiver must be listening, since it is challenged before this resolves.
+ * Keep `token`: it is given only once.
  * @param watch 1 to 100 urls or capability ids
- * @throws ServiceFault `problem` where the receiver did not echo, and as every question may
+ * @throws ServiceFault `problem` when the receiver did not echo, and as any question may
  */
 export async function createWatcher(service: Service, url: string, watch: readonly string[]): Promise<WatcherMade> {
   const { body } = await service.ask("/v1/watchers", postOf({ url, watch }), { timeout_ms: MAKING_MS });
@@ -20,28 +20,28 @@ export async function createWatcher(service: Service, url: string, watch: readon
 
 const MAX_WATCHER_BYTES = 1024 * 1024;
 
-/** Read a watcher back. @throws ServiceFault */
+/** Reads a watcher. @throws ServiceFault */
 export async function readWatcher(service: Service, watcherId: string, token: string): Promise<WatcherAnswer> {
   const path = `/v1/watchers/${encodeURIComponent(watcherId)}`;
   const init = { headers: { authorization: `Bearer ${token}` } };
   return (await service.ask(path, init, { max_bytes: MAX_WATCHER_BYTES })).body as WatcherAnswer;
 }
 
-/** Stop the watcher of a token; stopping twice is no error. @throws ServiceFault */
+/** Stops the watcher of a token; stopping it twice is no error. @throws ServiceFault */
 export async function stopWatcher(service: Service, token: string): Promise<void> {
   await service.ask("/v1/watchers/stop", { method: "POST", headers: { authorization: `Bearer ${token}` } });
 }
 
-/** A notice whose signature held, and that of the card in it. */
+/** A notice. Its signature and that of its card were verified. */
 export interface Notice {
   type: "card.changed";
   watcher_id: string;
   capability_id: string;
-  /** Url or id as the watcher's maker wrote it. */
+  /** Url or id as the watcher's creator wrote it. */
   asked: string;
-  /** From 1 for each endpoint of a watcher, without gaps. */
+  /** Number of the notice for this watcher and endpoint, from 1, without gaps. */
   seq: number;
-  /** New words may come. */
+  /** Further values may be added. */
   change: NoticeChange | (string & {});
   from: Standing | null;
   to: Standing;
@@ -51,19 +51,20 @@ export interface Notice {
 }
 
 /**
- * Ids of notices. `begin` answers `new` once for each id, `busy` until that one is `end`ed, and `done` from then on; a notice
- * that failed is forgotten, since it will come again. What comes twice is old after `tolerance_s`, so memory does for one
- * process; more processes need one that they share.
+ * Ids of notices that were received. `begin` returns `new` once for each id, `busy` until `end` is called for it, and
+ * `done` after that; after a failure the id is forgotten, since the notice will come again. A repeated notice is
+ * refused as old after `tolerance_s`, so memory is enough for one process; several processes need a store that they
+ * share.
  */
 export interface Seen {
   begin(id: string): Promise<"new" | "busy" | "done"> | "new" | "busy" | "done";
   end(id: string, done: boolean): Promise<void> | void;
 }
 
-/** Ten minutes of the notices that one domain is sent, many times over. */
+/** Many times the notices that one domain is sent in ten minutes. */
 const MAX_SEEN = 10_000;
 
-/** {@link Seen} in memory: the newest 10,000. */
+/** {@link Seen} in memory, for the newest 10,000 ids. */
 export function seenInMemory(): Seen {
   const held = new Map<string, "busy" | "done">();
   return {
@@ -82,14 +83,14 @@ export function seenInMemory(): Seen {
 }
 
 export interface ReceiverOptions {
-  /** Whose notices these are. */
+  /** The service that sends the notices. */
   service: Pick<Service, "keys" | "now">;
-  /** What throws here is answered 500, and comes again. Has 15 seconds. */
+  /** Handles a notice. If it throws, the answer is 500, and the notice comes again. It has 15 seconds. */
   onNotice: (notice: Notice) => Promise<void> | void;
-  /** Is this watcher one of ours? Others are answered 410, which stops them. Default: all are. */
+  /** Is this watcher ours? Notices of others are answered 410, which stops them. Default: all are ours. */
   isOurs?: (watcherId: string) => Promise<boolean> | boolean;
   seen?: Seen;
-  /** How far from our clock an attempt's timestamp may be. Default 300. */
+  /** Largest difference between our clock and the timestamp of an attempt. Default 300. */
   tolerance_s?: number;
 }
 
@@ -109,10 +110,10 @@ interface Message {
 }
 
 /**
- * The receiving side of watchers (Standard Webhooks), for any server that speaks `Request` and `Response`: echoes challenges
- * that the key for answers signed, and hands on notices that the key for cards signed, whose card that key signed as well,
- * and that say the same as their card. Each is handed on once; the same one again within the tolerance is acknowledged and
- * not handed on, later it is refused as old.
+ * The receiving side of watchers (Standard Webhooks), for any server with `Request` and `Response`. It echoes
+ * challenges that the answers key signed. It passes on notices that the cards key signed, whose card that key signed
+ * too, and which agree with their card. Each notice is passed on once; a repetition within the tolerance is
+ * acknowledged and not passed on, a later one is refused as old.
  */
 export function noticeReceiver(options: ReceiverOptions): (request: Request) => Promise<Response> {
   const { service, tolerance_s = 300, seen = seenInMemory() } = options;
@@ -123,7 +124,7 @@ export function noticeReceiver(options: ReceiverOptions): (request: Request) => 
     if (!(Math.abs(service.now() / 1000 - message.timestamp_s) <= tolerance_s)) return reply(400, "too old");
     if (message.body?.type === "watcher.challenge") return echo(service.keys, message);
     if (!(await isSigned(service.keys, message, "cards"))) return reply(401, "not signed by the key of the cards");
-    // Other kinds may come: they are acknowledged, so that they do not hold up what is behind them.
+    // Notices of other kinds are acknowledged, so that they do not hold up those behind them.
     if (message.body?.type !== "card.changed") return reply(204, "");
     return take(message, { ...options, seen });
   };
@@ -173,7 +174,7 @@ async function readMessage(request: Request): Promise<Message> {
 const isSigned = (keys: KeySet, { timestamp_s, bytes, signatures }: Message, purpose: "cards" | "answers") =>
   keys.verifyBytes(bytes, signatures, { purpose, at: new Date(timestamp_s * 1000) });
 
-/** Is the card in it a card of the service, and is what the notice says of it what it says? */
+/** Is the notice's card signed by the service, and does the notice agree with it? */
 async function isAboutItsCard(keys: KeySet, { card, capability_id, to }: Notice): Promise<boolean> {
   const verdict = await verifyCard(await keys.keys(), card);
   if (!verdict.ok || card.capability_id !== capability_id) return false;
