@@ -2,7 +2,8 @@ import { setImmediate as turn } from "node:timers/promises";
 import { sorting, stepsInTurns } from "../../infra/concurrency.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
-import type { Advertised } from "../schemas/check.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { Observed } from "../schemas/check.ts";
 import type { SearchAnswer, SearchQuery } from "../schemas/search.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
 import type { Layered } from "../tables/layered.ts";
@@ -71,10 +72,9 @@ function holds({ url, description, class: kind, tool }: ListedEntry, words: read
   return words.every((word) => text.includes(word));
 }
 
-type Asked = typeof Advertised._output | null;
-
-const affordable = (asked: Asked, max: bigint | null): boolean =>
-  max === null || (asked !== null && asked.asset === "USDC" && parseMoney(asked.amount) <= max);
+/** Is the newest price known in dollars, and at most `max` micro-units? Whether it is dollars is no matter of the asset's name. */
+const affordable = (row: VolatileRow | undefined, asked: Observed["advertised"], max: bigint | null): boolean =>
+  max === null || (asked !== null && row?.unit === "USD" && parseMoney(asked.amount) <= max);
 
 /**
  * Listed endpoints of a class (if one is given) that contain every word. Their order is: letters A, B, C, D, then
@@ -106,8 +106,9 @@ export async function searchIn(
   const max = max_price === undefined ? null : parseMoney(max_price);
   const capabilities: SearchAnswer["capabilities"] = [];
   for await (const entry of holding(view, { q, class: kind })) {
-    const { advertised } = observedOf(view.row(entry.cap), now);
-    if (!affordable(advertised, max)) continue;
+    const row = view.row(entry.cap);
+    const { advertised } = observedOf(row, now);
+    if (!affordable(row, advertised, max)) continue;
     const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);
     if (!bands.has(facts.band)) continue;
     if (capabilities.length === limit) return { capabilities, more: true };

@@ -101,7 +101,8 @@ export const rowOf = (
   first_seen: Date.parse("2026-09-01T00:00:00.000Z"),
   last_seen: Date.parse("2026-11-21T11:55:00.000Z"),
   price: "0.020000",
-  asset: "USDC",
+  // As a row of the market has it: the contract that the 402 named, and whether a unit of it is a dollar.
+  asset: "0x036cbd53842c5426634e7929541ec2318f3dcf7e",
   networks: ["eip155:84532"],
   unit: "USD",
   asked_pay_to: pay_to,

@@ -44,7 +44,7 @@ beforeAll(async () => {
     rowOf(SUM, { retried: "answered", retried_at: Date.parse("2026-11-20T12:00:00.000Z") }),
     rowOf(DEAR, { price: "5.000000" }),
     rowOf(NEW, { price: null, asset: null }),
-    rowOf(FAIL, { asset: "EUR" }),
+    rowOf(FAIL, { asset: "EUR", unit: null }),
   ]);
   const limits = { checks_per_minute: 1e6 };
   // Nobody is asked for a plan: of what sells only the policy is there.
