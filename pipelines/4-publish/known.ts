@@ -1,7 +1,7 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { type ListingFacts, listingFacts } from "../published/caps.ts";
+import { type ListingFacts, listingFacts } from "../published/endpoint.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { momentOf } from "../record/commitment.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
@@ -52,11 +52,11 @@ export const correctionId = (body: Record<string, unknown>): string => String(bo
 function isKnown(fold: PublishedFold, draft: Draft): boolean {
   switch (draft.kind) {
     case "listing": {
-      const listing = fold.caps.get(draft.capability_id)?.listing;
-      return !!listing && canonicalText(listing) === canonicalText(listingFacts(draft));
+      const { listed = false, listing = null } = fold.caps.get(draft.capability_id) ?? {};
+      return listed && canonicalText(listing) === canonicalText(listingFacts(draft));
     }
     case "delisting":
-      return !fold.caps.get(draft.capability_id)?.listing;
+      return !fold.caps.get(draft.capability_id)?.listed;
     case "correction":
     case "dispute":
     case "reinstated":

@@ -1,5 +1,6 @@
 import { type DayLetter, type Held, publishedBand } from "../3-grade/hold.ts";
-import type { PublishedCap, PublishedCorrection, RawLetter } from "../published/caps.ts";
+import type { PublishedCap } from "../published/caps.ts";
+import type { PublishedCorrection, RawLetter } from "../published/endpoint.ts";
 import type { Band } from "../record/vocabulary.ts";
 
 /**
@@ -25,15 +26,18 @@ function voided(letter: RawLetter, corrections: readonly PublishedCorrection[]):
 }
 
 /** Published headline letters of leaves in log order, as the hold reads them: UNRATED where it stood on withdrawn records. */
-export const lettersOf = (cap: PublishedCap, corrections: readonly PublishedCorrection[]): DayLetter[] =>
-  cap.raw.map((letter) => ({ day: letter.day, band: voided(letter, corrections) ? "UNRATED" : letter.band }));
+export const lettersOf = (
+  cap: Pick<PublishedCap, "letters">,
+  corrections: readonly PublishedCorrection[],
+): DayLetter[] =>
+  cap.letters.map((letter) => ({ day: letter.day, band: voided(letter, corrections) ? "UNRATED" : letter.band }));
 
 /**
  * The headline letter that is published today, by the raw letters in the log and today's own.
  * @param corrections all of this endpoint, those that are about to be published with the letter included
  */
 export const holdOf = (
-  cap: PublishedCap | undefined,
+  cap: Pick<PublishedCap, "letters"> | undefined,
   corrections: readonly PublishedCorrection[],
   today: string,
   raw: Band,

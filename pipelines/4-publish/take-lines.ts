@@ -2,7 +2,8 @@ import { inTurns } from "../../infra/concurrency.ts";
 import { type Signer, signTextSoon } from "../../infra/keys/signer.ts";
 import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
-import { correctedBetween, lastCounted, type PublishedCap, type PublishedCorrection } from "../published/caps.ts";
+import { correctedBetween, lastCounted, type PublishedCap } from "../published/caps.ts";
+import type { PublishedCorrection } from "../published/endpoint.ts";
 import type { RunCard, RunHeader, RunLine, SignedCard, UnsignedCard } from "../record/card.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, dayStart } from "../record/time.ts";
@@ -147,7 +148,7 @@ export interface NextCard {
 
 /** A run's cards as they are published on this day: with the hold that the raw letters in the log put on them. */
 export function cardsOf(
-  known: PublishedCap | undefined,
+  known: Pick<PublishedCap, "letters" | "corrections"> | undefined,
   header: Pick<RunHeader, "now">,
   line: Pick<RunLine, "cards">,
   corrections: readonly CorrectionDraft[],

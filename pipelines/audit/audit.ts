@@ -258,7 +258,7 @@ const SAMPLED = 20;
  */
 async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): Promise<Finding> {
   const check = new Check("live answers");
-  const caps = [...fold.caps.values()].filter((cap) => cap.listing).sort((a, b) => (a.cap < b.cap ? -1 : 1));
+  const caps = [...fold.caps.values()].filter(({ listed }) => listed).sort((a, b) => (a.cap < b.cap ? -1 : 1));
   const step = Math.max(1, Math.floor(caps.length / SAMPLED));
   for (const cap of caps.filter((_, i) => i % step === 0).slice(0, SAMPLED)) {
     const key = `/v1/check?url=${cap.cap}`;

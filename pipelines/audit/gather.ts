@@ -1,4 +1,11 @@
-import type { PublishedCap } from "../published/caps.ts";
+import {
+  type Endpoint,
+  nextEndpoint,
+  type Projection,
+  type RawLetter,
+  rawLetters,
+  unknownEndpoint,
+} from "../published/endpoint.ts";
 import { parsedLeaf, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
 import { EvidenceFold } from "../published/fold.ts";
@@ -6,7 +13,7 @@ import { chainOf, type KeyChain, refuseUnsignedCard } from "../published/keys.ts
 import { provenLeaves } from "../published/leaves.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
-import { cardMoment, EvidenceLeaf, GradeLeaf, type Leaf } from "../record/leaf.ts";
+import { EvidenceLeaf, GradeLeaf, type Leaf } from "../record/leaf.ts";
 import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 
@@ -15,8 +22,8 @@ export type Wanted = { cap: string } | { url: string } | "all";
 
 /** Cards that one run published of an endpoint, and what was in the log of it before them. */
 export interface CardGroup {
-  leaves: GradeLeaf[];
-  before: Pick<PublishedCap, "raw" | "corrections">;
+  leaves: readonly GradeLeaf[];
+  before: Pick<Known, "letters" | "corrections">;
 }
 
 export interface Gathered {
@@ -33,10 +40,10 @@ export interface Gathered {
   hole: number | null;
 }
 
-interface Known {
-  raw: PublishedCap["raw"];
-  corrections: PublishedCap["corrections"];
-}
+/** An endpoint as the auditor folds it: with the leaves of its newest cards. */
+type Known = Endpoint<GradeLeaf, RawLetter>;
+
+const GATHERED: Projection<Known> = { bare: unknownEndpoint, card: (leaf) => leaf, letters: rawLetters };
 
 /** Capability ids that a url may have, whatever its method; those with an MCP tool are found by their listing. */
 function capsAt(url: string): Set<string> {
@@ -113,12 +120,9 @@ export class Gathering {
         return;
       case "correction":
       case "dispute":
-      case "reinstated": {
-        const { index, kind, body, position = null } = leaf;
-        if (this.#isWanted(leaf.capability_id))
-          this.#of(leaf.capability_id).corrections.push({ leaf: index, kind, position, body });
+      case "reinstated":
+        if (this.#isWanted(leaf.capability_id)) this.#fold(leaf.capability_id, leaf);
         return;
-      }
       case "grade":
         if (this.#isWanted(leaf.card.capability_id)) this.#grade(parsedLeaf(GradeLeaf, leaf));
         return;
@@ -129,10 +133,12 @@ export class Gathering {
 
   #isWanted = (cap: string): boolean => this.wanted === "all" || this.#caps.has(cap);
 
-  #of(cap: string): Known {
-    const known = this.#known.get(cap) ?? { raw: [], corrections: [] };
-    this.#known.set(cap, known);
-    return known;
+  /** @returns the endpoint before this leaf, and after it */
+  #fold(cap: string, leaf: Leaf): { before: Known; after: Known } {
+    const before = this.#known.get(cap) ?? GATHERED.bare(cap);
+    const after = nextEndpoint(before, leaf, GATHERED);
+    this.#known.set(cap, after);
+    return { before, after };
   }
 
   #listed(cap: string, url: string): void {
@@ -141,19 +147,13 @@ export class Gathering {
   }
 
   #grade(leaf: GradeLeaf): void {
-    const { card } = leaf;
     if (this.verifies) refuseUnsignedCard(leaf, this.#chain?.jwks ?? null);
-    const groups = this.#found.groups.get(card.capability_id) ?? [];
-    this.#found.groups.set(card.capability_id, groups);
-    const known = this.#of(card.capability_id);
-    const last = groups.at(-1)?.leaves.at(-1);
-    const computedAt = cardMoment(leaf);
-    // Cards of one endpoint in one run are neighbours.
-    if (last?.index === leaf.index - 1 && cardMoment(last) === computedAt) groups.at(-1)!.leaves.push(leaf);
-    else groups.push({ leaves: [leaf], before: { raw: [...known.raw], corrections: [...known.corrections] } });
-    if (!leaf.headline) return;
-    const { window_start: windowStart = "" } = card;
-    known.raw.push({ leaf: leaf.index, day: leaf.day, band: leaf.raw_band, windowStart, computedAt });
+    const { capability_id: cap } = leaf.card;
+    const groups = this.#found.groups.get(cap) ?? [];
+    this.#found.groups.set(cap, groups);
+    const { before, after } = this.#fold(cap, leaf);
+    if (after.cards.length === 1) groups.push({ leaves: after.cards, before });
+    else groups.at(-1)!.leaves = after.cards;
   }
 
   #evidence(leaf: EvidenceLeaf): void {

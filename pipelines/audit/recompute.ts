@@ -2,7 +2,6 @@ import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
 import { RelatedParties, type Thief } from "../3-grade/related.ts";
 import { cardsOf } from "../4-publish/take-lines.ts";
-import type { PublishedCap } from "../published/caps.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import { NO_RELATED_PARTIES } from "../published/fold.ts";
@@ -227,7 +226,7 @@ function evaluate(
   }
   const rows = evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap)));
   const line = gradeRows(rows, kin, now);
-  const cards = cardsOf({ ...EMPTY, cap, ...before }, { now: first.computed_at }, line, []);
+  const cards = cardsOf(before, { now: first.computed_at }, line, []);
   const want = cards.map(({ run, card, why }) => ({
     day: dayOf(now),
     inputs: { ...inputs, digest: line.inputs_digest },
@@ -272,11 +271,6 @@ function membersOf(ours: UnsignedCard, published: Omit<SignedCard, "signature">)
   const said = Object.entries({ ...same, schema }).filter(([name]) => Object.hasOwn(published, name));
   return Object.fromEntries(said);
 }
-
-const EMPTY: PublishedCap = {
-  ...{ cap: "", listing: null, cards: [], before: [], beforeLeaf: -1, countedBefore: "", computedAt: "", day: "" },
-  ...{ positions: {}, raw: [], corrections: [] },
-};
 
 /** The first difference of two values, as a path from the top; members in the order of RFC 8785. */
 export interface Difference {

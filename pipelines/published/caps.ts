@@ -1,6 +1,8 @@
+import { canonicalText } from "../../infra/canonical.ts";
 import { mustPublish, type Reason } from "../3-grade/changed.ts";
-import type { CorrectionLeaf, ListingLeaf } from "../record/leaf.ts";
+import { cardTextOf } from "../record/card-cut.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
+import { type Endpoint, type Projection, type RawLetter, rawLetters, unknownEndpoint } from "./endpoint.ts";
 
 /** What is published of one endpoint, as the fold of the leaves (fold.ts) keeps it. */
 export interface PublishedCard {
@@ -19,66 +21,41 @@ export interface PublishedCard {
   text: string;
 }
 
-export type ListingFacts = Pick<
-  ListingLeaf,
-  "capability_id" | "url" | "method" | "tool" | "class" | "description" | "seller_controlled" | "defects"
->;
-
 export interface LetterOfTier {
   tier: Tier;
   band: Band;
 }
 
-/** A raw headline letter, as a leaf published it. */
-export interface RawLetter {
-  leaf: number;
-  day: string;
-  band: Band;
-  /** The rows it stood on: observed from the start of its window on, before the moment of its run. */
-  /** "" where the card does not say it: any correction may then concern it. */
-  windowStart: string;
-  computedAt: string;
-}
-
-export interface PublishedCorrection {
-  leaf: number;
-  kind: CorrectionLeaf["kind"];
-  /** Offset of its record in the topic `corrections`; unknown in leaves that do not say it. */
-  position: number | null;
-  body: Record<string, unknown>;
-}
-
-export interface PublishedCap {
-  cap: string;
-  /** Newest listing, null before the first and after a delisting. */
-  listing: ListingFacts | null;
-  /** The newest group of cards, deepest first; it stands in for every card before it. */
-  cards: PublishedCard[];
-  /** Letters of the group before that one. */
-  before: LetterOfTier[];
+export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
+  /** Letters of the group before the newest one. */
+  before: readonly LetterOfTier[];
   /** Position of its last leaf, -1 for none. */
   beforeLeaf: number;
   /** Newest day of an older group that counted toward "once a UTC day", "" for none. */
   countedBefore: string;
-  computedAt: string;
+  /** Of the newest group: its UTC day, and {topic: next offset} of what its run had read. */
   day: string;
   positions: Record<string, number>;
-  /** Headline letters of the days that a hold can still see, and the newest one before them. */
-  raw: RawLetter[];
-  corrections: PublishedCorrection[];
 }
 
-/** The members of a listing that are compared and shown; a leaf's position and unknown members aside. */
-export const listingFacts = (listing: ListingFacts): ListingFacts => ({
-  capability_id: listing.capability_id,
-  url: listing.url,
-  method: listing.method,
-  tool: listing.tool,
-  class: listing.class,
-  description: listing.description,
-  seller_controlled: listing.seller_controlled,
-  defects: listing.defects,
-});
+/** What the publisher and the auditor keep of an endpoint. */
+export const PUBLISHED: Projection<PublishedCap> = {
+  bare: (cap) => ({ ...unknownEndpoint(cap), before: [], beforeLeaf: -1, countedBefore: "", day: "", positions: {} }),
+  card: ({ index, card, raw_band, headline, why }, bytes) => ({
+    ...{ leaf: index, tier: card.tier, band: card.band, raw_band, headline, why },
+    sample_count: card.sample_count ?? null,
+    measured: card.components !== null,
+    text: (bytes && cardTextOf(bytes)) ?? canonicalText(card),
+  }),
+  letters: rawLetters,
+  run: (old, { day, inputs }) => ({
+    before: old.cards.map(({ tier, band }) => ({ tier, band })),
+    beforeLeaf: old.cardLeaf,
+    countedBefore: lastCounted(old),
+    day,
+    positions: inputs.positions,
+  }),
+};
 
 /** The card that a check shows, or null before the first. */
 export const headlineOf = (cap: PublishedCap): PublishedCard | null => cap.cards.find((card) => card.headline) ?? null;

@@ -1,23 +1,11 @@
-import { canonicalText } from "../../infra/canonical.ts";
 import { RelatedParties } from "../3-grade/related.ts";
 import { dayOfManifest } from "../record/archive.ts";
-import { cardTextOf } from "../record/card-cut.ts";
-import {
-  type ArchiveLeaf,
-  type CommitmentLeaf,
-  cardMoment,
-  type EvidenceLeaf,
-  type GradeLeaf,
-  type Leaf,
-  type ListingLeaf,
-} from "../record/leaf.ts";
+import type { ArchiveLeaf, CommitmentLeaf, EvidenceLeaf, GradeLeaf, Leaf, ListingLeaf } from "../record/leaf.ts";
 import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { headlineOf, lastCounted, listingFacts, type PublishedCap, type RawLetter } from "./caps.ts";
+import { headlineOf, PUBLISHED, type PublishedCap } from "./caps.ts";
+import { endpointOf, nextEndpoint } from "./endpoint.ts";
 import type { RecordReader } from "./reader.ts";
-
-/** Days of letters kept: the hold's 14 and one to spare. The newest letter before them is kept too, it runs on. */
-const RAW_DAYS = 15;
 
 /**
  * What is published, as a fold of the leaves in order: nothing in it comes from anywhere else, so a publisher that
@@ -63,26 +51,15 @@ export class PublishedFold {
     this.nextSeq.set(leaf.kind, leaf.seq + 1);
     this.#skippedAt.set(leaf.kind, this.#skipped);
     this.newest = leaf.at;
+    const cap = endpointOf(leaf);
+    if (cap !== null) this.#endpoint(cap, leaf, entry);
     switch (leaf.kind) {
       case "grade":
-        this.#grade(leaf, entry);
+        this.evidence.grade(leaf);
+        this.archive.grade(leaf);
         return;
       case "listing":
         this.archive.listing(leaf);
-        this.#cap(leaf.capability_id).listing = listingFacts(leaf);
-        return;
-      case "delisting":
-        this.#cap(leaf.capability_id).listing = null;
-        return;
-      case "correction":
-      case "dispute":
-      case "reinstated":
-        this.#cap(leaf.capability_id).corrections.push({
-          leaf: leaf.index,
-          kind: leaf.kind,
-          position: leaf.position ?? null,
-          body: leaf.body,
-        });
         return;
       case "schedule":
         this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, salt: null });
@@ -116,73 +93,15 @@ export class PublishedFold {
     for await (const { leaf, bytes } of reader.leaves(this.size)) this.apply(leaf, bytes);
   }
 
-  #cap(cap: string): PublishedCap {
+  #endpoint(cap: string, leaf: Leaf, entry: Buffer | undefined): void {
     for (const listener of this.#listeners) listener(cap);
-    let known = this.caps.get(cap);
-    if (!known) {
-      known = {
-        cap,
-        listing: null,
-        cards: [],
-        before: [],
-        beforeLeaf: -1,
-        countedBefore: "",
-        computedAt: "",
-        day: "",
-        positions: {},
-        raw: [],
-        corrections: [],
-      };
-      this.caps.set(cap, known);
-    }
-    return known;
-  }
-
-  #grade(leaf: GradeLeaf, entry: Buffer | undefined): void {
-    this.evidence.grade(leaf);
-    this.archive.grade(leaf);
-    const cap = this.#cap(leaf.card.capability_id);
-    const last = cap.cards.at(-1);
-    const computedAt = cardMoment(leaf);
-    // Cards of one endpoint in one run are neighbours; anything else begins a new group.
-    const sameGroup = last?.leaf === leaf.index - 1 && cap.computedAt === computedAt;
-    if (!sameGroup) {
-      cap.countedBefore = lastCounted(cap);
-      cap.before = cap.cards.map(({ tier, band }) => ({ tier, band }));
-      cap.beforeLeaf = last?.leaf ?? -1;
-      cap.cards = [];
-    }
-    cap.cards.push({
-      leaf: leaf.index,
-      tier: leaf.card.tier,
-      band: leaf.card.band,
-      raw_band: leaf.raw_band,
-      headline: leaf.headline,
-      why: leaf.why,
-      sample_count: leaf.card.sample_count ?? null,
-      measured: leaf.card.components !== null,
-      text: (entry && cardTextOf(entry)) ?? canonicalText(leaf.card),
-    });
-    cap.computedAt = computedAt;
-    cap.day = leaf.day;
-    cap.positions = leaf.inputs.positions;
-    if (leaf.headline) {
-      const { window_start: windowStart = "" } = leaf.card;
-      cap.raw.push({ leaf: leaf.index, day: leaf.day, band: leaf.raw_band, windowStart, computedAt });
-      cap.raw = recent(cap.raw, leaf.day);
-    }
+    this.caps.set(cap, nextEndpoint(this.caps.get(cap) ?? PUBLISHED.bare(cap), leaf, PUBLISHED, entry));
   }
 
   #open(opens: { day: string; salt: string }): void {
     const schedule = this.schedules.get(opens.day);
     if (schedule) schedule.salt = opens.salt;
   }
-}
-
-function recent(raw: readonly RawLetter[], day: string): RawLetter[] {
-  const first = addDays(day, -RAW_DAYS);
-  const from = raw.findIndex((letter) => letter.day >= first);
-  return raw.slice(Math.max(0, from - 1));
 }
 
 /** What a published headline stood on: the moment of its run (RFC 3339), and {topic: next offset} of what that had read. */

@@ -3,7 +3,8 @@ import { sha256 } from "../../infra/canonical.ts";
 import { canonicalHalves, joinHalves } from "../../infra/canonical-text.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { headlineOf, type ListingFacts, type PublishedCap, type PublishedCard } from "./caps.ts";
+import { headlineOf, type PublishedCap, type PublishedCard } from "./caps.ts";
+import type { ListingFacts } from "./endpoint.ts";
 import { Unproven } from "./errors.ts";
 import { MAX, packedBound } from "./limits.ts";
 import { described, factsOfFrame } from "./lines.ts";
@@ -59,7 +60,7 @@ export interface IndexEntry {
 
 /** What the index says of an endpoint now; null when it is not listed. */
 export const entryOf = (cap: PublishedCap): IndexEntry | null =>
-  cap.listing && { listing: cap.listing, headline: headlineOf(cap) };
+  cap.listing && cap.listed ? { listing: cap.listing, headline: headlineOf(cap) } : null;
 
 /**
  * RFC 8785 text of the line of one endpoint. The card, most of it, stands in the fold in this form already.

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
+import { PUBLISHED } from "../../pipelines/published/caps.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
 import { LiveTables } from "../../pipelines/roles/live-tables.ts";
 import { NO_VOLATILE, type Volatile } from "../../serving/tables/view.ts";
@@ -60,12 +61,10 @@ function foldOf(caps: readonly string[]): PublishedFold {
     band: "B",
     raw_band: "B",
   } as const;
-  const more = { listing: null, before: [], beforeLeaf: -1, countedBefore: "", day: "", raw: [], corrections: [] };
   caps.forEach((cap, i) => {
     const computedAt = new Date(END.getTime() - (i % 1440) * 60_000).toISOString();
     fold.caps.set(cap, {
-      ...more,
-      cap,
+      ...PUBLISHED.bare(cap),
       cards: [{ ...why, headline: true }],
       computedAt,
       positions: { ...read, corrections: i % 100 },

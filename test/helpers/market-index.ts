@@ -33,9 +33,11 @@ const lineOf = (listing: Listing, headline: Headline | null): IndexLine => ({
 
 /** The line of one endpoint of our own fold, or null when it is not listed. */
 export function indexLineOf(cap: PublishedCap): IndexLine | null {
+  const { listing, listed } = cap;
+  if (!listing || !listed) return null;
   const headline = headlineOf(cap);
   const shown = headline && { why: headline.why, leaf: headline.leaf, card: JSON.parse(headline.text) };
-  return cap.listing && lineOf(cap.listing, shown);
+  return lineOf(listing, shown);
 }
 
 export interface Shard {

@@ -12,7 +12,7 @@ import { createLogger, createMetrics, type Metrics } from "../../../infra/teleme
 import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
 import type { CorrectionDraft } from "../../../pipelines/4-publish/take-lines.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
-import type { ListingFacts } from "../../../pipelines/published/caps.ts";
+import type { ListingFacts } from "../../../pipelines/published/endpoint.ts";
 import type { RunCard, RunHeader, RunLine } from "../../../pipelines/record/card.ts";
 import { capId, partitionOf } from "../../../pipelines/record/ids.ts";
 import { type Band, COMPONENTS, type Flag, TIERS, type Tier } from "../../../pipelines/record/vocabulary.ts";
