@@ -160,8 +160,8 @@ export class Checks {
     const refused = this.#refused(url);
     if (refused) return why === WANTING ? facts : withNext(facts, neverProbed(refused));
     const entry = view.entry(match.cap);
-    const known = { cap: match.cap, tool: entry?.tool ?? null };
-    const ask = { url, normalised: url, method: entry?.method ?? view.row(match.cap)?.method, known };
+    const known = { cap: match.cap, tool: entry?.listing?.tool ?? null };
+    const ask = { url, normalised: url, method: entry?.listing?.method ?? view.row(match.cap)?.method, known };
     return this.deps.asks
       .put(ask, client)
       .then(({ queued, next }) => withNext(facts, { queued, next: `${why} ${next}` }));

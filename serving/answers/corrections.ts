@@ -1,8 +1,6 @@
 import { z } from "zod";
 import type { CorrectionRecord } from "../../pipelines/record/volatile.ts";
 import type { Correction } from "../schemas/common.ts";
-import type { Entry } from "../tables/entry.ts";
-import { bare, withSaying } from "../tables/fold.ts";
 import type { View } from "../tables/view.ts";
 
 /** Corrections and disputes of one endpoint, newest last. */
@@ -21,16 +19,70 @@ const Pending = z.array(
   z.object({ kind: z.enum(["correction", "dispute", "reinstated"]), body: z.record(z.string(), z.unknown()) }),
 );
 
+/** What the records of one endpoint amount to. */
+interface Read {
+  corrections: readonly Correction[];
+  disputes: readonly Record<string, unknown>[];
+  /** Ids of corrections that were taken back: what they withdrew counts again. */
+  takenBack: readonly string[];
+}
+
+const NOTHING: Read = { corrections: [], disputes: [], takenBack: [] };
+
+/** Corrections, disputes and reinstatements, in the order in which they were made. */
+export function readCorrections(records: readonly CorrectionRecord[]): Read {
+  if (records.length === 0) return NOTHING;
+  const [corrections, disputes, takenBack]: [Correction[], Record<string, unknown>[], string[]] = [[], [], []];
+  for (const { kind, body } of records) {
+    if (kind === "dispute") disputes.push(body);
+    else if (kind === "correction") corrections.push(correctionOf(body));
+    else {
+      takenBack.push(text(body.correction));
+      // A correction that was itself wrong stays in the list: nothing that was published is hidden again.
+      for (const [i, one] of corrections.entries())
+        if (one.id === body.correction)
+          corrections[i] = { ...one, says: `${one.says} (taken back: ${text(body.says)})` };
+    }
+  }
+  return { corrections, disputes, takenBack };
+}
+
+const text = (value: unknown): string => (typeof value === "string" ? value : "");
+const textOrNull = (value: unknown): string | null => (typeof value === "string" ? value : null);
+
+const correctionOf = (body: Record<string, unknown>): Correction => ({
+  id: text(body.id),
+  fault: text(body.fault),
+  says: text(body.says),
+  issuedAt: text(body.issued_at),
+  recordId: textOrNull(body.record_id),
+  gradeAt: textOrNull(body.grade_at),
+});
+
 /**
  * Corrections and disputes of an endpoint: first those in the tree, then those that the volatile rows bring before
  * their leaves are published. A record whose leaf was published meanwhile is not repeated.
  */
 export function correctionsOf(view: View, cap: string): EndpointCorrections {
-  let entry: Entry = view.entry(cap) ?? bare(cap);
-  for (const record of pendingOf(view, cap)) if (!isPublished(entry, record)) entry = withSaying(entry, record);
-  const { corrections, disputes } = entry;
-  return { corrections, disputes, disputed: disputes.some((one) => isOpen(entry, one)) };
+  const published = view.entry(cap)?.corrections ?? [];
+  const read = readCorrections([...published, ...unpublishedOf(published, pendingOf(view, cap))]);
+  const { corrections, disputes } = read;
+  return { corrections, disputes, disputed: disputes.some((one) => isOpen(read, one)) };
 }
+
+/** Records that are not published yet, each once. */
+function unpublishedOf(
+  published: readonly CorrectionRecord[],
+  records: readonly CorrectionRecord[],
+): CorrectionRecord[] {
+  if (records.length === 0) return [];
+  const known = new Set(published.map(nameOf));
+  return records.filter((record) => !known.has(nameOf(record)) && known.add(nameOf(record)));
+}
+
+/** A correction or dispute by its own id, a reinstatement by the correction that it takes back. */
+const nameOf = ({ kind, body }: CorrectionRecord): string =>
+  `${kind} ${String(kind === "reinstated" ? body.correction : body.id)}`;
 
 function pendingOf(view: View, cap: string): readonly CorrectionRecord[] {
   const text = view.row(cap)?.corrected;
@@ -43,16 +95,11 @@ function pendingOf(view: View, cap: string): readonly CorrectionRecord[] {
   }
 }
 
-function isPublished(entry: Entry, { kind, body }: CorrectionRecord): boolean {
-  if (kind === "reinstated") return entry.takenBack.includes(String(body.correction));
-  return (kind === "correction" ? entry.corrections : entry.disputes).some((one) => one.id === body.id);
-}
-
 /**
  * Is a dispute open? It is until a correction in force of its record, or of all records, follows (as in
  * sql/samples/touched, site).
  */
-function isOpen({ corrections, takenBack }: Entry, { record_id, received_at }: Record<string, unknown>): boolean {
+function isOpen({ corrections, takenBack }: Read, { record_id, received_at }: Record<string, unknown>): boolean {
   const since = typeof received_at === "string" ? received_at : "";
   return !corrections.some(
     ({ id, recordId, issuedAt }) =>

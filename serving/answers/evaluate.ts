@@ -72,7 +72,8 @@ export class Evaluations {
     if (cap !== undefined && !view.has(cap)) {
       throw new Problem("unknown_capability", "no endpoint in the record has this id");
     }
-    const kept = cap === undefined ? undefined : view.entry(cap)?.class;
+    const entry = cap === undefined ? undefined : view.entry(cap);
+    const kept = entry && (entry.listing?.class ?? "any");
     const class_from = given !== undefined ? "request" : kept !== undefined ? "record" : "none";
     const kind = checkerOf(given ?? kept ?? "any").name;
     return { class: kind, class_from, schema: schema !== undefined, mime: mime ?? null };

@@ -154,8 +154,8 @@ export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
 export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools }: Match, now: Date): CheckFacts {
   const entry = view.entry(cap);
   const row = view.row(cap);
-  const url = entry?.url ?? row?.url ?? null;
-  const method = entry?.method ?? row?.method ?? null;
+  const url = entry?.listing?.url ?? row?.url ?? null;
+  const method = entry?.listing?.method ?? row?.method ?? null;
   const corrected = correctionsOf(view, cap);
   const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, corrected);
   const paid = query.pay_to === undefined ? null : payToVerdict(row, query.pay_to);
@@ -174,7 +174,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     why: withWarnings(paid?.says ?? null, related, why),
     asked: query.url,
     matched,
-    defects: defectsOf(row, entry?.defects ?? []),
+    defects: defectsOf(row, entry),
     capabilityId: cap,
     ...(url === null ? {} : { url }),
     components: grade.components,

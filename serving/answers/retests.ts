@@ -54,9 +54,10 @@ export class Retests {
     const cap = this.#endpoint(view, request);
     const statement = retestStatement(request, service);
     await believed(view, cap, request, statement);
-    const known = { cap, tool: view.entry(cap)?.tool ?? null };
-    const url = view.entry(cap)?.url ?? view.row(cap)!.url;
-    const method = view.entry(cap)?.method ?? view.row(cap)?.method;
+    const listing = view.entry(cap)?.listing;
+    const known = { cap, tool: listing?.tool ?? null };
+    const url = listing?.url ?? view.row(cap)!.url;
+    const method = listing?.method ?? view.row(cap)?.method;
     const { pay_to, signature } = request;
     const place = await asks.retest(
       { url, normalised: url, method: method ?? undefined, known },

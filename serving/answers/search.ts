@@ -1,5 +1,6 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { sorting, stepsInTurns } from "../../infra/concurrency.ts";
+import type { ListingFacts } from "../../pipelines/published/endpoint.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
@@ -42,7 +43,9 @@ interface Ranked {
 }
 
 const byRank = (a: Ranked, b: Ranked): number =>
-  a.rank - b.rank || b.composite - a.composite || (a.entry.url < b.entry.url ? -1 : a.entry.url > b.entry.url ? 1 : 0);
+  a.rank - b.rank ||
+  b.composite - a.composite ||
+  (a.entry.listing.url < b.entry.listing.url ? -1 : a.entry.listing.url > b.entry.listing.url ? 1 : 0);
 
 /**
  * All listed endpoints by letter, then composite, then url. Sorted once, in steps between which other work has its
@@ -66,7 +69,7 @@ function* ranking(entries: Layered<Entry>): Generator<undefined, readonly Listed
   return (yield* sorting(rows, byRank, LOOKED_A_STEP)).map(({ entry }) => entry);
 }
 
-function holds({ url, description, class: kind, tool }: ListedEntry, words: readonly string[]): boolean {
+function holds({ url, description, class: kind, tool }: ListingFacts, words: readonly string[]): boolean {
   if (words.length === 0) return true;
   const text = `${url}\n${description ?? ""}\n${kind}\n${tool ?? ""}`.toLowerCase();
   return words.every((word) => text.includes(word));
@@ -89,7 +92,7 @@ export async function* holding(
   let looked = 0;
   for (const entry of await rankedIn(view)) {
     if (++looked % AT_ONCE === 0) await turn();
-    if ((kind === undefined || entry.class === kind) && holds(entry, words)) yield entry;
+    if ((kind === undefined || entry.listing.class === kind) && holds(entry.listing, words)) yield entry;
   }
 }
 
@@ -114,11 +117,8 @@ export async function searchIn(
     if (capabilities.length === limit) return { capabilities, more: true };
     capabilities.push({
       capability_id: entry.cap,
-      url: entry.url,
-      method: entry.method,
-      tool: entry.tool,
-      class: entry.class,
-      description: entry.description,
+      ...{ url: entry.listing.url, method: entry.listing.method, tool: entry.listing.tool },
+      ...{ class: entry.listing.class, description: entry.listing.description },
       band: facts.band,
       tier: facts.tier,
       composite: facts.composite,

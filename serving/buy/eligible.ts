@@ -46,10 +46,10 @@ function passesOf(view: View, cap: string): { band: string; passes: number } {
 export function soldAs(view: View, cap: string): Sold | { says: string } {
   const entry = view.entry(cap);
   const row = view.row(cap);
-  const url = entry?.url ?? row?.url ?? null;
-  const method = entry?.method ?? row?.method ?? null;
+  const url = entry?.listing?.url ?? row?.url ?? null;
+  const method = entry?.listing?.method ?? row?.method ?? null;
   if (url === null || method === null) return { says: "The record holds no address of this endpoint." };
-  if (entry?.tool != null) return { says: "Tools of MCP servers are not bought through this service." };
+  if (entry?.listing?.tool != null) return { says: "Tools of MCP servers are not bought through this service." };
   if (method !== "GET" && method !== "POST")
     return { says: `Calls with ${method} are not bought through this service.` };
   if (isTemplate(url)) return { says: "Its address is a template; ask for an endpoint with a whole address." };

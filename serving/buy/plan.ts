@@ -41,7 +41,7 @@ function looked(
 ): Candidate | PassedOver {
   const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);
   if (!minBand(facts.band, query.min_band)) return "below_band";
-  if (query.method !== undefined && entry.method !== query.method) return "other_method";
+  if (query.method !== undefined && entry.listing.method !== query.method) return "other_method";
   const buy = buyOf(view, entry.cap, baseUrl, seller);
   if (!buy) return "not_sold";
   const { seller_price: price, fee, total } = buy;
@@ -50,8 +50,8 @@ function looked(
   if (query.max_latency_ms !== undefined && latency_p95_ms === null) return "latency_unknown";
   if (query.max_latency_ms !== undefined && latency_p95_ms! > query.max_latency_ms) return "too_slow";
   return {
-    ...{ capability_id: entry.cap, url: entry.url, method: buy.method as Candidate["method"] },
-    ...{ class: entry.class, description: entry.description },
+    ...{ capability_id: entry.cap, url: entry.listing.url, method: buy.method as Candidate["method"] },
+    ...{ class: entry.listing.class, description: entry.listing.description },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
     ...{ price, fee, total, buy: buy.url, defects: facts.defects },
     ...{ retry: retryOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },

@@ -11,6 +11,7 @@ import { freshJson, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/r
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
 import { DisputeReceipt, FeedQuery, TrustParams, TrustResponse } from "../schemas/trust.ts";
+import { publishedDefects } from "../tables/defects.ts";
 import { cardOf, headlineOf, isListed, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
@@ -157,19 +158,20 @@ function ndjson(
 function indexLine(entry: ListedEntry): IndexLine {
   const headline = headlineOf(entry);
   const leaf = headline ? leafOf(headline) : null;
+  const { listing } = entry;
   return {
     band: leaf?.card.band ?? "UNRATED",
     capability_id: entry.cap,
     card: leaf?.card ?? null,
-    class: entry.class,
-    defects: [...entry.defects],
-    description: entry.description,
+    class: listing.class,
+    defects: publishedDefects(entry),
+    description: listing.description,
     leaf: headline?.leaf ?? null,
-    method: entry.method,
+    method: listing.method,
     sample_count: leaf ? (leaf.card.sample_count ?? null) : 0,
     tier: leaf && headline?.measured ? leaf.card.tier : null,
-    tool: entry.tool,
-    url: entry.url,
+    tool: listing.tool,
+    url: listing.url,
     why: leaf?.why ?? NO_CARD,
   };
 }

@@ -106,11 +106,11 @@ export function endpointPage(made: EndpointPage): string {
   const { view, cap, facts, simulated, base, now } = made;
   const entry = view.entry(cap);
   const name = facts.url === undefined ? cap : shorten(addressWords(facts.url.replace(/\?.*$/s, "")), 90);
-  const says = entry?.description
-    ? html`<blockquote class="said"><p>${shorten(entry.description, 200)}</p><p class="soft small">The seller says this about itself.</p></blockquote>`
+  const says = entry?.listing?.description
+    ? html`<blockquote class="said"><p>${shorten(entry.listing.description, 200)}</p><p class="soft small">The seller says this about itself.</p></blockquote>`
     : "";
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
-<p class="soft"><code>${entry?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${says}${simulatedNote(simulated)}
+<p class="soft"><code>${entry?.listing?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${says}${simulatedNote(simulated)}
 ${gradePart(facts, (entry && headlineOf(entry)?.progress) ?? 0)}
 <div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
 <div>${seenPart(view, cap, answeredDay(made), now)}${paymentsPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>

@@ -42,16 +42,16 @@ function drawRow(entry: ListedEntry): Drawn {
   const card = headlineOf(entry);
   const leaf = card ? leafOf(card) : null;
   const measured = card?.measured && leaf?.card.components ? leaf.card.components : null;
-  const name = escapeHtml(shorten(addressWords(entry.url), 90));
+  const name = escapeHtml(shorten(addressWords(entry.listing.url), 90));
   const why = leaf?.why ?? NO_CARD;
-  const said = entry.description
-    ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.description, 90))}</q>`
+  const said = entry.listing.description
+    ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.listing.description, 90))}</q>`
     : "";
   const picture = measured
     ? `${miniPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
     : '<span class="small soft">nothing measured</span>';
   const made = {
-    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.method}${said === "" ? "" : " "}${said}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
+    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.listing.method}${said === "" ? "" : " "}${said}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
     figures: measured
       ? `<tr><th scope="row"><a href="/endpoint/${entry.cap}">${name}</a></th>${COMPONENT_NAMES.map(([part]) => `<td>${componentWords(part, measured[part])}</td>`).join("")}</tr>`
       : "",
@@ -224,7 +224,7 @@ const LEADERS = 10;
 function leaderRow(view: View, entry: ListedEntry, place: number): unknown {
   const card = headlineOf(entry)!;
   return html`<tr><td class="n">${place}</td><td>${grade(card.band)}</td>
-<th scope="row"><a href="/endpoint/${entry.cap}">${shorten(addressWords(entry.url), 90)}</a><span class="small soft">${entry.method}${entry.description ? html` <q>${shorten(entry.description, 90)}</q>` : ""}</span></th>
+<th scope="row"><a href="/endpoint/${entry.cap}">${shorten(addressWords(entry.listing.url), 90)}</a><span class="small soft">${entry.listing.method}${entry.listing.description ? html` <q>${shorten(entry.listing.description, 90)}</q>` : ""}</span></th>
 <td class="n">${atLeast(card.composite)}</td><td>${tierWords(card.tier)}</td>
 <td class="n">${card?.progress ?? 0} of 30</td><td class="n">${price(view.row(entry.cap)?.price)}</td></tr>`;
 }

@@ -75,8 +75,9 @@ function marketOf(view: View): Market {
     const card = headlineOf(entry);
     const band = card?.band ?? "UNRATED";
     letters.set(band, letters.get(band)! + 1);
-    classes.set(entry.class, (classes.get(entry.class) ?? 0) + 1);
-    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: writtenHost(entry.url), words: null });
+    const { class: kind, url } = entry.listing;
+    classes.set(kind, (classes.get(kind) ?? 0) + 1);
+    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: writtenHost(url), words: null });
   }
   const byCount = [...classes].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
   const made = { rows, letters, classes: new Map(byCount), sorted: new Map() };
@@ -84,7 +85,8 @@ function marketOf(view: View): Market {
   return made;
 }
 
-const byUrl = (a: Row, b: Row): number => (a.entry.url < b.entry.url ? -1 : a.entry.url > b.entry.url ? 1 : 0);
+const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+const byUrl = (a: Row, b: Row): number => byText(a.entry.listing.url, b.entry.listing.url);
 const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.card?.composite ?? 0);
 const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
 
@@ -107,7 +109,7 @@ function sortedBy(market: Market, sort: Sort): readonly Row[] {
 }
 
 function matches(row: Row, q: string): boolean {
-  row.words ??= `${row.entry.url}\n${row.entry.description ?? ""}`.toLowerCase();
+  row.words ??= `${row.entry.listing.url}\n${row.entry.listing.description ?? ""}`.toLowerCase();
   return row.words.includes(q);
 }
 
@@ -127,7 +129,7 @@ export function leadersOf(view: View, most: number): Map<string, { leaders: List
   for (const kind of market.classes.keys()) found.set(kind, { leaders: [], lettered: 0 });
   for (const { entry, band } of sortedBy(market, "best")) {
     if (band === "UNRATED") break;
-    const of = found.get(entry.class)!;
+    const of = found.get(entry.listing.class)!;
     of.lettered++;
     if (of.leaders.length < most) of.leaders.push(entry);
   }
@@ -144,7 +146,7 @@ export function findIn(view: View, { page, q, letter, kind, sort }: Asked): Foun
       : rows.filter(
           (row) =>
             (letter === null || row.band === letter) &&
-            (kind === null || row.entry.class === kind) &&
+            (kind === null || row.entry.listing.class === kind) &&
             (wanted === "" || matches(row, wanted)),
         );
   const entries = found.slice((page - 1) * ROWS, page * ROWS).map(({ entry }) => entry);

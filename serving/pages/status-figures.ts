@@ -1,5 +1,6 @@
 import type { Clock } from "../../infra/clock.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
+import { readCorrections } from "../answers/corrections.ts";
 import { headlineOf, isListed } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 
@@ -52,13 +53,15 @@ function figuresOf(view: View, now: number): Figures {
   const since = new Date(now - WITHDRAWN_DAYS * DAY_MS).toISOString();
   for (const entry of view.entries.values()) {
     const card = headlineOf(entry);
-    if (card) figures.newestCard = Math.max(figures.newestCard ?? 0, Date.parse(card.computedAt));
-    for (const { id, fault, issuedAt } of entry.corrections) {
-      if (fault !== "wrong_checker" || issuedAt < since || entry.takenBack.includes(id)) continue;
-      const known = withdrawn.get(entry.class ?? "any") ?? { calls: 0, since: issuedAt };
+    if (card) figures.newestCard = Math.max(figures.newestCard ?? 0, Date.parse(entry.computedAt));
+    const kind = entry.listing?.class ?? "any";
+    const { corrections, takenBack } = readCorrections(entry.corrections);
+    for (const { id, fault, issuedAt } of corrections) {
+      if (fault !== "wrong_checker" || issuedAt < since || takenBack.includes(id)) continue;
+      const known = withdrawn.get(kind) ?? { calls: 0, since: issuedAt };
       known.calls++;
       if (issuedAt < known.since) known.since = issuedAt;
-      withdrawn.set(entry.class ?? "any", known);
+      withdrawn.set(kind, known);
     }
     if (!isListed(entry)) continue;
     figures.listed++;

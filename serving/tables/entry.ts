@@ -1,8 +1,15 @@
 import { Compressor, Decompressor } from "zstd-napi";
+import { canonicalText } from "../../infra/canonical.ts";
+import { progressOfCard, weightIn } from "../../pipelines/3-grade/letter.ts";
+import {
+  type Endpoint,
+  type ListingFacts,
+  type Projection,
+  unknownEndpoint,
+} from "../../pipelines/published/endpoint.ts";
 import type { SignedCard } from "../../pipelines/record/card.ts";
-import type { GradeLeaf } from "../../pipelines/record/leaf.ts";
+import { cardMoment, type GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { Band, Tier } from "../../pipelines/record/vocabulary.ts";
-import type { Correction, Defect } from "../schemas/common.ts";
 
 /**
  * Leaves of cards as this process keeps them: the first one it met is the dictionary of all others, which differ from it
@@ -51,8 +58,6 @@ export interface CardEntry {
   /** false for a card on which nothing counts (any more): it has no components. */
   measured: boolean;
   composite: number;
-  /** RFC 3339; of a card that does not say it, when it was published. */
-  computedAt: string;
   /** Paid samples: W of correctness, 0 where nothing was paid. */
   paidSamples: number;
   /** Paid calls toward a letter, 0 to 30, as its `why` counts them. */
@@ -61,7 +66,7 @@ export interface CardEntry {
 
 /** One published headline letter, for the chart of letters. */
 export interface LetterAt {
-  /** As {@link CardEntry.computedAt} of its card. */
+  /** Moment of its run, RFC 3339. */
   at: string;
   /** This card's own letter, before the hold of 14 days. */
   raw: Band;
@@ -74,34 +79,33 @@ export interface LetterAt {
  */
 export const MAX_LETTERS = 120;
 
-/** An endpoint that a listing described. */
-export type ListedEntry = Entry & { url: string; method: string };
+/** What the tree says of one endpoint, as of a size of the log. */
+export type Entry = Endpoint<CardEntry, LetterAt>;
 
-export const isListed = (entry: Entry | undefined): entry is ListedEntry =>
-  entry?.listed === true && entry.url !== null && entry.method !== null;
+/** An endpoint of the market index. */
+export type ListedEntry = Entry & { listing: ListingFacts };
 
-/** What the tree says of one endpoint, as of a size of the log. Never changed in place: a fold makes a new one. */
-export interface Entry {
-  cap: string;
-  /** Normalised url; null until a listing named it. */
-  url: string | null;
-  method: string | null;
-  tool: string | null;
-  class: string;
-  description: string | null;
-  /** In the market index: a listing leaf came, and no delisting after it. */
-  listed: boolean;
-  defects: readonly Defect[];
-  /** Cards of the newest run that published any, deepest tier first; exactly one is the headline. */
-  cards: readonly CardEntry[];
-  /** Headline letters in the order they were published, at most the newest {@link MAX_LETTERS}. */
-  letters: readonly LetterAt[];
-  /** In the order they were published. */
-  corrections: readonly Correction[];
-  disputes: readonly Record<string, unknown>[];
-  /** Ids of corrections that were taken back: their records count again. */
-  takenBack: readonly string[];
-}
+export const isListed = (entry: Entry | undefined): entry is ListedEntry => entry?.listed === true;
+
+/** What serving keeps of an endpoint: its cards packed, and letters for the chart. */
+export const SERVED: Projection<Entry> = {
+  bare: unknownEndpoint,
+  card: (leaf, bytes = Buffer.from(canonicalText(leaf))) => ({
+    leaf: leaf.index,
+    packed: packLeaf(bytes),
+    headline: leaf.headline,
+    tier: leaf.card.tier,
+    band: leaf.card.band,
+    measured: leaf.card.components !== null,
+    composite: leaf.card.composite,
+    paidSamples: leaf.card.components ? weightIn(leaf.card.components.correctness) : 0,
+    progress: progressOfCard(leaf.card),
+  }),
+  letters: (before, leaf) => {
+    const letter = { at: cardMoment(leaf), raw: leaf.raw_band, band: leaf.card.band };
+    return [...before, letter].slice(-MAX_LETTERS);
+  },
+};
 
 /** The card that a check shows, or null before the first one. */
 export const headlineOf = (entry: Entry): CardEntry | null => entry.cards.find((card) => card.headline) ?? null;

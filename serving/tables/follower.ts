@@ -2,10 +2,10 @@ import type { Clock } from "../../infra/clock.ts";
 import { inTurns, turnByTurn } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { endpointOf, nextEndpoint } from "../../pipelines/published/endpoint.ts";
 import { isSimulated, type PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
-import { type Entry, isListed } from "./entry.ts";
-import { foldLeaf } from "./fold.ts";
+import { type Entry, SERVED } from "./entry.ts";
 import { View } from "./view.ts";
 import { loadVolatile } from "./volatile.ts";
 
@@ -130,16 +130,16 @@ export class Follower {
   /** Entries with the leaves since the old view folded in. Names grow at once: they say nothing that a view lacks. */
   async #fold(old: View, { head, reader }: Snapshot): Promise<View["entries"]> {
     const changes = new Map<string, Entry>();
-    const before = (cap: string): Entry | undefined => changes.get(cap) ?? old.entry(cap);
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
       // A bundle's leaves come without a pause between them.
       await this.#giveTurn();
       if (leaf.kind === "evidence") old.evidence.add(leaf);
       if (leaf.kind === "archive") old.archive.add(leaf);
-      const entry = foldLeaf(before, leaf, bytes);
-      if (!entry) continue;
-      changes.set(entry.cap, entry);
-      if (isListed(entry)) old.names.add(entry);
+      const cap = endpointOf(leaf);
+      if (cap === null) continue;
+      const before = changes.get(cap) ?? old.entry(cap) ?? SERVED.bare(cap);
+      changes.set(cap, nextEndpoint(before, leaf, SERVED, bytes));
+      if (leaf.kind === "listing") old.names.add({ cap, url: leaf.url, method: leaf.method });
     }
     return old.entries.with(changes);
   }

@@ -30,7 +30,7 @@ export function toolAsked(url: string): string | null {
   }
 }
 
-const toolOf = (view: View, { cap }: Name): string | null => view.entry(cap)?.tool ?? null;
+const toolOf = (view: View, { cap }: Name): string | null => view.entry(cap)?.listing?.tool ?? null;
 
 /** Is this the url of an MCP server with tools in the record? Only there a fragment means something. */
 export const hasTools = (view: View, normalised: string): boolean =>

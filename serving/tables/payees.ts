@@ -78,13 +78,13 @@ export class PayeeTable {
 
   #total(entries: readonly ListedEntry[]): Figures {
     const letters = entries.map((entry) => headlineOf(entry)?.band).filter((band): band is Letter => isLetter(band));
-    const origins = [...new Set(entries.map((entry) => new URL(entry.url).origin))].sort();
+    const origins = [...new Set(entries.map((entry) => new URL(entry.listing.url).origin))].sort();
     return {
       origins,
       listed: entries.length,
       graded: letters.length,
       bestBand: BANDS.find((band) => letters.includes(band)) ?? null,
-      withDefects: entries.filter(({ cap, defects }) => defectsOf(this.view.row(cap), defects).length > 0).length,
+      withDefects: entries.filter((entry) => defectsOf(this.view.row(entry.cap), entry).length > 0).length,
     };
   }
 }

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { normaliseUrl } from "../../pipelines/record/url.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
-import { bare } from "../../serving/tables/fold.ts";
+import { SERVED } from "../../serving/tables/entry.ts";
 import { matchUrl } from "../../serving/tables/match.ts";
 import { View } from "../../serving/tables/view.ts";
 import { capOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
@@ -101,8 +101,12 @@ describe("which endpoint a url means", () => {
 /** A view in which these urls are listed, without a store. */
 function viewOf(urls: readonly string[]): View {
   const view = View.empty("touchstone.test");
-  const entries = urls.map((url) => ({ ...bare(capOf({ url })), url, method: "GET", listed: true }));
-  for (const { cap, url, method } of entries) view.names.add({ cap, url, method });
+  const about = { method: "GET", tool: null, class: "any", description: null, seller_controlled: true, defects: [] };
+  const entries = urls.map((url) => {
+    const cap = capOf({ url });
+    view.names.add({ cap, url, method: "GET" });
+    return { ...SERVED.bare(cap), listing: { capability_id: cap, url, ...about }, listed: true };
+  });
   return new View({ ...view, entries: view.entries.with(new Map(entries.map((entry) => [entry.cap, entry]))) });
 }
 
