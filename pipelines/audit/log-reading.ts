@@ -2,6 +2,7 @@ import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import { eachAtOnce } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
+import { endpointOf } from "../published/endpoint.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { PublishedFold } from "../published/fold.ts";
@@ -54,7 +55,7 @@ export class LogReading {
     if (!leaf) this.#unreadable = true;
     if (!leaf || this.#unreadable) return;
     // An index is made of every leaf below it.
-    if (!this.hasHoles) await this.#indexes.add(leaf, this.rules.jwks, entry);
+    if (!this.hasHoles) await this.#indexes.add(leaf, this.rules.jwks, this.rules.fold);
     else if (leaf.kind === "index") this.#indexes.check.notRun("leaves below them are unread");
     if (this.#fault) return;
     await this.#gathering.add(leaf).catch((error: unknown) => {
@@ -78,12 +79,14 @@ export class LogReading {
   /** Indexes that were published further behind their leaves than were held: read once more, now in order of their sizes. */
   async #again(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     const again = new IndexAudit(this.source, this.packing, this.maxHeld, this.#indexes);
+    const fold = new PublishedFold();
     const late = this.#indexes.late.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
     try {
       for await (const { index, leaf, bytes } of provenLeaves(this.source, head)) {
         while (late[0] && late[0].leaf.tree_size <= index) await again.named(late.shift()!);
         if (late.length === 0) return;
-        again.hold(leaf, bytes);
+        fold.apply(leaf, bytes);
+        again.hold(leaf, fold);
         onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
       }
     } catch (error) {
@@ -115,25 +118,29 @@ interface NamedIndex {
   jwks: Jwks | null;
 }
 
-/** Leaves that are held until an index says how many of them it knows: it is published with what came after it. */
+/** What one leaf changed of the index: an endpoint, and its entry then, null when it is not listed. */
+interface Held {
+  at: string;
+  cap: string | null;
+  entry: IndexEntry | null;
+}
+
+/** Leaves whose changes are held until an index says how many of them it knows: it is published with what came after it. */
 const MAX_HELD = 1 << 18;
 /** Shards that are read at once. */
 const SHARDS_AT_ONCE = 8;
 
-/** Lines that were printed, by listing: both parts of an entry are replaced, never changed. */
-type Printed = WeakMap<object, { headline: IndexEntry["headline"]; line: string }>;
+/** Lines that were printed: an entry is replaced, never changed. */
+type Printed = WeakMap<IndexEntry, string>;
 
 function lineOf(entry: IndexEntry, printed: Printed): string {
-  const known = printed.get(entry.listing);
-  if (known && known.headline === entry.headline) return known.line;
-  const line = `${lineText(entry)}\n`;
-  printed.set(entry.listing, { headline: entry.headline, line });
+  const line = printed.get(entry) ?? `${lineText(entry)}\n`;
+  printed.set(entry, line);
   return line;
 }
 
-/** The market index of the leaves so far: what its list says. */
-export function indexOf(fold: PublishedFold, printed: Printed = new WeakMap()) {
-  const entries = [...fold.caps.values()].flatMap((cap) => entryOf(cap) ?? []);
+/** The market index of these endpoints: what its list says. */
+export function indexOf(entries: readonly IndexEntry[], printed: Printed = new WeakMap()) {
   const bits = shardBits(entries.length);
   const members = Array.from({ length: 2 ** bits }, (): IndexEntry[] => []);
   for (const entry of entries) members[shardOf(entry.listing.url, bits)]!.push(entry);
@@ -150,16 +157,19 @@ export function indexOf(fold: PublishedFold, printed: Printed = new WeakMap()) {
 
 /**
  * Every index that was published, rebuilt byte for byte from the leaves below it while they go by, and each of its shards
- * read when it is first named. Memory is what the fold keeps of each endpoint and the leaves since the newest index.
+ * read when it is first named. The fold is ahead of the newest index: what the leaves between them changed is held back.
  */
 class IndexAudit {
   readonly check: Check;
   readonly shards: Check;
   /** Indexes of sizes that had gone by: a second reading of the log has to rebuild them. */
   readonly late: NamedIndex[] = [];
-  readonly #fold = new PublishedFold();
+  /** Leaves below the newest index, the moment of the last of them, and the endpoints that they list. */
+  #size = 0;
+  #newest = "";
+  readonly #entries = new Map<string, IndexEntry>();
   readonly #printed: Printed = new WeakMap();
-  #held: { leaf: Leaf; entry: Buffer }[] = [];
+  #held: Held[] = [];
   /** Shards that were read, of the index before the one that is looked at. */
   #read = new Set<string>();
 
@@ -174,22 +184,23 @@ class IndexAudit {
     this.shards = first?.shards ?? new Check("index shards");
   }
 
-  /** The next leaf, proven and parsed before. @param jwks keys that vouch at its position */
-  async add(leaf: Leaf, jwks: Jwks | null, entry: Buffer): Promise<void> {
+  /** The next leaf. @param jwks keys that vouch at its position @param fold the leaves up to it, itself included */
+  async add(leaf: Leaf, jwks: Jwks | null, fold: PublishedFold): Promise<void> {
     if (leaf.kind === "index") await this.named({ leaf, jwks });
-    this.hold(leaf, entry);
+    this.hold(leaf, fold);
   }
 
   /** The next leaf, whatever index it names. */
-  hold(leaf: Leaf, entry: Buffer): void {
-    this.#held.push({ leaf, entry });
-    if (this.#held.length >= this.maxHeld) this.#advance(this.#fold.size + Math.ceil(this.maxHeld / 2));
+  hold(leaf: Leaf, fold: PublishedFold): void {
+    const cap = endpointOf(leaf);
+    this.#held.push({ at: leaf.at, cap, entry: cap === null ? null : entryOf(fold.caps.get(cap)!) });
+    if (this.#held.length >= this.maxHeld) this.#advance(this.#size + Math.ceil(this.maxHeld / 2));
   }
 
   /** Look at an index whose size has not gone by. */
   async named(one: NamedIndex): Promise<void> {
     const { tree_size: size, index, key } = one.leaf;
-    if (size < this.#fold.size) {
+    if (size < this.#size) {
       this.late.push(one);
       return;
     }
@@ -201,13 +212,19 @@ class IndexAudit {
   }
 
   #advance(size: number): void {
-    const count = size - this.#fold.size;
-    for (const { leaf, entry } of this.#held.slice(0, count)) this.#fold.apply(leaf, entry);
+    const count = size - this.#size;
+    for (const { at, cap, entry } of this.#held.slice(0, count)) {
+      this.#newest = at;
+      if (cap === null) continue;
+      if (entry) this.#entries.set(cap, entry);
+      else this.#entries.delete(cap);
+    }
     this.#held = this.#held.slice(count);
+    this.#size = size;
   }
 
   async #same({ leaf, jwks }: NamedIndex): Promise<void> {
-    const { bits, lines, shards } = indexOf(this.#fold, this.#printed);
+    const { bits, lines, shards } = indexOf([...this.#entries.values()], this.#printed);
     const readShards = async () => {
       await this.#readShards(shards.filter(({ sha256 }) => !this.#read.has(sha256)));
       this.#read = new Set(shards.map(({ sha256 }) => sha256));
@@ -221,8 +238,7 @@ class IndexAudit {
     const read = IndexList.safeParse(list).data;
     if (!list || !read) throw new Unproven(leaf.key, "a list of shards", "something else");
     const { signature: _, signing_key_id: __, canonicalization: ___, ...unsigned } = list;
-    const { size, newest } = this.#fold;
-    const want = { schema: "svc.index.v1", tree_size: size, computed_at: newest, lines, bits, shards };
+    const want = { schema: "svc.index.v1", tree_size: this.#size, computed_at: this.#newest, lines, bits, shards };
     const [expected, got] = [canonicalText(want), canonicalText(unsigned)];
     if (expected !== got) {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));

@@ -111,7 +111,7 @@ export class LogAudit {
     if (leaf.at < this.#at) this.leaves.bad({ key, expected: `a time not before ${this.#at}`, got: leaf.at });
     this.#at = leaf.at;
     try {
-      this.fold.apply(leaf);
+      this.fold.apply(leaf, bytes);
       this.leaves.ok();
     } catch (failure) {
       this.leaves.bad({ key, expected: "the next place and number of its kind", got: (failure as Error).message });

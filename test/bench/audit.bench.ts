@@ -12,8 +12,10 @@ import { join } from "node:path";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
 import { indexOf } from "../../pipelines/audit/log-reading.ts";
+import { endpointOf } from "../../pipelines/published/endpoint.ts";
 import { readFile } from "../../pipelines/published/files.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
+import { entryOf, type IndexEntry } from "../../pipelines/published/index-lines.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
 import { shardsOf } from "../helpers/market-index.ts";
 import { against, type Cost, ratio, shown, timed } from "./ratio.ts";
@@ -64,7 +66,7 @@ async function rehash(): Promise<void> {
 
 async function indexes(): Promise<void> {
   const published = new PublishedFold();
-  const lines = new WeakMap();
+  const [entries, lines] = [new Map<string, IndexEntry>(), new WeakMap()];
   const put = (draft: object & { kind: string }) => {
     const place = {
       index: published.size,
@@ -73,12 +75,15 @@ async function indexes(): Promise<void> {
     };
     const leaf = { ...draft, ...place } as unknown as Leaf;
     published.apply(leaf);
+    const cap = endpointOf(leaf);
+    const entry = cap === null ? null : entryOf(published.caps.get(cap)!);
+    if (entry) entries.set(entry.listing.capability_id, entry);
   };
   for (let i = 0; i < endpoints; i++) for (const draft of endpoint(i)) put(draft);
-  indexOf(published, lines);
+  indexOf([...entries.values()], lines);
   for (let i = 0; i < endpoints; i += 100) put(endpoint(i)[1]!);
   const whole = await timed(async () => shardsOf(published));
-  const next = await timed(async () => indexOf(published, lines));
+  const next = await timed(async () => indexOf([...entries.values()], lines));
   console.log(`index of ${endpoints}: whole ${shown(whole)}; after 1 % of the cards ${shown(next)}`);
   ratio(`index of ${endpoints} after 1 % of the cards / rebuilt whole`, against(next, whole), "< 1");
 }
