@@ -176,7 +176,7 @@ export class AskRunner {
       // The log, the disk or our own code failed. The ask stays open and is tried again later.
       this.#paused.set(cap, now().getTime() + PAUSE_MS);
       metrics.count("touchstone_observe_asks_total", { result: "broken" });
-      logger.error({ err: error, cap }, "a look at an asked url broke off; it stays in the line");
+      logger.error({ err: error, cap }, "a look at an asked url failed; the url is tried again in ten minutes");
     }
   }
 }

@@ -145,7 +145,10 @@ export class HostShare implements Hosts {
         await catchUp();
         break;
       } catch (error) {
-        logger.warn({ err: error, partition: lease.partition }, "the log cannot be read up to our taking over yet");
+        logger.warn(
+          { err: error, partition: lease.partition },
+          "the log cannot be read yet up to the moment of our assignment; it is tried again",
+        );
         await systemClock.sleep(AGAIN_MS, signal).catch(() => undefined);
       }
     }

@@ -32,7 +32,7 @@ export const draft = <T extends RecordType>(of: Draft<T>): Draft => of as unknow
 /** Appends records to the log under ids that are known before the call that they describe is made. */
 export class Recorder {
   constructor(
-    private readonly with_: {
+    private readonly parts: {
       log: Log;
       producer: string;
       metrics: Metrics;
@@ -51,7 +51,7 @@ export class Recorder {
    * @throws NotRecorded when the log keeps refusing; ZodError, before anything is written, when a body is malformed
    */
   async append(drafts: readonly Draft[]): Promise<string[]> {
-    const { log, producer, metrics, onAck } = this.with_;
+    const { log, producer, metrics, onAck } = this.parts;
     const records = drafts.map((one) => sealEnvelope(envelopeOf({ ...one, key: one.cap, producer }), log.partitions));
     const ids = records.map((record) => record.eventId);
     for (let i = 0; ; i++) {

@@ -16,7 +16,7 @@ import type { KinLine } from "../record/evidence.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import type { Positions } from "../record/volatile.ts";
 import { linesOf } from "./lines.ts";
-import { daysWithNews, mattersOf, positionsOfBucket } from "./records.ts";
+import { daysWithNews, positionsOfBucket, recordGroups } from "./records.ts";
 
 export interface EvidenceReport {
   /** Days that were closed: days that ended, and earlier days that got records since they were closed. */
@@ -147,12 +147,12 @@ export async function bucketFiles(parts: FileParts, day: string, ends: Positions
     puts.push(putting);
     if (puts.length % PUTS_AT_ONCE === 0) await Promise.all(puts);
   };
-  for await (const matter of mattersOf(parts, evidence, ends, day)) {
-    const lines = linesOf(matter.facts);
+  for await (const group of recordGroups(parts, evidence, ends, day)) {
+    const lines = linesOf(group.facts);
     if (lines.length === 0) continue;
-    if (matter.bucket !== bucket) {
+    if (group.bucket !== bucket) {
       await close();
-      bucket = matter.bucket;
+      bucket = group.bucket;
       file = newFile();
     }
     await addLines(file!, lines);

@@ -66,22 +66,22 @@ interface Step<S> {
 /**
  * A kind of row that later records change: the type of its first record, its state after some records, and its line.
  */
-interface Course<S extends object> {
+interface RowKind<S extends object> {
   head: "paid.intent" | "paid.published";
   stateOf(head: Fact, facts: readonly Fact[]): S;
   lineOf(head: Fact, steps: readonly Step<S>[]): SampleLine;
 }
 
 /** The state of the row after each record, from its first record on, in the order of the log. */
-function stepsOf<S extends object>(facts: readonly Fact[], course: Course<S>): { head: Fact; steps: Step<S>[] } | null {
+function stepsOf<S extends object>(facts: readonly Fact[], kind: RowKind<S>): { head: Fact; steps: Step<S>[] } | null {
   const ordered = [...facts].sort((a, b) => a.offset - b.offset);
-  const at = ordered.findIndex(({ type }) => type === course.head);
+  const at = ordered.findIndex(({ type }) => type === kind.head);
   const head = ordered[at];
   if (!head) return null;
   const steps = ordered.slice(at).map((fact, i) => ({
     offset: fact.offset,
     fact,
-    state: course.stateOf(head, ordered.slice(0, at + i + 1)),
+    state: kind.stateOf(head, ordered.slice(0, at + i + 1)),
   }));
   return { head, steps };
 }
@@ -136,7 +136,7 @@ function paidLine(intent: Fact, steps: readonly Step<PaidState>[]): SampleLine {
   };
 }
 
-const PAID: Course<PaidState> = {
+const PAID: RowKind<PaidState> = {
   head: "paid.intent",
   stateOf: (intent, facts) => paidState({ ...intent, body: intent.body as BodyOf<"paid.intent"> }, facts),
   lineOf: paidLine,
@@ -191,7 +191,7 @@ function publishedLine(head: Fact, steps: readonly Step<{ fault: string | null }
   };
 }
 
-const PUBLISHED: Course<{ fault: string | null }> = {
+const PUBLISHED: RowKind<{ fault: string | null }> = {
   head: "paid.published",
   stateOf: publishedState,
   lineOf: publishedLine,
@@ -212,13 +212,13 @@ const amendment = (fact: Fact, field: string, value: unknown): AmendmentLine => 
  * the members that follow it up to the first record that is not a member. Each later member becomes amendments with
  * what it changed. Records without the call's first record make no line.
  */
-function callLines<S extends object>(facts: readonly Fact[], course: Course<S>): EvidenceLine[] {
-  const found = stepsOf(facts, course);
+function callLines<S extends object>(facts: readonly Fact[], kind: RowKind<S>): EvidenceLine[] {
+  const found = stepsOf(facts, kind);
   if (!found) return [];
   const { head, steps } = found;
   const stranger = steps.findIndex(({ fact }) => !fact.member);
   const merged = head.member ? (stranger < 0 ? steps.length : stranger) : 0;
-  const lines: EvidenceLine[] = merged > 0 ? [course.lineOf(head, steps.slice(0, merged))] : [];
+  const lines: EvidenceLine[] = merged > 0 ? [kind.lineOf(head, steps.slice(0, merged))] : [];
   for (const [i, { fact, state }] of steps.entries()) {
     // What was in the log before the first record is part of every state already.
     if (i < Math.max(merged, 1) || !fact.member) continue;

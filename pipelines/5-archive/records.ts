@@ -28,7 +28,7 @@ interface Row {
 }
 
 /** All records of the log about one sample, or about one capability's corrections. */
-export interface Matter {
+export interface RecordGroup {
   bucket: number;
   facts: Fact[];
 }
@@ -84,38 +84,39 @@ export async function daysWithNews(
  * a time in memory. The lake tells which records these are; their bodies are read from the segments of their day,
  * partition by partition.
  */
-export async function* mattersOf(
+export async function* recordGroups(
   parts: DaySegmentsParts & { lake: Pick<Lake, "stream"> },
   fold: EvidenceFold,
   ends: Positions,
   day: string,
-): AsyncGenerator<Matter> {
+): AsyncGenerator<RecordGroup> {
   const held = new Set(EVIDENCE_TOPICS.flatMap((topic) => Object.keys(ends[topic] ?? {}).map(Number)));
   for (const partition of [...held].sort((a, b) => a - b)) {
     const below = positionsOf(ends, partition, EVIDENCE_TOPICS);
     const segments = await openDaySegments(parts, { partition, day, below });
     try {
       // Without a segment the day has no record.
-      if (segments.files !== null) yield* mattersIn(parts.lake, fold, below, { partition, day, files: segments.files });
+      if (segments.files !== null)
+        yield* recordGroupsIn(parts.lake, fold, below, { partition, day, files: segments.files });
     } finally {
       await segments.close();
     }
   }
 }
 
-async function* mattersIn(
+async function* recordGroupsIn(
   lake: Pick<Lake, "stream">,
   fold: EvidenceFold,
   below: Readonly<Record<string, number>>,
   { partition: part, day, files }: { partition: number; day: string; files: string },
-): AsyncGenerator<Matter> {
+): AsyncGenerator<RecordGroup> {
   const known = [...(fold.days.get(day)?.buckets ?? [])].flatMap(([bucket, positions]) =>
     Object.entries(positions).map(([topic, next]) => ({ bucket, topic, next })),
   );
   const ends = JSON.stringify(Object.entries(below).map(([topic, next]) => ({ topic, part, next })));
   const params = { day, files, ends, known: JSON.stringify(known) };
   const giveTurn = turnByTurn(FACTS_A_TURN);
-  let held: (Matter & { about: string; cap: string }) | null = null;
+  let held: (RecordGroup & { about: string; cap: string }) | null = null;
   for await (const rows of lake.stream<Row>(sql("evidence/records:of_day"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
       // The engine returns thousands of rows at once, and the caller makes lines of each.

@@ -121,14 +121,14 @@ const INDEX_COLUMNS: Columns = {
   card: COLUMN.text,
 };
 
-interface Beside {
+interface RowContext {
   asOf: Date | null;
   leaves: ReadLeaves;
   seen: ReadonlyMap<string, Seen>;
 }
 
 /** A row of the file: one line of the index, with what evidence and leaves hold of its endpoint. */
-function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: Beside): Row {
+function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: RowContext): Row {
   const known = seen.get(line.capability_id);
   const raw = line.leaf === null ? 0 : (leaves.raw[line.leaf] ?? 0);
   return {
@@ -158,9 +158,9 @@ export async function exportIndex(
 ): Promise<number> {
   const leaves = await readLeaves(index);
   const seen = await seenByEndpoint(index, leaves.evidence);
-  const beside = { asOf: moment(index.computedAt), leaves, seen };
+  const context = { asOf: moment(index.computedAt), leaves, seen };
   const rows = async function* () {
-    for await (const line of index.read()) yield rowOf(line, beside);
+    for await (const line of index.read()) yield rowOf(line, context);
   };
   const facts = { origin: index.origin, tree_size: String(index.treeSize), computed_at: index.computedAt };
   return writeParquet(path, INDEX_COLUMNS, facts, rows(), onProgress);

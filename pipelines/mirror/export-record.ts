@@ -86,7 +86,7 @@ export async function readLeaves({ source, head }: RecordToRead): Promise<ReadLe
   return found;
 }
 
-type Told = (line: SampleLine, file: EvidenceFile) => void;
+type AddSample = (line: SampleLine, file: EvidenceFile) => void;
 
 /** The lines of the evidence, file by file. Each file is proven by its leaf before its lines are yielded. */
 async function* evidenceLines(source: Source, files: readonly EvidenceFile[]) {
@@ -108,7 +108,7 @@ export async function seenByEndpoint(
   files: readonly EvidenceFile[],
 ): Promise<Map<string, Seen>> {
   const seen = new Map<string, Seen>();
-  const add: Told = (line) => {
+  const add: AddSample = (line) => {
     const none = { price: null, asset: null, networks: [], payTo: null, paidCalls: 0, termsAt: "" };
     const one = seen.get(line.capability_id) ?? { ...none, first: line.t, last: line.t };
     seen.set(line.capability_id, one);

@@ -41,7 +41,7 @@ const AT_ONCE = 2;
 const MAX_WAITING = 64;
 
 /** One opened file. It is closed when it was replaced and its last question has ended. */
-class Held {
+class OpenedFile {
   readonly #turns = new Turns(AT_ONCE);
   #waiting = 0;
   #users = 0;
@@ -56,7 +56,7 @@ class Held {
   ) {}
 
   /** @throws NoRegister */
-  static async open(path: string, mark: string, memoryLimit: string): Promise<Held> {
+  static async open(path: string, mark: string, memoryLimit: string): Promise<OpenedFile> {
     // Instances are cached by path, and an older file of this path may still be in use, so the cache is not used. Two
     // instances would be a problem only for a file that is written.
     const instance = await DuckDBInstance.create(path, {
@@ -67,7 +67,7 @@ class Held {
     try {
       for (let i = 0; i < AT_ONCE; i++) connections.push(await instance.connect());
       const [made] = await statementsOn(connections[0]!).all<Made>(sql("register/made:read"));
-      if (made?.form === REGISTER_FORM) return new Held(mark, made, instance, connections);
+      if (made?.form === REGISTER_FORM) return new OpenedFile(mark, made, instance, connections);
       throw new NoRegister("the register is of another version of this service and has to be imported again");
     } catch (error) {
       for (const connection of connections) connection.closeSync();
@@ -111,7 +111,7 @@ class Held {
  */
 export class Register {
   readonly #settings: RegisterSettings;
-  #held: Held | null = null;
+  #opened: OpenedFile | null = null;
   #lookedAt_ms = Number.NEGATIVE_INFINITY;
   #looking: Promise<void> | null = null;
   #why = "there is no register of companies here yet";
@@ -130,14 +130,14 @@ export class Register {
       this.#looking = null;
     });
     await this.#looking;
-    if (!this.#held) throw new NoRegister(this.#why);
-    return this.#held.use(work);
+    if (!this.#opened) throw new NoRegister(this.#why);
+    return this.#opened.use(work);
   }
 
   close(): void {
     this.#closed = true;
-    this.#held?.drop();
-    this.#held = null;
+    this.#opened?.drop();
+    this.#opened = null;
   }
 
   async #look(): Promise<void> {
@@ -147,10 +147,10 @@ export class Register {
     try {
       const { ino, size, mtimeNs } = await stat(path, { bigint: true });
       const mark = `${ino} ${size} ${mtimeNs}`;
-      if (mark === this.#held?.mark) return;
-      const opened = await Held.open(path, mark, memoryLimit);
-      this.#held?.drop();
-      this.#held = opened;
+      if (mark === this.#opened?.mark) return;
+      const opened = await OpenedFile.open(path, mark, memoryLimit);
+      this.#opened?.drop();
+      this.#opened = opened;
       if (this.#closed) this.close();
     } catch (error) {
       // The file is gone, or is not ours. An older file that is open stays in use: it is still whole.

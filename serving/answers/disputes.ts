@@ -58,7 +58,7 @@ export class Disputes {
     if (!view.has(cap)) throw new Problem("unknown_capability", `${cap} is not in the record`);
     const now = this.deps.clock.now();
     const signed = read(value, cap, this.deps.service, now);
-    await believed(signed, view);
+    await checkSigner(signed, view);
     this.#refuseCopies(view, cap, disputeId(signed));
     const id = disputeId(signed);
     this.#recent.set(id, cap);
@@ -109,7 +109,7 @@ function read(value: unknown, cap: string, service: string, now: Date): SignedDi
 }
 
 /** Checks that the payee signed. Serving has no lake, so of all payTos ever seen it knows only the newest 402's. */
-async function believed(signed: SignedDispute, view: View): Promise<void> {
+async function checkSigner(signed: SignedDispute, view: View): Promise<void> {
   const known = view.row(signed.capability_id)?.pay_to ?? null;
   const payTo = known === null ? null : addressKey(known);
   try {

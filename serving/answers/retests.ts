@@ -90,7 +90,7 @@ export class Retests {
  * Checks the payee: the newest 402 or the seller's own listing must name it. Earlier payees may no longer own the
  * endpoint.
  */
-async function believed(
+async function checkSigner(
   view: View,
   cap: string,
   { pay_to, signature }: RetestRequest,

@@ -1,6 +1,6 @@
 /**
- * The thread of stock-client.ts: the protocol's own client, as it comes. It reads what a seller sent, chooses and signs
- * with a key that it made itself, that holds nothing and that nobody knows; the signature is thrown away here.
+ * The thread of stock-client.ts. It runs the protocol's own client without any settings: it reads a seller's 402, chooses an
+ * offer and signs it with a random key that holds no money. The signature is thrown away.
  */
 import { x402Client, x402HTTPClient } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
@@ -8,7 +8,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { answering } from "../../infra/bounded-thread-half.mjs";
 
 const signer = privateKeyToAccount(generatePrivateKey());
-/** Characters of an error that are worth telling; the client's own may hold the whole of what the seller sent. */
+/** Longest text of an error that is returned, characters: the client's own errors may hold everything that the seller sent. */
 const MAX_SAYS = 300;
 
 const saysOf = (error) => String(error instanceof Error ? error.message : error).slice(0, MAX_SAYS);
@@ -21,7 +21,7 @@ function jsonOf(body) {
   }
 }
 
-/** Place of the chosen entry among those offered: of version 2 it is named, of version 1 told by scheme and network. */
+/** Index of the chosen entry. A version 2 payload holds the entry; in version 1 it is found by scheme and network. */
 function placeOf({ accepts }, payload) {
   const { accepted } = payload;
   if (accepted) return accepts.indexOf(accepted);

@@ -100,7 +100,7 @@ export const componentTable = (
 )}</tbody></table></div>`;
 
 const PIP = 12;
-/** Thirty squares, of which `progress` are filled. It repeats the number beside it, so readers of text skip it. */
+/** Thirty squares, of which `progress` are filled. It repeats the number beside it, so screen readers skip it. */
 export const pips = (progress: number): unknown => {
   const square = (from: number, to: number): string =>
     Array.from({ length: to - from }, (_, i) => `M${(from + i) * PIP} 0h${PIP - 3}v${PIP - 3}h-${PIP - 3}z`).join("");

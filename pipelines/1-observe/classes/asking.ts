@@ -59,14 +59,14 @@ export class Asking {
   /** Endpoint -> the mapping that this process recorded last, which the lake may not have loaded yet. */
   readonly #told = new BoundedMap<string, string>(MAX_TRIALS);
 
-  constructor(private readonly with_: AskingParts) {}
+  constructor(private readonly parts: AskingParts) {}
 
   /**
    * The question of one paid call. Never throws.
    * @param declared what the endpoint's 402 declares, or null before there is one
    */
   async ask(one: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<Asked> {
-    const classing = classingOf(one, declared, this.with_.maps);
+    const classing = classingOf(one, declared, this.parts.maps);
     const { checker, mapping } = classing;
     const trial = mapping && this.#trialOf(one, mapping);
     if (trial && !trial.passed && (trial.dropped || trial.controls >= MAX_CONTROLS)) {
@@ -82,15 +82,15 @@ export class Asking {
     const before = this.#trials.get(one.cap);
     const controls = (before?.id === mapping.id ? before.controls : 0) + 1;
     this.#trials.set(one.cap, { id: mapping.id, controls, passed });
-    this.with_.metrics.count("touchstone_observe_class_controls_total", {
+    this.parts.metrics.count("touchstone_observe_class_controls_total", {
       class: mapping.class,
       passed: `${passed}`,
     });
     if (!passed && controls >= MAX_CONTROLS) {
-      this.with_.metrics.count("touchstone_observe_class_mappings_dropped_total", { class: mapping.class });
-      this.with_.logger.warn(
+      this.parts.metrics.count("touchstone_observe_class_mappings_dropped_total", { class: mapping.class });
+      this.parts.logger.warn(
         { cap: one.cap, class: mapping.class, variant: mapping.variant, by: mapping.by },
-        "no control input of a mapping passed: it is taken for wrong, and the endpoint for no member of the class",
+        "no control input of a mapping passed: it is taken to be wrong, and is not used any more",
       );
     }
   }
@@ -106,10 +106,10 @@ export class Asking {
 
   async #draw({ checker, variant, mapping, arrange }: Classing, seed: Uint8Array): Promise<KnownAnswer | null> {
     if (variant === null) return null;
-    const { metrics, logger, maps } = this.with_;
+    const { metrics, logger, maps } = this.parts;
     const rows = mapping?.rows === undefined ? [] : maps.rows(mapping.rows);
     const row = (draws: Uint8Array) => (rows.length > 0 ? new RandomDraws(draws).pick(rows) : null);
-    const sources = { ...this.with_.sources, row };
+    const sources = { ...this.parts.sources, row };
     try {
       const { draw, answer: own } = checker.variants[variant]!;
       const question = await draw(seed, sources);
@@ -137,7 +137,7 @@ export class Asking {
     if (before === now) return;
     const body = { mapping, dropped };
     const slot = hashOf([mapping?.id ?? null, dropped, before]) ?? "";
-    await this.with_.recorder.append([draft({ type: "class.mapped", cap, slot, at: clock.now(), body })]);
+    await this.parts.recorder.append([draft({ type: "class.mapped", cap, slot, at: clock.now(), body })]);
     this.#told.set(cap, now);
   }
 }

@@ -46,7 +46,7 @@ export interface CatalogueRead {
 }
 
 /** State of an unfinished read. Times are ms of the clock's `monotonic`. */
-class Course {
+class ReadState {
   readonly seen = new Map<string, PageRow>();
   pass = 0;
   page = 0;
@@ -108,7 +108,7 @@ const isPassing = (result: EgressResult): boolean =>
  * kept in memory only: after a restart a read begins anew, and rows that are read again are not written again.
  */
 export class Catalogues {
-  readonly #courses = new BoundedMap<string, Course>(MAX_KEPT);
+  readonly #unfinished = new BoundedMap<string, ReadState>(MAX_KEPT);
 
   constructor(
     private readonly egress: Egress,
@@ -117,8 +117,8 @@ export class Catalogues {
 
   /** Is there an unfinished read of this catalogue that may go on now? */
   isDue(named: NamedCatalogue, clock: Pick<Clock, "monotonic">): boolean {
-    const course = this.#courses.get(asCatalogue(named).url);
-    return course !== undefined && clock.monotonic() >= course.due;
+    const state = this.#unfinished.get(asCatalogue(named).url);
+    return state !== undefined && clock.monotonic() >= state.due;
   }
 
   /**
@@ -128,78 +128,78 @@ export class Catalogues {
    */
   async read(named: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
     const catalogue = asCatalogue(named);
-    const course = this.#course(catalogue.url, clock);
-    if (course.asked !== null && clock.monotonic() < course.asked) {
+    const state = this.#stateOf(catalogue.url, clock);
+    if (state.asked !== null && clock.monotonic() < state.asked) {
       return { rows: [], stable: false, says: "it asked us to come back later" };
     }
-    const end = await this.#passes(catalogue, course, clock, signal);
-    const rows = [...course.seen.values()].map(({ row }) => row);
-    if (end?.cut) this.#keep(catalogue.url, course, end, clock);
-    else this.#courses.delete(catalogue.url);
+    const end = await this.#passes(catalogue, state, clock, signal);
+    const rows = [...state.seen.values()].map(({ row }) => row);
+    if (end?.cut) this.#keep(catalogue.url, state, end, clock);
+    else this.#unfinished.delete(catalogue.url);
     return end === null ? { rows, stable: true } : { rows, stable: false, says: end.says };
   }
 
-  #course(url: string, clock: Clock): Course {
+  #stateOf(url: string, clock: Clock): ReadState {
     const now = clock.monotonic();
-    const known = this.#courses.get(url);
-    return known && now - known.began < STALE_MS ? known : new Course(now);
+    const known = this.#unfinished.get(url);
+    return known && now - known.began < STALE_MS ? known : new ReadState(now);
   }
 
-  #keep(url: string, course: Course, end: End, clock: Clock): void {
+  #keep(url: string, state: ReadState, end: End, clock: Clock): void {
     const now = clock.monotonic();
     const { askedMs } = end;
     // A catalogue that keeps failing is asked less and less often; the regular read is made in any case.
-    const pause = AGAIN_MS * 2 ** Math.min(course.failures++, 6);
-    course.asked = askedMs === undefined ? null : now + Math.min(askedMs, MAX_ASKED_MS);
-    course.due = Math.max(course.asked ?? 0, now + pause);
-    const remembered = course.allBytes <= MAX_KEPT_BYTES ? course : new Course(now);
-    remembered.asked = course.asked;
-    remembered.due = course.due;
-    remembered.failures = course.failures;
-    this.#courses.set(url, remembered);
+    const pause = AGAIN_MS * 2 ** Math.min(state.failures++, 6);
+    state.asked = askedMs === undefined ? null : now + Math.min(askedMs, MAX_ASKED_MS);
+    state.due = Math.max(state.asked ?? 0, now + pause);
+    const remembered = state.allBytes <= MAX_KEPT_BYTES ? state : new ReadState(now);
+    remembered.asked = state.asked;
+    remembered.due = state.due;
+    remembered.failures = state.failures;
+    this.#unfinished.set(url, remembered);
   }
 
-  async #passes(catalogue: Catalogue, course: Course, clock: Clock, signal?: AbortSignal): Promise<End | null> {
+  async #passes(catalogue: Catalogue, state: ReadState, clock: Clock, signal?: AbortSignal): Promise<End | null> {
     const until = clock.monotonic() + TURN_MS;
-    for (let asked = 0; course.pass < MAX_PASSES; ) {
+    for (let asked = 0; state.pass < MAX_PASSES; ) {
       for (;;) {
         if (clock.monotonic() > until) return { cut: true, says: "it goes on in its next turn" };
         if (asked++ > 0 && !(await waited(clock, catalogue.pause_ms, signal))) return STOPPED;
-        const read = await this.#page(catalogue, course, clock, signal);
+        const read = await this.#page(catalogue, state, clock, signal);
         if (typeof read === "object") return read;
-        course.failures = 0;
+        state.failures = 0;
         if (read === "last") break;
       }
-      if (course.pass > 0 && course.seen.size === course.before) return null;
-      course.nextPass();
+      if (state.pass > 0 && state.seen.size === state.before) return null;
+      state.nextPass();
     }
     return { cut: false, says: `still moving after ${MAX_PASSES} passes` };
   }
 
-  /** Reads one page into `course`. `last`: the page was empty, or the stated total is reached. */
+  /** Reads one page into `state`. `last`: the page was empty, or the stated total is reached. */
   async #page(
     catalogue: Catalogue,
-    course: Course,
+    state: ReadState,
     clock: Clock,
     signal?: AbortSignal,
   ): Promise<End | "more" | "last"> {
-    const at = `page at ${course.offset}`;
-    const result = await this.#fetch(catalogue, course.offset, clock, signal);
+    const at = `page at ${state.offset}`;
+    const result = await this.#fetch(catalogue, state.offset, clock, signal);
     if ("cut" in result) return { ...result, says: `${at}: ${result.says}` };
     if (result.outcome !== "answered" || result.status !== 200) return { cut: false, says: `${at}: ${says(result)}` };
-    course.bytes += result.body.length;
-    course.allBytes += result.body.length;
-    if (course.bytes > MAX_BYTES) return { cut: false, says: `more than ${MAX_BYTES} bytes` };
+    state.bytes += result.body.length;
+    state.allBytes += result.body.length;
+    if (state.bytes > MAX_BYTES) return { cut: false, says: `more than ${MAX_BYTES} bytes` };
     const read = await this.reader.ask("page", result.body);
     if (!read.ok) return { cut: false, says: `${at}: ${read.says}` };
     if (read.value === null) return { cut: false, says: `${at}: no list of items` };
     const { rows, total } = read.value;
-    for (const row of rows) keep(course.seen, row);
-    if (course.seen.size > MAX_ROWS) return { cut: false, says: `more than ${MAX_ROWS} rows` };
-    course.offset += rows.length;
+    for (const row of rows) keep(state.seen, row);
+    if (state.seen.size > MAX_ROWS) return { cut: false, says: `more than ${MAX_ROWS} rows` };
+    state.offset += rows.length;
     // A catalogue may hand out fewer rows a page than asked, so only an empty page or its own total ends the pass.
-    if (rows.length === 0 || (total !== null && course.offset >= total)) return "last";
-    return ++course.page >= MAX_PAGES ? { cut: false, says: `more than ${MAX_PAGES} pages` } : "more";
+    if (rows.length === 0 || (total !== null && state.offset >= total)) return "last";
+    return ++state.page >= MAX_PAGES ? { cut: false, says: `more than ${MAX_PAGES} pages` } : "more";
   }
 
   /** Fetches a page, several times if a repetition may help. */

@@ -114,10 +114,10 @@ export class Intake {
   readonly #catalogueEgress: Egress;
   readonly #catalogues: Catalogues;
 
-  constructor(private readonly with_: IntakeParts) {
-    this.#catalogueEgress = saying(with_.egress, { pool: INTAKE });
-    this.#catalogues = new Catalogues(this.#catalogueEgress, with_.reader ?? ownReader);
-    this.#writer = new ListingWriter(with_);
+  constructor(private readonly parts: IntakeParts) {
+    this.#catalogueEgress = saying(parts.egress, { pool: INTAKE });
+    this.#catalogues = new Catalogues(this.#catalogueEgress, parts.reader ?? ownReader);
+    this.#writer = new ListingWriter(parts);
   }
 
   /** Tells which endpoints are listed already: for the limit per domain, and so that a restart writes nothing twice. */
@@ -147,19 +147,19 @@ export class Intake {
    * @param egress default: the observer's; another one uses another pool or looks like another client
    * @throws NotRecorded
    */
-  async readSeller(origin: string, clock: Clock, egress: Egress = this.with_.egress): Promise<IntakeReport> {
+  async readSeller(origin: string, clock: Clock, egress: Egress = this.parts.egress): Promise<IntakeReport> {
     try {
       return await this.#readSeller(origin, clock, egress);
     } catch (error) {
       if (error instanceof NotRecorded) throw error;
-      this.with_.metrics.count("touchstone_observe_listings_total", { result: "broken" });
-      this.with_.logger?.error({ err: error, origin }, "a seller's listing could not be taken in");
+      this.parts.metrics.count("touchstone_observe_listings_total", { result: "broken" });
+      this.parts.logger?.error({ err: error, origin }, "a seller's listing could not be taken in");
       return emptyReport(`our own fault: ${String(error)}`);
     }
   }
 
   async #readSeller(origin: string, clock: Clock, egress: Egress): Promise<IntakeReport> {
-    const read = await readSellerDocuments(egress, origin, this.with_.reader);
+    const read = await readSellerDocuments(egress, origin, this.parts.reader);
     const report = emptyReport(read.says);
     for (const { url, listed } of read.documents) {
       addReport(report, await this.take(listed, { name: url, ownOrigin: origin }, clock));
@@ -204,7 +204,7 @@ export class Intake {
     const catalogue = asCatalogue(named);
     const name = sourceName(catalogue.url);
     if (catalogue.kind !== "bazaar") {
-      const read = await readDocument(this.#catalogueEgress, catalogue.url, this.with_.reader, catalogue.headers);
+      const read = await readDocument(this.#catalogueEgress, catalogue.url, this.parts.reader, catalogue.headers);
       if ("fault" in read) return emptyReport(read.says);
       return this.take(read.listed, { name, byHand, ...read.of }, clock);
     }
@@ -231,7 +231,7 @@ export class Intake {
     source: Source,
     clock: Clock,
   ): Promise<IntakeReport> {
-    const { egress, metrics, rail } = this.with_;
+    const { egress, metrics, rail } = this.parts;
     const from: Source = {
       validate: (url) => egress.validate(url),
       ...(document.base ? { base: document.base } : {}),
@@ -240,7 +240,7 @@ export class Intake {
     const rows: Row[] = [];
     const refused: Rejected[] = [...document.rejected];
     const items = document.items.flatMap(expand);
-    for await (const { row, read } of readRows(this.with_, items, from)) {
+    for await (const { row, read } of readRows(this.parts, items, from)) {
       const taken = settleClaim(read, row, from, rail);
       if ("rejected" in taken) refused.push(taken.rejected);
       else {
@@ -269,7 +269,7 @@ export class Intake {
    * signature does not expire, so a catalogue could hold a seller to what it signed long ago.
    */
   async #vouched(item: unknown, { claim, own }: Exclude<Taken, { rejected: Rejected }>): Promise<ListedClaim> {
-    const payTos = async () => (await this.with_.payTosOf?.(claim.cap)) ?? new Set<string>();
+    const payTos = async () => (await this.parts.payTosOf?.(claim.cap)) ?? new Set<string>();
     if (claim.body.seller_controlled || !(await isSignedByPayee(item, payTos))) return claim;
     return { ...claim, body: { ...claim.body, seller_controlled: true, defects: own } };
   }
@@ -303,7 +303,7 @@ export async function* readRows(
 }
 
 const MAX_VERBS = 5;
-/** Longest text that is taken for a list of verbs, characters, and longest list. */
+/** Longest text that is split into verbs, characters; and most items of a list of verbs that are read. */
 const MAX_NAMED = 100;
 
 /**

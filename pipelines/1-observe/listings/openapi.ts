@@ -26,7 +26,7 @@ export const isOpenApi = (document: unknown): document is JsonObject =>
   /^3(?:\.|$)/.test(String(get(document, "openapi") ?? "")) && isObject(get(document, "paths"));
 
 /** A value with its references resolved, and what it costs to walk and to write it. */
-interface Placed {
+interface Resolved {
   value: unknown;
   /** Number of values; a value that several references name is counted each time. */
   nodes: number;
@@ -37,7 +37,7 @@ interface Placed {
 }
 
 /** Thrown when a schema cannot be resolved within the bounds; the schema then counts as not advertised. */
-class Unplaceable extends Error {}
+class Unresolvable extends Error {}
 
 /**
  * Resolves the local `$ref`s of one document. The target of a reference is resolved once, however many references name
@@ -46,7 +46,7 @@ class Unplaceable extends Error {}
  */
 class Inliner {
   /** Resolved targets by reference. Null: the target is being resolved now, so a reference to it is circular. */
-  readonly #targets = new Map<string, Placed | null>();
+  readonly #targets = new Map<string, Resolved | null>();
   #work = MAX_WORK;
   #nodesLeft = MAX_NODES_OF_ALL;
   #charsLeft = MAX_CHARS_OF_ALL;
@@ -60,12 +60,12 @@ class Inliner {
   schema(schema: unknown): unknown {
     if (schema === undefined) return undefined;
     try {
-      const { value, nodes, chars } = this.#place(schema, 0);
+      const { value, nodes, chars } = this.#inlined(schema, 0);
       this.#nodesLeft -= nodes;
       this.#charsLeft -= chars;
       return this.#nodesLeft < 0 || this.#charsLeft < 0 ? undefined : keepable(value);
     } catch (error) {
-      if (error instanceof Unplaceable) return undefined;
+      if (error instanceof Unresolvable) return undefined;
       throw error;
     }
   }
@@ -83,42 +83,42 @@ class Inliner {
     return target && { ...target, ...beside };
   }
 
-  #place(value: unknown, depth: number): Placed {
-    if (depth > MAX_DEPTH || --this.#work < 0) throw new Unplaceable();
+  #inlined(value: unknown, depth: number): Resolved {
+    if (depth > MAX_DEPTH || --this.#work < 0) throw new Unresolvable();
     if (typeof value !== "object" || value === null) {
       return { value, nodes: 1, chars: typeof value === "string" ? value.length + 2 : 8, height: 0 };
     }
     const ref = isObject(value) ? value.$ref : undefined;
     if (typeof ref === "string") return this.#target(ref, depth + 1);
     const isList = Array.isArray(value);
-    const whole: Placed = { value: null, nodes: 1, chars: 2, height: 0 };
+    const whole: Resolved = { value: null, nodes: 1, chars: 2, height: 0 };
     const entries = Object.entries(value);
     this.#work -= entries.length;
     const members = entries.map(([name, one]) => {
-      const placed = this.#place(one, depth + 1);
-      whole.nodes += placed.nodes;
-      whole.chars += placed.chars + (isList ? 1 : name.length + 4);
-      whole.height = Math.max(whole.height, placed.height + 1);
-      if (whole.nodes > MAX_NODES || whole.chars > MAX_CHARS) throw new Unplaceable();
-      return [name, placed.value] as const;
+      const resolved = this.#inlined(one, depth + 1);
+      whole.nodes += resolved.nodes;
+      whole.chars += resolved.chars + (isList ? 1 : name.length + 4);
+      whole.height = Math.max(whole.height, resolved.height + 1);
+      if (whole.nodes > MAX_NODES || whole.chars > MAX_CHARS) throw new Unresolvable();
+      return [name, resolved.value] as const;
     });
     whole.value = isList ? members.map(([, one]) => one) : Object.fromEntries(members);
     return whole;
   }
 
-  #target(ref: string, depth: number): Placed {
+  #target(ref: string, depth: number): Resolved {
     const known = this.#targets.get(ref);
-    if (known === null) throw new Unplaceable();
-    if (known && depth + known.height > MAX_DEPTH) throw new Unplaceable();
+    if (known === null) throw new Unresolvable();
+    if (known && depth + known.height > MAX_DEPTH) throw new Unresolvable();
     return known ?? this.#resolve(ref, depth);
   }
 
-  #resolve(ref: string, depth: number): Placed {
+  #resolve(ref: string, depth: number): Resolved {
     this.#targets.set(ref, null);
     try {
       const found = this.#found(ref);
-      if (found === undefined) throw new Unplaceable();
-      const placed = this.#place(found, depth);
+      if (found === undefined) throw new Unresolvable();
+      const placed = this.#inlined(found, depth);
       this.#targets.set(ref, placed);
       return placed;
     } catch (error) {

@@ -31,13 +31,13 @@ export class Sellers {
   readonly #readOn = new BoundedMap<string, string>(MAX_ORIGINS);
   readonly #egress: Egress;
 
-  constructor(private readonly with_: SellersParts) {
-    this.#egress = saying(with_.egress, { pool: INTAKE });
+  constructor(private readonly parts: SellersParts) {
+    this.#egress = saying(parts.egress, { pool: INTAKE });
   }
 
   /** Reads one seller's own listing now. */
   read(url: string): Promise<IntakeReport> {
-    const { intake, slots, clock } = this.with_;
+    const { intake, slots, clock } = this.parts;
     const origin = originOf(url);
     this.#readOn.set(origin, dayOf(clock.now()));
     return slots.run(hostOf(origin), () => intake.readSeller(origin, clock, this.#egress), INTAKE);
@@ -45,7 +45,7 @@ export class Sellers {
 
   /** Reads a catalogue if its host is ours to call, and then every seller in it that is ours and was not read today. */
   async readCatalogue(named: NamedCatalogue): Promise<IntakeReport> {
-    const { intake, hosts, clock, signal } = this.with_;
+    const { intake, hosts, clock, signal } = this.parts;
     const { url, kind } = asCatalogue(named);
     if (!hosts.owns(hostOf(url))) return emptyReport();
     if (kind === "seller") return this.#readDue([url], emptyReport());
@@ -58,14 +58,14 @@ export class Sellers {
 
   /** Those of these catalogues that are ours to read, whose reading stopped early and may go on now. */
   cut(named: readonly NamedCatalogue[]): NamedCatalogue[] {
-    const { intake, hosts, clock } = this.with_;
+    const { intake, hosts, clock } = this.parts;
     return named.filter((one) => hosts.owns(hostOf(asCatalogue(one).url)) && intake.isCut(one, clock));
   }
 
   /** Reads every listed seller that was not read today, so that a 402 is compared with today's listing. */
   async refresh(): Promise<IntakeReport> {
-    const listed = await this.with_.memory.listed();
-    this.with_.intake.know(listed);
+    const listed = await this.parts.memory.listed();
+    this.parts.intake.know(listed);
     return this.#readDue(
       listed.map((one) => one.url),
       emptyReport(),
@@ -73,7 +73,7 @@ export class Sellers {
   }
 
   async #readDue(urls: readonly string[], report: IntakeReport): Promise<IntakeReport> {
-    const { hosts, clock, signal } = this.with_;
+    const { hosts, clock, signal } = this.parts;
     const today = dayOf(clock.now());
     const ours = [...new Set(urls.map(originOf))].filter((origin) => hosts.owns(hostOf(origin)));
     const due = ours.filter((origin) => this.#readOn.get(origin) !== today);

@@ -16,7 +16,7 @@ const MAX_SOURCES = 100_000;
 const MAX_ROWS = 500_000;
 
 /** The newest record of one row, which has a source and a source id. */
-interface Stands {
+interface RowState {
   cap: string;
   eventId: string;
   gone: boolean;
@@ -27,12 +27,12 @@ interface Stands {
  * of them would be dropped as a copy.
  */
 interface SourceRows {
-  rows: Map<string, Stands>;
+  rows: Map<string, RowState>;
   used: Set<string>;
 }
 
 /** Remembers the rows of each source: read from the record once, then kept up to date with what this process writes. */
-class Standings {
+class SourceStates {
   readonly #sources = new BoundedMap<string, SourceRows>(MAX_SOURCES);
   #rows = 0;
 
@@ -65,7 +65,7 @@ class Standings {
   }
 
   /** Notes a record that is durable. */
-  note(source: SourceRows, sourceId: string, stands: Stands): void {
+  note(source: SourceRows, sourceId: string, stands: RowState): void {
     if (!source.rows.has(sourceId)) this.#rows++;
     source.rows.set(sourceId, stands);
     source.used.add(stands.eventId);
@@ -115,16 +115,16 @@ interface Fresh {
 
 /** Records the claims of a source that are new, and the delisting of rows that it names no longer. */
 export class ListingWriter {
-  readonly #standings: Standings;
+  readonly #states: SourceStates;
   readonly #domains = new Map<string, Set<string>>();
   readonly #own = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN);
   /** Event ids of listings that are in the record already. */
   #standing: ReadonlySet<string> = new Set();
 
-  constructor(private readonly with_: WriterParts) {
+  constructor(private readonly parts: WriterParts) {
     // The source "402" has a row for each endpoint, too many to read: its rows are known by their event ids (know).
-    this.#standings = new Standings(async (source, day) =>
-      source === "402" || !with_.memory ? [] : with_.memory.listingsOf(source, day),
+    this.#states = new SourceStates(async (source, day) =>
+      source === "402" || !parts.memory ? [] : parts.memory.listingsOf(source, day),
     );
   }
 
@@ -170,7 +170,7 @@ export class ListingWriter {
    */
   async write(rows: readonly Row[], source: Source, whole: boolean, clock: Clock): Promise<Written> {
     const name = source.name.slice(0, 300);
-    const state = await this.#standings.of(name, dayOf(clock.now()));
+    const state = await this.#states.of(name, dayOf(clock.now()));
     const fresh = new Map<string, Fresh>();
     const named = new Set<string>();
     const unkept: Rejected[] = [];
@@ -179,7 +179,7 @@ export class ListingWriter {
       const id = claim.body.source_id;
       named.add(id);
       if (!this.#admits(claim, source, state)) {
-        this.with_.metrics.count("touchstone_observe_listings_total", { result: "domain_full" });
+        this.parts.metrics.count("touchstone_observe_listings_total", { result: "domain_full" });
         unkept.push(rejected("domain_full", row));
         continue;
       }
@@ -204,14 +204,14 @@ export class ListingWriter {
   async #append(all: readonly Fresh[], state: SourceRows): Promise<void> {
     for (let i = 0; i < all.length; i += BATCH) {
       const batch = all.slice(i, i + BATCH);
-      await this.with_.recorder.append(batch.map(({ one }) => one));
+      await this.parts.recorder.append(batch.map(({ one }) => one));
       for (const { one, claim } of batch) {
         const eventId = Recorder.idOf(one);
-        this.#standings.note(state, claim.body.source_id, { cap: claim.cap, eventId, gone: false });
+        this.#states.note(state, claim.body.source_id, { cap: claim.cap, eventId, gone: false });
         this.#keepOwn(claim, eventId);
       }
     }
-    this.with_.metrics.count("touchstone_observe_listings_total", { result: "appended" }, all.length);
+    this.parts.metrics.count("touchstone_observe_listings_total", { result: "appended" }, all.length);
   }
 
   /** Records the delisting of rows that the source named before and, read whole, names no longer. */
@@ -221,14 +221,14 @@ export class ListingWriter {
       const drafts = gone
         .slice(i, i + BATCH)
         .map(([id, stands]) => ({ id, cap: stands.cap, one: delistingDraft(name, id, stands, state, clock.now()) }));
-      await this.with_.recorder.append(drafts.map(({ one }) => one));
+      await this.parts.recorder.append(drafts.map(({ one }) => one));
       for (const { id, cap, one } of drafts) {
-        this.#standings.note(state, id, { cap, eventId: Recorder.idOf(one), gone: true });
+        this.#states.note(state, id, { cap, eventId: Recorder.idOf(one), gone: true });
         this.#own.delete(cap);
       }
     }
     if (gone.length > 0)
-      this.with_.metrics.count("touchstone_observe_listings_total", { result: "delisted" }, gone.length);
+      this.parts.metrics.count("touchstone_observe_listings_total", { result: "delisted" }, gone.length);
     return gone.length;
   }
 
@@ -279,7 +279,7 @@ function listingDraft(
 }
 
 /** The record that a source names a row no longer. */
-function delistingDraft(source: string, sourceId: string, stands: Stands, state: SourceRows, at: Date): Draft {
+function delistingDraft(source: string, sourceId: string, stands: RowState, state: SourceRows, at: Date): Draft {
   const body: BodyOf<"delisting"> = {
     source,
     source_id: sourceId,

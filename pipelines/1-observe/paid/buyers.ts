@@ -93,7 +93,7 @@ export class Buyers {
       const paid = await rail.payersOf({ to, network, asset, signal, ...window });
       return paid && { window, paid };
     } catch (error) {
-      if (!signal?.aborted) logger.warn({ err: error, network }, "who pays a payee could not be read");
+      if (!signal?.aborted) logger.warn({ err: error, network }, "the other payers of a payee could not be read");
       return null;
     }
   }

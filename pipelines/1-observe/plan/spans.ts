@@ -251,7 +251,7 @@ export class Spans {
       span.report.broken++;
       this.#tally.count("broken");
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "broken" });
-      this.tools.logger.error({ err: error, cap: line.cap, call }, "a planned call broke off");
+      this.tools.logger.error({ err: error, cap: line.cap, call }, "a planned call failed by a fault of our own");
     }
   }
 

@@ -96,7 +96,7 @@ export type ControlSeen = {
 /** For this long a control call that failed also excuses later failures, real ms. */
 const FRESH_MS = 5_000;
 
-interface Asking {
+interface ControlCall {
   at: number;
   begun: boolean;
   seen: Promise<Pick<ControlSeen, "url" | "ok">>;
@@ -110,7 +110,7 @@ interface Asking {
  * call. One that failed excuses failures of the next seconds too. The record names one of the addresses that decided.
  */
 export class Control {
-  #last: Asking | null = null;
+  #last: ControlCall | null = null;
 
   constructor(
     private readonly egress: Egress,
@@ -122,21 +122,21 @@ export class Control {
     const before = this.#last;
     const isFresh = before !== null && clock.monotonic() - before.at <= FRESH_MS;
     const known = isFresh && before.begun ? await before.seen : null;
-    const seen = known !== null && !known.ok ? known : await this.#asking(clock).seen;
+    const seen = known !== null && !known.ok ? known : await this.#unsent(clock).seen;
     return { ...seen, at: rfc3339(clock.now()) };
   }
 
   /** The calls that have not been sent yet and that other failures of this moment share. */
-  #asking(clock: Clock): Asking {
+  #unsent(clock: Clock): ControlCall {
     if (this.#last && !this.#last.begun) return this.#last;
     const leave = async () => {
       await setImmediate();
-      asking.begun = true;
+      calls.begun = true;
       return this.#ask();
     };
-    const asking: Asking = { at: clock.monotonic(), begun: false, seen: leave() };
-    this.#last = asking;
-    return asking;
+    const calls: ControlCall = { at: clock.monotonic(), begun: false, seen: leave() };
+    this.#last = calls;
+    return calls;
   }
 
   async #ask(): Promise<Pick<ControlSeen, "url" | "ok">> {

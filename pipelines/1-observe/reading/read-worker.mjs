@@ -1,10 +1,10 @@
 /**
- * The thread of reader.ts. What reads is TypeScript, so a loader comes before it: the flags of whoever began this
- * thread (tsx, a test runner, none) are not passed on, and it is the same everywhere.
+ * The thread of reader.ts. The reading code is TypeScript, so this registers a loader first. The flags of the process that
+ * started the thread (tsx, a test runner, none) are not passed on, so the thread is the same everywhere.
  */
-// The packages that reading stands on, before the loader: it would be asked for each of their hundred files, on a
-// thread of its own, and that is a quarter of what it takes to begin. One that is missing here is only found more
-// slowly.
+// Packages that the reading code uses are imported before the loader is registered: otherwise the loader, on a thread of
+// its own, would be asked for each of their hundred files, a quarter of the start's time. One that is missing here is only
+// loaded more slowly.
 import "ajv";
 import "ajv/dist/2020.js";
 import "ajv-formats";
@@ -22,6 +22,6 @@ answering(({ name, of }) => {
   try {
     return { ok: true, value: QUESTIONS[name](of) };
   } catch (error) {
-    return { ok: false, says: `the reader stumbled: ${String(error).slice(0, 300)}` };
+    return { ok: false, says: `our reader failed: ${String(error).slice(0, 300)}` };
   }
 });

@@ -21,7 +21,7 @@ export interface Offer {
   /** Atomic units of the asset. */
   amount: bigint | null;
   payTo: string | null;
-  /** For mpp `mpp:` and the method; an intent other than `charge` follows after a slash. */
+  /** Scheme of x402; for mpp it is `mpp:` and the method, and a slash and the intent if that is not `charge`. */
   scheme: string | null;
   /** Seconds for which a signature made now would be valid; null where the chain has a limit of its own (Solana). */
   validFor_s?: number | null | undefined;

@@ -204,8 +204,8 @@ describe("a 402 that cannot be read", () => {
     ],
     [
       "because our reader stumbles",
-      () => Promise.resolve({ ok: false, says: "the reader stumbled: Error" }),
-      /stumbled/,
+      () => Promise.resolve({ ok: false, says: "our reader failed: Error" }),
+      /our reader failed/,
     ],
   ];
   test.each(readers)("%s is malformed, recorded, and counts", async (_name, ask, says) => {
