@@ -69,7 +69,7 @@ const AGAIN_MS = 1_000;
 export class HostShare implements Hosts {
   readonly #leases = new Map<number, Lease>();
   readonly #attached = new Set<Attached>();
-  #off: () => void = () => undefined;
+  #unsubscribe: () => void = () => undefined;
 
   private constructor(private readonly parts: HostShareParts) {}
 
@@ -77,7 +77,7 @@ export class HostShare implements Hosts {
   static async open(parts: HostShareParts): Promise<HostShare> {
     const share = new HostShare(parts);
     const { ownership } = parts;
-    share.#off = ownership.onChange(async (taken, lost) => {
+    share.#unsubscribe = ownership.onChange(async (taken, lost) => {
       await Promise.all(lost.map((partition) => share.#lose(partition)));
       for (const partition of taken) share.#take(partition);
     });
@@ -126,7 +126,7 @@ export class HostShare implements Hosts {
   async close(): Promise<void> {
     await this.parts.ownership.close();
     await Promise.all([...this.#leases.keys()].map((partition) => this.#lose(partition)));
-    this.#off();
+    this.#unsubscribe();
   }
 
   #take(partition: number): void {

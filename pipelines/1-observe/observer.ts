@@ -15,7 +15,7 @@ import type { DayPlan } from "../record/plan.ts";
 import { hostOf } from "../record/url.ts";
 import { Asking } from "./classes/asking.ts";
 import type { ClassMaps } from "./classes/classing.ts";
-import { Excuses } from "./classes/excuse.ts";
+import { ClassWithdrawals } from "./classes/excuse.ts";
 import { NO_MAPS } from "./classes/mapping-file.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
@@ -156,7 +156,7 @@ export class ObserverStopped extends Error {
  * Records verdicts. Every observer finds all of them; two records of one verdict have one id, and the second is
  * dropped.
  */
-async function sayVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts">, clock: Pick<Clock, "now">) {
+async function recordVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts">, clock: Pick<Clock, "now">) {
   const verdicts = await memory.verdicts();
   if (verdicts.length === 0) return;
   const at = clock.now();
@@ -206,7 +206,7 @@ export function createObserver(parts: ObserverParts): Observer {
   const reconciler = new Reconciler(tools, memory);
   metrics.gauge("touchstone_observe_blind_missed_seconds", 0);
   for (const { name } of CHECKERS) zeroClass(metrics, name);
-  const excuses = new Excuses({ memory, recorder, hosts, metrics, logger });
+  const excuses = new ClassWithdrawals({ memory, recorder, hosts, metrics, logger });
   const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
   const sellers = new Sellers({ intake, memory, egress, slots, clock, hosts, signal: stop.signal });
   const ownClock = (start: Date): Clock => (clock.jumps ? new SimulatedClock(start) : clock);
@@ -223,7 +223,7 @@ export function createObserver(parts: ObserverParts): Observer {
     },
     async awaitSettlements() {
       const report = await reconciler.run(clock);
-      await sayVerdicts(recorder, memory, clock);
+      await recordVerdicts(recorder, memory, clock);
       await excuses.look(clock);
       return report;
     },

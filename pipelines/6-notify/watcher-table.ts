@@ -289,7 +289,7 @@ export async function scan(lines: Iterable<Line>, leaves: AsyncIterable<ReadLeaf
       if (leaf.index < Math.max(line.seen, line.watcher.next) || full.has(line)) continue;
       if (hasRoom(line, room)) {
         room.all--;
-        wait(line, leaf);
+        enqueue(line, leaf);
       } else full.add(line);
       // Set here and not at the end, so that a scan that fails half-way goes on from here.
       line.seen = full.has(line) ? leaf.index : leaf.index + 1;
@@ -303,7 +303,7 @@ export async function scan(lines: Iterable<Line>, leaves: AsyncIterable<ReadLeaf
 const hasRoom = ({ waiting }: Line, room: Room): boolean =>
   waiting.length === 0 || (waiting.length < MAX_WAITING && room.all > 0);
 
-function wait(line: Line, { index: leaf, card }: GradeLeaf): void {
+function enqueue(line: Line, { index: leaf, card }: GradeLeaf): void {
   const capability = card.capability_id;
   const { seq, standing: from } = lastOf(line, capability);
   const to = standingOf(card);

@@ -7,7 +7,7 @@ import { MAX } from "../published/limits.ts";
 import { segmentKey } from "../published/objects.ts";
 import { MemorySink, type PartFile, type PartFolder } from "../published/sink.ts";
 import { fetchInto, type Source } from "../published/source.ts";
-import { BundleCopier, type Exposed, type Tally } from "./copy.ts";
+import { BundleCopier, type ExposedStore, type Tally } from "./copy.ts";
 import type { Walk } from "./walk.ts";
 
 /** Segments that are fetched and proven ahead of the walk: each takes some 100 MB unpacked. */
@@ -20,7 +20,7 @@ const WORTH_LEAVES = SEGMENT_LEAVES / 4;
 
 export interface TreeCopy {
   source: Source;
-  exposed: Exposed;
+  exposed: ExposedStore;
   tiles: TileReader;
   tally: Tally;
   parts: PartFolder | null;
@@ -65,7 +65,7 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
  * Makes segments out of bundles for those that were fetched as bundles. One that is there may be torn by an earlier
  * run.
  */
-async function packSegments(exposed: Exposed, numbers: readonly number[]): Promise<void> {
+async function packSegments(exposed: ExposedStore, numbers: readonly number[]): Promise<void> {
   for (const n of numbers) await exposed.put(segmentKey(n), await packSegment(exposed.store, n));
 }
 
@@ -93,7 +93,7 @@ const WRITES_AT_ONCE = 8;
 class SegmentCopier {
   constructor(
     private readonly source: Source,
-    private readonly exposed: Exposed,
+    private readonly exposed: ExposedStore,
     private readonly tiles: TileReader,
     private readonly tally: Tally,
     private readonly parts: PartFolder | null,

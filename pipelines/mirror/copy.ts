@@ -25,7 +25,7 @@ export interface Mended {
  * the commit. Objects of an earlier run were durable only if that run committed, so they are proven before they are
  * adopted.
  */
-export class Exposed {
+export class ExposedStore {
   /** @param mended called for every written object that was not there, or had other bytes */
   constructor(
     readonly store: Store,
@@ -68,7 +68,7 @@ export class Exposed {
 export class BundleCopier {
   constructor(
     private readonly source: Source,
-    private readonly exposed: Exposed,
+    private readonly exposed: ExposedStore,
     private readonly tiles: TileReader,
     private readonly tally: Tally,
   ) {}

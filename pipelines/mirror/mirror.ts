@@ -31,7 +31,7 @@ import {
 export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary> {
   const state = new MirrorState(options.stateStore);
   const held = await state.trusted();
-  const done = await bringUp(options, state);
+  const done = await bringUpToDate(options, state);
   // A first copy has just been proven.
   return options.verify && held ? verifyHeld(options, state, done) : done;
 }
@@ -53,7 +53,7 @@ async function verifyHeld(options: MirrorOptions, state: MirrorState, done: Mirr
   return { ...verified, from: done.from, fetched, mended: [...(done.mended ?? []), ...(verified.mended ?? [])] };
 }
 
-async function bringUp(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
+async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
   const { source, publicStore, clock, say = () => undefined } = options;
   const [known, pending, missing] = [await state.trusted(), await state.pending(), await state.missing()];
   // Without a served checkpoint the public folder may have lost anything, so all of it is proven again.

@@ -20,13 +20,13 @@ import type { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey } from "../record/archive.ts";
 import type { ArchiveLeaf, IndexLeaf, KeysLeaf } from "../record/leaf.ts";
-import type { Exposed, Tally } from "./copy.ts";
+import type { ExposedStore, Tally } from "./copy.ts";
 
 /** Copies objects that leaves name. Each is checked by hash and size, then by its content, and only then exposed. */
 export class NamedObjects {
   constructor(
     private readonly source: Source,
-    private readonly exposed: Exposed,
+    private readonly exposed: ExposedStore,
     private readonly tally: Tally,
     private readonly parts: PartFolder | null = null,
   ) {}

@@ -9,7 +9,7 @@ import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import type { GivenKeys } from "../published/trust.ts";
-import { Exposed, type Mended, type Tally } from "./copy.ts";
+import { ExposedStore, type Mended, type Tally } from "./copy.ts";
 import { copyTree } from "./copy-tree.ts";
 import { Objects, type WantedObject } from "./missing.ts";
 import { NamedObjects } from "./objects.ts";
@@ -78,7 +78,7 @@ export class Run {
   readonly #tally: Tally = { fetched: 0, adopted: 0 };
   readonly #mended: Mended[] = [];
   readonly #parts: PartFolder | null;
-  readonly #exposed: Exposed;
+  readonly #exposed: ExposedStore;
   readonly #named: NamedObjects;
   readonly #objects: Objects;
 
@@ -98,7 +98,11 @@ export class Run {
     this.#parts = options.partsDir ? new PartFolder(options.partsDir) : null;
     // Where the tree grows, objects that were not there are new and were not mended.
     const told = (one: Mended) => void ((verifies || one.was === "damaged") && this.#mended.push(one));
-    this.#exposed = new Exposed(options.publicStore, bulkOf(options.publicStore), options.verify ? told : undefined);
+    this.#exposed = new ExposedStore(
+      options.publicStore,
+      bulkOf(options.publicStore),
+      options.verify ? told : undefined,
+    );
     this.#named = new NamedObjects(options.source, this.#exposed, this.#tally, this.#parts);
     // A mirror that begins from nothing finds in the tree everything that it lacks.
     this.#objects = new Objects(this.#named, trusted ? missing : { items: [], index: null }, options.clock, verifies);

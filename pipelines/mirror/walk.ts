@@ -6,7 +6,7 @@ import { parsedLeaf, parseJson, Unproven } from "../published/errors.ts";
 import { type CardSignatures, jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
 import { fetchFrom, type ProvenBundle } from "../published/reader.ts";
 import { ArchiveLeaf, EvidenceLeaf, type Leaf } from "../record/leaf.ts";
-import type { Exposed } from "./copy.ts";
+import type { ExposedStore } from "./copy.ts";
 import type { WantedObject } from "./missing.ts";
 import type { NamedObjects } from "./objects.ts";
 import type { Newest, Trusted } from "./state.ts";
@@ -23,7 +23,7 @@ export class Walk {
   readonly #partial = new Map<number, Tile>();
 
   private constructor(
-    private readonly exposed: Exposed,
+    private readonly exposed: ExposedStore,
     private readonly objects: NamedObjects,
     private readonly cards: CardSignatures | null,
     private tree: TreeState,
@@ -38,7 +38,7 @@ export class Walk {
    * again.
    */
   static async from(
-    exposed: Exposed,
+    exposed: ExposedStore,
     objects: NamedObjects,
     cards: CardSignatures | null,
     trusted: (Trusted & { newestIndex: Newest["index"] }) | null,

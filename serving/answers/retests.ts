@@ -53,7 +53,7 @@ export class Retests {
     const view = this.deps.view();
     const cap = this.#endpoint(view, request);
     const statement = retestStatement(request, service);
-    await believed(view, cap, request, statement);
+    await checkSigner(view, cap, request, statement);
     const listing = view.entry(cap)?.listing;
     const known = { cap, tool: listing?.tool ?? null };
     const url = listing?.url ?? view.row(cap)!.url;

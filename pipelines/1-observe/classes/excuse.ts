@@ -48,7 +48,7 @@ function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date):
  * not judged, since calls later that day may pass; it is only counted (metric `observe_class_failing`, payees by
  * class).
  */
-export class Excuses {
+export class ClassWithdrawals {
   /** Intents whose correction this process wrote and the lake may not have loaded yet. */
   readonly #done = new BoundedMap<string, true>(MAX_DONE);
 

@@ -66,7 +66,7 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: 
   await tools.recorder.append(rows);
   tools.metrics.count("touchstone_observe_paid_total", { fault: body.fault ?? "none" });
   if (chain.seen) tools.metrics.count("touchstone_observe_paid_micro_total", {}, Number(chain.seen.amountAtomic));
-  tellPaid(tools, payment, chain, body);
+  logPayment(tools, payment, chain, body);
   tools.asking.ended(payment, asked, passes(evaluation));
   const excused = body.fault === "ours";
   let shown: Shown = evaluation;
@@ -83,7 +83,7 @@ async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: 
 }
 
 /** Logs one line for a payment: the amount that left, or the promised amount while no Transfer was seen. */
-function tellPaid(
+function logPayment(
   { logger }: Tools,
   { cap, call, eventId, intent }: Payment,
   { seen }: ChainView,

@@ -8,7 +8,7 @@ import { factTime, followupRow, lostRow, settlementRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import type { PaidEnd } from "./paid.ts";
 import { lookUp, type Payment, settlementOf, showAgain } from "./payment.ts";
-import { Heads, Refunds } from "./refunds.ts";
+import { ChainHeads, Refunds } from "./refunds.ts";
 
 /** A payment that may still settle or become final. */
 interface Waiting {
@@ -101,7 +101,7 @@ export class Reconciler {
 
   async #look(clock: Clock): Promise<ReconcileReport> {
     const { rail } = this.tools;
-    const heads = new Heads(rail);
+    const heads = new ChainHeads(rail);
     await Promise.all(networksOf(rail).map((network) => heads.of(network)));
     if (heads.allDown) return { settled: 0, refunded: 0, waiting: this.#waiting.size, down: heads.down };
     // Where observers share the work: an observer that died left intents open, and the one that has its hosts now books

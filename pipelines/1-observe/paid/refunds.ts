@@ -30,7 +30,7 @@ interface Claim {
 /**
  * The newest blocks in one look. Each chain is asked once; one that does not answer is left alone until the next look.
  */
-export class Heads {
+export class ChainHeads {
   /** Why the first chain that failed could not be asked; null while all answer. */
   down: string | null = null;
   readonly #heads = new Map<string, { number: number; time: number } | null>();
@@ -99,7 +99,7 @@ export class Refunds {
    * @returns refunds that were new
    * @throws NotRecorded when the log does not take a refund; the next look finds it again
    */
-  async look(clock: Clock, heads: Heads): Promise<number> {
+  async look(clock: Clock, heads: ChainHeads): Promise<number> {
     const { owed, refunds } = await this.memory.debts();
     for (const { seen, ...of } of owed) this.add(of, settlementOf(seen));
     const recorded = refunds.map(
@@ -141,7 +141,7 @@ export class Refunds {
   /**
    * The payments to search for in this look by payee and wallet, oldest first; each pair goes to the end of the line.
    */
-  async #pairs(heads: Heads): Promise<Undelivered[][]> {
+  async #pairs(heads: ChainHeads): Promise<Undelivered[][]> {
     const pairs = new Map<string, Undelivered[]>();
     for (const payment of [...this.#undelivered.values()]) {
       const { eventId } = payment.of;

@@ -103,11 +103,11 @@ interface ControlCall {
 }
 
 /**
- * Makes control calls: requests to addresses that we know to be up. If more than half of them fail too, a failure is
- * our fault and not the seller's (verification-method.md section 1). One address of several that is down excuses
- * nobody, and without an address nothing is ever excused. A control call that was answered before a seller failed does
- * not count against the seller, since an outage of ours may have begun in between: only failures at one moment share a
- * call. One that failed excuses failures of the next seconds too. The record names one of the addresses that decided.
+ * Makes control calls: requests to addresses that we know to be up. If more than half of them fail too, the seller's
+ * failure is our fault (verification-method.md section 1). One address of several that is down excuses nobody, and
+ * without an address nothing is ever excused. A control call that was answered proves nothing about a later failure,
+ * since an outage of ours may have begun in between; so only failures of one moment share a call. A control call that
+ * failed also excuses the failures of the next seconds. The record names one of the addresses that decided.
  */
 export class Control {
   #last: ControlCall | null = null;
