@@ -69,9 +69,7 @@ interface Coordinator extends Broker {
   leaveGroup(request: { groupId: string; memberId: string }): Promise<unknown>;
 }
 
-/** What a member says of itself when it joins, in the bytes that Kafka leaves to the members. */
-const claimOf = (owned: readonly number[]): Buffer => Buffer.from(JSON.stringify({ v: 1, owned }));
-
+/** What a member claims when it joins, out of the bytes that Kafka leaves to the members. */
 function ownedOf(userData: Buffer): number[] {
   try {
     const claim = JSON.parse(userData.toString("utf8")) as { owned?: unknown };
@@ -101,35 +99,29 @@ export class Membership {
    * needs to join, at most a session. @throws what the broker says (`type`), or the connection
    */
   async round(owned: readonly number[]): Promise<{ generation: number; partitions: number[] }> {
-    const { id: groupId, sessionMs } = this.group;
+    const groupId = this.group.id;
     const coordinator = await this.#find();
-    const joined = await this.#join(coordinator, owned, { groupId, sessionMs });
-    this.#memberId = joined.memberId;
-    this.#generation = joined.generationId;
-    const leads = joined.leaderId === joined.memberId;
-    const { memberAssignment } = await coordinator.syncGroup({
-      groupId,
-      generationId: joined.generationId,
-      memberId: joined.memberId,
-      groupAssignment: leads ? this.#share(joined.members) : [],
-    });
-    return { generation: joined.generationId, partitions: this.#read(memberAssignment) };
+    const { memberId, generationId, leaderId, members } = await this.#join(coordinator, owned);
+    this.#memberId = memberId;
+    this.#generation = generationId;
+    const groupAssignment = leaderId === memberId ? this.#share(members) : [];
+    const answer = await coordinator.syncGroup({ groupId, generationId, memberId, groupAssignment });
+    return { generation: generationId, partitions: this.#read(answer.memberAssignment) };
   }
 
   /** A broker gives a new member its id first and wants to hear it again with that. */
-  async #join(coordinator: Coordinator, owned: readonly number[], to: { groupId: string; sessionMs: number }) {
-    const metadata = MemberMetadata.encode({
-      version: 1,
-      topics: [...this.group.topics],
-      userData: claimOf(owned),
-    });
+  async #join(coordinator: Coordinator, owned: readonly number[]) {
+    const { id: groupId, topics, sessionMs } = this.group;
+    const userData = Buffer.from(JSON.stringify({ v: 1, owned }));
+    const metadata = MemberMetadata.encode({ version: 1, topics: [...topics], userData });
+    const groupProtocols = [{ name: PROTOCOL, metadata }];
     const join = (memberId: string) =>
       coordinator.joinGroup({
-        groupId: to.groupId,
-        sessionTimeout: to.sessionMs,
-        rebalanceTimeout: to.sessionMs,
+        groupId,
+        sessionTimeout: sessionMs,
+        rebalanceTimeout: sessionMs,
         memberId,
-        groupProtocols: [{ name: PROTOCOL, metadata }],
+        groupProtocols,
       });
     try {
       return await join(this.#memberId);
@@ -164,12 +156,8 @@ export class Membership {
 
   /** @throws REBALANCE_IN_PROGRESS when another round is due; UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION when we are out */
   async heartbeat(): Promise<void> {
-    const coordinator = await this.#find();
-    await coordinator.heartbeat({
-      groupId: this.group.id,
-      groupGenerationId: this.#generation,
-      memberId: this.#memberId,
-    });
+    const member = { groupGenerationId: this.#generation, memberId: this.#memberId };
+    await (await this.#find()).heartbeat({ groupId: this.group.id, ...member });
   }
 
   /** The coordinator may have moved: it is looked for again. With `out`, we join as somebody new. */
