@@ -4,6 +4,7 @@ import kafkajs, { type Assigner, type Cluster, type ISocketFactory } from "kafka
 import { compress, decompress } from "zstd-napi";
 import type { Logger } from "../../telemetry.ts";
 import type { KafkaAddress } from "./address.ts";
+import { type OnAnswer, packFetches } from "./fetch-answers.ts";
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs;
 
@@ -13,27 +14,12 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   decompress: async (buffer: Buffer) => decompress(buffer),
 });
 
-/** Header that carries the event id. */
-export const EVENT_ID = "event_id";
-
 /** Waits and tries of one request, ms. What fails for longer is told to the caller, who tries by its own rule. */
 const CONNECT_MS = 3_000;
 const REQUEST_MS = 10_000;
 const RETRY = { initialRetryTime: 100, maxRetryTime: 2_000, retries: 6 };
 /** How old what we know of leaders may get. */
 const METADATA_MS = 60_000;
-
-interface Entry {
-  namespace: string;
-  level: number;
-  log: { message: string; [more: string]: unknown };
-}
-
-/** kafkajs' own words, as debug lines: what matters of them reaches the caller as an error. */
-const creator = (logger: Logger) => () => (entry: unknown) => {
-  const { namespace, log } = entry as Entry;
-  logger.debug({ kafka: namespace, ...log }, log.message);
-};
 
 /**
  * In an order of its own: through all its tries a client stays with the first broker that takes its connection, and what
@@ -46,7 +32,7 @@ const anyOrder = (brokers: readonly string[]): string[] =>
     .map(({ broker }) => broker);
 
 /** The client: producer, admin and consumer groups. */
-export const createKafka = (address: KafkaAddress, logger: Logger) =>
+export const createKafka = (address: KafkaAddress, logger: Logger, onAnswer?: OnAnswer) =>
   new Kafka({
     clientId: "touchstone",
     brokers: anyOrder(address.brokers),
@@ -54,15 +40,20 @@ export const createKafka = (address: KafkaAddress, logger: Logger) =>
     requestTimeout: REQUEST_MS,
     ...(address.ssl ? { ssl: true } : {}),
     ...(address.sasl ? { sasl: address.sasl as never } : {}),
-    socketFactory: createSockets({ answerMs: REQUEST_MS }),
+    socketFactory: createSockets({ answerMs: REQUEST_MS, onAnswer }),
     retry: RETRY,
     logLevel: logLevel.WARN,
-    logCreator: creator(logger),
+    // As debug lines: what matters of them reaches the caller as an error.
+    logCreator:
+      () =>
+      ({ namespace, log }) =>
+        logger.debug({ kafka: namespace, ...log }, log.message),
   });
 
 /**
  * Connections to the brokers, for requests that name a partition and an offset: what kafkajs hands to whoever assigns the
  * partitions of a consumer (its type PartitionAssigner). The consumer is never run: positions come from the commit chain.
+ * What is fetched over them is packed (fetch-answers.ts).
  */
 export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   let cluster: Cluster | undefined;
@@ -72,7 +63,8 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
     assign: async () => [],
     protocol: () => ({ name: "none", metadata: Buffer.alloc(0) }),
   };
-  createKafka(address, logger).consumer({
+  const warn = (why: string) => logger.warn({ why }, "kafka: record batches are decoded by kafkajs, which is slower");
+  createKafka(address, logger, packFetches(warn)).consumer({
     groupId: `${address.prefix}.none`,
     metadataMaxAge: METADATA_MS,
     allowAutoTopicCreation: false,
@@ -103,6 +95,8 @@ export interface SocketSettings {
   answerMs: number;
   /** How long a connection may be open before anything is asked on it, ms (default 30,000). */
   firstWordMs?: number;
+  /** Gives what is handed on in place of an answer (default: the answer). */
+  onAnswer?: OnAnswer | undefined;
 }
 
 /**
@@ -118,24 +112,27 @@ export interface SocketSettings {
  * 4. A request whose time is over leaves its connection open, though what forgot it on the way (a router) never answers
  *    again. So a socket without an answer while one is due is ended with an error, which fails what waits in it.
  */
-export function createSockets({ answerMs, firstWordMs = FIRST_WORD_MS }: SocketSettings): ISocketFactory {
+export function createSockets(settings: SocketSettings): ISocketFactory {
   return ({ host, port, ssl, onConnect }) => {
     const socket = ssl
       ? connectTls({ host, port, ...(isIP(host) ? {} : { servername: host }), ...ssl }, onConnect)
       : connect({ host, port }, onConnect);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    mend(socket, { answerMs, firstWordMs });
+    mend(socket, settings);
     return socket;
   };
 }
 
-function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings>): void {
+function mend(socket: Socket, { answerMs, firstWordMs = FIRST_WORD_MS, onAnswer }: SocketSettings): void {
   const { emit, write } = socket;
   let isOver = false;
-  /** How long the answers may take that have not come, in the order of the requests. */
-  const due: number[] = [];
+  /** Requests without an answer, in their order, and how long each may take. */
+  const due: { request: Buffer; ms: number }[] = [];
   let timer: NodeJS.Timeout | null = null;
-  let rest: Buffer = Buffer.alloc(0);
+  /** What came of answers that are not whole, and how many bytes the first of them has. */
+  let rest: Buffer[] = [];
+  let restBytes = 0;
+  let wholeBytes = LENGTH_BYTES;
 
   const watch = (ms: number | undefined, work: () => void) => {
     if (timer) clearTimeout(timer);
@@ -144,10 +141,13 @@ function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings
   const silence = () => {
     isOver = true;
     watch(undefined, silence);
-    rest = Buffer.alloc(0);
+    rest = [];
     socket.destroy();
   };
-  const awaitAnswer = () => watch(due[0], () => socket.destroy(new Error(`no answer of the broker for ${due[0]} ms`)));
+  const awaitAnswer = () => {
+    const ms = due[0]?.ms;
+    watch(ms, () => socket.destroy(new Error(`no answer of the broker for ${ms} ms`)));
+  };
 
   socket.once("connect", () => {
     if (due.length === 0) watch(firstWordMs, silence);
@@ -160,7 +160,7 @@ function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings
     const request = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes, "binary");
     // Length, key of the call. Tokens of old forms of SASL have no key, and are answered as soon.
     const key = request.length >= LENGTH_BYTES + 2 ? request.readInt16BE(LENGTH_BYTES) : 0;
-    due.push(key === JOIN_GROUP ? JOIN_MS : answerMs);
+    due.push({ request, ms: key === JOIN_GROUP ? JOIN_MS : answerMs });
     if (due.length === 1) awaitAnswer();
     return (write as (...all: unknown[]) => boolean).call(socket, bytes, ...more);
   }) as typeof socket.write;
@@ -174,14 +174,25 @@ function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings
     const tell = (name: string | symbol, ...all: unknown[]): boolean => Reflect.apply(emit, socket, [name, ...all]);
     if (event === "data") {
       if (isOver) return false;
-      rest = rest.length === 0 ? (args[0] as Buffer) : Buffer.concat([rest, args[0] as Buffer]);
-      const whole = wholeLength(rest);
-      if (whole.bytes === 0) return true;
-      const answers = rest.subarray(0, whole.bytes);
-      rest = rest.subarray(whole.bytes);
-      due.splice(0, whole.answers);
-      awaitAnswer();
-      return tell("data", answers);
+      const piece = args[0] as Buffer;
+      rest.push(piece);
+      restBytes += piece.length;
+      if (restBytes < wholeBytes) return true;
+      let bytes = rest.length === 1 ? piece : Buffer.concat(rest, restBytes);
+      for (;;) {
+        wholeBytes = LENGTH_BYTES + (bytes.length < LENGTH_BYTES ? 0 : Math.max(0, bytes.readInt32BE(0)));
+        if (bytes.length < wholeBytes) break;
+        const answer = bytes.subarray(0, wholeBytes);
+        bytes = bytes.subarray(wholeBytes);
+        const asked = due.shift();
+        awaitAnswer();
+        tell("data", asked && onAnswer ? onAnswer(asked.request, answer) : answer);
+        // Whoever heard it may have closed the socket.
+        if (isOver) return true;
+      }
+      rest = [bytes];
+      restBytes = bytes.length;
+      return true;
     }
     if (event === "end" || event === "error" || event === "timeout") {
       if (isOver) return false;
@@ -192,16 +203,4 @@ function mend(socket: Socket, { answerMs, firstWordMs }: Required<SocketSettings
     }
     return tell(event, ...args);
   };
-}
-
-/** How many whole answers stand at the beginning, and their bytes. */
-function wholeLength(bytes: Buffer): { bytes: number; answers: number } {
-  let [at, answers] = [0, 0];
-  while (bytes.length - at >= LENGTH_BYTES) {
-    const end = at + LENGTH_BYTES + bytes.readInt32BE(at);
-    if (end > bytes.length) break;
-    at = end;
-    answers++;
-  }
-  return { bytes: at, answers };
 }

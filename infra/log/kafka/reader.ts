@@ -1,6 +1,7 @@
 import type { Broker, Cluster, KafkaMessage } from "kafkajs";
 import { LogClosed, LogDown, type LogRecord } from "../log.ts";
-import { EVENT_ID } from "./client.ts";
+import { packedBatches } from "./fetch-answers.ts";
+import { decodeBatches, EVENT_ID } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
 /** Bytes that one fetch brings, compressed (a batch that is larger comes whole), and bytes of values that are held. */
@@ -112,16 +113,16 @@ export class KafkaReader {
     const topics = [{ topic: topicOf(this.prefix, topic), partitions }];
     const request = { isolationLevel: 0, maxWaitTime: waitMs, minBytes: 1, maxBytes: FETCH_BYTES, topics };
     try {
-      const { responses } = await this.#leading(
-        topic,
-        partition,
-        (broker) => broker.fetch(request) as Promise<Fetched>,
-      );
-      const messages = responses.flatMap((one) => one.partitions).find((one) => one.partition === partition)?.messages;
-      // A batch comes whole: what lies before the offset that was asked for is not given.
-      return (messages ?? [])
-        .map((message) => recordOf(topic, partition, message))
-        .filter(({ offset }) => offset >= from);
+      // What is damaged is fetched again, as what does not come at all.
+      return await this.#leading(topic, partition, async (broker) => {
+        const { responses } = (await broker.fetch(request)) as Fetched;
+        const found = responses.flatMap((one) => one.partitions).find((one) => one.partition === partition);
+        const messages = found?.messages ?? [];
+        const batches = packedBatches(messages);
+        if (batches) return decodeBatches(topic, partition, batches, from);
+        // A batch comes whole: what lies before the offset that was asked for is not given.
+        return messages.map((message) => recordOf(topic, partition, message)).filter(({ offset }) => offset >= from);
+      });
     } catch (error) {
       if (errorType(error) === "OFFSET_OUT_OF_RANGE") return null;
       throw error;
@@ -168,7 +169,7 @@ export class KafkaReader {
   }
 }
 
-function recordOf(topic: string, partition: number, message: KafkaMessage): LogRecord {
+export function recordOf(topic: string, partition: number, message: KafkaMessage): LogRecord {
   const { offset, key, value, headers, timestamp } = message;
   return {
     ...{ topic, partition, offset: Number(offset), eventId: String(headers?.[EVENT_ID] ?? "") },

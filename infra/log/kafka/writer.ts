@@ -1,6 +1,6 @@
 import kafkajs, { type Kafka, type Producer } from "kafkajs";
 import { type Appended, LogBusy, LogDown, type NewRecord } from "../log.ts";
-import { EVENT_ID } from "./client.ts";
+import { EVENT_ID } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
 const { CompressionTypes } = kafkajs;

