@@ -1,5 +1,5 @@
 import { RelatedParties } from "../3-grade/related.ts";
-import { dayOfManifest } from "../record/archive.ts";
+import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf, CommitmentLeaf, EvidenceLeaf, GradeLeaf, Leaf, ListingLeaf } from "../record/leaf.ts";
 import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
@@ -248,6 +248,13 @@ export class ArchiveFold {
   /** Files of a subject and day, the replaced ones too; none for a day that was not archived. */
   filed(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
     return this.#days.get(nameOf(subject, day)) ?? [];
+  }
+
+  /** The leaf that names the file under this key. */
+  at(key: string): ArchiveLeaf | undefined {
+    const [, subject = "", file = ""] = key.split("/");
+    const [of, day] = [subject as ArchiveSubject, file.slice(0, 10)];
+    return this.filed(of, day).find(({ manifest }) => key === archiveFileKey(of, day, manifest.content_hash));
   }
 
   /** Those of them that nobody replaced: together they hold every row of the day once. */

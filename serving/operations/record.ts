@@ -14,8 +14,10 @@ const PAGE = 100;
 /** GET /v1/archive: the manifests that the log names, in its order, a page at a time. */
 function archiveList(view: View, { subject, page = "1" }: ArchiveQuery): ArchiveList {
   const n = Number(page);
-  const all = view.archive.manifests(view.size, subject);
-  const manifests = all.slice((n - 1) * PAGE, n * PAGE);
+  const all = [...view.archive.files.values()].filter(
+    ({ index, manifest }) => index < view.size && (subject === undefined || manifest.subject === subject),
+  );
+  const manifests = all.slice((n - 1) * PAGE, n * PAGE).map(({ manifest }) => manifest);
   const query = new URLSearchParams({ ...(subject ? { subject } : {}), page: String(n + 1) });
   return {
     schema: "svc.archive.list.v1",
@@ -28,7 +30,7 @@ function archiveList(view: View, { subject, page = "1" }: ArchiveQuery): Archive
 
 /** GET /v1/archive/{id}. @throws Problem not_found */
 function archiveManifest(view: View, id: string): ArchiveManifest {
-  const manifest = view.archive.of(id);
+  const manifest = view.archive.files.get(id)?.manifest;
   if (!manifest) throw new Problem("not_found", `${id} is not in the archive`);
   return manifest;
 }
@@ -79,7 +81,7 @@ const below = (root: string, path: string): Operation => ({
   limiter: (service) => service.readLimiter,
   run({ service, request, client, path: asked }) {
     const key = asked.slice(1);
-    return service.objects.answer(key, { ...request, client }, service.follower.view.archive.sha256Of(key));
+    return service.objects.answer(key, { ...request, client }, service.follower.view.archive.at(key)?.sha256);
   },
 });
 

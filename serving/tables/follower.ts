@@ -134,7 +134,8 @@ export class Follower {
       // A bundle's leaves come without a pause between them.
       await this.#giveTurn();
       if (leaf.kind === "evidence") old.evidence.add(leaf);
-      if (leaf.kind === "archive") old.archive.add(leaf);
+      // After a look that failed the next one reads its leaves again.
+      if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.archive(leaf);
       const cap = endpointOf(leaf);
       if (cap === null) continue;
       const before = changes.get(cap) ?? old.entry(cap) ?? SERVED.bare(cap);

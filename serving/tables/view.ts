@@ -1,6 +1,5 @@
-import { type ArchiveManifest, archiveFileKey, dayOfManifest } from "../../pipelines/record/archive.ts";
-import type { ArchiveLeaf, EvidenceLeaf } from "../../pipelines/record/leaf.ts";
-import type { ArchiveSubject } from "../../pipelines/record/vocabulary.ts";
+import { ArchiveFold } from "../../pipelines/published/fold.ts";
+import type { EvidenceLeaf } from "../../pipelines/record/leaf.ts";
 import type { Positions, VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Entry } from "./entry.ts";
 import { Layered } from "./layered.ts";
@@ -57,7 +56,7 @@ export interface ViewParts {
   volatile: Volatile;
   names: Names;
   evidence: EvidenceFiles;
-  archive: ArchiveFiles;
+  archive: ArchiveFold;
 }
 
 /**
@@ -71,7 +70,8 @@ export class View {
   readonly volatile: Volatile;
   readonly names: Names;
   readonly evidence: EvidenceFiles;
-  readonly archive: ArchiveFiles;
+  /** Every file of the archive. It only grows, so views share it: each looks at the leaves below its own size. */
+  readonly archive: ArchiveFold;
   #payees: PayeeTable | undefined;
 
   constructor(parts: ViewParts) {
@@ -86,7 +86,7 @@ export class View {
 
   static empty(origin: string): View {
     const nothing = { size: 0, entries: Layered.empty<Entry>(), volatile: NO_VOLATILE };
-    const growing = { names: new Names(), evidence: new EvidenceFiles(), archive: new ArchiveFiles() };
+    const growing = { names: new Names(), evidence: new EvidenceFiles(), archive: new ArchiveFold() };
     return new View({ origin, ...nothing, ...growing });
   }
 
@@ -126,41 +126,6 @@ export class View {
 
   get isAskedOfPayees(): boolean {
     return this.#payees !== undefined;
-  }
-}
-
-/**
- * Every manifest of the archive, in the order of the log, which is the order in which the files were made. It only grows,
- * and says nothing that the tree does not say for good, so views share it; each looks at the leaves below its own size.
- */
-class ArchiveFiles {
-  readonly #leaves: ArchiveLeaf[] = [];
-  readonly #byId = new Map<string, ArchiveLeaf>();
-  readonly #sha256 = new Map<string, string>();
-
-  /** The next leaf; one that is there already adds nothing. */
-  add(leaf: ArchiveLeaf): void {
-    const { manifest } = leaf;
-    if (this.#byId.has(manifest.id)) return;
-    this.#leaves.push(leaf);
-    this.#byId.set(manifest.id, leaf);
-    const key = archiveFileKey(manifest.subject, dayOfManifest(manifest), manifest.content_hash);
-    this.#sha256.set(key, leaf.sha256);
-  }
-
-  /** Manifests below a size of the tree, oldest first; of one subject where one is named. */
-  manifests(size: number, subject?: ArchiveSubject): ArchiveManifest[] {
-    const below = this.#leaves.filter(({ index }) => index < size).map(({ manifest }) => manifest);
-    return subject === undefined ? below : below.filter((manifest) => manifest.subject === subject);
-  }
-
-  of(id: string): ArchiveManifest | undefined {
-    return this.#byId.get(id)?.manifest;
-  }
-
-  /** sha256 (hex) of the bytes under a key of the archive, as the log names them. */
-  sha256Of(key: string): string | undefined {
-    return this.#sha256.get(key);
   }
 }
 
