@@ -149,6 +149,7 @@ export class Gathering {
   #grade(leaf: GradeLeaf): void {
     if (this.verifies) refuseUnsignedCard(leaf, this.#chain?.jwks ?? null);
     const { capability_id: cap } = leaf.card;
+    this.#found.evidence.grade(leaf);
     const groups = this.#found.groups.get(cap) ?? [];
     this.#found.groups.set(cap, groups);
     const { before, after } = this.#fold(cap, leaf);

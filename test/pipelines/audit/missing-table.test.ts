@@ -1,0 +1,57 @@
+import { expect, test } from "vitest";
+import { compress } from "zstd-napi";
+import { sha256hex } from "../../../infra/canonical.ts";
+import { Gathering } from "../../../pipelines/audit/gather.ts";
+import { type CardVerdict, recomputeGathered } from "../../../pipelines/audit/recompute.ts";
+import { NO_RELATED_PARTIES } from "../../../pipelines/published/fold.ts";
+import { evidenceKey } from "../../../pipelines/published/objects.ts";
+import type { Leaf } from "../../../pipelines/record/leaf.ts";
+import { cardOf } from "../../helpers/public-record.ts";
+
+const DAY = "2026-11-21";
+const TABLE = "ab".repeat(32);
+const close = (index: number, freeze: number, more: object) => ({
+  ...{ kind: "evidence", index, seq: freeze, at: `${DAY}T23:00:00.000Z`, day: DAY, freeze, part: 1, parts: 1 },
+  ...{ holds: "nothing", bucket: null, rows: 0, positions: {}, below: null, key: null },
+  ...{ sha256: null, bytes: 0, unpacked_sha256: null, unpacked_bytes: 0, ...more },
+});
+const grade = {
+  ...{
+    kind: "grade",
+    index: 1,
+    seq: 0,
+    at: `${DAY}T23:00:00.000Z`,
+    day: DAY,
+    raw_band: "B",
+    headline: true,
+    why: "B.",
+  },
+  inputs: { positions: {}, digest: "", kin: TABLE },
+  card: { ...cardOf({ url: "https://a.example/x" }, { computed_at: `${DAY}T06:00:00.000Z` }), signature: "x" },
+};
+
+/** A file of tables that holds the empty one only. */
+const text = Buffer.from(`{"add":[],"kin":"${NO_RELATED_PARTIES}","remove":[]}\n`);
+const packed = compress(text);
+const file = {
+  ...{ holds: "kin", rows: 1, below: 2, key: evidenceKey(DAY, "kin", sha256hex(text)) },
+  ...{ sha256: sha256hex(packed), bytes: packed.length, unpacked_sha256: sha256hex(text), unpacked_bytes: text.length },
+};
+
+async function verdictAfter(leaves: readonly object[]): Promise<CardVerdict> {
+  const source = { name: "one file", get: async () => packed, close: async () => undefined };
+  const gathering = new Gathering(source, "all", leaves.length, false);
+  for (const leaf of leaves) await gathering.add(leaf as Leaf);
+  const verdicts: CardVerdict[] = [];
+  await recomputeGathered(source, gathering.found(), (verdict) => verdicts.push(verdict));
+  return verdicts[0]!;
+}
+
+test("a card's table of related parties may come after its day was closed; a file that should hold it and does not is a fault", async () => {
+  const leaves = [close(0, 0, {}), grade];
+  const says = `the table of related parties ${TABLE} is not published yet`;
+  expect(await verdictAfter(leaves)).toMatchObject({ verdict: "pending", says });
+  expect(await verdictAfter([...leaves, close(2, 1, file)])).toMatchObject({
+    ...{ verdict: "differs", difference: { field: "inputs.kin", got: TABLE } },
+  });
+});
