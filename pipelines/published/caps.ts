@@ -2,7 +2,7 @@ import { canonicalText } from "../../infra/canonical.ts";
 import { mustPublish, type Reason } from "../3-grade/changed.ts";
 import { cardTextOf } from "../record/card-cut.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
-import { type Endpoint, type Projection, type RawLetter, rawLetters, unknownEndpoint } from "./endpoint.ts";
+import { type Endpoint, type Projection, type RawLetter, rawLetters } from "./endpoint.ts";
 
 /** What is published of one endpoint, as the fold of the leaves (fold.ts) keeps it. */
 export interface PublishedCard {
@@ -40,7 +40,22 @@ export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
 
 /** What the publisher and the auditor keep of an endpoint. */
 export const PUBLISHED: Projection<PublishedCap> = {
-  bare: (cap) => ({ ...unknownEndpoint(cap), before: [], beforeLeaf: -1, countedBefore: "", day: "", positions: {} }),
+  // One literal: members that a spread adds lie outside the object, and each leaf would copy them from there.
+  bare: (cap) => ({
+    cap,
+    listing: null,
+    listed: false,
+    cards: [],
+    computedAt: "",
+    cardLeaf: -1,
+    letters: [],
+    corrections: [],
+    before: [],
+    beforeLeaf: -1,
+    countedBefore: "",
+    day: "",
+    positions: {},
+  }),
   card: ({ index, card, raw_band, headline, why }, bytes) => ({
     ...{ leaf: index, tier: card.tier, band: card.band, raw_band, headline, why },
     sample_count: card.sample_count ?? null,
