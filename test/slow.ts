@@ -16,7 +16,7 @@ export const SLOW = [
   "test/pipelines/2-ingest/{ingest,kill-and-race,large,seams,tidy}.test.ts",
   "test/pipelines/3-grade/equal.test.ts",
   "test/pipelines/4-publish/disasters/*.test.ts",
-  "test/pipelines/5-archive/{archive,as-of,disasters,evidence,history,killed,published-calls,supersede}.test.ts",
+  "test/pipelines/5-archive/{archive,as-of,evidence,history,killed,published-calls,supersede}.test.ts",
   "test/pipelines/audit/{archives,command,recompute}.test.ts",
   "test/pipelines/corrections/{consequences,model}.test.ts",
   "test/pipelines/mirror/{command,heal,power,segment,segment-cards,table}.test.ts",

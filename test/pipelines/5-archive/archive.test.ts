@@ -1,15 +1,11 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { decompress } from "zstd-napi";
-import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
-import { verifyObject } from "../../../infra/keys/verify.ts";
-import { archiveManifestKey, dayOfManifest } from "../../../pipelines/record/archive.ts";
-import { archiveId } from "../../../pipelines/record/ids.ts";
+import { canonicalText } from "../../../infra/canonical.ts";
+import { dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { Leaf } from "../../../pipelines/record/leaf.ts";
 import { ARCHIVE_SUBJECTS } from "../../../pipelines/record/vocabulary.ts";
 import { fileKeyOf } from "../../helpers/published.ts";
 import { capOf, correction, handshake, intent, later, listing, result, TERMS } from "../2-ingest/records.ts";
-import { JWKS } from "../4-publish/world.ts";
 import { ArchiveWorld } from "./world.ts";
 
 const worlds: ArchiveWorld[] = [];
@@ -79,26 +75,12 @@ describe("the archive of a day", () => {
     await world.prove();
   });
 
-  test("is what its manifest says, to the byte", async () => {
+  test("has manifests that say where a file is served and when it was read back", async () => {
     for (const leaf of await world.filed()) {
-      const { manifest } = leaf;
-      const { bytes } = (await world.publicStore.get(fileKeyOf(leaf)))!;
-      const text = decompress(bytes);
-      expect(sha256hex(bytes)).toBe(leaf.sha256);
-      expect(sha256hex(text)).toBe(manifest.content_hash);
-      expect(bytes.length).toBe(manifest.bytes);
-      expect(text.length).toBe(leaf.unpacked_bytes);
-      expect(manifest.id).toBe(archiveId(manifest.subject, D1, manifest.content_hash));
-      expect(manifest).toMatchObject({
-        from: `${D1}T00:00:00.000Z`,
-        to: "2026-11-11T00:00:00.000Z",
+      expect(leaf.manifest).toMatchObject({
+        file: `https://record.example/${fileKeyOf(leaf)}`,
         verified_at: FIRST,
       });
-      expect(manifest.file).toBe(`https://record.example/${fileKeyOf(leaf)}`);
-      expect(manifest.reproduce).toBe(`curl -fsS '${manifest.file}' | zstd -dc | sha256sum`);
-      expect(verifyObject(JWKS, manifest, { purpose: "cards", at: manifest.verified_at })).toEqual({ ok: true });
-      const object = (await world.publicStore.get(archiveManifestKey(manifest.id)))!;
-      expect(Buffer.from(object.bytes).toString("utf8")).toBe(canonicalText(manifest));
     }
   });
 
@@ -109,13 +91,10 @@ describe("the archive of a day", () => {
     expect(Leaf.parse(JSON.parse(golden))).toMatchObject({ kind: "archive", supersedes: null, reason: null });
   });
 
-  test("has one RFC 8785 line a probe, ascending by capability and record", async () => {
+  test("has one line a probe, with what it met", async () => {
     const [probes] = await world.filed();
     const lines = await world.linesOf(probes!);
     const values = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
-    expect(values.map((value) => canonicalText(value))).toEqual(lines);
-    const places = values.map(({ capability_id, record_id }) => `${capability_id} ${record_id}`);
-    expect(places).toEqual([...places].sort());
     const own = values.filter(({ capability_id }) => capability_id === capOf("a"));
     expect(own).toHaveLength(2);
     expect(own).toContainEqual({

@@ -3,10 +3,11 @@ import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import { dayOfManifest } from "../../../pipelines/record/archive.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../../../pipelines/record/vocabulary.ts";
+import { expectNothingLost, probesIn } from "../../helpers/archive-rows.ts";
 import { fc } from "../../helpers/histories.ts";
-import { notOk } from "../../helpers/published.ts";
+import { fileKeyOf, notOk, valuesAt } from "../../helpers/published.ts";
 import { correction, handshake, later, listing, reinstated } from "../2-ingest/records.ts";
-import { FaultInjected } from "./injected-faults.ts";
+import { FaultInjected } from "../roles/injected-faults.ts";
 import { toolProbe } from "./tools.ts";
 import { ArchiveWorld, publisherOver, type Step } from "./world.ts";
 
@@ -152,27 +153,23 @@ interface Where {
 
 async function where(): Promise<Where> {
   await world.ingest.ingest.pass();
-  const types = "type IN ('handshake', 'mcp.probe')";
-  const query = `SELECT event_id FROM event WHERE ${types}`;
-  const rows = await world.ingest.lake.all<{ event_id: string }>(query);
   const files = new Map<string, string[]>();
   for (const leaf of await world.filed()) {
     const key = `${leaf.manifest.subject} ${dayOfManifest(leaf.manifest)}`;
-    const lines = await world.linesOf(leaf);
-    expect(lines).toHaveLength(leaf.manifest.rows);
-    const ids = lines.map((line) => (JSON.parse(line) as { record_id: string }).record_id);
+    const ids = (await valuesAt(world.publicStore, fileKeyOf(leaf))).map(({ record_id }) => String(record_id));
+    expect(ids).toHaveLength(leaf.manifest.rows);
     files.set(key, [...(files.get(key) ?? []), ...ids].sort());
   }
-  return { lake: rows.map(({ event_id }) => event_id).sort(), files };
+  return { lake: (await probesIn([world.ingest.lake])).sort(), files };
 }
 
 /** At any moment: no row is lost, none is twice in files, each is where its subject and day are; what never moves is here. */
 async function nothingLost(): Promise<void> {
   const { lake, files } = await where();
-  const filed = [...files.values()].flat();
-  expect([...new Set([...lake, ...filed])].sort()).toEqual(naive.idsOf(() => true));
-  expect(new Set(filed).size).toBe(filed.length);
-  expect(new Set(lake).size).toBe(lake.length);
+  expectNothingLost(
+    { lake, files: [...files.values()].flat() },
+    naive.idsOf(() => true),
+  );
   for (const [key, ids] of files) {
     const own = new Set(naive.idsOf((subject, day) => `${subject} ${day}` === key));
     expect(ids.filter((id) => !own.has(id))).toEqual([]);

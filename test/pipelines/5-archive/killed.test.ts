@@ -4,14 +4,13 @@ import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { decompress } from "zstd-napi";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
-import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
+import { expectNothingLost, type Rows, rowsOf } from "../../helpers/archive-rows.ts";
 import { randomInts, SEED } from "../../helpers/drawn.ts";
 import { runs } from "../../helpers/programs.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
-import { fileKeyOf } from "../../helpers/published.ts";
+import { ofKind } from "../../helpers/published.ts";
 import { handshake } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
 import { TRUST } from "../4-publish/world.ts";
@@ -50,27 +49,13 @@ function killGroup({ pid }: ChildProcess): void {
   }
 }
 
-interface Where {
-  lake: string[];
-  files: string[];
-  manifests: number;
-}
-
-/** Rows of the lake, and of the files that the published log names. */
-async function where(dir: string): Promise<Where> {
+/** Rows of the lake and of the files, and how many files there are; the record is proven. */
+async function where(dir: string): Promise<Rows & { manifests: number }> {
   const lake = await openTestLake(join(dir, "lake.duckdb"));
   const store = await openDirectoryStore(join(dir, "public"));
   try {
-    const rows = await lake.all<{ event_id: string }>("SELECT event_id FROM event WHERE type = 'handshake'");
     const { leaves } = await proveRecord(store, { trust: TRUST });
-    const filed = leaves.filter((leaf): leaf is ArchiveLeaf => leaf.kind === "archive");
-    const files: string[] = [];
-    for (const leaf of filed) {
-      const text = decompress((await store.get(fileKeyOf(leaf)))!.bytes).toString("utf8");
-      for (const line of text.split("\n").filter(Boolean))
-        files.push((JSON.parse(line) as { record_id: string }).record_id);
-    }
-    return { lake: rows.map(({ event_id }) => event_id), files, manifests: filed.length };
+    return { ...(await rowsOf([lake], store, leaves)), manifests: ofKind(leaves, "archive").length };
   } finally {
     await lake.close();
     await store.close();
@@ -100,9 +85,7 @@ test("killed from outside at any moment, no row is lost and none is in two files
       await new Promise((resolve) => setTimeout(resolve, afterMs));
       killGroup(child);
       await ended;
-      const { lake, files } = await where(dir);
-      expect([...new Set([...lake, ...files])].sort()).toEqual(input);
-      expect(new Set(files).size).toBe(files.length);
+      expectNothingLost(await where(dir), input);
     }
     const { child, output } = await begin(dir);
     const [code] = (await once(child, "close")) as [number];
