@@ -11,6 +11,7 @@ const LONGEST = [
   // It waits for a settlement to be final.
   "flow/operate-page.test.ts",
   "flow/kill.test.ts",
+  "roles/archive-faults.test.ts",
   "2-ingest/ingest.test.ts",
   "flow/bad-input.test.ts",
   "flow/buy.test.ts",
