@@ -148,7 +148,7 @@ export const COUNTERS = {
     labels: {
       kind: [
         ...["grade", "listing", "delisting", "correction", "dispute", "reinstated"],
-        ...["schedule", "commitment", "keys", "index", "evidence", "archive"],
+        ...["schedule", "commitment", "keys", "index", "evidence", "archive", "kin"],
       ] as const,
     },
   },

@@ -170,19 +170,17 @@ export interface GradeOptions extends BatchOptions {
   /** Rows that are gathered at once, about (default 16,000,000): bounds the memory. */
   chunkRows?: number;
   /**
-   * Given the endpoints of this lake that took money, those of all lakes: asked once, before the first card is made
-   * (default: this lake is the only one).
+   * The table of payees and domains that flags of related parties are made from (default: the endpoints of this lake that
+   * took money, for a lake that nothing was published of).
    */
-  related?: (own: readonly Thief[]) => Promise<readonly Thief[]>;
+  related?: readonly Thief[];
 }
 
 export interface GradeSummary {
-  /** Of the payee and domain table that the flags of related parties were made from. */
-  relatedSha256: string;
+  /** Endpoints of this lake that took money as the run leaves them, ascending: rows of the next table of related parties. */
+  thieves: Thief[];
   /** Endpoints graded, rows of their window that no correction withdrew, and lines that were left out. */
   read: { caps: number; rows: number; leftOut: number };
-  /** Endpoints outside this run whose flags of related parties change by it: they are due as well. */
-  relatedDue: string[];
 }
 
 type Digested = Omit<Batch, "lines"> & { lines: RunLine[] };
@@ -231,9 +229,8 @@ export async function* gradeChunks(
   const numbers = { theft_before: theftBefore, chunk_rows: chunkRows, block_ms: BLOCK_MS };
   await db.run(sql("grade/due:chunks"), { ...window, ...numbers });
   await db.run(sql("grade/digest:printing"));
-  const own = await db.all<Thief>(sql("grade/related:thieves"));
-  const related = new RelatedParties(options.related ? await options.related(own) : own);
-  const relatedDue = await db.all<{ cap: string }>("SELECT cap FROM grade_related_due ORDER BY cap");
+  const thieves = await db.all<Thief>(sql("grade/related:thieves"));
+  const related = new RelatedParties(options.related ?? thieves);
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
   const read = { caps: 0, rows: 0, leftOut: 0 };
   for (const { chunk } of chunks) {
@@ -246,7 +243,7 @@ export async function* gradeChunks(
     }
   }
   await db.run(sql("grade/due:clear"));
-  return { relatedSha256: related.sha256, read, relatedDue: relatedDue.map(({ cap }) => cap) };
+  return { thieves, read };
 }
 
 /** All lines of a run at once; see {@link gradeChunks}, which holds one batch at a time. */

@@ -56,3 +56,6 @@ function another(caps: ReadonlyMap<string, ReadonlySet<string>>, key: string | n
   const known = key === null ? undefined : caps.get(key);
   return known !== undefined && known.size > (known.has(cap) ? 1 : 0);
 }
+
+/** Hash of the table that holds nobody: that of every run before the first theft. No file and no leaf holds it. */
+export const NO_RELATED_PARTIES = new RelatedParties([]).sha256;

@@ -1,9 +1,12 @@
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
+import { RelatedParties, type Thief } from "../3-grade/related.ts";
 import { type ListingFacts, listingFacts } from "../published/endpoint.ts";
 import type { PublishedFold } from "../published/fold.ts";
+import type { RunHeader } from "../record/card.ts";
 import { momentOf } from "../record/commitment.ts";
+import { partitionOf } from "../record/ids.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
 
 /**
@@ -84,6 +87,46 @@ function refuseWrongSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" 
   if (!opened || sha256hex(Buffer.from(draft.opens!.salt, "hex")) === opened.salt_hash) return;
   throw new BadLeaf(draft, `the salt does not open ${draft.opens!.day}`);
 }
+
+/** Rows of one `kin` leaf, at most: forty of the longest payees and domains stay below {@link MAX_LEAF_BYTES}. */
+const KIN_ROWS_A_LEAF = 40;
+
+/**
+ * What a run changes of the published table of related parties: of its partitions the table becomes the run's thieves. A
+ * run that was paused changes no row that a run of a later moment has changed; its owner compares again on each turn.
+ * @returns none when the table is this one already
+ */
+export function kinDrafts(
+  { kin }: Pick<PublishedFold, "kin">,
+  run: Pick<RunHeader, "now" | "positions" | "thieves">,
+  partitions: number,
+): (Draft & { kind: "kin" })[] {
+  const read = new Set(Object.values(run.positions).flatMap((offsets) => Object.keys(offsets)));
+  const isTold = (cap: string): boolean =>
+    read.has(String(partitionOf(cap, partitions))) && kin.changedAt(cap) <= run.now;
+  const table = new Map(kin.table.map((thief) => [thief.cap, thief]));
+  const thieves = new Set(run.thieves.map(({ cap }) => cap));
+  const remove = [...table.keys()].filter((cap) => isTold(cap) && !thieves.has(cap));
+  const add = run.thieves.filter((thief) => isTold(thief.cap) && !isSameThief(thief, table.get(thief.cap)));
+  const rows: (string | Thief)[] = [...remove, ...add];
+  for (const cap of remove) table.delete(cap);
+  for (const thief of add) table.set(thief.cap, thief);
+  const { sha256 } = new RelatedParties([...table.values()]);
+  const drafts: (Draft & { kind: "kin" })[] = [];
+  for (let at = 0; at < rows.length; at += KIN_ROWS_A_LEAF) {
+    const some = rows.slice(at, at + KIN_ROWS_A_LEAF);
+    drafts.push({
+      kind: "kin",
+      computed_at: run.now,
+      kin: at + KIN_ROWS_A_LEAF < rows.length ? null : sha256,
+      add: some.filter((row) => typeof row !== "string").map((thief) => ({ ...thief })),
+      remove: some.filter((row) => typeof row === "string"),
+    });
+  }
+  return drafts;
+}
+
+const isSameThief = (a: Thief, b: Thief | undefined): boolean => a.pay_to === b?.pay_to && a.domain === b?.domain;
 
 export type CommitmentDraft = Draft & { kind: "commitment" };
 

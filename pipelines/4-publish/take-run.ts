@@ -4,7 +4,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
 import type { Before, Committed, Planner, Taken } from "./committer.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
-import { unknownDrafts } from "./known.ts";
+import { kinDrafts, unknownDrafts } from "./known.ts";
 import { type Run, type RunDrafts, readRun } from "./runs.ts";
 import { type CorrectionDraft, type TakenLines, takeLines } from "./take-lines.ts";
 
@@ -91,7 +91,9 @@ export class RunTaker {
       if (planned.early.length > 0) await this.#refuseEarly(result, planned.early, onRefused);
       // A correction without a line changed no card: the run saw it, and says so by its positions.
       const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
-      return last ? { groups, taken: takenOf(header) } : { groups };
+      if (!last) return { groups };
+      const kin = kinDrafts(before.fold, header, partitions);
+      return { groups: kin.length > 0 ? [...groups, kin] : groups, taken: takenOf(header) };
     });
     const { cards: published, stale } = planned!;
     result.cards += published;
@@ -137,7 +139,8 @@ export class RunTaker {
   }
 
   /** Why a run is not taken, or null. Only partitions that the run speaks of are compared: owners grade their own. */
-  #behind(header: RunHeader, { generation }: Before): string | null {
+  #behind(header: RunHeader, { generation, fold }: Before): string | null {
+    if (!fold.kin.has(header.kin_sha256)) return `the tree names no table of related parties ${header.kin_sha256}`;
     const known = [this.#taken, generation?.log ? takenBy(generation) : null].filter((taken) => taken !== null);
     const partitions = new Set(Object.values(header.positions).flatMap((offsets) => Object.keys(offsets)));
     for (const { log, positions } of known) {

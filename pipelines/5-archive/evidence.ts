@@ -1,16 +1,13 @@
-import { z } from "zod";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { ZstdPacking } from "../../infra/zstd.ts";
 import { lakePositions } from "../2-ingest/load.ts";
-import { RelatedParties, type Thief } from "../3-grade/related.ts";
+import type { Thief } from "../3-grade/related.ts";
 import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
-import { BadPrivate } from "../4-publish/generation.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
-import { parseJson } from "../published/errors.ts";
-import { NO_RELATED_PARTIES, type PublishedFold } from "../published/fold.ts";
+import type { PublishedFold } from "../published/fold.ts";
 import { evidenceKey } from "../published/objects.ts";
 import type { KinLine } from "../record/evidence.ts";
 import { addDays, dayOf } from "../record/time.ts";
@@ -61,7 +58,6 @@ export interface FileParts {
 
 /** What the tree's publisher needs to close a day. It needs no lake. */
 export interface CloseParts {
-  privateStore: Store;
   publisher: Pick<Publisher, "current" | "putEvidence">;
   logger: Logger;
 }
@@ -108,13 +104,13 @@ export async function closeOf(
   close: number,
   buckets: readonly EvidenceDraft[],
 ): Promise<DayClose | null> {
-  const { size, evidence } = await parts.publisher.current();
+  const { size, evidence, kin } = await parts.publisher.current();
   if (closesOf(evidence, day) !== close) return null;
   const drafts: EvidenceDraft[] = [...buckets];
-  const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([kin]) => kin);
-  const missing = (kin: string) =>
-    parts.logger.error({ day, kin }, "a table of related parties was never kept: cards cannot be proven");
-  const tables = await relatedLines(parts.privateStore, names, missing);
+  const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([name]) => name);
+  const missing = (name: string) =>
+    parts.logger.error({ day, kin: name }, "no leaf names a table of related parties: cards cannot be proven");
+  const tables = relatedLines(kin, names, missing);
   if (tables.length > 0) {
     const file = newFile();
     await addLines(file, tables);
@@ -203,63 +199,29 @@ const nothingOf = (day: string): EvidenceDraft => ({
 });
 
 /**
- * A table of related parties that runs graded with. A card's leaf names its table by hash alone (`inputs.kin`), and no
- * endpoint's evidence contains the table. So tables are kept when they are used, and published with the evidence.
+ * Lines of a day's file: each table that a card of the day names, as what differs from the line before it, the first from
+ * nobody.
+ * @param names hashes in the order of their first card @param missing told of each one that no leaf names
  */
-const Thieves = z.array(
-  z.strictObject({ cap: z.string(), pay_to: z.string().nullable(), domain: z.string().nullable() }),
-);
-
-const tableKey = (sha256: string): string => `kin/${sha256}.json`;
-
-/**
- * Keeps the table of a run, once.
- * @throws Error when it is not the table that the run names: its cards could not be proven
- */
-export async function keepRelated(privateStore: Store, sha256: string, thieves: readonly Thief[]): Promise<void> {
-  const got = new RelatedParties(thieves).sha256;
-  if (got !== sha256) throw new Error(`the run graded with table ${sha256}, the lake holds ${got}`);
-  if (sha256 !== NO_RELATED_PARTIES) await privateStore.create(tableKey(sha256), Buffer.from(JSON.stringify(thieves)));
-}
-
-/**
- * A kept table, ascending by capability, or null when it was never kept in this store.
- * @throws BadPrivate when damaged
- */
-async function keptRelated(privateStore: Store, sha256: string): Promise<Thief[] | null> {
-  if (sha256 === NO_RELATED_PARTIES) return [];
-  const object = await privateStore.get(tableKey(sha256));
-  if (!object) return null;
-  const { data } = Thieves.safeParse(parseJson(object.bytes));
-  if (!data || new RelatedParties(data).sha256 !== sha256)
-    throw new BadPrivate(tableKey(sha256), "is not what its name says");
-  return [...data].sort((a, b) => (a.cap < b.cap ? -1 : 1));
-}
-
-/**
- * Lines of a day's file of tables: each table as its differences from the one on the line before; the first from an
- * empty one.
- * @param names hashes in the order of the tables' first cards
- * @param missing called for each table that was never kept
- */
-async function relatedLines(
-  privateStore: Store,
+function relatedLines(
+  kin: PublishedFold["kin"],
   names: readonly string[],
   missing: (sha256: string) => void,
-): Promise<KinLine[]> {
+): KinLine[] {
   const lines: KinLine[] = [];
   let before: readonly Thief[] = [];
-  for (const kin of names) {
-    const table = await keptRelated(privateStore, kin);
+  const tables = kin.tables(names);
+  for (const name of names) {
+    const table = tables.get(name);
     if (!table) {
-      missing(kin);
+      missing(name);
       continue;
     }
     const had = new Map(before.map((thief) => [thief.cap, thief]));
     const has = new Set(table.map(({ cap }) => cap));
     const same = (a: Thief, b: Thief | undefined) => b !== undefined && a.domain === b.domain && a.pay_to === b.pay_to;
     const add = table.filter((thief) => !same(thief, had.get(thief.cap))).map((thief) => ({ ...thief }));
-    lines.push({ kin, add, remove: before.flatMap(({ cap }) => (has.has(cap) ? [] : [cap])) });
+    lines.push({ kin: name, add, remove: before.flatMap(({ cap }) => (has.has(cap) ? [] : [cap])) });
     before = table;
   }
   return lines;

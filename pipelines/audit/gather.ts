@@ -1,3 +1,4 @@
+import { RelatedParties } from "../3-grade/related.ts";
 import {
   type Endpoint,
   nextEndpoint,
@@ -10,10 +11,11 @@ import { parsedLeaf, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
 import { EvidenceFold } from "../published/fold.ts";
 import { chainOf, type KeyChain, refuseUnsignedCard } from "../published/keys.ts";
+import { KinFold } from "../published/kin.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
-import { EvidenceLeaf, GradeLeaf, type Leaf } from "../record/leaf.ts";
+import { EvidenceLeaf, GradeLeaf, KinLeaf, type Leaf } from "../record/leaf.ts";
 import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 
@@ -35,6 +37,8 @@ export interface Gathered {
   /** Files by bucket, oldest first, and those with payee and domain tables. */
   rows: Map<number, EvidenceFile[]>;
   relatedParties: EvidenceFile[];
+  /** Payee and domain tables that the leaves name; none behind a hole. */
+  kin: KinFold;
   size: number;
   /** First leaf that could not be read, null when all could: of what stands behind it nothing bad can be said. */
   hole: number | null;
@@ -87,6 +91,7 @@ export class Gathering {
       evidence: new EvidenceFold(),
       rows: new Map(),
       relatedParties: [],
+      kin: new KinFold(),
       size,
       hole: null,
     };
@@ -126,6 +131,10 @@ export class Gathering {
       case "grade":
         if (this.#isWanted(leaf.card.capability_id)) this.#grade(parsedLeaf(GradeLeaf, leaf));
         return;
+      case "kin":
+        // What the unread leaves changed is not known: tables of cards behind a hole are only in the evidence.
+        if (this.#found.hole === null) this.#kin(parsedLeaf(KinLeaf, leaf));
+        return;
       case "evidence":
         this.#evidence(parsedLeaf(EvidenceLeaf, leaf));
     }
@@ -155,6 +164,14 @@ export class Gathering {
     const { before, after } = this.#fold(cap, leaf);
     if (after.cards.length === 1) groups.push({ leaves: after.cards, before });
     else groups.at(-1)!.leaves = after.cards;
+  }
+
+  #kin(leaf: KinLeaf): void {
+    const { kin } = this.#found;
+    kin.apply(leaf);
+    if (leaf.kin === null) return;
+    const { sha256 } = new RelatedParties(kin.table);
+    if (sha256 !== leaf.kin) throw new Unproven(`leaf ${leaf.index}`, `the table ${leaf.kin}`, sha256);
   }
 
   #evidence(leaf: EvidenceLeaf): void {

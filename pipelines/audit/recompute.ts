@@ -1,10 +1,9 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
-import { RelatedParties, type Thief } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES, RelatedParties, type Thief } from "../3-grade/related.ts";
 import { cardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
-import { NO_RELATED_PARTIES } from "../published/fold.ts";
 import type { Source } from "../published/source.ts";
 import { NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { type EvidenceLine, evidenceLineOf, KinLine } from "../record/evidence.ts";
@@ -81,6 +80,9 @@ export async function recomputeGathered(
     broken.push({ what: problem.key, ...what });
   };
   const tables = await relatedPartyTables(source, gathered.relatedParties, past);
+  const groups = [...gathered.groups.values()].flat();
+  const named = groups.flatMap(({ leaves }) => leaves.map(({ inputs }) => inputs.kin));
+  for (const [name, table] of gathered.kin.tables(named)) tables.set(name, new RelatedParties(table));
   const counts = { ok: 0, pending: 0, differs: 0, "not run": 0 };
   const byBucket = [...gathered.groups.keys()].sort((a, b) => bucketOf(a) - bucketOf(b) || (a < b ? -1 : 1));
   for (let at = 0; at < byBucket.length; ) {

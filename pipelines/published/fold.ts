@@ -1,10 +1,11 @@
-import { RelatedParties } from "../3-grade/related.ts";
+import { NO_RELATED_PARTIES } from "../3-grade/related.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf, CommitmentLeaf, EvidenceLeaf, GradeLeaf, Leaf, ListingLeaf } from "../record/leaf.ts";
 import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { headlineOf, PUBLISHED, type PublishedCap } from "./caps.ts";
 import { endpointOf, nextEndpoint } from "./endpoint.ts";
+import { KinFold } from "./kin.ts";
 import type { RecordReader } from "./reader.ts";
 
 /**
@@ -24,6 +25,7 @@ export class PublishedFold {
   readonly evidence = new EvidenceFold();
   readonly archive = new ArchiveFold();
   readonly commitments = new CommitmentFold();
+  readonly kin = new KinFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
   readonly #listeners = new Set<(cap: string) => void>();
@@ -76,6 +78,9 @@ export class PublishedFold {
         return;
       case "commitment":
         this.commitments.add(leaf);
+        return;
+      case "kin":
+        this.kin.apply(leaf);
         return;
       case "archive":
         this.archive.archive(leaf);
@@ -139,9 +144,6 @@ export class CommitmentFold {
 }
 
 const packed = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");
-
-/** The table of related parties (payees and domains of thieves) that holds nobody: every run before the first theft. No file holds it. */
-export const NO_RELATED_PARTIES = new RelatedParties([]).sha256;
 
 /** What the closes of one UTC day have read. */
 interface ClosedDay {

@@ -105,14 +105,19 @@ export type RunLine = z.infer<typeof RunLine>;
 
 /** First line of a run object `runs/<20-digit n>`; the lines after it are RunLine. */
 export const RunHeader = z.strictObject({
-  v: z.literal(1),
+  v: z.literal(2),
   n: z.int(),
   log: z.string(),
   now: z.string(),
   params_sha256: z.string(),
   /** {topic: {partition: next offset}} that the lake had loaded when the run was made. */
   positions: z.record(z.string(), z.record(z.string(), z.int())),
+  /** The table of related parties that the cards were graded with: one that the tree names. */
   kin_sha256: z.string(),
+  /** Every endpoint of these partitions that took money, and where the money goes: rows of the next table. */
+  thieves: z
+    .array(z.strictObject({ cap: z.string(), pay_to: z.string().nullable(), domain: z.string().nullable() }))
+    .readonly(),
   changed: z.int(),
 });
 export type RunHeader = z.infer<typeof RunHeader>;

@@ -93,6 +93,22 @@ export const CommitmentLeaf = z.strictObject({
 });
 export type CommitmentLeaf = z.infer<typeof CommitmentLeaf>;
 
+/**
+ * What a run changes of the table of related parties (payees and domains that took money). The table is a fold of these leaves;
+ * cards name the one that they were graded with by its hash (`inputs.kin`).
+ */
+export const KinLeaf = z.looseObject({
+  kind: z.literal("kin"),
+  ...base,
+  /** Moment of the run. */
+  computed_at: z.string(),
+  /** Hash of the table after this leaf (docs/evidence.md); null where the next leaf goes on with the same change. */
+  kin: Sha256Hex.nullable(),
+  add: z.array(z.looseObject({ cap: z.string(), domain: z.string().nullable(), pay_to: z.string().nullable() })),
+  remove: z.array(z.string()),
+});
+export type KinLeaf = z.infer<typeof KinLeaf>;
+
 export const KeysLeaf = z.looseObject({
   kind: z.literal("keys"),
   ...base,
@@ -175,6 +191,7 @@ export const Leaf = z.discriminatedUnion("kind", [
   EvidenceLeaf,
   ArchiveLeaf,
   CommitmentLeaf,
+  KinLeaf,
 ]);
 export type Leaf = z.infer<typeof Leaf>;
 export type LeafKind = Leaf["kind"];

@@ -65,14 +65,14 @@ export const FORMS: readonly PrivateForm[] = [
   {
     what: "runs and refusals",
     where: "private/runs/, private/refused/",
-    number: { member: "v", now: 1 },
-    older: "there is none",
+    number: { member: "v", now: "2 (runs), 1 (refusals)" },
+    older: "not taken, with the reason; its owner grades anew",
     newer: "not taken, with the reason; its owner grades anew",
   },
   {
-    what: "parts of owners: payees, evidence, archive, tables",
+    what: "parts of owners: evidence, archive, tables",
     where: "private/owners/",
-    number: { member: "v", now: "2 (payees), 1 (others)" },
+    number: { member: "v", now: 1 },
     older: "written anew by the owner from its lake",
     newer: "written anew by the owner from its lake",
   },

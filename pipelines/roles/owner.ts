@@ -7,17 +7,14 @@ import type { Ownership } from "../../infra/log/ownership.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
-import { INGESTED } from "../2-ingest/load.ts";
 import { PARAMS_SHA256 } from "../3-grade/params.ts";
 import type { Thief } from "../3-grade/related.ts";
-import { RelatedParties } from "../3-grade/related.ts";
 import { DueDays } from "../4-publish/due.ts";
 import type { PublishedRecord } from "../4-publish/followed.ts";
-import { listingDrafts, openCommitments, unknownDrafts } from "../4-publish/known.ts";
+import { kinDrafts, listingDrafts, openCommitments, unknownDrafts } from "../4-publish/known.ts";
 import { Moments } from "../4-publish/moments.ts";
 import { type RunDrafts, writeRun } from "../4-publish/runs.ts";
 import { saysNothingNew } from "../4-publish/take-lines.ts";
-import { keepRelated } from "../5-archive/evidence.ts";
 import { correctionsBelow } from "../corrections/endpoint-record.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, rfc3339 } from "../record/time.ts";
@@ -27,7 +24,6 @@ import { evidenceParts, makeOwnEvidence } from "./evidence.ts";
 import { type Graded, gradeLake } from "./grading.ts";
 import type { LiveTables } from "./live-tables.ts";
 import { makeOwnArchive, type OwnArchive, type OwnArchiveReport } from "./own-archive.ts";
-import { Payees, turnedBetween } from "./payees.ts";
 import { Refusals } from "./refusals.ts";
 import { openOwnLive, Tables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
 
@@ -44,11 +40,6 @@ export interface OwnerParts {
   followed: PublishedRecord;
   logger: Logger;
   metrics: Metrics;
-  /**
-   * Called between writing what our partitions add to the table of payees and reading the others' (default: nothing is
-   * waited for). Whoever compares runs waits here until all owners have written theirs.
-   */
-  allWritten?: (now: Date, held: readonly number[]) => Promise<void>;
 }
 
 export interface OwnerReport {
@@ -70,16 +61,23 @@ export class PartitionsRevoked extends Failure {
   }
 }
 
+const keyOf = ({ cap, pay_to, domain }: Thief): string => JSON.stringify([cap, pay_to, domain]);
+
+/** Rows in which two tables of related parties differ. */
+function turnedBetween(before: readonly Thief[], after: readonly Thief[]): Thief[] {
+  const [had, has] = [new Set(before.map(keyOf)), new Set(after.map(keyOf))];
+  return [...before.filter((thief) => !has.has(keyOf(thief))), ...after.filter((thief) => !had.has(keyOf(thief)))];
+}
+
 /**
  * The owner's half of the pipeline: ingest and grade of the partitions that this process was given. It publishes nothing
  * and holds no key: runs are private objects, which the publisher takes.
  */
 export class Owner {
-  readonly payees: Payees;
   /** Moments at which cards change by time alone, from the runs of this process; before the first run nothing is known. */
   #dueAt: Moments | null = null;
-  /** The table that the last run's flags were made from. */
-  #table: readonly Thief[] | null = null;
+  /** The published table of payees and domains that the last look was graded with. */
+  #table: readonly Thief[] = [];
   /** Endpoint -> UTC day and moment of the newest line of it in a run, until it was looked at again. */
   readonly #lines = new Map<string, { day: string; at: string }>();
 
@@ -93,7 +91,6 @@ export class Owner {
 
   constructor(private readonly parts: OwnerParts) {
     const { privateStore, log } = parts;
-    this.payees = new Payees(privateStore, log.id, log.partitions);
     this.#refusals = new Refusals(privateStore);
     this.#evidence = evidenceParts(privateStore, log);
     this.#archive = archiveParts(privateStore, log);
@@ -128,7 +125,7 @@ export class Owner {
 
   /**
    * Grade what is dirty or due in our partitions at this moment, and write a run when there is something to say.
-   * @throws PartitionsRevoked, Outrun, PartBehind, and what lake, log and stores throw; the next call looks at everything then
+   * @throws PartitionsRevoked, and what lake, log and stores throw; the next call looks at everything then
    */
   async grade(now: Date): Promise<OwnerReport> {
     try {
@@ -140,30 +137,25 @@ export class Owner {
   }
 
   async #grade(now: Date): Promise<OwnerReport> {
-    const { lake, followed, metrics, log } = this.parts;
+    const { lake, followed, metrics } = this.parts;
     const { held, refuseRevoked } = await this.#loaded();
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
     await this.#hearRefusals(now);
-    await this.payees.look(held);
-    const due = this.#due(now, new Set(held));
-    const before = this.#table;
-    const holdsAll = held.length === log.partitions;
-    const exchange = (own: readonly Thief[], positions: Positions) => this.#exchange(own, positions, held, now);
+    // Read before the look: the fold goes on below, and cards are graded with the table that the run names.
+    const { table, sha256 } = followed.fold.kin;
+    const due = await this.#due(now, new Set(held), table);
     const graded = await gradeLake(lake, now, due, {
       saysNothing: (at, line) => saysNothingNew(followed.fold.caps.get(line.cap), at, line),
       onLine: ({ cap, due_at }) => {
         this.#dueAt ??= new Moments();
         this.#dueAt.set(cap, due_at);
       },
-      holdsAll,
-      exchange,
+      related: table,
     });
     const { run } = graded;
-    // Without a run others may have written something all the same. Who holds all writes for owners that come later.
-    this.#table = run && !holdsAll ? graded.thieves : await exchange(graded.thieves, graded.positions);
-    const number = await this.#write(now, graded, refuseRevoked);
-    await this.#relatedDue(before, run?.relatedDue ?? [], rfc3339(now));
+    this.#table = table;
+    const number = await this.#write(now, graded, sha256, refuseRevoked);
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: number };
     // Most turns find nothing to say.
     const told = { run: number, endpoints: run.read.caps, rows: run.read.rows, lines: run.lines.length };
@@ -213,32 +205,13 @@ export class Owner {
   }
 
   /**
-   * The second pass: what ours add, and then the table of all partitions.
-   * @param own thieves and positions of one moment of the lake
-   * @throws PartitionsRevoked, Outrun, PartBehind
-   */
-  async #exchange(
-    own: readonly Thief[],
-    positions: Positions,
-    held: readonly number[],
-    now: Date,
-  ): Promise<readonly Thief[]> {
-    this.#refuseRevoked(held);
-    // Lost and given to us again since: the rows have left the lake, and nothing was loaded after that.
-    if (!held.every((partition) => INGESTED.every((topic) => positions[topic]?.[String(partition)] !== undefined)))
-      throw new PartitionsRevoked();
-    await this.payees.write(own, positions, held, rfc3339(now));
-    await this.parts.allWritten?.(now, held);
-    return this.payees.table();
-  }
-
-  /**
    * The run as a private object. Nothing is written where nothing would be published. Corrections and commitments are read
    * after the look: where rows left the lake in between they would be missing in a run whose positions lie past them.
    */
   async #write(
     now: Date,
     { facts, run, positions, thieves }: Graded,
+    kin_sha256: string,
     refuseRevoked: () => void,
   ): Promise<number | null> {
     const { privateStore, log, lake, followed } = this.parts;
@@ -247,14 +220,12 @@ export class Owner {
     const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments];
     const extra = unknownDrafts(followed.fold, drafts) as RunDrafts;
     const lines = run?.lines ?? [];
-    if (lines.length + extra.length === 0) return null;
-    const table = run ? thieves : this.#table!;
-    const { sha256: kin_sha256 } = new RelatedParties(table);
-    await keepRelated(privateStore, kin_sha256, table);
-    refuseRevoked();
     const at = rfc3339(now);
-    const header = { v: 1 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
-    const n = await writeRun(privateStore, { ...header, changed: lines.length }, lines, -1, extra);
+    const kin = kinDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
+    refuseRevoked();
+    if (lines.length + extra.length + kin.length === 0) return null;
+    const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
+    const n = await writeRun(privateStore, { ...read, thieves, changed: lines.length }, lines, -1, extra);
     this.#refusals.wrote(n);
     for (const { cap } of lines) this.#lines.set(cap, { day: dayOf(now), at });
     return n;
@@ -270,23 +241,19 @@ export class Owner {
     if (this.#refusals.anew(now)) this.#dueAt = null;
   }
 
-  /** Endpoints of ours whose payee or domain took money or took none any more: due in the next run. */
-  async #relatedDue(before: readonly Thief[] | null, found: readonly string[], at: string): Promise<void> {
-    const turned = before ? turnedBetween(before, this.#table ?? []) : [];
-    const related = turned.length
-      ? await this.parts.lake.all<{ cap: string }>(sql("grade/related:turned"), { turned: JSON.stringify(turned) })
-      : [];
-    for (const cap of [...found, ...related.map((one) => one.cap)]) this.#dueAt?.set(cap, at);
-  }
-
-  /** Endpoints that are due by time, or null for all of them. */
-  #due(now: Date, held: ReadonlySet<number>): string[] | null {
-    const { followed, log } = this.parts;
+  /** Endpoints that are due by time or by a change of the table of related parties, or null for all of them. */
+  async #due(now: Date, held: ReadonlySet<number>, table: readonly Thief[]): Promise<string[] | null> {
+    const { followed, log, lake } = this.parts;
     const today = dayOf(now);
     const waited = this.#unpublished(today);
     if (this.#dueAt === null) return null;
     this.#days ??= new DueDays(followed.fold);
-    const due = [...this.#days.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited];
+    const turned = turnedBetween(this.#table, table);
+    const related = turned.length
+      ? await lake.all<{ cap: string }>(sql("grade/related:turned"), { turned: JSON.stringify(turned) })
+      : [];
+    const byTable = related.map(({ cap }) => cap);
+    const due = [...this.#days.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited, ...byTable];
     return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
   }
 

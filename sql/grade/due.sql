@@ -16,9 +16,9 @@ CREATE OR REPLACE TEMP TABLE due_caps AS SELECT text AS cap FROM texts_of($caps)
 -- Which endpoints are due, in chunks of so many rows, how many rows of the window each has, and which of them took money.
 -- That an endpoint took money is the only fact that crosses endpoints.
 -- grain: grade_withdrawn one row that a correction withdrew; grade_due one endpoint, ep counts it within its chunk from 0;
---   thefts one endpoint that took money and whose theft lies in the window; grade_related_due one endpoint outside this run
+--   thefts one endpoint that took money and whose theft lies in the window
 -- reads: due_caps(cap), every_sample, withdrawn, site; $window_start, $now, $theft_before (unix ms), $chunk_rows, $block_ms
--- writes: temp macro in_window, grade_withdrawn, grade_due, thefts, grade_related_due
+-- writes: temp macro in_window, grade_withdrawn, grade_due, thefts
 CREATE OR REPLACE TEMP MACRO in_window(since, until) AS TABLE
   SELECT * FROM every_sample WHERE t >= epoch_ms(since) AND t < epoch_ms(until);
 
@@ -42,14 +42,6 @@ FROM in_window($window_start, $now) s SEMI JOIN grade_due USING (cap) ANTI JOIN 
 WHERE kind = 1 AND is_unserved(settled, delivered, refunded) AND is_counted(kind, fault, settled) AND t <= epoch_ms($theft_before)
 GROUP BY cap;
 
--- Endpoints outside this run whose flags of related parties change by it: they are due as well.
-CREATE OR REPLACE TEMP TABLE grade_related_due AS
-WITH before AS (SELECT cap FROM thefts SEMI JOIN grade_due USING (cap)),
-  turned AS (SELECT cap FROM before FULL JOIN grade_thefts n USING (cap) WHERE before.cap IS NULL OR n.cap IS NULL),
-  related AS (SELECT address_of(pay_to) AS pay_to, domain FROM site SEMI JOIN turned USING (cap))
-SELECT cap FROM site ANTI JOIN grade_due USING (cap)
-WHERE NOT ours AND (address_of(pay_to) IN (SELECT pay_to FROM related) OR domain IN (SELECT domain FROM related));
-
 DELETE FROM thefts WHERE last < epoch_ms($window_start) OR cap IN (SELECT cap FROM grade_due);
 INSERT INTO thefts SELECT cap, any_value(pay_to), any_value(domain), any_value(blocks), any_value(last)
 FROM grade_thefts LEFT JOIN site USING (cap) GROUP BY cap;
@@ -62,7 +54,6 @@ DROP TABLE grade_thefts;
 -- writes: drops the temporary tables of grade/due and grade/chunk
 DROP TABLE IF EXISTS grade_withdrawn;
 DROP TABLE IF EXISTS grade_due;
-DROP TABLE IF EXISTS grade_related_due;
 DROP TABLE IF EXISTS grade_chunk;
 DROP TABLE IF EXISTS grade_buyers;
 DROP TABLE IF EXISTS grade_evidence;

@@ -6,13 +6,14 @@
 SELECT cap, pay_to, domain FROM thefts ORDER BY cap;
 
 -- name: turned
--- Endpoints whose payTo or registrable domain is among $turned, a JSON array of {pay_to, domain}: their flags of related
--- parties may change.
+-- Endpoints whose payTo or registrable domain is that of another endpoint's row in $turned, a JSON array of {cap, pay_to,
+-- domain}: their flags of related parties may change.
 -- grain: one capability
 -- reads: $turned, site
 -- writes: nothing
-WITH turned AS (SELECT unnest(from_json($turned, '[{"pay_to": "VARCHAR", "domain": "VARCHAR"}]'), recursive := true))
-SELECT cap FROM site
-WHERE NOT ours AND (address_of(pay_to) IN (SELECT address_of(pay_to) FROM turned WHERE pay_to IS NOT NULL)
-  OR domain IN (SELECT domain FROM turned WHERE domain IS NOT NULL))
+WITH turned AS (
+  SELECT unnest(from_json($turned, '[{"cap": "VARCHAR", "pay_to": "VARCHAR", "domain": "VARCHAR"}]'), recursive := true))
+SELECT s.cap FROM site s JOIN turned t ON address_of(s.pay_to) = address_of(t.pay_to) AND s.cap <> t.cap WHERE NOT s.ours
+UNION
+SELECT s.cap FROM site s JOIN turned t ON s.domain = t.domain AND s.cap <> t.cap WHERE NOT s.ours
 ORDER BY cap;

@@ -17,7 +17,7 @@ import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { Followed } from "../../pipelines/4-publish/followed.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
-import { Owner, PartitionsRevoked } from "../../pipelines/roles/owner.ts";
+import { Owner } from "../../pipelines/roles/owner.ts";
 import { Publishing } from "../../pipelines/roles/publishing.ts";
 import { Standby } from "../../pipelines/roles/standby.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../pipelines/4-publish/world.ts";
@@ -33,11 +33,10 @@ export interface ChildPlace {
   patienceMs: number;
 }
 
-/** From the parent: a round to be graded at this moment, or once more; that all owners have said theirs of it; a question. */
-export type Order = { round: number; now: string } | { again: number } | { go: number } | { ping: number };
+/** From the parent: a round to be graded at this moment; a question. */
+export type Order = { round: number; now: string } | { ping: number };
 /** To the parent. */
 export type ChildMessage =
-  | { written: number; held: readonly number[] }
   | { done: number; held: readonly number[] }
   | { pong: number }
   | { active: boolean }
@@ -54,14 +53,10 @@ const publicStore = await openS3Store(place.stores.publicStore, { probe: false }
 const say = (said: ChildMessage): void => void process.stdout.write(`${JSON.stringify(said)}\n`);
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 /** What the parent said last; heard from the first moment, since a line that nobody listens to is gone. */
-const heard: { round?: { round: number; now: string }; again: number; went: number; pings: number[] } = {
-  ...{ again: 0, went: -1, pings: [] },
-};
+const heard: { round?: { round: number; now: string }; pings: number[] } = { pings: [] };
 createInterface({ input: process.stdin }).on("line", (line) => {
   const order = JSON.parse(line) as Order;
   if ("round" in order) heard.round = order;
-  if ("again" in order) heard.again = order.again;
-  if ("go" in order) heard.went = order.go;
   if ("ping" in order) heard.pings.push(order.ping);
 });
 const failed = (error: unknown): void => say({ failed: `${(error as Error).name}: ${(error as Error).message}` });
@@ -82,26 +77,14 @@ async function ownUntilKilled(): Promise<void> {
   ownership.onChange(async (_taken, lost) => {
     if (lost.length > 0) await ingest.hold(ownership.held());
   });
-  /** Waits until all partitions of the round were written by whomever: a kill in between gives ours to another. */
-  const written = async (now: Date, held: readonly number[]): Promise<void> => {
-    const { round: n, now: moment } = heard.round!;
-    // A round that took long may end in the next one: what is said of its moment is not what that one waits for.
-    if (moment !== now.toISOString()) throw new Error(`round ${n} has begun meanwhile`);
-    say({ written: n, held });
-    const mine = JSON.stringify(held);
-    while (heard.went < n) {
-      if (JSON.stringify(ownership.held()) !== mine) throw new PartitionsRevoked();
-      await pause(20);
-    }
-  };
   const followed = new Followed(publicStore, () => TRUST);
-  const owner = new Owner({ ...common, publicStore, ingest, followed, ownership, allWritten: written });
+  const owner = new Owner({ ...common, publicStore, ingest, followed, ownership });
   let done = "";
   for (;;) {
     await pause(50);
     const held = JSON.stringify(ownership.held());
-    const { round, again } = heard;
-    if (!round || held === "[]" || done === `${round.round} ${again} ${held}`) continue;
+    const { round } = heard;
+    if (!round || held === "[]" || done === `${round.round} ${held}`) continue;
     const { round: n, now } = round;
     clock.set(now);
     try {
@@ -109,7 +92,7 @@ async function ownUntilKilled(): Promise<void> {
       await owner.evidence(new Date(now));
       await owner.volatile();
       if (report.held.length === 0) continue;
-      done = `${n} ${again} ${JSON.stringify(report.held)}`;
+      done = `${n} ${JSON.stringify(report.held)}`;
       say({ done: n, held: report.held });
     } catch (error) {
       failed(error);

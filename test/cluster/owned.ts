@@ -18,11 +18,8 @@ interface Child {
  */
 export class Owned {
   readonly #children = new Map<string, Child>();
-  readonly #written = new Set<number>();
   readonly #done = new Set<number>();
   #round: { round: number; now: string } | null = null;
-  #went = -1;
-  #again = 0;
   #ping = 0;
   readonly #ponged = new Set<number>();
   /** The last failures that children told: what a hang is explained with. */
@@ -60,21 +57,13 @@ export class Owned {
     this.#note(`${name} started`);
     this.#children.set(name, own);
     if (this.#round) this.#tell(own, this.#round);
-    if (this.#again > 0) this.#tell(own, { again: this.#again });
-    if (this.#went >= 0) this.#tell(own, { go: this.#went });
   }
 
-  /**
-   * One more owner, which others give partitions to. Resolves when it has graded them. One of the others may have read
-   * what was appended since the round, and not graded it before partitions changed hands: the new one waits for its
-   * payees, so the others grade again, as owners do every minute.
-   */
+  /** One more owner, which others give partitions to. Resolves when it has graded them. */
   async joins(name: string): Promise<void> {
     this.start("owner", name);
     const graded = () => this.#children.get(name)!.held.length > 0;
-    await this.#until(`${name} has graded`, graded, () => {
-      if (this.failures.some((said) => said.startsWith(`${name}: PartBehind`))) this.#all({ again: ++this.#again });
-    });
+    await this.#until(`${name} has graded`, graded);
   }
 
   names(role: ChildPlace["role"]): string[] {
@@ -99,7 +88,6 @@ export class Owned {
 
   /** Lead everybody through a round at this moment; `meanwhile` may kill and start whom it likes. */
   async round(n: number, now: Date, meanwhile: () => Promise<void> = async () => {}): Promise<void> {
-    this.#written.clear();
     this.#done.clear();
     this.#round = { round: n, now: now.toISOString() };
     this.#note(`round ${n} at ${this.#round.now}`);
@@ -140,12 +128,6 @@ export class Owned {
     if (this.failures.length > 50) this.failures.shift();
     if ("active" in said && said.active) this.takeovers++;
     if ("pong" in said) this.#ponged.add(said.pong);
-    if ("written" in said && said.written === this.#round?.round) {
-      for (const partition of said.held) this.#written.add(partition);
-      if (this.#written.size < this.partitions) return;
-      this.#went = said.written;
-      this.#all({ go: this.#went });
-    }
     if ("done" in said) {
       child.held = said.held;
       if (said.done === this.#round?.round) for (const partition of said.held) this.#done.add(partition);

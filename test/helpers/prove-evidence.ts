@@ -22,7 +22,7 @@ export async function evidenceProblems(
 ): Promise<{ problems: string[]; samples: SampleOf[]; unread: Set<string> }> {
   const problems: string[] = [];
   const evidence = leaves.filter((leaf): leaf is EvidenceLeaf => leaf.kind === "evidence");
-  problems.push(...orderProblems(evidence));
+  problems.push(...orderProblems(evidence), ...tableProblems(leaves));
   const samples = new Map<string, SampleOf>();
   const unread = new Set<string>();
   for (const leaf of evidence) {
@@ -40,6 +40,20 @@ export async function evidenceProblems(
     }
   }
   return { problems, samples: [...samples.values()], unread };
+}
+
+/** Each leaf leads to the table that it names, and each card of a record with such leaves names one that stands before it. */
+function tableProblems(leaves: readonly Leaf[]): string[] {
+  const problems: string[] = [];
+  const kin = leaves.filter((leaf) => leaf.kind === "kin");
+  checkTables(kin, (says) => problems.push(`tables of related parties in the leaves: ${says}`));
+  const named = new Set<string | null>([sha256hex("")]);
+  for (const leaf of leaves) {
+    if (leaf.kind === "kin") named.add(leaf.kin);
+    if (kin.length > 0 && leaf.kind === "grade" && !named.has(leaf.inputs.kin))
+      problems.push(`leaf ${leaf.index}: no leaf before it names table ${leaf.inputs.kin}`);
+  }
+  return problems;
 }
 
 function orderProblems(evidence: readonly EvidenceLeaf[]): string[] {
@@ -117,6 +131,8 @@ function checkTables(lines: readonly Record<string, unknown>[], bad: (says: stri
       .sort(([a], [b]) => (a < b ? -1 : 1))
       .map(([, thief]) => thief)
       .join("");
+    // A leaf whose change the next one goes on with names none.
+    if (line.kind === "kin" && line.kin === null) continue;
     if (sha256hex(text) !== line.kin) bad(`does not lead to table ${String(line.kin)}`);
   }
 }

@@ -4,6 +4,7 @@ import { canonicalText } from "../../../infra/canonical.ts";
 import { statementsOn } from "../../../infra/lake/duckdb.ts";
 import { gradeChunks, gradeRun } from "../../../pipelines/3-grade/grade.ts";
 import { PackedRows } from "../../../pipelines/3-grade/packed.ts";
+import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import { inputsDigest, type Sample } from "../../../pipelines/3-grade/sample.ts";
 import { RunLine } from "../../../pipelines/record/card.ts";
 import { TestLake } from "./lake.ts";
@@ -41,8 +42,7 @@ describe("a run", () => {
     expect(all.read.caps).toBe(12);
     const few = await run(["cap3", "cap7", "cap7"]);
     expect(few.lines).toEqual([ofCap(all.lines, "cap3"), ofCap(all.lines, "cap7")]);
-    expect(few.relatedSha256).toBe(all.relatedSha256);
-    expect(few.relatedDue).toEqual([]);
+    expect(few.thieves).toEqual(all.thieves);
     expect(few.read.caps).toBe(2);
     expect(few.read.rows).toBeLessThanOrEqual(240);
     const tables = await lake.conn.run("SELECT table_name FROM information_schema.tables ORDER BY 1");
@@ -87,7 +87,7 @@ describe("a run", () => {
     expect(seen).toEqual(["a", "b", "c"]);
     expect(some.lines).toEqual([ofCap(all.lines, "b")]);
     expect(some.read).toEqual({ ...all.read, leftOut: 2 });
-    expect(some.relatedSha256).toBe(all.relatedSha256);
+    expect(some.thieves).toEqual(all.thieves);
   });
 
   it("does not grade our own endpoints, and signs an empty card for one without a row", async () => {
@@ -118,7 +118,7 @@ describe("a run", () => {
     expect(ofCap(lines, "faulty").inputs_digest).not.toBe(createHash("sha256").digest("hex"));
   });
 
-  it("keeps the thefts of endpoints that it does not grade, and says whose flags changed", async () => {
+  it("keeps the thefts of endpoints that it does not grade, and grades with the table that it is given", async () => {
     await lake.add("thief", [...good(), theft(3 * DAY)]);
     await lake.add("payee", good());
     await lake.add("domain", good());
@@ -132,16 +132,20 @@ describe("a run", () => {
     expect(early.lines.flatMap(flagsOf)).not.toContain("payee_took_the_money");
 
     const found = await run(["thief"]);
-    expect(found.relatedDue).toEqual(["domain", "payee"]);
+    const thief = { cap: "thief", pay_to: "0xaa", domain: "shop.example" };
+    expect(found.thieves).toEqual([thief]);
     expect(flagsOf(found.lines[0]!)).toContain("took_the_money");
     expect(flagsOf(found.lines[0]!)).not.toContain("payee_took_the_money");
-    expect(found.relatedSha256).not.toBe(early.relatedSha256);
+    expect(early.thieves).toEqual([]);
 
-    const after = await run(found.relatedDue);
-    expect(after.relatedDue).toEqual([]);
-    expect(after.relatedSha256).toBe(found.relatedSha256);
+    const after = await run(["domain", "payee"]);
+    expect(after.thieves).toEqual([thief]);
     const line = canonicalText({ cap: "thief", domain: "shop.example", pay_to: "0xaa" });
-    expect(found.relatedSha256).toBe(createHash("sha256").update(`${line}\n`).digest("hex"));
+    expect(new RelatedParties([thief]).sha256).toBe(createHash("sha256").update(`${line}\n`).digest("hex"));
+    const before = await gradeRun(lake.conn, { now: NOW, caps: ["domain", "payee"], related: [] });
+    expect(before.lines.flatMap(flagsOf)).not.toContain("payee_took_the_money");
+    expect(before.lines.flatMap(flagsOf)).not.toContain("domain_took_the_money");
+    expect(before.thieves).toEqual([thief]);
     expect(flagsOf(ofCap(after.lines, "payee"))).toContain("payee_took_the_money");
     expect(flagsOf(ofCap(after.lines, "payee"))).not.toContain("domain_took_the_money");
     expect(flagsOf(ofCap(after.lines, "domain"))).toContain("domain_took_the_money");
@@ -149,8 +153,7 @@ describe("a run", () => {
     // A correction takes the theft back.
     await lake.conn.run("INSERT INTO withdrawn SELECT obs_id FROM samples WHERE cap = 'thief' AND NOT delivered");
     const cleared = await run(["thief"]);
-    expect(cleared.relatedDue).toEqual(["domain", "payee"]);
-    expect(cleared.relatedSha256).toBe(early.relatedSha256);
+    expect(cleared.thieves).toEqual([]);
   });
 
   it("forgets a theft that left the window, though its endpoint is not due", async () => {

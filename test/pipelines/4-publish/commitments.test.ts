@@ -15,7 +15,7 @@ import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { handshake, listing } from "../2-ingest/records.ts";
 import { PARTITIONS } from "../2-ingest/world.ts";
 import { ArchiveWorld } from "../5-archive/world.ts";
-import { barrier, Deployment } from "../roles/deployment.ts";
+import { Deployment } from "../roles/deployment.ts";
 import { placed, PARTITIONS as SHARED } from "../roles/records.ts";
 import { header, World } from "./world.ts";
 
@@ -149,8 +149,7 @@ test("owners of a cluster say them in their runs; each is taken once, also when 
     [0, 1],
     [2, 3],
   ];
-  const together = barrier(2);
-  const owners = await Promise.all(held.map((partitions) => at.owner(partitions, { allWritten: together })));
+  const owners = await Promise.all(held.map((partitions) => at.owner(partitions)));
   const turn = async (time: string, take: boolean): Promise<void> => {
     clock.set(time);
     await Promise.all(owners.map((owner) => owner.grade(new Date(time))));

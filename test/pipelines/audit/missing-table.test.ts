@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
+import { NO_RELATED_PARTIES } from "../../../pipelines/3-grade/related.ts";
 import { Gathering } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, recomputeGathered } from "../../../pipelines/audit/recompute.ts";
-import { NO_RELATED_PARTIES } from "../../../pipelines/published/fold.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { cardOf } from "../../helpers/public-record.ts";

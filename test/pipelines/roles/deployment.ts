@@ -14,7 +14,6 @@ import { createPublisher, type Publisher } from "../../../pipelines/4-publish/pu
 import { movedOut } from "../../../pipelines/5-archive/follow.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { Owner, type OwnerParts } from "../../../pipelines/roles/owner.ts";
-import { PartBehind } from "../../../pipelines/roles/payees.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { type Filing, Publishing } from "../../../pipelines/roles/publishing.ts";
 import { leavesOf } from "../../helpers/published.ts";
@@ -144,26 +143,7 @@ export function sayings(leaves: readonly Leaf[]): Map<string, string[]> {
 
 const capIn = (leaf: object): string | null => ("capability_id" in leaf ? String(leaf.capability_id) : null);
 
-/** Everybody's turn, one after the other, and once more of those that came before others had said their part. */
+/** Everybody's turn, one after the other. */
 export async function gradeAll(owners: readonly Owner[], now: Date): Promise<void> {
-  const early: Owner[] = [];
-  for (const owner of owners)
-    await owner.grade(now).catch((error: unknown) => {
-      if (!(error instanceof PartBehind)) throw error;
-      early.push(owner);
-    });
-  for (const owner of early) await owner.grade(now);
-}
-
-/** Resolves for everybody once all have come: between what owners say and what they read of each other. */
-export function barrier(count: number): () => Promise<void> {
-  let waiting: (() => void)[] = [];
-  return () =>
-    new Promise((resolve) => {
-      waiting.push(resolve);
-      if (waiting.length < count) return;
-      const all = waiting;
-      waiting = [];
-      for (const go of all) go();
-    });
+  for (const owner of owners) await owner.grade(now);
 }

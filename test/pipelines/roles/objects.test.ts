@@ -2,19 +2,18 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { z } from "zod";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
-import type { Thief } from "../../../pipelines/3-grade/related.ts";
 import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
-import { Outrun } from "../../../pipelines/roles/partition-objects.ts";
-import { PartBehind, Payees, turnedBetween } from "../../../pipelines/roles/payees.ts";
+import { Outrun, PartitionObjects } from "../../../pipelines/roles/partition-objects.ts";
 import { Standby } from "../../../pipelines/roles/standby.ts";
 import { JWKS, ORIGIN, SIGNERS } from "../4-publish/world.ts";
 import { logger } from "./deployment.ts";
-import { capOf, PARTITIONS, sellerIn } from "./records.ts";
+import { PARTITIONS } from "./records.ts";
 
 let dir: string;
 let store: Store;
@@ -27,81 +26,47 @@ afterEach(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 
-const thief = (partition: number, n = 0): Thief => {
-  const name = sellerIn(partition, "thief", n);
-  return { cap: capOf(name), pay_to: `0x${n}`, domain: `${name}.example` };
-};
-/** Positions of a lake that holds these partitions. */
-const upTo = (next: number, held: readonly number[]) => ({
-  "observations.paid": Object.fromEntries(held.map((partition) => [String(partition), next])),
-});
-const AT = "2026-11-15T12:00:00.000Z";
-const key = "owners/payees/01";
-/** The other partitions have nobody to tell of. */
-const othersSay = (log = "log") => new Payees(store, log, PARTITIONS).write([], upTo(1, [0, 2, 3]), [0, 2, 3], AT);
+const Part = z.object({ log: z.string(), positions: z.record(z.string(), z.int()), said: z.string() });
+const partsOf = (log = "log") => new PartitionObjects(store, "things", Part, { id: log, partitions: PARTITIONS });
+const put = (parts: ReturnType<typeof partsOf>, next: number, said: string, log = "log") =>
+  parts.put(1, { log, positions: { "observations.paid": next }, said }, (theirs) => theirs.said !== said);
+const saidOf = async (parts: ReturnType<typeof partsOf>) => (await parts.all()).get(1)?.said;
+const key = "owners/things/01";
 
-describe("what crosses partitions", () => {
-  test("is the same table whoever says which part of it", async () => {
-    const all = [0, 1, 2, 3].map((partition) => thief(partition));
-    const [a, b] = [new Payees(store, "log", PARTITIONS), new Payees(store, "log", PARTITIONS)];
-    await a.write([all[0]!, all[2]!], upTo(5, [0, 2]), [0, 2], AT);
-    await b.write([all[1]!, all[3]!], upTo(7, [1, 3]), [1, 3], AT);
-    const table = await a.table();
-    expect(table).toEqual([...all].sort((x, y) => (x.cap < y.cap ? -1 : 1)));
-    expect(await b.table()).toEqual(table);
-    // Partition 2 changes hands; its new owner has read further, and finds another thief.
-    await b.write([all[1]!, all[2]!, thief(2, 1), all[3]!], upTo(9, [1, 2, 3]), [1, 2, 3], AT);
-    expect(await a.table()).toHaveLength(5);
-    expect(turnedBetween(table, await a.table())).toEqual([thief(2, 1)]);
-    expect(turnedBetween(await a.table(), table)).toEqual([thief(2, 1)]);
+describe("an object of a partition", () => {
+  test("is what its owner wrote last, whoever that is", async () => {
+    const [a, b] = [partsOf(), partsOf()];
+    expect(await saidOf(a)).toBeUndefined();
+    await put(a, 5, "one");
+    expect(await saidOf(b)).toBe("one");
+    await put(b, 6, "two");
+    expect(await saidOf(a)).toBe("two");
   });
 
   test("is never taken back by an owner that was paused: it is told, and writes nothing", async () => {
-    const [slept, other] = [new Payees(store, "log", PARTITIONS), new Payees(store, "log", PARTITIONS)];
-    await slept.write([], upTo(5, [1]), [1], AT);
-    await other.write([thief(1)], upTo(6, [1]), [1], AT);
-    await expect(slept.write([], upTo(5, [1]), [1], AT)).rejects.toThrow(Outrun);
-    await othersSay();
-    expect(await slept.table()).toEqual([thief(1)]);
+    const [slept, other] = [partsOf(), partsOf()];
+    await put(slept, 5, "old");
+    await put(other, 6, "new");
+    await expect(put(slept, 5, "old")).rejects.toThrow(Outrun);
+    expect(await saidOf(slept)).toBe("new");
   });
 
-  test("nor by one that was paused since an earlier moment, when money had not been kept for long enough to count", async () => {
-    const [slept, other] = [new Payees(store, "log", PARTITIONS), new Payees(store, "log", PARTITIONS)];
-    await othersSay();
-    await other.write([thief(1)], upTo(5, [1]), [1], "2026-11-16T00:00:00.000Z");
-    await expect(slept.write([], upTo(5, [1]), [1], AT)).rejects.toThrow(Outrun);
-    expect(await slept.table()).toEqual([thief(1)]);
-    // With records that the other had not read it says what they tell, though its clock is behind.
-    await slept.write([], upTo(6, [1]), [1], AT);
-    expect(await other.table()).toEqual([]);
-  });
-
-  test("is none before every partition was said", async () => {
-    const payees = new Payees(store, "log", PARTITIONS);
-    await othersSay();
-    await expect(payees.table()).rejects.toThrow("payees of partition 1: none were ever written");
-    await payees.write([thief(1)], upTo(5, [1]), [1], AT);
-    expect(await payees.table()).toEqual([thief(1)]);
-  });
-
-  test("a damaged part stops whoever reads it until its owner has said it anew", async () => {
-    const [owner, other] = [new Payees(store, "log", PARTITIONS), new Payees(store, "log", PARTITIONS)];
-    await othersSay();
-    await owner.write([thief(1)], upTo(5, [1]), [1], AT);
+  test("that is damaged stops all who read it until its owner has written it anew", async () => {
+    const [owner, other] = [partsOf(), partsOf()];
+    await put(owner, 5, "one");
     const { etag } = (await store.get(key))!;
-    await store.swap(key, Buffer.from('{"v":1,"log":"log"'), etag);
-    await expect(other.table()).rejects.toThrow(BadPrivate);
-    await owner.write([thief(1)], upTo(5, [1]), [1], AT);
-    expect(await other.table()).toEqual([thief(1)]);
+    await store.swap(key, Buffer.from('{"log":"log"'), etag);
+    await expect(other.all()).rejects.toThrow(BadPrivate);
+    await put(owner, 5, "one");
+    expect(await saidOf(other)).toBe("one");
   });
 
-  test("a part of another log is as good as none", async () => {
-    await new Payees(store, "old log", PARTITIONS).write([thief(1)], upTo(900, [1]), [1], AT);
-    const payees = new Payees(store, "log", PARTITIONS);
-    await othersSay();
-    await expect(payees.table()).rejects.toThrow(PartBehind);
-    await payees.write([thief(1, 1)], upTo(1, [1]), [1], AT);
-    expect(await payees.table()).toEqual([thief(1, 1)]);
+  test("of another log is as good as none", async () => {
+    await put(partsOf("old log"), 900, "old", "old log");
+    const parts = partsOf();
+    expect(await saidOf(parts)).toBeUndefined();
+    await put(parts, 1, "new");
+    expect(await saidOf(parts)).toBe("new");
   });
 });
 

@@ -9,17 +9,22 @@ import type { Log } from "../../../infra/log/log.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { createIngest, type Ingest } from "../../../pipelines/2-ingest/ingest.ts";
+import { Followed } from "../../../pipelines/4-publish/followed.ts";
+import { readRun, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type Owner, type OwnerParts, PartitionsRevoked } from "../../../pipelines/roles/owner.ts";
-import { PartBehind } from "../../../pipelines/roles/payees.ts";
+import { refusalsAfter } from "../../../pipelines/roles/refusals.ts";
+import { boundTo } from "../../helpers/bound.ts";
 import { later } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
+import { TRUST } from "../4-publish/world.ts";
 import { Deployment, logger } from "./deployment.ts";
 import { capOf, dayOf, PARTITIONS, SELLERS } from "./records.ts";
 
 /**
- * An owner is stopped between what others say of their partitions and its own reading of it: no card may be graded
- * against a table that lacks a partition, or has one as a lake told it that was not loaded.
+ * Which endpoints took money crosses partitions: each run says those of its partitions, the publisher folds them into one
+ * table, and later runs grade with the table of the head that their owner follows. Owners are paused, replaced and shown
+ * old heads.
  */
 const START = "2026-10-05T00:00:00.000Z";
 /** A week after everything: what was kept on day 4 counts as taken. */
@@ -28,7 +33,6 @@ const THIEF = SELLERS.find(({ stealsFrom }) => stealsFrom !== null)!;
 const TAKEN = { cap: capOf(THIEF.name), pay_to: THIEF.payTo, domain: `${THIEF.name}.example` };
 /** The thief's partition, and those of everybody else. */
 const [ITS, OTHERS] = [[1], [0, 2, 3]];
-const PART = "owners/payees/01";
 
 let dir: string;
 let log: Log;
@@ -50,12 +54,15 @@ const days = async (...numbers: number[]): Promise<void> => {
   for (const n of numbers) await log.append(dayOf(START, n));
 };
 const runs = async (): Promise<number> => (await at.privateStore.list("runs/")).length;
-const thievesWritten = async (): Promise<unknown[]> =>
-  JSON.parse(Buffer.from((await at.privateStore.get(PART))!.bytes).toString()).thieves;
+/** The table of related parties that the tree has now. */
+const published = async (): Promise<unknown[]> => (await at.publisher.current()).kin.table;
+const minutesLater = (n: number): Date => {
+  clock.set(new Date(NOW.getTime() + n * 60_000));
+  return clock.now();
+};
 
 /** Who shares the thief's payTo, in any partition but its own, is flagged by the newest card of the tree. */
 async function flagged(): Promise<boolean[]> {
-  await at.publishing().runs();
   const cards = (await at.leaves()).flatMap((leaf) => (leaf.kind === "grade" ? [leaf.card] : []));
   const kin = SELLERS.filter(({ name, payTo }) => payTo === THIEF.payTo && name !== THIEF.name);
   return kin.map(
@@ -76,96 +83,119 @@ async function bent(
   return at.owner(held, { lake, ingest, ...bend(lake, ingest) });
 }
 
-test("nothing is graded before every partition was said, and everything once it was", async () => {
+test("who shares a payee with a thief of another partition is flagged by the next run, which reads nobody else", async () => {
   await days(0, 4, 5);
   const [its, others] = [await at.owner(ITS), await at.owner(OTHERS)];
-  await its.ingest();
-  await expect(others.grade(NOW)).rejects.toThrow(PartBehind);
-  expect(await runs()).toBe(0);
-  // Who says its own part first is not waited for by anybody.
-  expect((await its.grade(NOW)).lines).toBeGreaterThan(0);
   expect((await others.grade(NOW)).lines).toBeGreaterThan(0);
+  expect((await its.grade(NOW)).lines).toBeGreaterThan(0);
+  await at.publishing().runs();
+  expect(await published()).toEqual([TAKEN]);
+  expect(await flagged()).toEqual([false, false]);
+  const next = minutesLater(1);
+  expect(await others.grade(next)).toMatchObject({ caps: 2, lines: 2 });
+  expect(await its.grade(next)).toMatchObject({ caps: 0, run: null });
+  await at.publishing().runs();
+  expect(await flagged()).toEqual([true, true]);
+  expect(await others.grade(minutesLater(2))).toMatchObject({ caps: 0, run: null });
+});
+
+test("one process that holds every partition looks once a turn, and flags on the turn after the theft", async () => {
+  await days(0, 4, 5);
+  const all = await at.owner([...ITS, ...OTHERS].sort());
+  await all.grade(NOW);
+  await at.publishing().runs();
+  expect(await flagged()).toEqual([false, false]);
+  expect(await all.grade(minutesLater(1))).toMatchObject({ caps: 2, lines: 2 });
+  await at.publishing().runs();
   expect(await flagged()).toEqual([true, true]);
 });
 
-test("a part that says less than its chain had when it was first looked at does not count", async () => {
-  await days(0);
-  const its = await at.owner(ITS);
-  await (await at.owner(OTHERS)).grade(NOW).catch(() => undefined);
-  await its.grade(NOW);
-  expect(await thievesWritten()).toEqual([]);
-  // Its records lie in its chain, and its owner stops before it says what they tell.
-  await days(4, 5);
-  await its.ingest();
-  const others = await at.owner(OTHERS);
-  const before = await runs();
-  await expect(others.grade(NOW)).rejects.toThrow(
-    /payees of partition 1: written with .* read up to \d+, its chain has/,
-  );
-  expect(await runs()).toBe(before);
-  await its.grade(NOW);
-  expect(await thievesWritten()).toEqual([TAKEN]);
-  await others.grade(NOW);
-  expect(await flagged()).toEqual([true, true]);
-});
-
-test("a part says how far it was read although nobody new took money: else nobody could count on it", async () => {
-  await days(0);
-  const [its, others] = [await at.owner(ITS), await at.owner(OTHERS)];
-  await others.grade(NOW).catch(() => undefined);
-  await its.grade(NOW);
-  await days(1);
-  await its.grade(NOW);
-  expect(await thievesWritten()).toEqual([]);
+test("an owner that grades nothing holds nobody up", async () => {
+  await days(0, 4, 5);
   expect((await (await at.owner(OTHERS)).grade(NOW)).lines).toBeGreaterThan(0);
+  expect(await at.publishing().runs()).toMatchObject({ runs: 1 });
 });
 
-test("a part that the store hands out late, or not at all, is waited for turn by turn", async () => {
+test("a theft that left the window leaves the table, and then the flags", async () => {
   await days(0, 4, 5);
-  let hidden = true;
-  const { privateStore } = at;
-  const late: Store = {
-    ...boundTo(privateStore),
-    head: async (key) => (hidden && key === PART ? null : privateStore.head(key)),
+  const owners = [await at.owner(ITS), await at.owner(OTHERS)];
+  const turn = async (n: number): Promise<void> => {
+    for (const owner of owners) await owner.grade(minutesLater(n));
+    await at.publishing().runs();
   };
-  const [its, others] = [await at.owner(ITS), await at.owner(OTHERS, { privateStore: late })];
-  await others.grade(NOW).catch(() => undefined);
+  for (const n of [0, 1]) await turn(n);
+  expect(await flagged()).toEqual([true, true]);
+  for (const n of [0, 1]) await turn(100 * 24 * 60 + n);
+  expect(await published()).toEqual([]);
+  expect(await flagged()).toEqual([false, false]);
+});
+
+test("an owner that takes a partition over with an empty lake takes no row away", async () => {
+  await days(0, 4, 5);
+  await (await at.owner(ITS)).grade(NOW);
+  await at.publishing().runs();
+  expect(await published()).toEqual([TAKEN]);
+  const next = await at.owner(ITS);
+  await next.grade(minutesLater(1));
+  await at.publishing().runs();
+  expect(await published()).toEqual([TAKEN]);
+  expect((await at.leaves()).filter(({ kind }) => kind === "kin")).toHaveLength(1);
+});
+
+test("an owner that follows an older head is taken with its table, and grades again once it sees the newer one", async () => {
+  await days(0, 4, 5);
+  let stale = true;
+  const { publicStore } = at;
+  const old = (await publicStore.get("checkpoint"))!;
+  const get: Store["get"] = async (key) => (stale && key === "checkpoint" ? old : publicStore.get(key));
+  const [its, others] = [await at.owner(ITS), await at.owner(OTHERS, { followed: new Followed({ get }, () => TRUST) })];
   await its.grade(NOW);
-  for (let turn = 0; turn < 2; turn++) await expect(others.grade(NOW)).rejects.toThrow(PartBehind);
-  hidden = false;
-  await others.grade(NOW);
+  await at.publishing().runs();
+  await others.grade(minutesLater(1));
+  expect(await at.publishing().runs()).toMatchObject({ runs: 1, cards: expect.any(Number) });
+  expect(await flagged()).toEqual([false, false]);
+  stale = false;
+  await others.grade(minutesLater(2));
+  await at.publishing().runs();
   expect(await flagged()).toEqual([true, true]);
 });
 
-test("a list that does not know the parts yet takes none of them away", async () => {
+test("a run that names a table which no leaf names is not taken, and its owner grades everything anew", async () => {
   await days(0, 4, 5);
-  const late: Store = { ...boundTo(at.privateStore), list: async () => [] };
-  const [its, others] = [await at.owner(ITS), await at.owner(OTHERS, { privateStore: late })];
-  await others.grade(NOW).catch(() => undefined);
-  await its.grade(NOW);
-  await others.grade(NOW);
-  expect(await flagged()).toEqual([true, true]);
+  const owner = await at.owner(OTHERS);
+  await owner.grade(NOW);
+  const { header, lines } = (await readRun(at.privateStore, 0))!;
+  const { n: _, ...rest } = header;
+  await writeRun(at.privateStore, { ...rest, now: minutesLater(1).toISOString(), kin_sha256: "ab".repeat(32) }, lines);
+  await at.publishing().runs();
+  expect(await refusalsAfter(at.privateStore, -1)).toMatchObject([
+    { run: 1, reason: `the tree names no table of related parties ${"ab".repeat(32)}` },
+  ]);
 });
 
-test("once looked at, a partition that is loaded anew for long holds nobody up", async () => {
+test("a run that was paused since an earlier moment takes no row away that a later one found in as many records", async () => {
   await days(0, 4, 5);
-  const [its, others] = [await at.owner(ITS), await at.owner(OTHERS)];
-  await others.grade(NOW).catch(() => undefined);
-  await its.grade(NOW);
-  await others.grade(NOW);
-  // Its owner dies; somebody goes on with its chain, and nobody has said what that tells.
-  await days(6);
-  await its.ingest();
-  const next = new Date(NOW.getTime() + 86_400_000);
-  clock.set(next);
-  expect((await others.grade(next)).lines).toBeGreaterThan(0);
+  await (await at.owner(ITS)).grade(NOW);
+  await at.publishing().runs();
+  const { header } = (await readRun(at.privateStore, 0))!;
+  const { n: _, ...rest } = header;
+  const before = new Date(NOW.getTime() - 60_000).toISOString();
+  await writeRun(at.privateStore, { ...rest, now: before, thieves: [] }, []);
+  await at.publishing().runs();
+  expect(await published()).toEqual([TAKEN]);
+  await writeRun(at.privateStore, { ...rest, now: minutesLater(1).toISOString(), thieves: [] }, []);
+  await at.publishing().runs();
+  expect(await published()).toEqual([]);
 });
 
-test("an owner whose partitions were lost and given back while it looked says nothing of an empty lake", async () => {
+test("an owner whose partitions were lost and given back while it looked writes no run of an empty lake", async () => {
   await days(0, 4, 5);
   const its = await bent(ITS, (_, ingest) => ({
     ingest: {
       ...boundTo(ingest),
+      get revocations() {
+        return ingest.revocations;
+      },
       pass: async () => {
         const passed = await ingest.pass();
         // As on a loss; what the group says afterwards is that we hold what we held.
@@ -175,65 +205,7 @@ test("an owner whose partitions were lost and given back while it looked says no
     },
   }));
   await expect(its.grade(NOW)).rejects.toThrow(PartitionsRevoked);
-  expect(await at.privateStore.get(PART)).toBeNull();
-});
-
-test("while the others are asked what they hold, whoever writes the lake goes on", async () => {
-  await days(0, 4, 5);
-  let wrote = 0;
-  const its = await at.owner(ITS);
-  const others = await bent(OTHERS, (lake, ingest) => ({
-    ingest,
-    allWritten: async () => {
-      if ((await runs()) === 0) return;
-      // Of a look whose transaction were open both would wait for ever.
-      await lake.transaction((tx) => tx.run("CREATE OR REPLACE TABLE asked_for (n INTEGER)"));
-      await days(6 + wrote++);
-      await ingest.pass();
-    },
-  }));
-  await others.grade(NOW).catch(() => undefined);
-  await its.grade(NOW);
-  expect((await others.grade(NOW)).lines).toBeGreaterThan(0);
-  expect(wrote).toBe(1);
-  expect(await flagged()).toEqual([true, true]);
-});
-
-test("an owner of every partition looks once: its look stands before it writes its parts for owners that come later", async () => {
-  await days(0, 4, 5);
-  const dirty: number[] = [];
-  const all = await bent([...ITS, ...OTHERS].sort(), (lake, ingest) => ({
-    ingest,
-    // A look that were rolled back and begun again would have left everything dirty until then.
-    allWritten: async () => {
-      dirty.push((await lake.all("SELECT cap FROM dirty")).length);
-    },
-  }));
-  expect((await all.grade(NOW)).lines).toBeGreaterThan(0);
-  expect(dirty).toEqual([0]);
-  expect(await thievesWritten()).toEqual([TAKEN]);
-  expect(await flagged()).toEqual([true, true]);
-});
-
-test("what is said without a run is of the moment of its positions", async () => {
-  await days(0, 4, 5);
-  let lost = false;
-  const its = await bent(ITS, (lake, ingest) => ({
-    lake: {
-      ...boundTo(lake),
-      transaction: async (work) => {
-        const done = await lake.transaction(work);
-        if (lost) await ingest.hold([]);
-        return done;
-      },
-    },
-  }));
-  await (await at.owner(OTHERS)).grade(NOW).catch(() => undefined);
-  await its.grade(NOW);
-  expect(await thievesWritten()).toEqual([TAKEN]);
-  lost = true;
-  expect((await its.grade(NOW)).caps).toBe(0);
-  expect(await thievesWritten()).toEqual([TAKEN]);
+  expect(await runs()).toBe(0);
 });
 
 test.each(["revoked", "revoked and given back, and loaded again"])(
@@ -286,16 +258,3 @@ test("partitions that were revoked right behind their load, and are ours again: 
   expect(await at.privateStore.get("owners/evidence/01")).toBeNull();
   expect(await its.evidence(NOW)).toBeGreaterThan(0);
 });
-
-/** An object whose methods can be replaced one by one. */
-function boundTo<T extends object>(one: T): T {
-  const names = new Set<string>();
-  for (let from: object = one; from !== Object.prototype; from = Object.getPrototypeOf(from))
-    for (const name of Object.getOwnPropertyNames(from)) names.add(name);
-  const all: Record<string, unknown> = {};
-  for (const name of names) {
-    const value = (one as Record<string, unknown>)[name];
-    all[name] = typeof value === "function" ? value.bind(one) : value;
-  }
-  return all as T;
-}

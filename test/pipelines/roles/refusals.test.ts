@@ -5,12 +5,14 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
+import type { Store } from "../../../infra/store/store.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { runKey } from "../../../pipelines/4-publish/runs.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { Refusals, refusalsAfter, refuse } from "../../../pipelines/roles/refusals.ts";
+import { boundTo } from "../../helpers/bound.ts";
 import { later } from "../2-ingest/records.ts";
 import { Deployment } from "./deployment.ts";
 import { capOf, dayOf, PARTITIONS, SELLERS } from "./records.ts";
@@ -49,7 +51,8 @@ test("one that was paused and overtaken in a partition says the others' cards on
   const metrics = createMetrics();
   const other = await at.owner([0]);
   let slept = false;
-  const allWritten = async () => {
+  /** Paused between its look and the run that it writes of it. */
+  const beforeRun = async () => {
     if (slept) return;
     slept = true;
     await log.append(dayOf(START, 1).slice(0, 20));
@@ -57,7 +60,12 @@ test("one that was paused and overtaken in a partition says the others' cards on
     await other.grade(now());
     expect((await publishing.runs()).runs).toBe(1);
   };
-  const owner = await at.owner(ALL, { allWritten, metrics });
+  const { privateStore } = at;
+  const create: Store["create"] = async (key, ...of) => {
+    if (key.startsWith("runs/")) await beforeRun();
+    return privateStore.create(key, ...of);
+  };
+  const owner = await at.owner(ALL, { privateStore: boundTo(privateStore, { create }), metrics });
   const moment = now();
   expect((await owner.grade(moment)).run).toBe(1);
   expect(await publishing.runs()).toMatchObject({ runs: 1, cards: 0 });

@@ -1,0 +1,103 @@
+import { describe, expect, test } from "vitest";
+import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
+import { NO_RELATED_PARTIES, type Thief } from "../../../pipelines/3-grade/related.ts";
+import { kinDrafts } from "../../../pipelines/4-publish/known.ts";
+import { sealGroups } from "../../../pipelines/4-publish/leaves.ts";
+import { PublishedFold } from "../../../pipelines/published/fold.ts";
+import { partitionOf } from "../../../pipelines/record/ids.ts";
+import { capOf } from "./world.ts";
+
+const PARTITIONS = 4;
+const [EARLY, NOON, LATE] = ["2026-11-21T11:00:00.000Z", "2026-11-21T12:00:00.000Z", "2026-11-21T13:00:00.000Z"];
+
+const thief = (name: string, payTo: string | null = `0x${name}`): Thief => {
+  return { cap: capOf(name), pay_to: payTo, domain: `${name}.example` };
+};
+const THIEVES = Array.from({ length: 8 }, (_, i) => thief(`thief-${i}`));
+const partitionIn = ({ cap }: Thief): number => partitionOf(cap, PARTITIONS);
+
+/** A run that has read these partitions. */
+const run = (thieves: readonly Thief[], now = NOON, read: readonly number[] = [0, 1, 2, 3]) => ({
+  ...{ now, thieves },
+  positions: { "observations.paid": Object.fromEntries(read.map((partition) => [String(partition), 5])) },
+});
+
+/** Publish what the run changes. @returns the number of leaves */
+async function publish(fold: PublishedFold, said: ReturnType<typeof run>): Promise<number> {
+  const drafts = kinDrafts(fold, said, PARTITIONS);
+  const { entries, refused } = await sealGroups([drafts], fold.size, fold.nextSeq, NOON);
+  expect(refused).toEqual([]);
+  for (const { leaf } of entries) fold.apply(leaf);
+  return entries.length;
+}
+
+const byCap = (a: Thief, b: Thief): number => (a.cap < b.cap ? -1 : 1);
+const hashOf = (thieves: readonly Thief[]): string =>
+  sha256hex(
+    [...thieves]
+      .sort(byCap)
+      .map(({ cap, domain, pay_to }) => `${canonicalText({ cap, domain, pay_to })}\n`)
+      .join(""),
+  );
+
+describe("the published table of related parties", () => {
+  test("is the thieves of each partition as the newest run of it had them, under the hash of all", async () => {
+    const fold = new PublishedFold();
+    expect(fold.kin.sha256).toBe(NO_RELATED_PARTIES);
+    for (const partition of [0, 1, 2, 3]) {
+      const own = THIEVES.filter((one) => partitionIn(one) === partition);
+      await publish(fold, run(own, NOON, [partition]));
+    }
+    expect(fold.kin.table).toEqual([...THIEVES].sort(byCap));
+    expect(fold.kin.sha256).toBe(hashOf(THIEVES));
+    const [gone, moved, ...rest] = THIEVES;
+    const next = [{ ...moved!, pay_to: null }, ...rest];
+    expect(await publish(fold, run(next, LATE))).toBe(1);
+    expect(fold.kin.table).toEqual([...next].sort(byCap));
+    expect(fold.kin.table.some(({ cap }) => cap === gone!.cap)).toBe(false);
+    expect(fold.kin.sha256).toBe(hashOf(next));
+  });
+
+  test("gets no leaf from a run that changes nothing, and none from rows of a partition that it has not read", async () => {
+    const fold = new PublishedFold();
+    await publish(fold, run(THIEVES));
+    expect(await publish(fold, run(THIEVES, LATE))).toBe(0);
+    const others = THIEVES.filter((one) => partitionIn(one) !== 0);
+    expect(others.length).toBeLessThan(THIEVES.length);
+    expect(await publish(fold, run(others, LATE, [1, 2, 3]))).toBe(0);
+    expect(await publish(fold, run([], LATE, []))).toBe(0);
+  });
+
+  test("keeps a row that a run of a later moment changed", async () => {
+    const fold = new PublishedFold();
+    await publish(fold, run(THIEVES.slice(0, 1)));
+    expect(await publish(fold, run([], EARLY))).toBe(0);
+    await publish(fold, run([], LATE));
+    expect(await publish(fold, run(THIEVES.slice(0, 1), NOON))).toBe(0);
+    expect(fold.kin.table).toEqual([]);
+  });
+
+  test("of the longest rows fits into leaves, of which the last names it", async () => {
+    const fold = new PublishedFold();
+    const long = Array.from({ length: 100 }, (_, i) => ({
+      ...thief(`long-${i}`, "\u0001".repeat(200)),
+      domain: `${String(i).padStart(4, "0")}${"d".repeat(249)}`,
+    }));
+    const drafts = kinDrafts(fold, run(long), PARTITIONS);
+    expect(drafts.map(({ kin }) => kin)).toEqual([null, null, hashOf(long)]);
+    expect(await publish(fold, run(long))).toBe(3);
+    expect(fold.kin.sha256).toBe(hashOf(long));
+  });
+
+  test("can be made again as any head had it", async () => {
+    const fold = new PublishedFold();
+    const had = [THIEVES.slice(0, 2), THIEVES.slice(1, 5), [], THIEVES.slice(5)];
+    for (const [i, thieves] of had.entries()) await publish(fold, run(thieves, `2026-11-21T12:00:0${i}.000Z`));
+    const names = had.map(hashOf);
+    expect(names.every((name) => fold.kin.has(name))).toBe(true);
+    expect(fold.kin.has(hashOf(THIEVES))).toBe(false);
+    const tables = fold.kin.tables([...names, hashOf(THIEVES)]);
+    expect([...tables.keys()].sort()).toEqual([...names].sort());
+    for (const [i, name] of names.entries()) expect(tables.get(name)).toEqual([...had[i]!].sort(byCap));
+  });
+});
