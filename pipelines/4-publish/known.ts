@@ -101,6 +101,7 @@ export function kinDrafts(
   run: Pick<RunHeader, "now" | "positions" | "thieves">,
   partitions: number,
 ): (Draft & { kind: "kin" })[] {
+  if (!run.thieves) return [];
   const read = new Set(Object.values(run.positions).flatMap((offsets) => Object.keys(offsets)));
   const isTold = (cap: string): boolean =>
     read.has(String(partitionOf(cap, partitions))) && kin.changedAt(cap) <= run.now;

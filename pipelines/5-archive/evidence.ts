@@ -4,11 +4,14 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { ZstdPacking } from "../../infra/zstd.ts";
 import { lakePositions } from "../2-ingest/load.ts";
-import type { Thief } from "../3-grade/related.ts";
+import { RelatedParties, type Thief } from "../3-grade/related.ts";
 import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
+import { BadPrivate } from "../4-publish/generation.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
+import { parseJson } from "../published/errors.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { evidenceKey } from "../published/objects.ts";
+import { Thieves } from "../record/card.ts";
 import type { KinLine } from "../record/evidence.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import type { Positions } from "../record/volatile.ts";
@@ -58,6 +61,7 @@ export interface FileParts {
 
 /** What the tree's publisher needs to close a day. It needs no lake. */
 export interface CloseParts {
+  privateStore: Store;
   publisher: Pick<Publisher, "current" | "putEvidence">;
   logger: Logger;
 }
@@ -109,8 +113,10 @@ export async function closeOf(
   const drafts: EvidenceDraft[] = [...buckets];
   const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([name]) => name);
   const missing = (name: string) =>
-    parts.logger.error({ day, kin: name }, "no leaf names a table of related parties: cards cannot be proven");
-  const tables = relatedLines(kin, names, missing);
+    parts.logger.error({ day, kin: name }, "no leaf and no run has a table of related parties: cards cannot be proven");
+  const known = kin.tables(names);
+  for (const name of names) if (!known.has(name)) await keptTable(parts.privateStore, name, known);
+  const tables = relatedLines(known, names, missing);
   if (tables.length > 0) {
     const file = newFile();
     await addLines(file, tables);
@@ -198,19 +204,31 @@ const nothingOf = (day: string): EvidenceDraft => ({
   ...{ key: null, sha256: null, bytes: 0, unpacked_sha256: null, unpacked_bytes: 0 },
 });
 
+/** A table that runs of form 1 kept for the evidence of their day: no leaf names it. @throws BadPrivate when it is damaged */
+async function keptTable(privateStore: Store, sha256: string, known: Map<string, readonly Thief[]>): Promise<void> {
+  const key = `kin/${sha256}.json`;
+  const object = await privateStore.get(key);
+  if (!object) return;
+  const { data } = Thieves.safeParse(parseJson(object.bytes));
+  if (!data || new RelatedParties(data).sha256 !== sha256) throw new BadPrivate(key, "is not what its name says");
+  known.set(
+    sha256,
+    [...data].sort((a, b) => (a.cap < b.cap ? -1 : 1)),
+  );
+}
+
 /**
  * Lines of a day's file: each table that a card of the day names, as what differs from the line before it, the first from
  * nobody.
- * @param names hashes in the order of their first card @param missing told of each one that no leaf names
+ * @param names hashes in the order of their first card @param missing told of each one that is not known
  */
 function relatedLines(
-  kin: PublishedFold["kin"],
+  tables: ReadonlyMap<string, readonly Thief[]>,
   names: readonly string[],
   missing: (sha256: string) => void,
 ): KinLine[] {
   const lines: KinLine[] = [];
   let before: readonly Thief[] = [];
-  const tables = kin.tables(names);
   for (const name of names) {
     const table = tables.get(name);
     if (!table) {

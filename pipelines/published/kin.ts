@@ -43,9 +43,9 @@ export class KinFold {
   }
 
   /** Those of the named tables that leaves name, made from the first leaf on. */
-  tables(names: Iterable<string>): Map<string, Thief[]> {
+  tables(names: Iterable<string>): Map<string, readonly Thief[]> {
     const wanted = new Set(names);
-    const tables = new Map<string, Thief[]>();
+    const tables = new Map<string, readonly Thief[]>();
     if (wanted.has(NO_RELATED_PARTIES)) tables.set(NO_RELATED_PARTIES, []);
     const thieves = new Map<string, Thief>();
     for (const change of this.#changes) {

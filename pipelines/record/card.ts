@@ -103,9 +103,14 @@ export const RunLine = z.strictObject({
 });
 export type RunLine = z.infer<typeof RunLine>;
 
+/** Endpoints that took money, and where the money goes: rows of the table of related parties. */
+export const Thieves = z
+  .array(z.strictObject({ cap: z.string(), pay_to: z.string().nullable(), domain: z.string().nullable() }))
+  .readonly();
+
 /** First line of a run object `runs/<20-digit n>`; the lines after it are RunLine. */
 export const RunHeader = z.strictObject({
-  v: z.literal(2),
+  v: z.literal([1, 2]),
   n: z.int(),
   log: z.string(),
   now: z.string(),
@@ -114,10 +119,8 @@ export const RunHeader = z.strictObject({
   positions: z.record(z.string(), z.record(z.string(), z.int())),
   /** The table of related parties that the cards were graded with: one that the tree names. */
   kin_sha256: z.string(),
-  /** Every endpoint of these partitions that took money, and where the money goes: rows of the next table. */
-  thieves: z
-    .array(z.strictObject({ cap: z.string(), pay_to: z.string().nullable(), domain: z.string().nullable() }))
-    .readonly(),
+  /** Every endpoint of these partitions that took money: rows of the next table. Form 1 has none and changes no row. */
+  thieves: Thieves.optional(),
   changed: z.int(),
 });
 export type RunHeader = z.infer<typeof RunHeader>;

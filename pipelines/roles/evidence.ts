@@ -98,7 +98,7 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
  * generation for all of it; when another publisher was quicker nothing is published and the next call looks again.
  */
 export async function publishEvidence(
-  parts: { publisher: Publisher; logger: Logger; partitions: number },
+  parts: { publisher: Publisher; privateStore: Store; logger: Logger; partitions: number },
   objects: PartitionObjects<Part>,
 ): Promise<EvidenceReport> {
   const { evidence } = await parts.publisher.current();

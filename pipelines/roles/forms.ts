@@ -66,7 +66,7 @@ export const FORMS: readonly PrivateForm[] = [
     what: "runs and refusals",
     where: "private/runs/, private/refused/",
     number: { member: "v", now: "2 (runs), 1 (refusals)" },
-    older: "not taken, with the reason; its owner grades anew",
+    older: "as it is; one whose table of related parties the tree does not name is graded anew by its owner",
     newer: "not taken, with the reason; its owner grades anew",
   },
   {

@@ -79,8 +79,8 @@ export class Publishing {
 
   /** The evidence of every day that all owners have closed, and of what came late. */
   evidence(): Promise<EvidenceReport> {
-    const { publisher, logger, log } = this.parts;
-    return publishEvidence({ publisher, logger, partitions: log.partitions }, this.#evidence);
+    const { publisher, privateStore, logger, log } = this.parts;
+    return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
   }
 
   /** The archive of every day that all owners have written theirs of, and of what came late. */

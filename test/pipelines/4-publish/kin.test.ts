@@ -1,8 +1,15 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { decompress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
+import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import { createLogger } from "../../../infra/telemetry.ts";
 import { NO_RELATED_PARTIES, type Thief } from "../../../pipelines/3-grade/related.ts";
 import { kinDrafts } from "../../../pipelines/4-publish/known.ts";
 import { sealGroups } from "../../../pipelines/4-publish/leaves.ts";
+import { closeOf } from "../../../pipelines/5-archive/evidence.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { capOf } from "./world.ts";
@@ -17,7 +24,7 @@ const THIEVES = Array.from({ length: 8 }, (_, i) => thief(`thief-${i}`));
 const partitionIn = ({ cap }: Thief): number => partitionOf(cap, PARTITIONS);
 
 /** A run that has read these partitions. */
-const run = (thieves: readonly Thief[], now = NOON, read: readonly number[] = [0, 1, 2, 3]) => ({
+const run = (thieves: readonly Thief[] | undefined, now = NOON, read: readonly number[] = [0, 1, 2, 3]) => ({
   ...{ now, thieves },
   positions: { "observations.paid": Object.fromEntries(read.map((partition) => [String(partition), 5])) },
 });
@@ -66,6 +73,8 @@ describe("the published table of related parties", () => {
     expect(others.length).toBeLessThan(THIEVES.length);
     expect(await publish(fold, run(others, LATE, [1, 2, 3]))).toBe(0);
     expect(await publish(fold, run([], LATE, []))).toBe(0);
+    // As runs of form 1 are.
+    expect(await publish(fold, run(undefined, LATE))).toBe(0);
   });
 
   test("keeps a row that a run of a later moment changed", async () => {
@@ -100,4 +109,34 @@ describe("the published table of related parties", () => {
     expect([...tables.keys()].sort()).toEqual([...names].sort());
     for (const [i, name] of names.entries()) expect(tables.get(name)).toEqual([...had[i]!].sort(byCap));
   });
+});
+
+test("a table that a run of form 1 kept stands in the evidence of its day, though no leaf names it", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "kin-"));
+  const privateStore = await openDirectoryStore(dir);
+  try {
+    const [table, name] = [THIEVES.slice(0, 2), hashOf(THIEVES.slice(0, 2))];
+    const fold = new PublishedFold();
+    fold.evidence.grade({ day: "2026-11-21", index: 4, inputs: { kin: name, positions: {}, digest: "" } });
+    const files: Uint8Array[] = [];
+    const publisher = { current: async () => fold, putEvidence: async (_: string, bytes: Uint8Array) => bytes };
+    const logger = createLogger("silent");
+    const put = async (key: string, bytes: Uint8Array) => {
+      files.push(bytes);
+      return publisher.putEvidence(key, bytes);
+    };
+    const close = () =>
+      closeOf({ privateStore, logger, publisher: { ...publisher, putEvidence: put } }, "2026-11-21", 0, []);
+    expect((await close())!.drafts).toMatchObject([{ holds: "nothing" }]);
+    await privateStore.create(`kin/${name}.json`, Buffer.from(JSON.stringify(table)));
+    expect((await close())!.drafts).toMatchObject([{ holds: "kin", rows: 1 }]);
+    const line = JSON.parse(decompress(files[0]!).toString("utf8"));
+    expect(line).toMatchObject({ kin: name, add: [...table].sort(byCap), remove: [] });
+    const { etag } = (await privateStore.get(`kin/${name}.json`))!;
+    await privateStore.swap(`kin/${name}.json`, Buffer.from(JSON.stringify(THIEVES)), etag);
+    await expect(close()).rejects.toThrow("is not what its name says");
+  } finally {
+    await privateStore.close();
+    await rm(dir, { recursive: true, force: true });
+  }
 });
