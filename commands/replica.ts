@@ -37,7 +37,7 @@ function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
  * `touchstone serve --from`: a replica that is a mirror. It has a keyring and the key of the answers, copies and proves
  * the public record, and answers from its own copy. It appends asks and disputes to the log of the settings where one
  * is named; without one it takes nothing in and says so.
- * @throws KeyFileError, Failure `usage`, CannotListen; Rollback, Forked, Tampered and their like at a first look that lies
+ * @throws Failure `keys`, `usage`, `port`; Rollback, Forked, Tampered and their like at a first look that lies
  */
 export async function serveReplica(config: Config, { from, mirror, json }: ReplicaOptions): Promise<void> {
   return withOpen(openReplicaParts(config), async (parts) => {

@@ -58,7 +58,7 @@ const watchOver = (
 /**
  * Open everything for one command and close it again, whatever happens. The lake has one owner at a time.
  * @param watched the balances of the wallets are looked at every few minutes meanwhile
- * @throws NetworkMismatch when a chain is not what the settings say
+ * @throws Failure `network` when a chain is not what the settings say
  */
 export async function withRoles<T>(
   config: Config,

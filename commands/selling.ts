@@ -162,7 +162,7 @@ export async function localMoney(network: Network, wallets: Pick<LocalWallets, "
 /**
  * What this service sells with by its settings: wallets that an operator funded, never minted; or, in words for whoever
  * asks to buy, what is missing for that.
- * @throws ConfigError, NetworkMismatch, KeyFileError
+ * @throws ConfigError, Failure `network` or `keys`
  */
 export async function configuredSales(
   parts: Omit<SellingParts, "secret" | "ordersStore"> & { secret: Uint8Array | null },

@@ -45,22 +45,17 @@ const SELF_CHECK_MS = 500;
 /** Requests of one socket, after which it is closed, so that sockets find their way to other replicas too. */
 const MAX_REQUESTS = 10_000;
 
-/** The port is taken, or may not be used. The message names it. */
-export class CannotListen extends Failure {
-  constructor(host: string, port: number, code: string | undefined) {
-    const why =
-      code === "EADDRINUSE"
-        ? "another process listens there already"
-        : code === "EACCES"
-          ? "this user may not open it"
-          : (code ?? "unknown fault");
-    super("port", `cannot listen on port ${port} of ${host}: ${why}`);
-  }
-}
+const CANNOT_LISTEN: Readonly<Record<string, string>> = {
+  EADDRINUSE: "another process listens there already",
+  EACCES: "this user may not open it",
+};
 
 function listen(server: Server, host: string, port: number, shared: boolean): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) => reject(new CannotListen(host, port, error.code)));
+    server.once("error", ({ code = "unknown fault" }: NodeJS.ErrnoException) => {
+      const why = CANNOT_LISTEN[code] ?? code;
+      reject(new Failure("port", `cannot listen on port ${port} of ${host}: ${why}`));
+    });
     // Several processes may share the port where the system and Node (from 22.12) can; elsewhere the second is refused.
     // Else the port is this process's own, also among several that share another one.
     server.listen({ host, port, reusePort: shared, exclusive: !shared } as ListenOptions, resolve);
@@ -101,7 +96,7 @@ function acceptWait(server: Server): () => number {
   return () => Math.max(waitedMs, check ? systemClock.monotonic() - check.at : 0);
 }
 
-/** Listen with the app, within bounds for its sockets. @throws CannotListen */
+/** Listen with the app, within bounds for its sockets. @throws Failure `port` */
 export async function serve(options: ServeOptions): Promise<Serving> {
   const { app, port, host, shared, graceMs, proxies = [], metrics } = options;
   const limits = { ...LIMITS, ...options.limits };

@@ -153,9 +153,8 @@ export class RecordsLost extends Failure {
 }
 
 /** A commit that would break the chain: a mistake of the caller, not a lost race. */
-export class BadProposal extends Error {
+export class BadProposal extends Failure {
   constructor(why: string) {
-    super(`chain: ${why}`);
-    this.name = "BadProposal";
+    super("failed", `chain: ${why}`);
   }
 }

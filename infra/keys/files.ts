@@ -15,13 +15,6 @@ import {
 import { dirname } from "node:path";
 import { Failure } from "../errors.ts";
 
-/** A key, keyring or secret file that cannot be used. The message names the file and what to do. */
-export class KeyFileError extends Failure {
-  constructor(message: string, options?: ErrorOptions) {
-    super("keys", message, options);
-  }
-}
-
 const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, "0");
 
 const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
@@ -61,14 +54,14 @@ function writeAtomically(path: string, data: Uint8Array | string, name: (draft: 
 
 /**
  * Create `path` with mode 0600, durable when this returns.
- * @throws KeyFileError when it exists: a key is never overwritten.
+ * @throws Failure `keys` when it exists: a key is never overwritten.
  */
 export function createPrivate(path: string, data: Uint8Array | string): void {
   writeAtomically(path, data, (draft) => {
     try {
       linkSync(draft, path);
     } catch (error) {
-      if (codeOf(error) === "EEXIST") throw new KeyFileError(`${path} exists already and is not overwritten`);
+      if (codeOf(error) === "EEXIST") throw new Failure("keys", `${path} exists already and is not overwritten`);
       throw error;
     }
     unlinkSync(draft);
@@ -82,20 +75,20 @@ export function replacePrivate(path: string, data: string): void {
 
 /**
  * Bytes of a file that only its owner may read. The mode is read from the open file, not from the name.
- * @throws KeyFileError when it is missing, not a file, or open to group or others (file, mode and the chmod to run).
+ * @throws Failure `keys` when it is missing, not a file, or open to group or others (file, mode and the chmod to run).
  */
 export function readPrivate(path: string): Buffer {
   let fd: number;
   try {
     fd = openSync(path, constants.O_RDONLY);
   } catch (error) {
-    throw new KeyFileError(`${path} cannot be read (${codeOf(error) ?? "unknown fault"})`, { cause: error });
+    throw new Failure("keys", `${path} cannot be read (${codeOf(error) ?? "unknown fault"})`, { cause: error });
   }
   try {
     const stat = fstatSync(fd);
-    if (!stat.isFile()) throw new KeyFileError(`${path} is not a file`);
+    if (!stat.isFile()) throw new Failure("keys", `${path} is not a file`);
     if (stat.mode & 0o077) {
-      throw new KeyFileError(`${path} has mode ${octal(stat.mode)}: others can reach it; run: chmod 600 '${path}'`);
+      throw new Failure("keys", `${path} has mode ${octal(stat.mode)}: others can reach it; run: chmod 600 '${path}'`);
     }
     return readFileSync(fd);
   } finally {
@@ -103,18 +96,18 @@ export function readPrivate(path: string): Buffer {
   }
 }
 
-/** @throws KeyFileError when group or others may write in the folder, since then they can swap the keys in it. */
+/** @throws Failure `keys` when group or others may write in the folder, since then they can swap the keys in it. */
 export function refuseSharedFolder(dir: string): void {
   let fd: number;
   try {
     fd = openSync(dir, constants.O_RDONLY | constants.O_DIRECTORY);
   } catch (error) {
-    throw new KeyFileError(`${dir} cannot be read (${codeOf(error) ?? "unknown fault"})`, { cause: error });
+    throw new Failure("keys", `${dir} cannot be read (${codeOf(error) ?? "unknown fault"})`, { cause: error });
   }
   try {
     const { mode } = fstatSync(fd);
     if (mode & 0o022) {
-      throw new KeyFileError(`${dir} has mode ${octal(mode)}: others can swap its files; run: chmod 700 '${dir}'`);
+      throw new Failure("keys", `${dir} has mode ${octal(mode)}: others can swap its files; run: chmod 700 '${dir}'`);
     }
   } finally {
     closeSync(fd);

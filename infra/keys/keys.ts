@@ -2,14 +2,8 @@ import { createPrivateKey, generateKeyPairSync, randomBytes } from "node:crypto"
 import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import {
-  createPrivate,
-  KeyFileError,
-  privateFolder,
-  readPrivate,
-  refuseSharedFolder,
-  replacePrivate,
-} from "./files.ts";
+import { Failure } from "../errors.ts";
+import { createPrivate, privateFolder, readPrivate, refuseSharedFolder, replacePrivate } from "./files.ts";
 import { fromBase64url, type Jwks, PURPOSES, type Purpose } from "./jwk.ts";
 import { type Signer, signerOf, thumbprint } from "./signer.ts";
 
@@ -47,12 +41,12 @@ export const hasKeys = (dir: string): boolean => existsSync(ringPath(dir));
  * Make the four keys in `dir`: PKCS #8 files of mode 0600, a folder made here has 0700. Create-only; of two that race
  * one wins and the other takes its files back.
  * @param validFrom start of validity in the record's time; signatures dated earlier will not verify.
- * @throws KeyFileError when there is a keyring already.
+ * @throws Failure `keys` when there is a keyring already.
  */
 export function keygen(dir: string, validFrom: Date): Keyring {
   privateFolder(dir);
   refuseSharedFolder(dir);
-  if (hasKeys(dir)) throw new KeyFileError(`${ringPath(dir)} exists already and is not overwritten`);
+  if (hasKeys(dir)) throw new Failure("keys", `${ringPath(dir)} exists already and is not overwritten`);
   const keys: KeyRecord[] = [];
   try {
     for (const purpose of PURPOSES) keys.push(make(dir, purpose, validFrom));
@@ -68,16 +62,16 @@ export function keygen(dir: string, validFrom: Date): Keyring {
  * Put a new key of `purpose` in the place of the one in use, valid from `at`; the old one retires at `until` (default:
  * the same instant). The old private key stays on disk: the next keys document is signed by the keys before it, and
  * until then checkpoints are signed by both. One writer at a time (an operator's command).
- * @throws KeyFileError when `at` is not after the start of the key in use, or `until` lies before it.
+ * @throws Failure `keys` when `at` is not after the start of the key in use, or `until` lies before it.
  */
 export function rotate(dir: string, purpose: Purpose, at: Date, until = at): Keyring {
   refuseSharedFolder(dir);
   const ring = readRing(dir);
   const old = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
   if (at.getTime() <= Date.parse(old.valid_from)) {
-    throw new KeyFileError(`the ${purpose} key is valid from ${old.valid_from} and cannot retire at or before that`);
+    throw new Failure("keys", `the ${purpose} key is valid from ${old.valid_from} and cannot retire at or before that`);
   }
-  if (until < at) throw new KeyFileError(`the ${purpose} key cannot retire before its successor begins`);
+  if (until < at) throw new Failure("keys", `the ${purpose} key cannot retire before its successor begins`);
   const made = make(dir, purpose, at);
   const kept = ring.keys.map((key) => (key === old ? { ...key, retired_at: until.toISOString() } : key));
   const next: Keyring = { keys: [...kept, made] };
@@ -87,7 +81,7 @@ export function rotate(dir: string, purpose: Purpose, at: Date, until = at): Key
 
 /**
  * The private key of one record of the ring, retired ones too.
- * @throws KeyFileError when the file is missing, open to others, no Ed25519 key, or not the key that the ring names.
+ * @throws Failure `keys` when the file is missing, open to others, no Ed25519 key, or not the key that the ring names.
  */
 export function loadSigner(dir: string, record: KeyRecord): Signer {
   const path = keyPath(dir, record);
@@ -96,17 +90,17 @@ export function loadSigner(dir: string, record: KeyRecord): Signer {
   try {
     signer = signerOf(createPrivateKey(pem), record.purpose);
   } catch (error) {
-    throw new KeyFileError(`${path} holds no Ed25519 private key`, { cause: error });
+    throw new Failure("keys", `${path} holds no Ed25519 private key`, { cause: error });
   } finally {
     pem.fill(0);
   }
-  if (signer.kid !== record.kid) throw new KeyFileError(`${path} holds another key than the keyring names`);
+  if (signer.kid !== record.kid) throw new Failure("keys", `${path} holds another key than the keyring names`);
   return signer;
 }
 
 /**
  * Load the four keys in use.
- * @throws KeyFileError naming the file: missing, readable by group or others (with its mode and the chmod to run),
+ * @throws Failure `keys` naming the file: missing, readable by group or others (with its mode and the chmod to run),
  * malformed, or not the key that the ring names.
  */
 export function loadKeys(dir: string): Keys {
@@ -130,13 +124,13 @@ export function loadKeys(dir: string): Keys {
 
 /**
  * The keys in use as a role has them that signs nothing: enough to know whom to believe. Whatever signs with one of them
- * all the same gets a KeyFileError that says which key is not here.
+ * all the same gets a Failure `keys` that says which key is not here.
  */
 export function publicHalves(ring: Keyring): Keys {
   const half = (purpose: Purpose): Signer => {
     const { kid, x } = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
     const refuse = (): never => {
-      throw new KeyFileError(`the private ${purpose} key is not on this machine: its role signs nothing`);
+      throw new Failure("keys", `the private ${purpose} key is not on this machine: its role signs nothing`);
     };
     return { kid, purpose, publicKey: fromBase64url(x)!, sign: refuse, signSoon: async () => refuse() };
   };
@@ -148,13 +142,13 @@ export function publicHalves(ring: Keyring): Keys {
 const SECRET_BYTES = 32;
 
 function pathOf(dir: string, name: string): string {
-  if (!/^[a-z][a-z0-9-]{0,62}$/.test(name)) throw new KeyFileError(`'${name}' is no name for a secret`);
+  if (!/^[a-z][a-z0-9-]{0,62}$/.test(name)) throw new Failure("keys", `'${name}' is no name for a secret`);
   return join(dir, `${name}.secret`);
 }
 
 /**
  * Make the secret `name` (for HMAC: salts, opaque payer names): 32 random bytes in `<dir>/<name>.secret`, mode 0600.
- * @throws KeyFileError when it exists: every salt and opaque name ever published hangs on its bytes.
+ * @throws Failure `keys` when it exists: every salt and opaque name ever published hangs on its bytes.
  */
 export function createSecret(dir: string, name: string): void {
   privateFolder(dir);
@@ -166,14 +160,14 @@ export const hasSecret = (dir: string, name: string): boolean => existsSync(path
 
 /**
  * Read the secret `name`. It is never made here: a lost volume must be noticed, not papered over with new bytes.
- * @throws KeyFileError when it is missing, open to others or not 32 bytes.
+ * @throws Failure `keys` when it is missing, open to others or not 32 bytes.
  */
 export function loadSecret(dir: string, name: string): Buffer {
   refuseSharedFolder(dir);
   const path = pathOf(dir, name);
   const secret = readPrivate(path);
   if (secret.length !== SECRET_BYTES) {
-    throw new KeyFileError(`${path} holds ${secret.length} bytes instead of ${SECRET_BYTES}`);
+    throw new Failure("keys", `${path} holds ${secret.length} bytes instead of ${SECRET_BYTES}`);
   }
   return secret;
 }
@@ -200,14 +194,14 @@ export const keyPath = (dir: string, key: { purpose: Purpose; kid: string }): st
 
 const print = (ring: Keyring): string => `${JSON.stringify(ring, null, 2)}\n`;
 
-/** @throws KeyFileError when there is one: whoever comes second has made keys that nobody published. */
+/** @throws Failure `keys` when there is one: whoever comes second has made keys that nobody published. */
 const createRing = (dir: string, ring: Keyring): void => createPrivate(ringPath(dir), print(ring));
 
 const replaceRing = (dir: string, ring: Keyring): void => replacePrivate(ringPath(dir), print(ring));
 
 /**
  * Read the keyring.
- * @throws KeyFileError when it is missing, open to others, malformed, when a kid is not the thumbprint of its key or
+ * @throws Failure `keys` when it is missing, open to others, malformed, when a kid is not the thumbprint of its key or
  * when a purpose has not exactly one key in use.
  */
 export function readRing(dir: string): Keyring {
@@ -217,14 +211,14 @@ export function readRing(dir: string): Keyring {
   try {
     ring = Keyring.parse(JSON.parse(text));
   } catch (error) {
-    throw new KeyFileError(`${path} is not a keyring: ${(error as Error).message}`, { cause: error });
+    throw new Failure("keys", `${path} is not a keyring: ${(error as Error).message}`, { cause: error });
   }
   for (const key of ring.keys) {
-    if (thumbprint(key.x) !== key.kid) throw new KeyFileError(`${path}: kid ${key.kid} does not belong to its key`);
+    if (thumbprint(key.x) !== key.kid) throw new Failure("keys", `${path}: kid ${key.kid} does not belong to its key`);
   }
   for (const purpose of PURPOSES) {
     const inUse = ring.keys.filter((key) => key.purpose === purpose && key.retired_at === undefined).length;
-    if (inUse !== 1) throw new KeyFileError(`${path} has ${inUse} keys in use for ${purpose} instead of one`);
+    if (inUse !== 1) throw new Failure("keys", `${path} has ${inUse} keys in use for ${purpose} instead of one`);
   }
   return ring;
 }

@@ -36,7 +36,7 @@ export interface EmbeddedLogOptions {
   partitions: number;
   /** Gives `appendedAt`, the real time of the append (default: the system's clock). */
   clock?: Clock;
-  /** Bound on the file in bytes (default: the disk). A full file rejects appends with LogFull. */
+  /** Bound on the file in bytes (default: the disk). A full file rejects appends with Failure `storage`. */
   maxBytes?: number;
   /** How long a write waits, blocking, while another process writes (default 5,000 ms); then LogBusy. */
   busyMs?: number;
@@ -50,7 +50,7 @@ export interface EmbeddedLogOptions {
  * The log on one machine: one SQLite file in `dir`, made with its folders when absent. Several processes may have it
  * open. Appends commit on the event loop, in groups, each synced beside it. Nothing is read before it is durable: whoever
  * went on from a record that the power took back would be ahead of the log.
- * Errors of its calls: BadRecord, OffsetGone, LogFull, LogBusy, LogClosed.
+ * Errors of its calls: BadRecord, OffsetGone, LogBusy, LogClosed; Failure `storage` where the disk is full.
  * @throws LogRefused when the library is too old, the file is no log of ours, or has another partition count.
  */
 export async function openEmbeddedLog(dir: string, options: EmbeddedLogOptions): Promise<Log> {

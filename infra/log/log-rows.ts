@@ -1,6 +1,7 @@
 import type Database from "better-sqlite3";
 import type { Statement } from "better-sqlite3";
-import { type Appended, LogBusy, LogFull, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
+import { Failure } from "../errors.ts";
+import { type Appended, LogBusy, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
 import { type LogFile, OFFSETS } from "./log-file.ts";
 
 type Row = [position: number, eventId: string, key: string, value: Buffer, appendedMs: number];
@@ -121,7 +122,8 @@ export class LogRows {
       return work();
     } catch (error) {
       const code = error instanceof Error && "code" in error ? String(error.code) : "";
-      if (code === "SQLITE_FULL" || code === "SQLITE_IOERR_SHMSIZE") throw new LogFull(this.#file.db.name, error);
+      if (code === "SQLITE_FULL" || code === "SQLITE_IOERR_SHMSIZE")
+        throw new Failure("storage", `log ${this.#file.db.name}: no space left, nothing was stored`, { cause: error });
       if (code.startsWith("SQLITE_BUSY")) throw new LogBusy("another process writes", error);
       throw error;
     }

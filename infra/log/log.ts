@@ -67,15 +67,14 @@ export const MAX_BATCH = 10_000;
 export const MAX_VALUE_BYTES = 1024 * 1024;
 
 /** The log no longer keeps what was asked for: records are lost to this reader. Never skipped silently. */
-export class OffsetGone extends Error {
+export class OffsetGone extends Failure {
   constructor(
     readonly topic: string,
     readonly partition: number,
     readonly asked: number,
     readonly start: number,
   ) {
-    super(`log ${topic}/${partition}: offset ${asked} is gone, the first kept one is ${start}`);
-    this.name = "OffsetGone";
+    super("failed", `log ${topic}/${partition}: offset ${asked} is gone, the first kept one is ${start}`);
   }
 }
 
@@ -142,13 +141,6 @@ export function readLimits(options: ReadOptions = {}): { maxRecords: number; max
   return { maxRecords, maxBytes, waitMs };
 }
 
-/** The disk, or the size the log was given, is full. Nothing of the append was stored; free space and append again. */
-export class LogFull extends Failure {
-  constructor(path: string, cause?: unknown) {
-    super("storage", `log ${path}: no space left, nothing was stored`, { cause });
-  }
-}
-
 /** Too much is under way already, here or in another process that holds the file. Nothing was stored; append again. */
 export class LogBusy extends Failure {
   constructor(what: string, cause?: unknown) {
@@ -157,18 +149,16 @@ export class LogBusy extends Failure {
 }
 
 /** The log was closed under the call. An append that gets this was not stored. */
-export class LogClosed extends Error {
+export class LogClosed extends Failure {
   constructor() {
-    super("log is closed");
-    this.name = "LogClosed";
+    super("failed", "log is closed");
   }
 }
 
 /** A record, partition or option that no log takes. Nothing was stored. */
-export class BadRecord extends Error {
+export class BadRecord extends Failure {
   constructor(why: string) {
-    super(`log: ${why}`);
-    this.name = "BadRecord";
+    super("failed", `log: ${why}`);
   }
 }
 

@@ -8,13 +8,6 @@ import { ChainDown, createReader, type Reader, revertIn, SHORT_PATIENCE } from "
 import { inWords } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
 
-/** The settings say one thing of a chain and the chain another: nothing may be signed. */
-class NetworkMismatch extends Failure {
-  constructor(message: string, options?: ErrorOptions) {
-    super("network", message, options);
-  }
-}
-
 const TOKEN = parseAbi([
   "function decimals() view returns (uint8)",
   "function DOMAIN_SEPARATOR() view returns (bytes32)",
@@ -161,19 +154,19 @@ const inLines = (findings: readonly Finding[]): string =>
 
 /**
  * What could not be asked, of all networks, as warnings; a caller that pays asks again before it signs.
- * @throws NetworkMismatch naming both sides of everything that is not as the settings say
+ * @throws Failure `network` naming both sides of everything that is not as the settings say
  */
 export async function requireNetworks(networks: readonly Network[]): Promise<Finding[]> {
   const findings = (await Promise.all(networks.map(checkNetwork))).flat();
   const wrong = findings.filter(({ standing }) => standing === "broken");
-  if (wrong.length > 0) throw new NetworkMismatch(`a chain is not what the settings say:\n  ${inLines(wrong)}`);
+  if (wrong.length > 0) throw new Failure("network", `a chain is not what the settings say:\n  ${inLines(wrong)}`);
   return findings.filter(({ standing }) => standing !== "ok");
 }
 
 /**
  * Before anything is signed on a network it was found to be what the settings say, once. A chain that was down at the
  * start is looked at when it is there: until then nothing is signed.
- * @returns what to call before each signature; it throws ChainDown, or NetworkMismatch
+ * @returns what to call before each signature; it throws ChainDown, or Failure `network`
  */
 export function confirmedNetworks(networks: readonly Network[]): (id: string) => Promise<void> {
   const confirmed = new Set<string>();

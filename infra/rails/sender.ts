@@ -10,6 +10,7 @@ import {
 import { type LocalAccount, privateKeyToAccount } from "viem/accounts";
 import { BoundedMap } from "../bounded-map.ts";
 import { systemClock } from "../clock.ts";
+import { Failure } from "../errors.ts";
 import { redact } from "../secrets.ts";
 import { ChainDown, isPassing, type Reader, revertIn } from "./rpc.ts";
 
@@ -44,12 +45,10 @@ export type Outcome =
   | { outcome: "unknown"; says: string; tx?: string };
 
 /** Tried against the newest block, it would be undone: nothing was sent. */
-export class WouldRevert extends Error {
-  override readonly name = "WouldRevert";
-
+export class WouldRevert extends Failure {
   /** @param reason the error's name, or its words */
   constructor(readonly reason: string) {
-    super(`it would revert: ${reason}`);
+    super("failed", `it would revert: ${reason}`);
   }
 }
 

@@ -3,7 +3,8 @@ import { closeSync, existsSync, fstatSync, fsyncSync, openSync, readdirSync, rea
 import { join } from "node:path";
 import { isAddress } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
-import { createPrivate, KeyFileError, privateFolder, readPrivate, refuseSharedFolder } from "../keys/files.ts";
+import { Failure } from "../errors.ts";
+import { createPrivate, privateFolder, readPrivate, refuseSharedFolder } from "../keys/files.ts";
 import { parseUrl } from "../url.ts";
 import type { Wallet } from "./rails.ts";
 import { walletOf } from "./wallets.ts";
@@ -48,14 +49,14 @@ const keyIn = (path: string): Wallet => {
   if (/^https?:/.test(signer!)) {
     if (parseUrl(signer!) && isAddress(address, { strict: false }) && more.length === 0)
       return { address: address.toLowerCase(), signer: signer! };
-    throw new KeyFileError(`${path} names no signer: its address and that of the wallet are expected`);
+    throw new Failure("keys", `${path} names no signer: its address and that of the wallet are expected`);
   }
   const privateKey = (text.startsWith("0x") ? text : `0x${text}`) as `0x${string}`;
-  if (!/^0x[0-9a-f]{64}$/i.test(privateKey)) throw new KeyFileError(`${path} is no key: 64 hex digits are expected`);
+  if (!/^0x[0-9a-f]{64}$/i.test(privateKey)) throw new Failure("keys", `${path} is no key: 64 hex digits are expected`);
   try {
     return { address: privateKeyToAddress(privateKey).toLowerCase(), privateKey };
   } catch {
-    throw new KeyFileError(`${path} is no key of secp256k1`);
+    throw new Failure("keys", `${path} is no key of secp256k1`);
   }
 };
 
@@ -69,13 +70,13 @@ export class WalletFolder {
   readonly #journal: string;
   readonly #derived = new Map<string, Wallet>();
 
-  /** @throws KeyFileError when others may write in the folder */
+  /** @throws Failure `keys` when others may write in the folder */
   constructor(readonly dir: string) {
     this.#journal = join(dir, JOURNAL);
     if (existsSync(dir)) refuseSharedFolder(dir);
   }
 
-  /** Everything as it stands now: another process may have made wallets since. @throws KeyFileError */
+  /** Everything as it stands now: another process may have made wallets since. @throws Failure `keys` */
   read(): WalletsHeld {
     if (!existsSync(this.dir)) return { known: null, gas: null, till: null, float: null, blind: [], uses: [] };
     const files = readdirSync(this.dir).filter((name) => name.endsWith(".key"));
@@ -89,7 +90,8 @@ export class WalletFolder {
     };
     const own = files.filter((name) => !FILES.includes(name)).sort();
     const derived = lines.flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
-    if (derived.length > 0 && !seed) throw new KeyFileError(`${join(this.dir, SEED)} is missing: wallets hang on it`);
+    if (derived.length > 0 && !seed)
+      throw new Failure("keys", `${join(this.dir, SEED)} is missing: wallets hang on it`);
     return {
       ...{ known: single("known"), gas: single("gas"), till: single("till"), float: single("float") },
       blind: [
@@ -137,7 +139,7 @@ export class WalletFolder {
   #seed(): Buffer {
     const path = join(this.dir, SEED);
     const text = readPrivate(path).toString("utf8").trim();
-    if (!/^[0-9a-f]{64}$/i.test(text)) throw new KeyFileError(`${path} is no seed: 64 hex digits are expected`);
+    if (!/^[0-9a-f]{64}$/i.test(text)) throw new Failure("keys", `${path} is no seed: 64 hex digits are expected`);
     return Buffer.from(text, "hex");
   }
 

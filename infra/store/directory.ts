@@ -1,6 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { sha256hex } from "../canonical.ts";
 import { allAtOnce } from "../concurrency.ts";
+import { Failure } from "../errors.ts";
 import { type FileStat, type FsSeam, makeFolder, nodeFs } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
 import { Placing } from "./placing.ts";
@@ -10,7 +11,6 @@ import {
   checkKey,
   hold,
   isErrno,
-  KeyConflict,
   type ObjectInfo,
   ObjectTooLarge,
   type Store,
@@ -33,7 +33,8 @@ const MAX_NAME = 255;
  *
  * etag = inode, size and modification time, hashed: no file is read for it. A swap makes the time strictly rise and a
  * delete waits until the disk's clock has passed it, so an old etag never fits a later object, whatever its bytes.
- * Errors: BadKey, StoreFull, StoreBusy, ObjectTooLarge, KeyConflict, and whatever else the file system throws, as it is.
+ * Errors: BadKey, StoreFull, ObjectTooLarge; Failure where others keep the lock, or a key is an object and a folder;
+ * and what else the file system throws, as it is.
  */
 export async function openDirectoryStore(root: string, options: { fs?: FsSeam } = {}): Promise<Store> {
   const fs = options.fs ?? nodeFs;
@@ -176,7 +177,7 @@ class DirectoryStore extends DirectoryReader implements Store {
   /** The name is taken, but not by an object: saying `exists` or `lost` would send the caller round in circles. */
   async #refuseFolder(key: string, path: string): Promise<void> {
     const stat = await this.fs.stat(path).catch(unlessMissing);
-    if (stat && stat.kind !== "file") throw new KeyConflict(key);
+    if (stat && stat.kind !== "file") throw crossing(key);
   }
 }
 
@@ -189,13 +190,17 @@ const info = (key: string, stat: FileStat): ObjectInfo => ({
   modifiedAt: new Date(Number(stat.modifiedNs / 1_000_000n)),
 });
 
+/** A folder cannot hold `a` and `a/b` at once: one of them is taken as the other kind. */
+const crossing = (key: string): Failure =>
+  new Failure("failed", `store: ${key} crosses an object and a folder of the same name`);
+
 /** Full disks and kind conflicts under their own names; everything else as it came. */
 async function naming<T>(key: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
     if (isErrno(error, "ENOSPC", "EDQUOT")) throw new StoreFull(key, error);
-    if (isErrno(error, "ENOTDIR", "EISDIR")) throw new KeyConflict(key);
+    if (isErrno(error, "ENOTDIR", "EISDIR")) throw crossing(key);
     throw error;
   }
 }

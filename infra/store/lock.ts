@@ -1,7 +1,8 @@
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
 import Database from "better-sqlite3";
-import { isErrno, StoreBusy } from "./store.ts";
+import { Failure } from "../errors.ts";
+import { isErrno } from "./store.ts";
 
 /** How long one swap waits for others before it gives up. */
 const WAIT_MS = 10_000;
@@ -9,9 +10,13 @@ const RETRY_MS = 4;
 /** Calls of one store that may stand in line. */
 const MAX_WAITING = 10_000;
 
+/** Nothing was done: it may be tried again. */
+const heldByOthers = (path: string, ms: number): Failure =>
+  new Failure("failed", `store: lock ${path} was held by others for ${Math.round(ms)} ms`, { retriable: true });
+
 /** One folder's lock as one process holds it. */
 export interface FolderLock {
-  /** Wait for the lock (bounded). @throws StoreBusy */
+  /** Wait for the lock (bounded). @throws Failure when others held it too long */
   acquire(): Promise<() => void>;
   /** Waits for the holder of this very lock object. */
   close(): Promise<void>;
@@ -45,7 +50,7 @@ export function openFolderLock(path: string): FolderLock {
 
   return {
     async acquire() {
-      if (waiting >= MAX_WAITING) throw new StoreBusy(path, 0);
+      if (waiting >= MAX_WAITING) throw heldByOthers(path, 0);
       waiting++;
       // One connection holds at most one transaction, so calls of this store queue up first.
       const before = held;
@@ -58,7 +63,7 @@ export function openFolderLock(path: string): FolderLock {
       try {
         while (!tryBegin()) {
           const waited = performance.now() - from;
-          if (waited > WAIT_MS) throw new StoreBusy(path, waited);
+          if (waited > WAIT_MS) throw heldByOthers(path, waited);
           await new Promise((resolve) => setTimeout(resolve, RETRY_MS * (0.5 + Math.random())));
         }
       } catch (error) {

@@ -68,10 +68,9 @@ export interface StoredObject extends ObjectInfo {
 }
 
 /** A key the store never takes: traversal, odd characters, too long. */
-export class BadKey extends Error {
+export class BadKey extends Failure {
   constructor(key: string) {
-    super(`not a store key: ${JSON.stringify(key.slice(0, 120))}`);
-    this.name = "BadKey";
+    super("failed", `not a store key: ${JSON.stringify(key.slice(0, 120))}`);
   }
 }
 
@@ -116,31 +115,14 @@ export class StoreFull extends Failure {
   }
 }
 
-/** Another process held the swap lock for longer than we wait. Nothing was done; try again. */
-export class StoreBusy extends Error {
-  constructor(lock: string, waitedMs: number) {
-    super(`store: lock ${lock} was held by others for ${Math.round(waitedMs)} ms`);
-    this.name = "StoreBusy";
-  }
-}
-
 /** The object is larger than the caller is ready to hold in memory. */
-export class ObjectTooLarge extends Error {
+export class ObjectTooLarge extends Failure {
   constructor(
     readonly key: string,
     readonly size: number,
     readonly maxBytes: number,
   ) {
-    super(`store: ${key} has ${size} bytes, more than the ${maxBytes} asked for`);
-    this.name = "ObjectTooLarge";
-  }
-}
-
-/** A folder cannot hold `a` and `a/b` at once: one of them is taken as the other kind. */
-export class KeyConflict extends Error {
-  constructor(key: string) {
-    super(`store: ${key} crosses an object and a folder of the same name`);
-    this.name = "KeyConflict";
+    super("failed", `store: ${key} has ${size} bytes, more than the ${maxBytes} asked for`);
   }
 }
 

@@ -1,5 +1,6 @@
 import { promisify } from "node:util";
 import { gunzip, gzip } from "node:zlib";
+import { Failure } from "../errors.ts";
 import { TILE_WIDTH } from "./path.ts";
 
 /** Longest entry that a uint16 length can announce. */
@@ -8,10 +9,9 @@ const MAX_ENTRY_BYTES = 65_535;
 export const MAX_BUNDLE_BYTES = TILE_WIDTH * (MAX_ENTRY_BYTES + 2);
 
 /** An entry bundle that does not decode. */
-export class BadBundle extends Error {
+export class BadBundle extends Failure {
   constructor(says: string) {
-    super(`entry bundle: ${says}`);
-    this.name = "BadBundle";
+    super("failed", `entry bundle: ${says}`);
   }
 }
 

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { Failure } from "../errors.ts";
 
 /** Signed notes (c2sp.org/signed-note) with Ed25519: types 0x01 (the note) and 0x04 (timestamped cosignature). */
 export const ED25519 = 0x01;
@@ -26,10 +27,9 @@ export interface Note {
 }
 
 /** Not a signed note, or one that no known key signed. */
-export class BadNote extends Error {
+export class BadNote extends Failure {
   constructor(says: string) {
-    super(`note: ${says}`);
-    this.name = "BadNote";
+    super("failed", `note: ${says}`);
   }
 }
 

@@ -1,5 +1,6 @@
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import { systemClock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import { type Log, OffsetGone } from "../../infra/log/log.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { readRecord } from "../record/envelope.ts";
@@ -10,14 +11,6 @@ const TOPIC = "observations.paid";
 const MAX_REMEMBERED = 2_000_000;
 /** Longest wait for an intent of ours to appear in the log, real ms. */
 const MAX_WAIT_MS = 30_000;
-
-/** Our intent was appended, but could not be read back. Whether the log holds it is not known, so nothing is paid. */
-class IntentNotSeen extends Error {
-  constructor(eventId: string) {
-    super(`the intent ${eventId} was appended and could not be read back`);
-    this.name = "IntentNotSeen";
-  }
-}
 
 /**
  * Decides between two observers that both believe a host to be theirs. Both may sign and append an intent for one slot
@@ -50,13 +43,14 @@ export class FirstIntents {
   /**
    * Is our intent, which was appended, the first under its id? A copy of it that an unsure append made has its nonce,
    * and counts as ours.
-   * @throws IntentNotSeen
+   * @throws Failure
    */
   async won(cap: string, eventId: string, nonce: string): Promise<boolean> {
     const partition = partitionOf(cap, this.log.partitions);
     const began = systemClock.monotonic();
     while (!this.#first.has(eventId)) {
-      if (systemClock.monotonic() - began > MAX_WAIT_MS) throw new IntentNotSeen(eventId);
+      if (systemClock.monotonic() - began > MAX_WAIT_MS)
+        throw new Failure("failed", `the intent ${eventId} was appended and could not be read back`);
       await this.#readOn(partition);
     }
     return this.#first.get(eventId) === nonce;

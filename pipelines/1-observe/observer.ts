@@ -3,6 +3,7 @@ import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { NamedCatalogue } from "../../infra/catalogues.ts";
 import { type Clock, SimulatedClock } from "../../infra/clock.ts";
 import { type Egress, saying } from "../../infra/egress/egress.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { type LoopWatch, ownLoop } from "../../infra/loop-watch.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
@@ -113,7 +114,7 @@ export interface Observer {
   readBuyers(): Promise<number>;
   /**
    * Looks once at a url that somebody asked for, or, where `said` is given, at that listed endpoint.
-   * @throws QueueFull
+   * @throws Failure
    */
   ask(ask: BodyOf<"ask">, said?: CurrentListing): Promise<AskReport>;
   /** Does the plan of this UTC day call the endpoint? null before this process has begun that plan. */
@@ -145,10 +146,9 @@ function zeroClass(metrics: Pick<Metrics, "count" | "gauge">, name: string): voi
 }
 
 /** Ends what is under way when the observer is stopped. It is a fault neither of a seller nor of ours. */
-export class ObserverStopped extends Error {
+export class ObserverStopped extends Failure {
   constructor() {
-    super("the observer was stopped");
-    this.name = "ObserverStopped";
+    super("failed", "the observer was stopped");
   }
 }
 

@@ -1,3 +1,5 @@
+import { Failure } from "../../infra/errors.ts";
+
 /**
  * Hosts that asks may keep busy at once. Strangers name these hosts, and each can keep us waiting up to the deadline.
  */
@@ -54,14 +56,6 @@ export const placesFor = (hostsAtOnce: number, looksAtOnce: number) => ({
   pools: { ...POOLS, [PAID]: Math.max(POOLS[PAID], hostsAtOnce), [LOOKS]: looksAtOnce },
 });
 
-/** The queue is full: try again later. */
-export class QueueFull extends Error {
-  constructor(readonly max: number) {
-    super(`more than ${max} calls are waiting`);
-    this.name = "QueueFull";
-  }
-}
-
 interface Waiting {
   run: () => Promise<void>;
   /** Kind of work, one of `asides`, or "" for planned calls. */
@@ -99,10 +93,11 @@ export class HostQueue {
 
   /**
    * Resolves or rejects as `work` does.
-   * @throws QueueFull at once, without running it, when too much is waiting
+   * @throws Failure at once, without running it, when too much is waiting: try later
    */
   run<T>(host: string, work: () => Promise<T>, aside = ""): Promise<T> {
-    if (this.#pending >= this.max) return Promise.reject(new QueueFull(this.max));
+    if (this.#pending >= this.max)
+      return Promise.reject(new Failure("failed", `more than ${this.max} calls are waiting`, { retriable: true }));
     this.#pending++;
     return new Promise<T>((resolve, reject) => {
       const run = async () => {

@@ -1,4 +1,5 @@
 import { systemClock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import type { RecordType } from "../record/bodies.ts";
@@ -11,13 +12,14 @@ export interface Draft<T extends RecordType = RecordType> extends Omit<Unsealed<
 }
 
 /** The log did not confirm these records: it may hold none of them, all, or the first few. */
-export class NotRecorded extends Error {
+export class NotRecorded extends Failure {
   constructor(
     readonly eventIds: readonly string[],
-    override readonly cause: unknown,
+    cause: unknown,
   ) {
-    super(`the log did not take ${eventIds.length} record(s): ${(cause as Error)?.message ?? cause}`);
-    this.name = "NotRecorded";
+    super("failed", `the log did not take ${eventIds.length} record(s): ${(cause as Error)?.message ?? cause}`, {
+      cause,
+    });
   }
 }
 

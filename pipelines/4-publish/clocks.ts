@@ -1,4 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
@@ -22,10 +23,9 @@ export const chainTimeOf =
   };
 
 /** Our clock cannot be right, so nothing is published: a time once in the log stays there. */
-export class ClockRefused extends Error {
+export class ClockRefused extends Failure {
   constructor(says: string) {
-    super(`not publishing: ${says}`);
-    this.name = "ClockRefused";
+    super("failed", `not publishing: ${says}`);
   }
 }
 

@@ -1,4 +1,5 @@
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import type { RetiredKey } from "../../infra/keys/keys.ts";
 import { type Signer, signObject } from "../../infra/keys/signer.ts";
@@ -33,21 +34,18 @@ export function vouching(before: KeysDocument | null, { cards, retired = [] }: P
   return held.find(({ kid }) => before?.keys.some((key) => key.kid === kid)) ?? cards;
 }
 
-/** The keyring of a process that was paused during a rotation: its document would take published keys back. */
-export class OldKeyring extends Error {
-  constructor(document: KeysDocument, kid: string, says: string) {
-    super(`keys document ${document.n} is newer than this keyring: key ${kid} ${says}`);
-    this.name = "OldKeyring";
-  }
-}
-
-/** A key that was published stays, and an end that was set for it is never put off. @throws OldKeyring */
+/**
+ * A key that was published stays, and an end that was set for it is never put off.
+ * @throws Failure for the keyring of a process that was paused during a rotation: it would take published keys back
+ */
 function refuseOlder(before: KeysDocument, jwks: Jwks): void {
+  const old = (kid: string, says: string) =>
+    new Failure("failed", `keys document ${before.n} is newer than this keyring: key ${kid} ${says}`);
   for (const { kid, retired_at } of before.keys) {
     const own = jwks.keys.find((key) => key.kid === kid);
-    if (!own) throw new OldKeyring(before, kid, "is not in it");
+    if (!own) throw old(kid, "is not in it");
     if (typeof retired_at !== "string") continue;
-    if (!own.retired_at || own.retired_at > retired_at) throw new OldKeyring(before, kid, `retires at ${retired_at}`);
+    if (!own.retired_at || own.retired_at > retired_at) throw old(kid, `retires at ${retired_at}`);
   }
 }
 

@@ -1,6 +1,7 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import { canonicalHalves, joinHalves } from "../../infra/canonical-text.ts";
 import { inTurns } from "../../infra/concurrency.ts";
+import { Failure } from "../../infra/errors.ts";
 import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
@@ -20,10 +21,9 @@ export type Draft = Without<Leaf> & { readonly [CARD_TEXT]?: string };
 export type Group = readonly Draft[];
 
 /** A draft that can never become a leaf: not of its shape, not canonical, or too long. Our fault or a listing's. */
-export class BadLeaf extends Error {
+export class BadLeaf extends Failure {
   constructor(draft: Draft, says: string) {
-    super(`${draft.kind} leaf of ${"capability_id" in draft ? draft.capability_id : "the log"}: ${says}`);
-    this.name = "BadLeaf";
+    super("failed", `${draft.kind} leaf of ${"capability_id" in draft ? draft.capability_id : "the log"}: ${says}`);
   }
 }
 

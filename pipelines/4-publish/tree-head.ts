@@ -1,3 +1,4 @@
+import { Failure } from "../../infra/errors.ts";
 import type { RetiredKey } from "../../infra/keys/keys.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -15,11 +16,10 @@ import { isSimulated, SIMULATED_TIME } from "../published/reader.ts";
 import { swapPublic } from "./writes.ts";
 
 /** Two roots for one size, both signed by our key. Whoever sees it must stop and say so: it can never be mended. */
-export class Fork extends Error {
+export class Fork extends Failure {
   constructor(size: number, ours: Uint8Array, theirs: Uint8Array) {
     const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString("hex");
-    super(`fork: the checkpoint of ${size} leaves has root ${hex(theirs)}, ours has ${hex(ours)}`);
-    this.name = "Fork";
+    super("failed", `fork: the checkpoint of ${size} leaves has root ${hex(theirs)}, ours has ${hex(ours)}`);
   }
 }
 

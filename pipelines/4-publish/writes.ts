@@ -1,14 +1,14 @@
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { ObjectMeta, Store, StoredObject } from "../../infra/store/store.ts";
 import { MAX } from "../published/limits.ts";
 import { factsOfFrame } from "../published/lines.ts";
 import { headersOf } from "../published/objects.ts";
 
 /** A public key that holds other bytes than the log commits to: two logs write to one store. */
-export class PublicConflict extends Error {
+export class PublicConflict extends Failure {
   constructor(readonly key: string) {
-    super(`${key} exists with other content: another log writes to this store, or it was changed`);
-    this.name = "PublicConflict";
+    super("failed", `${key} exists with other content: another log writes to this store, or it was changed`);
   }
 }
 

@@ -46,7 +46,7 @@ export const emptyFile = (lake: Pick<Lake, "workDir">): Promise<MadeFile> => mad
  * Puts one made file into the store, reads it back as any reader gets it, compares its text and lines with what was
  * made, and signs a manifest for it. The caller removes the made file.
  * @returns the leaf
- * @throws ArchiveUnproven, PublicConflict and what the store throws: then nothing is published and no row is removed
+ * @throws Unproven, PublicConflict and what the store throws: then nothing is published and no row is removed
  */
 export async function fileOne(parts: FilingParts, made: MadeFile, what: What): Promise<ArchiveDraft> {
   const { publicStore, onStep = () => undefined } = parts;

@@ -1,9 +1,10 @@
+import { Failure } from "../../infra/errors.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { ArchiveFold } from "../published/fold.ts";
 import { dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
-import { ArchiveMismatch, isProbes, PROBES } from "./read-back.ts";
+import { isProbes, PROBES } from "./read-back.ts";
 
 /** Files of one subject and UTC day that were made at the same positions, including replaced ones. */
 interface Group {
@@ -51,13 +52,16 @@ const noteOf = ({ type, day, next, leaves }: Group, part: number, removed: numbe
   ...{ type, day, part, next: next[String(part)] ?? 0, removed },
 });
 
+/** The rows of a published file are not the ones in the lake: nothing was deleted, an operator has to look. */
+const mismatch = (id: string, says: string): Failure => new Failure("record", `${id}: ${says}`);
+
 /**
  * Makes the lake follow the archive's leaves. The leaves alone decide what was archived: rows of a type, UTC day and
  * partition below the leaf's positions leave the lake. This is done for each partition, since an owner's partitions
  * come and go, in one transaction that also records the manifests, and only if the lake has as many rows as the files.
  * May be called at any time, repeatedly, and after any failure.
  * @returns rows that were removed now
- * @throws ArchiveMismatch; groups that were followed before stay so
+ * @throws Failure; groups that were followed before stay so
  */
 export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<number> {
   const noted = await notedIn(lake);
@@ -102,7 +106,7 @@ async function evict(
       const [taken] = before === 0 ? [{ Count: 0n }] : await take();
       const after = await count();
       if (Number(taken!.Count) !== before || after !== 0)
-        throw new ArchiveMismatch(
+        throw mismatch(
           leaves[0]!.manifest.id,
           `${before} rows of partition ${part}, ${taken!.Count} left, ${after} are there`,
         );
@@ -111,10 +115,7 @@ async function evict(
     }
     // Fewer where other partitions have other owners, or were loaded without rows that were archived already.
     if (isWhole ? removed !== filed : removed > filed)
-      throw new ArchiveMismatch(
-        standing.map(({ manifest }) => manifest.id).join(", "),
-        `${filed} rows, ${removed} in the lake`,
-      );
+      throw mismatch(standing.map(({ manifest }) => manifest.id).join(", "), `${filed} rows, ${removed} in the lake`);
     return removed;
   });
 }

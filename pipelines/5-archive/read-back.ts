@@ -3,10 +3,10 @@ import { closeSync, openSync, writeSync } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { sha256hex } from "../../infra/canonical.ts";
-import { Failure } from "../../infra/errors.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { ZstdPacking } from "../../infra/zstd.ts";
+import { Unproven } from "../published/errors.ts";
 import { described, factsOfFrame } from "../published/lines.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { RecordType } from "../record/bodies.ts";
@@ -28,7 +28,7 @@ export interface Expected {
  * @param onRead called when the file was read, before it is checked
  * @param onText called with each piece of the unpacked text, before it is checked; it must not keep the piece
  * @returns the packed bytes
- * @throws ArchiveUnproven, and what the store throws
+ * @throws Unproven, and what the store throws
  */
 export async function readBack(
   publicStore: Pick<Store, "get">,
@@ -38,17 +38,17 @@ export async function readBack(
 ): Promise<Uint8Array> {
   const want = described({ size: unpackedBytes, lines: rows, sha256: contentHash });
   const object = await publicStore.get(key);
-  if (!object) throw new ArchiveUnproven(key, want, "no object");
+  if (!object) throw new Unproven(key, want, "no object");
   await onRead();
   const found = described(await factsOfFrame(object.bytes, unpackedBytes, { onChunk: onText }));
-  if (found !== want) throw new ArchiveUnproven(key, want, found);
+  if (found !== want) throw new Unproven(key, want, found);
   return object.bytes;
 }
 
 /**
  * Reads the file that a leaf names and checks it against the leaf.
  * @returns path of its unpacked text, which the caller removes
- * @throws ArchiveUnproven
+ * @throws Unproven
  */
 export async function readNamed(
   publicStore: Pick<Store, "get">,
@@ -65,7 +65,7 @@ export async function readNamed(
   };
   try {
     const got = sha256hex(await readBack(publicStore, want, undefined, write));
-    if (got !== sha256) throw new ArchiveUnproven(key, `packed ${sha256}`, got);
+    if (got !== sha256) throw new Unproven(key, `packed ${sha256}`, got);
     return path;
   } catch (error) {
     await rm(path, { force: true });
@@ -112,22 +112,4 @@ export async function madeFile(lake: Pick<Lake, "workDir">, packing: ZstdPacking
 /** Removes made files that were put into the store, or will not be. */
 export async function removeFiles(files: readonly Pick<MadeFile, "path">[]): Promise<void> {
   for (const { path } of files) await rm(path, { force: true });
-}
-
-/** A file of the archive differs from what was made, or from what its leaf names. No row was deleted. */
-export class ArchiveUnproven extends Failure {
-  constructor(
-    readonly key: string,
-    readonly expected: string,
-    readonly got: string,
-  ) {
-    super("tampered", `${key}: expected ${expected}, got ${got}`);
-  }
-}
-
-/** The lake does not have the rows of a published file. No row was deleted, and an operator has to look at it. */
-export class ArchiveMismatch extends Failure {
-  constructor(id: string, says: string) {
-    super("record", `${id}: ${says}`);
-  }
 }

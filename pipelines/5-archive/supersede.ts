@@ -31,7 +31,7 @@ const ALL_ROWS = 1_000_000_000;
  * segments, which keep every record, or the log for grades). The new file's leaf names the one that it replaces, and
  * the reason. The wrong file stays in the store and in the log. Rows that only it had are in no valid file any more.
  * @throws Failure `already` for an unknown id, one that was replaced already, a missing reason, or when the new bytes
- * equal the old ones; ArchiveUnproven, PublicConflict and what lake, stores and publisher throw
+ * equal the old ones; Unproven, PublicConflict and what lake, stores and publisher throw
  */
 export async function supersede(parts: SupersedeParts, id: string, reason: string): Promise<ArchiveManifest> {
   if (reason.trim() === "" || reason.length > 2_000)

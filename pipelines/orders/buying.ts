@@ -1,6 +1,7 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import { type AsOf, mapAsOf } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Till } from "../../infra/rails/till.ts";
@@ -64,14 +65,13 @@ export interface OwnAnswer {
 }
 
 /** The call is not bought, for the reason in the message, which the buyer gets. No payment left and nobody is charged. */
-export class NotBought extends Error {
-  override readonly name = "NotBought";
+export class NotBought extends Failure {
   /** @param exactOnly a payment into escrow would be taken */
   constructor(
     says: string,
     readonly exactOnly = false,
   ) {
-    super(says);
+    super("failed", says);
   }
 }
 

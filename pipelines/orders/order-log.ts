@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { type Clock, systemClock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
@@ -22,15 +23,19 @@ export const STALE_MS = 180_000;
  * An append of a step failed, or its record was not read back in time. The log may hold the step or not, so nothing may be
  * done on it.
  */
-export class StepNotSeen extends Error {
-  override readonly name = "StepNotSeen";
+export class StepNotSeen extends Failure {
+  constructor(message: string, options?: ErrorOptions) {
+    super("failed", message, { ...options, retriable: true });
+  }
 }
 
 /** Another replica acts on this order, or has written steps that we had not read: this process stops acting on it. */
-export class OrderLost extends Error {
-  override readonly name = "OrderLost";
+export class OrderLost extends Failure {
   constructor(readonly order: Order) {
-    super(`order ${order.id} is not ours to act on any more: ${order.state}, epoch ${order.epoch} by ${order.by}`);
+    super(
+      "failed",
+      `order ${order.id} is not ours to act on any more: ${order.state}, epoch ${order.epoch} by ${order.by}`,
+    );
   }
 }
 

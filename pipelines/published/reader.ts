@@ -1,3 +1,4 @@
+import { Failure } from "../../infra/errors.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { BadBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { type Checkpoint, type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
@@ -143,10 +144,9 @@ export async function provenBundle(fetch: FetchObject, tiles: TileReader, n: num
 }
 
 /** The published history is not the one that was read before: a rollback or a fork. */
-class HistoryChanged extends Error {
+class HistoryChanged extends Failure {
   constructor(says: string) {
-    super(says);
-    this.name = "HistoryChanged";
+    super("failed", says);
   }
 }
 

@@ -50,7 +50,7 @@ export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
 /**
  * One bucket's history in memory. It keeps the columns of the file and makes rows only for the endpoint that is asked
  * for.
- * @throws BadTable
+ * @throws Failure
  */
 export class HistoryFile {
   readonly rows: number;

@@ -1,40 +1,38 @@
+import { Failure } from "../../infra/errors.ts";
+
 /** Money is BigInt micro-units (6 decimals); on the wire a decimal string. */
 const MONEY = /^\d{1,12}\.\d{1,6}$/;
 
-/** The text is no amount of money: one to twelve digits, a dot, one to six digits. */
-export class BadMoney extends Error {
-  constructor(text: unknown) {
-    super(`not money: ${JSON.stringify(String(text).slice(0, 60))}`);
-    this.name = "BadMoney";
-  }
-}
+/** Text or a sum that is no amount of money. */
+const notMoney = (given: unknown): Failure =>
+  new Failure("failed", `not money: ${JSON.stringify(String(given).slice(0, 60))}`);
 
-/** "0.02" -> 20000n. @throws BadMoney */
+/** "0.02" -> 20000n. @throws Failure */
 export function parseMoney(text: string): bigint {
-  if (typeof text !== "string" || !MONEY.test(text)) throw new BadMoney(text);
+  if (typeof text !== "string" || !MONEY.test(text)) throw notMoney(text);
   const [whole, fraction] = text.split(".") as [string, string];
   return BigInt(whole) * 1_000_000n + BigInt(fraction.padEnd(6, "0"));
 }
 
-/** 20000n -> "0.020000", always six decimals. @throws BadMoney below zero or past twelve digits before the dot. */
+/** 20000n -> "0.020000", always six decimals. @throws Failure below zero or past twelve digits before the dot. */
 export function formatMoney(micro: bigint): string {
-  if (micro >= 10n ** 18n) throw new BadMoney(micro);
+  if (micro >= 10n ** 18n) throw notMoney(micro);
   return formatSum(micro);
 }
 
 /**
  * Like {@link formatMoney}, for a sum, which may have more than twelve digits before the dot.
- * @throws BadMoney below zero
+ * @throws Failure below zero
  */
 export function formatSum(micro: bigint): string {
-  if (micro < 0n) throw new BadMoney(micro);
+  if (micro < 0n) throw notMoney(micro);
   const text = micro.toString().padStart(7, "0");
   return `${text.slice(0, -6)}.${text.slice(-6)}`;
 }
 
-/** Parses what {@link formatSum} prints. @throws BadMoney */
+/** Parses what {@link formatSum} prints. @throws Failure */
 export function parseSum(text: string): bigint {
-  if (!/^\d{1,40}\.\d{6}$/.test(text)) throw new BadMoney(text);
+  if (!/^\d{1,40}\.\d{6}$/.test(text)) throw notMoney(text);
   return BigInt(text.replace(".", ""));
 }
 

@@ -70,7 +70,7 @@ export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8
   return tableToIPC(new Table(columns), "file");
 }
 
-/** The rows of such a file, each made when the caller reaches it. @throws BadTable before the first row */
+/** The rows of such a file, each made when the caller reaches it. @throws Failure before the first row */
 export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
   const { rows, columns } = columnsIn("volatile table", bytes, NAMES);
   for (let i = 0; i < rows; i++) {

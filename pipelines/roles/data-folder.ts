@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Config } from "../../infra/config.ts";
+import { Failure } from "../../infra/errors.ts";
 import { createSecret, hasKeys, keygen, loadSecret } from "../../infra/keys/keys.ts";
 import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -49,6 +50,6 @@ function makeSecret(dir: string, name: string): void {
     createSecret(dir, name);
   } catch (error) {
     loadSecret(dir, name);
-    if ((error as Error).name !== "KeyFileError") throw error;
+    if (!(error instanceof Failure && error.code === "keys")) throw error;
   }
 }

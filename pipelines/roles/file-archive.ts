@@ -5,14 +5,8 @@ import type { Publisher } from "../4-publish/publisher.ts";
 import { emptyFile, type FilingParts, fileOne } from "../5-archive/filing.ts";
 import { type ArchivePlace, archivedUntil } from "../5-archive/place.ts";
 import { gradeFiles, type PartRows, type Printer, probeFiles } from "../5-archive/probe-files.ts";
-import {
-  ArchiveUnproven,
-  isProbes,
-  type MadeFile,
-  PROBES,
-  type ProbeSubject,
-  removeFiles,
-} from "../5-archive/read-back.ts";
+import { isProbes, type MadeFile, PROBES, type ProbeSubject, removeFiles } from "../5-archive/read-back.ts";
+import { Unproven } from "../published/errors.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { addDays } from "../record/time.ts";
@@ -54,7 +48,7 @@ type Parts = ReadonlyMap<number, ArchivePart>;
  * from the segments up to the positions that they name; read back, signed, published as leaves. Rows leave the lakes of
  * their owners by those leaves alone. May be called at any time and again after any failure: what is done is read from the
  * tree, files are named by content.
- * @throws ArchiveUnproven, PublicConflict and what stores and publisher throw; nothing of that day is published then
+ * @throws Unproven, PublicConflict and what stores and publisher throw; nothing of that day is published then
  */
 export async function fileArchive(
   parts: FileArchiveParts,
@@ -163,7 +157,7 @@ interface Made {
   positions: ArchiveDraft["positions"];
 }
 
-/** @throws ArchiveUnproven when a partition's segments have other rows than its owner's lake */
+/** @throws Unproven when a partition's segments have other rows than its owner's lake */
 async function madeProbes(
   parts: FileArchiveParts & { printer: Printer },
   { archive }: PublishedFold,
@@ -188,7 +182,7 @@ async function madeProbes(
   ];
   if (want !== got) {
     await removeFiles(made);
-    throw new ArchiveUnproven(`rows of ${subject} of ${day}, by partition`, want, got);
+    throw new Unproven(`rows of ${subject} of ${day}, by partition`, want, got);
   }
   const below = [...byPartition.keys()].sort((a, b) => a - b).map((part) => [String(part), nextOf(part)]);
   return { made, positions: { [topic]: Object.fromEntries(below) } };

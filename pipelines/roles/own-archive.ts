@@ -44,7 +44,7 @@ interface Look {
  * The owner's half of the archive (docs/archive.md): rows that a published file holds leave the lake; of the others that
  * came of age it writes down how many there are and in which segments, up to which position it has read. May be called at any
  * time, again and after any failure.
- * @throws PartitionsRevoked, Outrun, ArchiveMismatch and what lake and stores throw; no row is lost then
+ * @throws PartitionsRevoked, Outrun, Failure `record` and what lake and stores throw; no row is lost then
  */
 export async function makeOwnArchive(parts: OwnArchive, held: readonly number[], now: Date): Promise<OwnArchiveReport> {
   const { lake, followed, objects, log, onStep } = parts;

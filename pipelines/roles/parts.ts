@@ -53,7 +53,7 @@ export interface Parts {
 
 /**
  * The secret of planted pages; null where an operator brought none: then none is planted or served here. @throws
- * KeyFileError
+ * Failure `keys`
  */
 function pagesSecret(dir: string): Buffer | null {
   return hasSecret(dir, PAGES_SECRET) ? loadSecret(dir, PAGES_SECRET) : null;
@@ -147,7 +147,7 @@ async function openRecord(config: Config, logger: Logger, ring: Keyring, publish
 
 /**
  * Open what the roles of the pipeline share.
- * @throws KeyFileError, Failure `record`, LogRefused, LogBusy and what the adapters name.
+ * @throws Failure `keys`, Failure `record`, LogRefused, LogBusy and what the adapters name.
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
   const at = folders(config.data_dir);
@@ -156,7 +156,7 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
 
 /**
  * The same for one of several observers: of the keys only the public halves, the secret that its wallets hang on, and
- * the public store as anybody reads it. @throws KeyFileError and what the adapters name
+ * the public store as anybody reads it. @throws Failure `keys` and what the adapters name
  */
 export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
   const at = folders(config.data_dir);
@@ -191,7 +191,7 @@ const readPublic = async (config: Config): Promise<Store> =>
 
 /**
  * Open what a publisher needs: the signing keys, the way out for notices, no secret that a wallet hangs on.
- * @throws KeyFileError
+ * @throws Failure `keys`
  */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
   const egress = egressOf(config);
@@ -200,7 +200,7 @@ export const openPublisherParts = async (config: Config, clock: Clock) => {
   return { ...parts, close: () => egress.close().then(parts.close) };
 };
 
-/** Open what an owner of partitions needs: it holds no key and no secret, only the public halves. @throws KeyFileError */
+/** Open what an owner of partitions needs: no key and no secret, only the public halves. @throws Failure `keys` */
 export const openOwnerParts = (config: Config, clock: Clock) => {
   const ring = readRing(folders(config.data_dir).keys);
   return openWriting(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
@@ -219,7 +219,7 @@ function openWriting<H extends object>(config: Config, clock: Clock, held: H, ri
   }));
 }
 
-/** Of the keys only the one that signs answers. @throws KeyFileError */
+/** Of the keys only the one that signs answers. @throws Failure `keys` */
 function answersOf(config: Config) {
   const dir = folders(config.data_dir).keys;
   const ring = readRing(dir);

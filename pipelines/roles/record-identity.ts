@@ -219,7 +219,7 @@ async function refuseLostKeys(config: Config): Promise<void> {
 /**
  * The same look without opening anything that would be made, for `doctor`.
  * @returns what the log must be, and what is there in words; null: there is no record yet
- * @throws Failure `record`, BadPrivate, KeyFileError
+ * @throws Failure `record`, BadPrivate, Failure `keys`
  */
 export async function examineRecord(
   config: Config,

@@ -1,4 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import {
   type Appended,
   type Log,
@@ -13,10 +14,9 @@ import type { Logger } from "../../infra/telemetry.ts";
 export type ServingLog = Pick<Log, "id" | "append" | "read" | "bounds" | "partitions">;
 
 /** This replica has no log at all: it answers, and takes nothing in. Asking again changes nothing here. */
-export class TakesNothing extends Error {
+export class TakesNothing extends Failure {
   constructor() {
-    super("this replica only answers; what is to be put on record has to be sent to the service itself");
-    this.name = "TakesNothing";
+    super("failed", "this replica only answers; what is to be put on record has to be sent to the service itself");
   }
 }
 

@@ -55,7 +55,7 @@ export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
 /**
  * The small listener of a role that answers nobody else (`status.port`; off unless set).
  * @param first the work without whose first good end the role is starting
- * @param parts.listen false: a command that ends by itself @throws CannotListen
+ * @param parts.listen false: a command that ends by itself @throws Failure `port`
  */
 export async function openStatus(
   config: Pick<Config, "status" | "data_dir" | "revision">,

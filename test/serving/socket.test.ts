@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { request } from "node:http";
 import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { CannotListen, type Serving, serve } from "../../serving/main.ts";
+import { type Serving, serve } from "../../serving/main.ts";
 import { cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing } from "../helpers/serving.ts";
 
@@ -189,7 +189,7 @@ describe("the socket", () => {
 
   test("a port that is taken is named", async () => {
     const second = serve({ app: serving.app, port: server.port, host: "127.0.0.1" });
-    await expect(second).rejects.toThrow(CannotListen);
+    await expect(second).rejects.toMatchObject({ code: "port" });
     await expect(second).rejects.toThrow(`port ${server.port} of 127.0.0.1: another process listens there already`);
   });
 

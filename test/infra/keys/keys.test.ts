@@ -14,7 +14,6 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
-import { KeyFileError } from "../../../infra/keys/files.ts";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
 import {
   createSecret,
@@ -70,7 +69,7 @@ describe("keygen", () => {
     // A link to nothing: not there for whoever looks first, there for whoever creates.
     mkdirSync(dir, { recursive: true, mode: 0o700 });
     symlinkSync("nowhere", join(dir, "keyring.json"));
-    expect(() => keygen(dir, from)).toThrow(KeyFileError);
+    expect(() => keygen(dir, from)).toThrow(expect.objectContaining({ code: "keys" }));
     expect(readdirSync(dir)).toEqual(["keyring.json"]);
   });
 
@@ -171,7 +170,7 @@ describe("loadKeys", () => {
   it.each(damage)("%s", (_, harm, message) => {
     keygen(dir, from);
     harm(dir);
-    expect(() => loadKeys(dir)).toThrow(KeyFileError);
+    expect(() => loadKeys(dir)).toThrow(expect.objectContaining({ code: "keys" }));
     expect(() => loadKeys(dir)).toThrow(message);
   });
 

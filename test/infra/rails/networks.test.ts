@@ -170,11 +170,11 @@ describe("over a chain", () => {
       () => null,
       (error: Error) => error,
     );
-    expect(refused?.name).toBe("NetworkMismatch");
+    expect(refused?.name).toBe("network");
     for (const text of says) expect(refused!.message).toContain(text);
     expect(exitCodeOf(refused)).toBe(21);
     const confirm = confirmedNetworks([change(base)]);
-    await expect(confirm(change(base).id)).rejects.toMatchObject({ name: "NetworkMismatch" });
+    await expect(confirm(change(base).id)).rejects.toMatchObject({ name: "network" });
   });
 
   test("a node that is down is no mismatch: what is left is said, and nothing is signed until enough answer", async () => {

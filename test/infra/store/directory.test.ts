@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { nodeFs } from "../../../infra/store/fs.ts";
-import { BadKey, KeyConflict, type Store } from "../../../infra/store/store.ts";
+import { BadKey, type Store } from "../../../infra/store/store.ts";
 import { fc } from "../../helpers/histories.ts";
 import { storeContract } from "./contract.ts";
 import { RecordingFs } from "./recording-fs.ts";
@@ -85,9 +85,9 @@ describe("directory store", () => {
 
   it("does not take another name's kind", async () => {
     await store.create("a/b", text("1"));
-    await expect(store.create("a", text("2"))).rejects.toThrow(KeyConflict);
-    await expect(store.swap("a", text("2"), null)).rejects.toThrow(KeyConflict);
-    await expect(store.create("a/b/c", text("2"))).rejects.toThrow(KeyConflict);
+    await expect(store.create("a", text("2"))).rejects.toThrow("crosses an object and a folder");
+    await expect(store.swap("a", text("2"), null)).rejects.toThrow("crosses an object and a folder");
+    await expect(store.create("a/b/c", text("2"))).rejects.toThrow("crosses an object and a folder");
     expect(await store.get("a")).toBeNull();
     expect(await store.get("a/b/c")).toBeNull();
     await store.delete("a");

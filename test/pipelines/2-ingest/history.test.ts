@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { changedBuckets, historyOf } from "../../../pipelines/2-ingest/volatile.ts";
-import { BadTable } from "../../../pipelines/record/arrow-file.ts";
 import type { HistoryDay } from "../../../pipelines/record/history.ts";
 import { encodeHistory, HistoryFile } from "../../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
@@ -147,6 +146,6 @@ describe("a history file", () => {
     ["nothing", new Uint8Array()],
     ["a torn file", encodeHistory([]).subarray(0, 300)],
   ])("%s is refused", (_what, bytes) => {
-    expect(() => new HistoryFile(bytes)).toThrow(BadTable);
+    expect(() => new HistoryFile(bytes)).toThrow(/no Arrow file|no column/);
   });
 });

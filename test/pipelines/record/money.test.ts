@@ -1,12 +1,5 @@
 import { describe, expect, test } from "vitest";
-import {
-  atomicToMicro,
-  BadMoney,
-  feeOf,
-  formatMoney,
-  parseAtomic,
-  parseMoney,
-} from "../../../pipelines/record/money.ts";
+import { atomicToMicro, feeOf, formatMoney, parseAtomic, parseMoney } from "../../../pipelines/record/money.ts";
 import { fc } from "../../helpers/histories.ts";
 
 const micro = fc.bigInt({ min: 0n, max: 10n ** 18n - 1n });
@@ -52,12 +45,12 @@ describe("money", () => {
     "NaN",
     "١.٠",
   ])("%s is no money", (text) => {
-    expect(() => parseMoney(text)).toThrow(BadMoney);
+    expect(() => parseMoney(text)).toThrow("not money: ");
   });
 
   test("a negative or too large amount is never printed", () => {
-    expect(() => formatMoney(-1n)).toThrow(BadMoney);
-    expect(() => formatMoney(10n ** 18n)).toThrow(BadMoney);
+    expect(() => formatMoney(-1n)).toThrow("not money: ");
+    expect(() => formatMoney(10n ** 18n)).toThrow("not money: ");
   });
 });
 

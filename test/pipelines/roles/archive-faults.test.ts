@@ -10,7 +10,7 @@ import type { Log } from "../../../infra/log/log.ts";
 import { BadPrivate } from "../../../pipelines/4-publish/generation.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
-import { ArchiveUnproven } from "../../../pipelines/5-archive/read-back.ts";
+import { Unproven } from "../../../pipelines/published/errors.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type ArchivePart, archiveParts } from "../../../pipelines/roles/archive-parts.ts";
@@ -348,7 +348,7 @@ describe("what stops a day until it is mended", () => {
       for (const day of Object.values(said.days)) day.rows++;
       return Buffer.from(JSON.stringify(said));
     });
-    await expect(file()).rejects.toThrow(ArchiveUnproven);
+    await expect(file()).rejects.toThrow(Unproven);
     await disaster(file());
   });
 
