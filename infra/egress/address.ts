@@ -20,44 +20,44 @@ export type AddressVerdict = { ok: true } | { ok: false; reason: "address" | "ow
 
 const range = (text: string): Range => ipaddr.parseCIDR(text);
 
-/** Public by number and yet the host of a cloud's virtual machine: Azure's WireServer (metadata, health, keys). */
+/** Azure's WireServer (metadata, health, keys): a public address that leads to the host of a virtual machine. */
 const AZURE_HOST = range("168.63.129.16/32");
 const GLOBAL_V6 = range("2000::/3");
 /** Inside 2000::/3 and not the public internet (IANA special registry): Teredo, ORCHID, benchmarks; 6to4; documentation. */
 const SPECIAL_V6 = ["2001::/23", "2002::/16", "2001:db8::/32", "3fff::/20"].map(range);
-/** Forms that carry an IPv4 address to which the packet will go: v4-mapped and the well-known NAT64 prefix (RFC 6052). */
+/** IPv6 forms whose packets go to the IPv4 address inside: v4-mapped and the well-known NAT64 prefix (RFC 6052). */
 const CARRIES_V4 = ["::ffff:0:0/96", "64:ff9b::/96"].map(range);
 
 const within = (address: Address, [network, bits]: Range): boolean =>
   address.kind() === network.kind() && address.match(network, bits);
 
 /**
- * What an address really is: the IPv4 inside of mapped and NAT64 forms, else itself. Null when the text is no plain
- * address; a zone (`fe80::1%eth0`) is never one that a stranger may name.
+ * Parses an address. For v4-mapped and NAT64 forms it returns the IPv4 address inside. Null when the text is not an address,
+ * or has a zone (`fe80::1%eth0`), which no stranger may name.
  */
 export function parseAddress(text: string): Address | null {
   const family = isIP(text);
   if (family === 0 || text.includes("%")) return null;
-  // Through WHATWG first: ipaddr.js reads the dotted `::8.8.8.8` as v4-mapped, the network stack does not.
+  // WHATWG URL rewrites the dotted `::8.8.8.8` first: ipaddr.js would read it as v4-mapped, the network stack does not.
   const address = ipaddr.parse(family === 6 ? new URL(`http://[${text}]`).hostname.slice(1, -1) : text);
   if (!CARRIES_V4.some((form) => within(address, form))) return address;
   return new ipaddr.IPv4(address.toByteArray().slice(12));
 }
 
-/** Whose network it is: IPv4 whole, IPv6 by its first 56 bits, which one household or machine has to itself. */
+/** Key of an address's network: a whole IPv4 address, or the 56 bits of IPv6 that one household or machine gets. */
 export const networkKey = (address: Address): string =>
   address.kind() === "ipv4"
     ? address.toString()
     : `${Buffer.from(address.toByteArray().slice(0, 7)).toString("hex")}/56`;
 
-/** Do two texts name one address, whatever their form? */
+/** Are both texts the address of one host, even in different forms? */
 export function sameAddress(a: string | undefined, b: string): boolean {
   const left = a === undefined ? null : parseAddress(a);
   const right = parseAddress(b);
   return left !== null && right !== null && left.toString() === right.toString();
 }
 
-/** An allow-list: public unicast and nothing else. Libraries' deny-lists miss forms (`::7f00:1` is "unicast" to one). */
+/** Allows public unicast alone. Deny-lists of libraries miss forms: ipaddr.js 2.5 calls `::7f00:1` "unicast". */
 function isPublic(address: Address): boolean {
   if (address instanceof ipaddr.IPv4) return address.range() === "unicast" && !within(address, AZURE_HOST);
   return within(address, GLOBAL_V6) && !SPECIAL_V6.some((special) => within(address, special));
@@ -74,7 +74,8 @@ export function validateAddress(text: string, rules: AddressRules): AddressVerdi
 }
 
 /**
- * Our own addresses: those configured (what the world sees of us may be on no interface) and those of the interfaces.
+ * Our own addresses: those of this machine's interfaces and the configured ones, since a public address of ours may be on
+ * no interface.
  * @throws TypeError when a configured one is neither an address nor a network in CIDR form.
  */
 export function ownRanges(configured: readonly string[]): Range[] {
@@ -88,17 +89,17 @@ export function ownRanges(configured: readonly string[]): Range[] {
   });
 }
 
-/** Addresses of this machine that connections leave from; empty: the system's choice. */
+/** Source addresses of connections, on this machine; where a list is empty the system chooses. */
 export interface Sources {
-  /** Of requests that say they are ours. */
+  /** For requests that name us in User-Agent. */
   declared: readonly string[];
-  /** Of those that look like a stock client's. */
+  /** For requests with the headers of Node's built-in fetch. */
   stock: readonly string[];
 }
 
 /**
- * The source address for a connection to `address`: of its family, the one that the key picks. Undefined where none of
- * that family is named: the system chooses, as it would without any.
+ * Picks the source address for a connection to `address` by a hash of `key`, among those of its family (IPv4 or IPv6).
+ * Undefined when there is none of that family: then the system chooses.
  */
 export function pickSource(sources: readonly string[], address: string, key: string): string | undefined {
   const fitting = sources.filter((source) => isIP(source) === isIP(address));
@@ -106,7 +107,7 @@ export function pickSource(sources: readonly string[], address: string, key: str
   return fitting[createHash("sha256").update(key).digest().readUInt32BE() % fitting.length];
 }
 
-/** Can connections leave from this address? Null, or why not: the system's code. */
+/** Tries to bind a socket to `address`. Null when it can be a source address, else the system's error code. */
 export function whyNotOurs(address: string): Promise<string | null> {
   return new Promise((resolve) => {
     const server = createServer();
@@ -115,7 +116,7 @@ export function whyNotOurs(address: string): Promise<string | null> {
   });
 }
 
-/** All addresses of a name, in any order. Rejects with an `Error` that may carry a `code`. */
+/** Finds all addresses of a name, in any order. Rejects with an `Error` that may have a `code`. */
 export type Resolve = (host: string) => Promise<readonly string[]>;
 
 /**
@@ -136,7 +137,7 @@ export function systemResolve(servers?: readonly string[]): Resolve {
   };
 }
 
-/** For development: every name is at this one address, so that a stand-in on this machine answers for all of them. */
+/** For development: resolves every name to one address, where a stand-in on this machine answers. */
 export const resolveTo =
   (address: string): Resolve =>
   async () => [address];
@@ -146,11 +147,11 @@ export interface UrlRules extends AddressRules {
   extraPorts: readonly number[];
 }
 
-/** Where a url leads, as far as it says so itself. */
+/** Host and port of a url, before its name is resolved. */
 export interface Target {
   url: URL;
   tls: boolean;
-  /** Lower case, no trailing dot, no brackets: what is resolved, sent as SNI and, with the port, as Host. */
+  /** Lower case, no trailing dot, no brackets. It is resolved, sent as SNI and, with the port, as Host. */
   host: string;
   port: number;
   /** The host is an address and needs no resolver. */
@@ -161,7 +162,7 @@ type UrlVerdict = { ok: true; target: Target } | { ok: false; reason: RefusalRea
 
 const MAX_URL_CHARS = 8_192;
 
-/** Names that lead into a network and never across the internet (RFC 6761, 6762, 7686, 8375; `.internal` by ICANN). */
+/** Top-level names of local networks, never of the internet (RFC 6761, 6762, 7686, 8375; `.internal` by ICANN). */
 const LOCAL_NAMES = ["local", "internal", "onion", "home.arpa"];
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
 
@@ -181,12 +182,12 @@ function validateName(host: string, allowLoopback: boolean): UrlVerdict | null {
 }
 
 /**
- * Validate a url by its text alone. WHATWG parsing comes first: it turns decimal, octal, hex, short and full-width hosts
- * into the address they mean, so that there is one form left to look at.
+ * Validates a url by its text alone. The WHATWG parser first turns decimal, octal, hex, short and full-width hosts into the
+ * address they stand for; the checks then see only that form.
  */
 export function validateUrl(text: string, rules: UrlRules): UrlVerdict {
   if (text.length > MAX_URL_CHARS) return no("bad_url", `longer than ${MAX_URL_CHARS} characters`);
-  // The parser drops tabs and line ends in silence; what was asked would not be what is fetched.
+  // The parser drops tabs and line ends silently: another url than the given one would be fetched.
   if (/\p{Cc}/u.test(text)) return no("bad_url", "control characters in the url");
   const url = parseUrl(text);
   if (url === null) return no("bad_url", "not a url");

@@ -4,8 +4,8 @@ import { type AddressRules, parseAddress, type Resolve, sameAddress, type Target
 import type { Limits, RefusalReason } from "./egress.ts";
 
 /**
- * Why there is no connection. refused: an address we do not touch. transport: theirs (name, connect, TLS).
- * ours: this machine could not even try, which says nothing about the stranger.
+ * Why there is no connection. refused: the address is not allowed. transport: the stranger's name, host or TLS failed.
+ * ours: this machine could not try, so the stranger is not at fault.
  */
 export type ConnectFault =
   | { fault: "refused"; reason: RefusalReason; says: string }
@@ -20,17 +20,20 @@ export interface ConnectOptions {
   signal: AbortSignal;
   /** Trusted roots instead of the built-in ones. */
   ca?: string | undefined;
-  /** The address of this machine to connect to that one from; undefined: the system's choice. */
+  /** Picks the source address for a connection to `address`; undefined: the system's choice. */
   sourceTo?: (address: string) => string | undefined;
-  /** Opens a TCP connection to an address. A seam: what a lying network stack would return must be refused. */
+  /** Opens a TCP connection to an address. Tests replace it with one that reaches another address, which must be refused. */
   dial?: (address: string, port: number, source?: string) => Socket;
 }
 
-/** Codes of a machine out of files, ports, memory or routes, and of a name server that is not there. */
+/** Error codes when this machine lacks files, ports, memory or routes, or its name server does not run. */
 const OUR_CODES = new Set(
   "EMFILE ENFILE ENOBUFS ENOMEM EADDRNOTAVAIL ENETUNREACH ENETDOWN EACCES EPERM ECONNREFUSED_DNS".split(" "),
 );
-/** Addresses tried in turn; they share the time to connect, and one second shows whether a packet was lost. */
+/**
+ * Most addresses that are tried, one after the other. They share the time to connect, so each has more than the second
+ * after which a lost packet is sent again.
+ */
 const MAX_TRIES = 2;
 
 const codeOf = (error: unknown): string =>
@@ -39,7 +42,7 @@ const codeOf = (error: unknown): string =>
 const faultOf = (code: string, says: string): ConnectFault =>
   OUR_CODES.has(code) ? { fault: "ours", says: `our side: ${says}` } : { fault: "transport", says };
 
-/** `work` or a rejection, whichever is first: after `ms`, or when `signal` aborts. `work` itself goes on unheard. */
+/** Waits for `work`; rejects after `ms` or when `signal` aborts. `work` then goes on and its result is ignored. */
 async function within<T>(work: Promise<T>, ms: number, signal: AbortSignal): Promise<T> {
   let stop = (_: Error): void => {};
   const end = new Promise<never>((_, reject) => {
@@ -57,7 +60,7 @@ async function within<T>(work: Promise<T>, ms: number, signal: AbortSignal): Pro
   }
 }
 
-/** Resolves when `socket` says `event`, rejects on its error; errors after that are left to whoever uses it. */
+/** Resolves when `socket` emits `event`, rejects on an error or close before that; later ones have no effect. */
 const ready = (socket: Socket, event: "connect" | "secureConnect"): Promise<void> =>
   new Promise((resolve, reject) => {
     socket.once(event, resolve);
@@ -65,7 +68,7 @@ const ready = (socket: Socket, event: "connect" | "secureConnect"): Promise<void
     socket.once("close", () => reject(new Error("closed")));
   });
 
-/** Every address the host has, IPv4 first, all of them allowed; one bad one among them condemns the name. */
+/** Resolves the host and returns its addresses, IPv4 first. If one of them is not allowed, the name is refused. */
 async function checkedAddresses(target: Target, options: ConnectOptions): Promise<string[] | ConnectFault> {
   if (target.literal) return [target.host];
   let found: readonly string[];
@@ -73,7 +76,7 @@ async function checkedAddresses(target: Target, options: ConnectOptions): Promis
     found = await within(options.resolve(target.host), options.limits.resolveMs, options.signal);
   } catch (error) {
     const code = codeOf(error);
-    // c-ares says so of our name server, not of the stranger.
+    // ECONNREFUSED of the resolver (c-ares) means that our name server refused, not the stranger.
     return faultOf(code === "ECONNREFUSED" ? "ECONNREFUSED_DNS" : code, `${target.host} does not resolve: ${code}`);
   }
   for (const address of found) {
@@ -93,7 +96,7 @@ const dialTcp = (address: string, port: number, source?: string): Socket =>
     ...(source === undefined ? {} : { localAddress: source }),
   });
 
-/** One connection to one checked address; the socket's own word for its peer is checked before a byte is written. */
+/** Connects to a checked address and checks the socket's remote address again, before a byte is written. */
 async function open(
   target: Target,
   address: string,
@@ -133,8 +136,8 @@ async function secure(target: Target, socket: Socket, options: ConnectOptions): 
 }
 
 /**
- * Resolve once, check all addresses, connect to a checked one, check the peer, then TLS where the url says so. Nothing
- * of the request has left when this returns. Never throws for what a stranger does.
+ * Resolves the name once, checks all its addresses, connects to one, checks the peer, and does the TLS handshake if the url
+ * is https. No byte of the request is sent. Never throws for anything that a stranger does.
  */
 export async function connectChecked(target: Target, options: ConnectOptions): Promise<Connected | ConnectFault> {
   const addresses = await checkedAddresses(target, options);

@@ -21,14 +21,14 @@ import {
   limitsFor,
 } from "./egress.ts";
 import { type Ending, Exchange } from "./exchange.ts";
-import { afterRedirect, type Dress, declaredDress, prepareHeaders, stockDress } from "./headers.ts";
+import { afterRedirect, declaredHeaders, type HeaderTemplate, prepareHeaders, stockHeaders } from "./headers.ts";
 
-/** What every hop needs and no hop changes. */
-type Means = Pick<ConnectOptions, "resolve" | "ca" | "sourceTo"> & { rules: UrlRules };
+/** Options for connecting, equal for all hops of all fetches but for the choice of the source address. */
+type HopOptions = Pick<ConnectOptions, "resolve" | "ca" | "sourceTo"> & { rules: UrlRules };
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 
-/** Where an answer sends this request on, or null. Only reading is repeated, so other methods stay where they are. */
+/** The address to which an answer redirects this request, or null. Only redirects of GET and HEAD are followed. */
 function redirectOf({ end, answer }: Ending, method: string, from: URL): string | null {
   if (end !== "answered" || !REDIRECTS.has(answer!.status) || (method !== "GET" && method !== "HEAD")) return null;
   const location = answer!.headers.location;
@@ -36,26 +36,26 @@ function redirectOf({ end, answer }: Ending, method: string, from: URL): string 
   return parseUrl(location, from)?.href ?? location;
 }
 
-/** Host as sent: without the trailing dot that the url may have. */
+/** Value of the Host header: without the trailing dot that the url may have. */
 function hostOf({ url, host, literal }: Target): string {
   const name = literal ? url.hostname.replace(/\.$/, "") : host;
   return url.port === "" ? name : `${name}:${url.port}`;
 }
 
 /**
- * The exchange and, where the profile has them, its redirects. Each hop is validated, resolved and checked anew and sees
- * nothing of the headers and the body that were meant for the first.
+ * Sends the request and follows redirects, as many as the limits allow. Each hop's url and addresses are checked anew. Hops
+ * after the first get no body and only the headers of `afterRedirect`.
  */
 async function follow(
   request: EgressRequest,
   first: { target: Target; headers: Map<string, string> },
-  course: Course,
-  means: Means,
+  course: FetchState,
+  options: HopOptions,
 ): Promise<EgressResult> {
   const { limits, signal } = course;
   let { target, headers } = first;
   for (let hop = 0; ; hop++) {
-    const connected = await connectChecked(target, { ...means, limits, signal });
+    const connected = await connectChecked(target, { ...options, limits, signal });
     if ("fault" in connected) return unconnected(connected, course);
     const { socket, remoteAddress } = connected;
     const usedMs = sinceStart(course, performance.now());
@@ -70,7 +70,7 @@ async function follow(
     course.startedAt ??= ending.sentAt;
     const location = hop < limits.hops ? redirectOf(ending, method, target.url) : null;
     if (location === null) return ended(ending, course, { remoteAddress, url: target.url.href });
-    const verdict = validateUrl(location, means.rules);
+    const verdict = validateUrl(location, options.rules);
     if (!verdict.ok) return unconnected({ ...verdict, fault: "refused", says: `redirect: ${verdict.says}` }, course);
     target = verdict.target;
     headers = afterRedirect(headers);
@@ -82,45 +82,48 @@ export interface EgressOptions {
   allowLoopback: boolean;
   /** Ports besides 80 and 443. */
   extraPorts?: readonly number[];
-  /** Public addresses or networks of ours that no interface of this machine shows. */
+  /** Our own public addresses or networks that are on no interface of this machine; they are never fetched. */
   ownAddresses?: readonly string[];
-  /** All addresses of a name; default: the machine's name servers. */
+  /** Finds all addresses of a name; default: asks the machine's name servers. */
   resolve?: Resolve;
-  /** Fetches at once that are of no pool (default 64). */
+  /** Most fetches at once that belong to no pool (default 64). */
   maxConcurrent?: number;
-  /** Fetches of one pool that wait for a place (default 1,024). */
+  /** Most fetches of one pool that wait for a place (default 1,024). */
   maxWaiting?: number;
-  /** Pools that have places of their own, and how many: no pool waits for another. */
+  /** Number of places of each pool: a fetch of one pool never waits for a fetch of another. */
   pools?: Readonly<Record<string, number>>;
-  /** What requests call themselves that say whose they are. */
+  /** User-Agent of requests without `stock`. */
   userAgent: string;
-  /** Addresses that connections leave from; default: the system's choice. */
+  /** Source addresses of connections; default: the system's choice. */
   sources?: Sources;
   /** PEM of the roots to trust instead of the built-in ones. */
   ca?: string;
-  /** Changes to the table of limits. */
+  /** Replaces figures of the table LIMITS. */
   limits?: LimitChanges;
-  /** Looks at the loop that takes the times; default: nobody does, and every time is taken for the stranger's. */
+  /**
+   * Watches the event loop that takes the times. Default: none, and time in which our own loop stood still counts as the
+   * stranger's.
+   */
   loop?: LoopWatch;
 }
 
 const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 
 class GuardedEgress implements Egress {
-  readonly #means: Means;
+  readonly #hopOptions: HopOptions;
   readonly #pools: ReadonlyMap<string, Places>;
   readonly #others: Places;
-  /** Fetches under way: how to call each off, and when it is over. */
+  /** Fetches under way: what aborts each, and its result. */
   readonly #underway = new Map<AbortController, Promise<EgressResult>>();
-  readonly #declared: Dress;
+  readonly #declared: HeaderTemplate;
   #closed = false;
 
   constructor(private readonly options: EgressOptions) {
     const { allowLoopback, extraPorts = [], ownAddresses = [], userAgent } = options;
-    this.#declared = declaredDress(userAgent);
+    this.#declared = declaredHeaders(userAgent);
     const agent = prepareHeaders({ "user-agent": userAgent }, this.#declared);
     if (!agent.ok) throw new TypeError(`user agent: ${agent.says}`);
-    this.#means = {
+    this.#hopOptions = {
       rules: { allowLoopback, extraPorts, own: ownRanges(ownAddresses) },
       resolve: options.resolve ?? systemResolve(),
       ca: options.ca,
@@ -132,7 +135,7 @@ class GuardedEgress implements Egress {
   }
 
   validate(url: string): ReturnType<Egress["validate"]> {
-    const verdict = validateUrl(url, this.#means.rules);
+    const verdict = validateUrl(url, this.#hopOptions.rules);
     return verdict.ok ? { ok: true } : verdict;
   }
 
@@ -159,29 +162,29 @@ class GuardedEgress implements Egress {
   }
 
   async #inTurn(request: EgressRequest, signal: AbortSignal): Promise<EgressResult> {
-    const verdict = validateUrl(request.url, this.#means.rules);
+    const verdict = validateUrl(request.url, this.#hopOptions.rules);
     if (!verdict.ok) return unsent(verdict);
     if (!METHODS.has(request.method)) return unsent({ says: `method ${request.method} is not used here` });
     const { stock } = request;
     const { target } = verdict;
-    const dress = stock === undefined ? this.#declared : stockDress(target.tls);
-    const prepared = prepareHeaders(request.headers ?? {}, dress);
+    const template = stock === undefined ? this.#declared : stockHeaders(target.tls);
+    const prepared = prepareHeaders(request.headers ?? {}, template);
     if (!prepared.ok) return unsent(prepared);
     const whole = limitsFor(request, this.options.limits ?? {});
-    const came = performance.now();
+    const askedAt = performance.now();
     const pool = this.#pools.get(request.pool ?? request.profile) ?? this.#others;
     const place = await pool.take(request.holder ?? {}, AbortSignal.any([signal, AbortSignal.timeout(whole.totalMs)]));
     if (!place) return unsent({ says: signal.aborted ? "called off" : "our side: too many fetches are waiting" });
-    const waitedMs = Math.floor(performance.now() - came);
+    const waitedMs = Math.floor(performance.now() - askedAt);
     try {
       const first = { target, headers: prepared.headers };
       const limits = { ...whole, totalMs: whole.totalMs - waitedMs };
       const { declared = [], stock: others = [] } = this.options.sources ?? {};
       const sources = stock === undefined ? declared : others;
       const sourceTo = (address: string) => pickSource(sources, address, stock ?? target.host);
-      const exchange = () => follow(request, first, { limits, signal }, { ...this.#means, sourceTo });
+      const exchange = () => follow(request, first, { limits, signal }, { ...this.#hopOptions, sourceTo });
       const [result, loop] = this.options.loop ? await watched(this.options.loop, exchange) : [await exchange()];
-      // A deadline that passed because we came late is no more the stranger's than one that we overslept.
+      // The wait for a place used up part of the deadline, so the timeout is our fault: told as our loop standing still.
       const late = result.outcome === "timeout" && waitedMs > STOOD_STILL_MS;
       if (late) return { ...result, loop: { stoodStill: true, atEnd: true } };
       return loop?.stoodStill ? { ...result, loop } : result;
@@ -192,34 +195,34 @@ class GuardedEgress implements Egress {
 }
 
 /**
- * The one way to what strangers name; see egress.ts for the contract. Each fetch has a connection of its own, made to
- * an address that was checked and closed afterwards. Times count from the first byte of the (first) request out:
- * resolving, connecting and TLS come before and are bounded apart (3 s a step). The deadline holds for waiting for a
- * place and the exchange together. `totalMs` is 0 when nothing left.
+ * Makes an {@link Egress}; its contract is in egress.ts. Each hop of a fetch opens a connection of its own to an address that
+ * was checked, and closes it afterwards. Times count from the first byte of the (first) request on. Resolving, connecting
+ * and TLS come before that byte and have bounds of their own (3 s a step). The deadline covers the wait for a place and the
+ * exchange together. `totalMs` is 0 when no byte was sent.
  *
- * `refused` without a `reason` is our own side (called off, no place, no file handles, a header with CR LF): it is
- * nothing about the stranger. `sent` is false only when not a byte of any request was handed to a socket. A body in
- * gzip, deflate or br comes decoded; the headers stay as they were sent. On redirects past the profile's number, and
- * on those of other methods than GET and HEAD, the redirect itself is the answer.
- * @throws TypeError here, for an own address that is none or an unsafe user agent, RangeError for a pool without a
- * place; `fetch` does not throw.
+ * `refused` without a `reason` has its cause on our side (called off, no place, no file handles, a header with CR LF) and
+ * proves nothing about the stranger. `sent` is false only when no byte of any request was handed to a socket. A body in
+ * gzip, deflate or br is returned decoded, its headers as the server sent them. A redirect past the limit of hops, or of
+ * another method than GET and HEAD, is returned as the answer.
+ * @throws TypeError when an own address is not an address or the user agent is unsafe; RangeError for a pool without a
+ * place. `fetch` does not throw.
  */
 export const createEgress = (options: EgressOptions): Egress => new GuardedEgress(options);
 
 type Failure = Extract<EgressResult, { sent: boolean }>;
 
-/** One fetch on its way over its hops. */
-interface Course {
+/** State of one fetch over all its hops. */
+interface FetchState {
   readonly limits: Limits;
   readonly signal: AbortSignal;
-  /** First byte out of the first hop: where all times of the result count from. */
+  /** When the first byte of the first hop was sent; all times of the result count from here. */
   startedAt?: number;
 }
 
-/** ms since the first byte out; 0 when none left. */
-const sinceStart = ({ startedAt }: Course, now: number): number => (startedAt === undefined ? 0 : now - startedAt);
+/** ms since the first byte was sent; 0 when none was. */
+const sinceStart = ({ startedAt }: FetchState, now: number): number => (startedAt === undefined ? 0 : now - startedAt);
 
-/** We did not connect. Without a reason the cause is ours (or the caller's) and says nothing about the stranger. */
+/** A fetch that made no connection. Without a reason the cause is ours or the caller's, not the stranger's. */
 const unsent = ({ says, reason }: Pick<Failure, "says" | "reason">): Failure => ({
   outcome: "refused",
   ...(reason && { reason }),
@@ -228,30 +231,33 @@ const unsent = ({ says, reason }: Pick<Failure, "says" | "reason">): Failure => 
   sent: false,
 });
 
-function unconnected(fault: ConnectFault, course: Course): Failure {
+function unconnected(fault: ConnectFault, course: FetchState): Failure {
   const sent = course.startedAt !== undefined;
   const totalMs = sinceStart(course, performance.now());
   if (fault.fault === "refused") return { ...unsent(fault), totalMs, sent };
   return { outcome: fault.fault === "ours" ? "refused" : "transport", says: fault.says, totalMs, sent };
 }
 
-/** The total ran out between two hops. */
-const late = (course: Course): Failure => ({
+/** The deadline passed while a hop was being connected. */
+const late = (course: FetchState): Failure => ({
   outcome: "timeout",
   says: `not done within ${course.limits.totalMs} ms`,
   totalMs: sinceStart(course, performance.now()),
   sent: course.startedAt !== undefined,
 });
 
-/** Called off is ours: before the first byte it is `refused`, after it what a watcher of the wire would have seen. */
+/**
+ * Outcome of an exchange. One that our caller aborted is `refused` before its first byte was sent; later it is `transport`,
+ * or `cut` once headers came.
+ */
 function outcomeOf({ end, sentAt, answer }: Ending): EgressResult["outcome"] {
   if (end !== "off") return end;
   if (sentAt === undefined) return "refused";
   return answer ? "cut" : "transport";
 }
 
-/** The result of an exchange that took place; `from` says where the last hop led. */
-function ended(ending: Ending, course: Course, from: { remoteAddress: string; url: string }): EgressResult {
+/** The result of a fetch from the end of its last exchange; `from` is the address and url of that hop. */
+function ended(ending: Ending, course: FetchState, from: { remoteAddress: string; url: string }): EgressResult {
   const outcome = outcomeOf(ending);
   const totalMs = sinceStart(course, ending.endedAt);
   const { answer, says } = ending;

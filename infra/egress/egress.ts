@@ -2,17 +2,17 @@ import type { LoopSeen } from "../loop-watch.ts";
 import type { Holder } from "../shares.ts";
 
 /**
- * Fetching what strangers name: the only way out of this process to an address that somebody else gave.
- * Never throws for what a stranger does: every end of an exchange is a value.
+ * Fetches urls that strangers gave. Every request of this process to such a url goes through it. It does not throw for
+ * anything that a stranger does: `fetch` resolves with an {@link EgressResult} for every end of an exchange.
  */
 export interface Egress {
   fetch(request: EgressRequest): Promise<EgressResult>;
-  /** Would this url be fetched at all (scheme, port, host form)? No name is resolved. Reason in words when not. */
+  /** Checks scheme, port and host of a url without resolving its name. If it would not be fetched, `says` tells why. */
   validate(url: string): { ok: true } | { ok: false; reason: RefusalReason; says: string };
   close(): Promise<void>;
 }
 
-/** The same way out, with this said of every fetch. */
+/** Wraps `egress` so that each fetch has the fields of `all`, which replace those of the request. */
 export const saying = (
   egress: Egress,
   all: Pick<EgressRequest, "pool" | "stock" | "deadlineMs" | "holder">,
@@ -29,20 +29,20 @@ export interface EgressRequest {
   body?: Uint8Array;
   profile: Profile;
   /**
-   * ms to the last byte, waiting for a place included. Paid leg: already clamped by the caller to 30..120 s. Others: at
-   * most the profile's, which is the default.
+   * ms to the last byte, including the wait for a place. On the profile `paid` the caller has clamped it to 30..120 s; on
+   * the others it can only shorten the profile's deadline, which is the default.
    */
   deadlineMs?: number;
-  /** Redirects that are followed at most, where that is fewer than the profile's. */
+  /** Most redirects to follow; it can only lower the profile's number. */
   hops?: number;
   signal?: AbortSignal;
-  /** Whose places it takes; default: the profile's name. */
+  /** Name of the pool in which this fetch takes a place; default: the profile's name. */
   pool?: string;
-  /** Whose share of them it takes (shares.ts); default: nobody's. */
+  /** The party under whose names the place counts (shares.ts); default: none. */
   holder?: Holder;
   /**
-   * Absent: the request says whose it is. A key: it looks like one of Node's own fetch, and leaves from the source
-   * address that the key picks of those for such requests; the same key always picks the same.
+   * Absent: the request names us in User-Agent. Present: the request has the headers of Node's built-in fetch, and the value
+   * is a key that chooses its source address among `Sources.stock`; equal keys choose equal addresses.
    */
   stock?: string;
 }
@@ -57,8 +57,8 @@ export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" 
 
 export type EgressResult = {
   /**
-   * What the event loop did that watched the exchange; absent: it never stood still, and the times are the stranger's. A
-   * deadline that passed after a long wait for a place is told as a loop that stood still: both are ours.
+   * Present when our own event loop stood still during the exchange, so that the times are not the stranger's alone. A
+   * deadline that passed after a long wait for a place is reported in this form too, since that delay is ours as well.
    */
   loop?: LoopSeen;
 } & (
@@ -76,20 +76,20 @@ export type EgressResult = {
     }
   | {
       /**
-       * refused: we did not connect (reason says why). transport: no answer (DNS, connect, TLS, reset before headers).
-       * timeout: the deadline passed (status is there if headers came). cut: headers came, the body broke off.
-       * too_large: past the cap of decoded bytes or of headers.
+       * refused: we made no connection, for `reason`, or without one for a cause on our side. transport: no answer (DNS,
+       * connect, TLS, reset before headers). timeout: a deadline passed (`status` is present if headers came). cut: headers
+       * came, the body broke off. too_large: the body or the headers were longer than their cap.
        */
       outcome: "refused" | "transport" | "timeout" | "cut" | "too_large";
       reason?: RefusalReason;
       says: string;
       status?: number;
       headers?: Record<string, string>;
-      /** What came before the end, at most the cap. */
+      /** The part of the body that came before the end, at most the cap. */
       body?: Uint8Array;
       headersMs?: number;
       totalMs: number;
-      /** Did a byte of the request leave? When not, nothing can have been paid. */
+      /** False when no byte of the request was sent: then no payment can have been made. */
       sent: boolean;
     }
 );
@@ -97,20 +97,20 @@ export type EgressResult = {
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
-/** What one exchange may cost us. Times in ms, from the first byte of the request out; sizes in bytes. */
+/** Bounds of one fetch. Times in ms from the first byte of the request on; sizes in bytes. */
 export interface Limits {
   /** Decoded body. */
   bodyBytes: number;
-  /** Decoded body when the answer says it is a PDF. */
+  /** Decoded body when the content type is application/pdf. */
   pdfBytes: number;
-  /** Status line and headers, and again trailers. */
+  /** Status line and headers; trailers may have as much again. */
   headerBytes: number;
   headersMs: number;
   /** To the last byte, over all hops. */
   totalMs: number;
-  /** Redirects that are followed. */
+  /** Most redirects that are followed. */
   hops: number;
-  /** Slow loris: a body brings at least so many bytes in each window of so many ms. */
+  /** A body must bring at least `windowBytes` in each window of `windowMs`, against slow-loris senders. */
   windowMs: number;
   windowBytes: number;
   /** Each of these bounds one step of the connection's set-up, before the first byte. */
@@ -133,11 +133,11 @@ const base: Limits = {
   tlsMs: 3_000,
 };
 
-/** Longest deadline a paid leg may ask for; its lower bound is the caller's, who knows the 402. */
+/** Longest deadline of a paid call. Its lower bound is set by the caller, which has read the 402. */
 const PAID_MAX_MS = 120_000;
 const PAID_DEFAULT_MS = 30_000;
 
-/** The table of egress.md. A paid answer may pause, since a seller that works and settles is no loris. */
+/** The table of egress.md. A paid answer may be slower, since a seller works and settles before it answers. */
 export const LIMITS: Readonly<Record<Profile, Limits>> = {
   handshake: base,
   control: base,
@@ -149,10 +149,7 @@ export const LIMITS: Readonly<Record<Profile, Limits>> = {
 
 export type LimitChanges = Partial<Record<Profile, Partial<Limits>>>;
 
-/**
- * Limits of one request: the paid leg takes the caller's deadline up to 120 s, the others only a shorter one; hops only
- * fewer.
- */
+/** Limits of one request. `deadlineMs` sets the deadline of a paid call up to 120 s; elsewhere both can only lower limits. */
 export function limitsFor({ profile, deadlineMs, hops }: EgressRequest, changes: LimitChanges): Limits {
   const all = { ...LIMITS[profile], ...changes[profile] };
   const limits = hops === undefined ? all : { ...all, hops: Math.min(hops, all.hops) };

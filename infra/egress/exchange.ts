@@ -6,35 +6,35 @@ import { Reading } from "./reading.ts";
 
 export interface Question {
   method: string;
-  /** Value of Host: name and, when it is not the scheme's own, port. */
+  /** Value of Host: the name, and the port unless it is the scheme's default. */
   host: string;
   /** Path and query. */
   path: string;
-  /** Complete but for Host and the length, in the order in which they are sent. */
+  /** All headers but Host and Content-Length, in the order in which they are sent. */
   headers: Map<string, string>;
   body?: Uint8Array | undefined;
 }
 
-/** How one exchange over one socket ended; `off` is ours: called off. Times are `performance.now()`. */
+/** How one exchange over one socket ended; `off`: our caller aborted it. Times are of `performance.now()`. */
 export interface Ending {
   end: "answered" | "transport" | "timeout" | "cut" | "too_large" | "off";
   says: string;
-  /** When the request was handed to the socket; undefined when it never was. */
+  /** When the request was handed to the socket; undefined if it was not. */
   sentAt?: number;
   endedAt: number;
-  /** From the status line on: what came, and how much of the body, at most the cap. */
+  /** Present once the status line came; `body` is the part that came, at most the cap. */
   answer?: { headersAt: number; status: number; headers: Record<string, string>; body: Uint8Array };
 }
 
-/** Methods whose request says its length also when it has no body (RFC 9110 section 8.6). */
+/** Methods whose requests have a Content-Length even without a body (RFC 9110 section 8.6). */
 const EXPECT_BODY = new Set(["POST", "PUT", "PATCH"]);
 
-/** Interim (1xx) answers before the real one: each may be as large as the headers' cap. */
+/** Most interim (1xx) answers before the final one; each may be as large as the headers' cap. */
 const MAX_INTERIM = 16;
 
 /**
- * One request and its answer over a socket that is connected, checked and, for https, secured. Node's own parser reads
- * the answer; every bound is ours. The socket is destroyed at the end, whatever the end: nothing is kept alive.
+ * Sends one request over a socket that is connected, checked and, for https, secured, and reads the answer with Node's HTTP
+ * parser. This class enforces the limits. It destroys the socket at every end: no connection is kept alive.
  */
 export class Exchange {
   readonly #timers: NodeJS.Timeout[] = [];

@@ -1,4 +1,4 @@
-/** Lines that belong to one connection (RFC 9110 section 7.6.1) or that we alone set; a caller's are dropped. */
+/** Headers of one connection (RFC 9110 section 7.6.1) and headers that only egress sets: dropped from a caller's headers. */
 const OURS = new Set([
   "accept-encoding",
   "connection",
@@ -15,34 +15,34 @@ const OURS = new Set([
   "upgrade",
 ]);
 
-/** What a redirect's next host may see. Payment, authorization and cookies were meant for the first one only. */
+/** Headers that are sent on after a redirect. Payment, authorization and cookies were meant for the first host only. */
 const AFTER_REDIRECT = new Set(
   "accept accept-encoding accept-language connection sec-fetch-mode user-agent".split(" "),
 );
 
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
-/** Tab, printable ASCII and obs-text: CR, LF and NUL would start a header, a request or nothing (RFC 9110 5.5). */
+/** Tab, printable ASCII and obs-text (RFC 9110 section 5.5). CR or LF would begin another header or request. */
 const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
 type Lines = readonly (readonly [name: string, value: string])[];
 
-/** Lines that stand before and after a caller's own, in this order; where the caller has a name too, its line counts. */
-export interface Dress {
+/** Headers to send before and after the caller's headers, in order. A caller's header replaces one of the same name. */
+export interface HeaderTemplate {
   before: Lines;
   after: Lines;
 }
 
-/** A request that says who sends it, and takes a body as it is. */
-export const declaredDress = (userAgent: string): Dress => ({
+/** Headers of a request that names its sender in User-Agent and accepts only bodies that are not compressed. */
+export const declaredHeaders = (userAgent: string): HeaderTemplate => ({
   before: [["user-agent", userAgent]],
   after: [["accept-encoding", "identity"]],
 });
 
 /**
- * What Node's own fetch sends, name for name and in its order (the same in Node 20, 22 and 24): the ground that the
- * stock clients of the payment protocols stand on. Bodies then come coded, which reading.ts bounds.
+ * Headers that Node's built-in fetch sends, with its names and in its order (equal in Node 20, 22 and 24). The stock clients
+ * of the payment protocols use that fetch. Servers then send compressed bodies, which reading.ts decodes within a bound.
  */
-export const stockDress = (tls: boolean): Dress => ({
+export const stockHeaders = (tls: boolean): HeaderTemplate => ({
   before: [["connection", "keep-alive"]],
   after: [
     ["accept", "*/*"],
@@ -53,27 +53,27 @@ export const stockDress = (tls: boolean): Dress => ({
   ],
 });
 
-/** Names as they are sent. */
+/** The headers to send, in order and with their names as they are sent; or why they are refused. */
 export type Prepared = { ok: true; headers: Map<string, string> } | { ok: false; says: string };
 
-/** A caller's headers in a dress, without those that are ours to set; refused when a name or value is unsafe. */
-export function prepareHeaders(given: Record<string, string>, dress: Dress): Prepared {
+/** Puts a caller's headers, without those that egress sets, into a template. Refuses an unsafe name or value. */
+export function prepareHeaders(given: Record<string, string>, template: HeaderTemplate): Prepared {
   const lines = new Map<string, readonly [string, string]>();
-  for (const line of dress.before) lines.set(line[0], line);
+  for (const line of template.before) lines.set(line[0], line);
   for (const [name, value] of Object.entries(given)) {
     if (!TOKEN.test(name)) return { ok: false, says: `${JSON.stringify(name)} is not a header name` };
     if (!VALUE.test(value)) return { ok: false, says: `header ${name} holds CR, LF, NUL or another unsafe character` };
     const key = name.toLowerCase();
     if (!OURS.has(key)) lines.set(key, [name, value]);
   }
-  for (const line of dress.after) if (!lines.has(line[0])) lines.set(line[0], line);
+  for (const line of template.after) if (!lines.has(line[0])) lines.set(line[0], line);
   return { ok: true, headers: new Map(lines.values()) };
 }
 
 export const afterRedirect = (headers: Map<string, string>): Map<string, string> =>
   new Map([...headers].filter(([name]) => AFTER_REDIRECT.has(name.toLowerCase())));
 
-/** Node's flat list of names and values as the contract has it: lower case, repeated ones joined, no set-cookie. */
+/** Converts Node's flat list of names and values: names in lower case, repeated headers joined, set-cookie left out. */
 export function answerHeaders(raw: readonly string[]): Record<string, string> {
   const headers = new Map<string, string>();
   for (let i = 0; i + 1 < raw.length; i += 2) {
@@ -83,14 +83,17 @@ export function answerHeaders(raw: readonly string[]): Record<string, string> {
     const before = headers.get(name);
     headers.set(name, before === undefined ? value : `${before}, ${value}`);
   }
-  // Not by assignment: a stranger's header may be called __proto__.
+  // Assigning to an object would set its prototype for a header named __proto__.
   return Object.fromEntries(headers);
 }
 
-/** Size of header lines as written. The parser's own cap counts names and values, not what is between them. */
+/** Size of header lines on the wire, separators included; the cap of Node's parser counts names and values alone. */
 export const headBytes = (raw: readonly string[]): number => raw.reduce((sum, text) => sum + text.length + 2, 0);
 
-/** Milliseconds of a Retry-After header (RFC 9110 section 10.2.3): seconds or an HTTP date; null for none and nonsense. */
+/**
+ * Milliseconds to wait by a Retry-After header (RFC 9110 section 10.2.3), which is a number of seconds or an HTTP date; null
+ * for a header that is absent or neither of the two.
+ */
 export function retryAfterMs(header: string | undefined, now: number): number | null {
   if (header === undefined) return null;
   const text = header.trim();

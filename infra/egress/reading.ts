@@ -8,8 +8,8 @@ const FIRST_BLOCK = 4_096;
 const MAX_BLOCK = 65_536;
 
 /**
- * Bytes up to a cap, in blocks: a million one-byte chunks cost a megabyte and not a million objects. What is there is not
- * copied when more comes: most bodies that are bombs or floods are as long as their cap, and are thrown away.
+ * Collects bytes up to a cap, in blocks: a million chunks of one byte take a megabyte and not a million objects. Blocks are
+ * not copied when more bytes come, since most bodies that reach the cap are attacks and are thrown away.
  */
 export class CappedBytes {
   readonly #blocks: Buffer[] = [];
@@ -19,7 +19,7 @@ export class CappedBytes {
 
   constructor(readonly cap: number) {}
 
-  /** Keep what fits. False when it did not all fit: the body is past its cap. */
+  /** Keeps the bytes that fit. False when some did not fit: the body is longer than its cap. */
   push(chunk: Uint8Array): boolean {
     const kept = Math.min(chunk.length, this.cap - this.#size);
     for (let from = 0; from < kept; ) {
@@ -33,7 +33,10 @@ export class CappedBytes {
     return kept === chunk.length;
   }
 
-  /** As much again as there is, no more than can still come. Not zeroed: what was not written is never read. */
+  /**
+   * Begins a block as large as all blocks so far, and no larger than the rest of the cap. The block is not zeroed: `bytes`
+   * reads only what was written.
+   */
   #begin(): void {
     const most = Math.min(MAX_BLOCK, Math.max(FIRST_BLOCK, this.#size), this.cap - this.#size);
     this.#last = Buffer.allocUnsafeSlow(most);
@@ -53,7 +56,7 @@ export class CappedBytes {
   }
 }
 
-/** Makes a decoder, once the first byte of the body is there. */
+/** Makes a decoder for a body that begins with the byte `first`. */
 type MakeDecoder = (first: number) => Transform;
 
 /** Low half of a zlib stream's first byte (RFC 1950 section 2.2): the method is deflate. */
@@ -62,14 +65,14 @@ const ZLIB_METHOD = 8;
 const DECODERS: Record<string, MakeDecoder> = {
   gzip: () => createGunzip(),
   "x-gzip": () => createGunzip(),
-  // "deflate" is zlib's format (RFC 9110 section 8.4.1.2), and there are servers that send the bare one.
+  // "deflate" means zlib's format (RFC 9110 section 8.4.1.2); some servers send raw deflate data instead.
   deflate: (first) => ((first & 0x0f) === ZLIB_METHOD ? createInflate() : createInflateRaw()),
   br: () => createBrotliDecompress(),
 };
 
 /**
- * The decoder of the one coding that an answer claims, whether or not we asked for it; null for none. Several codings
- * at once and unknown ones are not undone: the bytes stay as sent and the `content-encoding` header says what they are.
+ * The decoder for the content-encoding of an answer, even for one that the request did not accept; null when the body is
+ * kept as sent. An unknown coding, or several at once, is not decoded: the `content-encoding` header still names it.
  */
 function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null {
   const bodyless = method === "HEAD" || answer.statusCode === 204 || answer.statusCode === 304;
@@ -78,14 +81,17 @@ function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null 
   return Object.hasOwn(DECODERS, coding) ? DECODERS[coding]! : null;
 }
 
-/** How the body of an answer may end. */
+/** Called when the body of an answer has ended. */
 export type ReadingEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: string) => void;
 
-/** Wire bytes to decoded bytes: one-byte chunks carry five bytes of framing each, honest ones nearly none. */
+/**
+ * Bytes on the wire may be this many times the body's cap. A chunk of one byte has five bytes of framing; the chunks of an
+ * honest server have nearly none.
+ */
 const MAX_FRAMING = 4;
 const ALLOWANCE_BYTES = 65_536;
 
-/** The body of one answer as it comes in: decoded, counted, and dropped when it is too much or too slow. */
+/** Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow. */
 export class Reading {
   readonly #body: CappedBytes;
   readonly #rate: NodeJS.Timeout;
@@ -97,7 +103,7 @@ export class Reading {
   #decoded = false;
   #stopped = false;
 
-  /** Begins at once. After `end` was called nothing more is kept, and the caller calls `stop`. */
+  /** Begins to read at once. When it calls `end`, the caller must call `stop`. */
   constructor(
     private readonly answer: IncomingMessage,
     private readonly socket: Socket,
@@ -119,25 +125,25 @@ export class Reading {
     answer.on("error", (error) => this.broke(error));
   }
 
-  /** Is the message whole? What the peer writes or breaks afterwards is no part of it. */
+  /** Has the whole message been received? Errors of the connection after that do not concern it. */
   get whole(): boolean {
     return this.answer.complete;
   }
 
   broke(error: Error): void {
-    // What came in one packet with the fault is still in the stream; reading hands it to our listener.
+    // Bytes that came just before the error are still in the stream: reading them passes them to the "data" listener.
     while (this.answer.read() !== null);
     this.end("cut", `the body broke off: ${(error as NodeJS.ErrnoException).code ?? error.message}`);
   }
 
-  /** Whatever the end was, nothing is decoded after it: a decoder left alone works off all that it was given. */
+  /** Stops at any end of the exchange. The decoder is destroyed, or it would go on with the bytes that it was given. */
   stop(): void {
     this.#stopped = true;
     clearInterval(this.#rate);
     this.#decoder?.destroy();
   }
 
-  /** What came so far, decoded, at most the cap. */
+  /** The decoded body so far, at most the cap. */
   bytes(): Uint8Array {
     return this.#body.bytes();
   }
@@ -145,7 +151,7 @@ export class Reading {
   #take(chunk: Buffer): void {
     if (this.#stopped || !this.#countWire(chunk.length)) return;
     if (!this.#make) this.#keep(chunk);
-    // What follows the end of a coded body is no part of it, as stock clients have it.
+    // Bytes after the end of a coded body are ignored, as stock clients ignore them.
     else if (!this.#decoded) this.#decode(this.#make, chunk);
   }
 
@@ -179,8 +185,8 @@ export class Reading {
   }
 
   /**
-   * False when it is too much. A coded body is never honestly longer than what it decodes to, and one of empty blocks
-   * decodes to nothing for ever: what it may cost us is bounded by what it sends.
+   * Counts bytes on the wire; false when there are too many. An honest coded body is hardly longer than its decoded form,
+   * and a body of empty blocks decodes to nothing without end, so the cap on decoded bytes alone would not stop it.
    */
   #countWire(bytes: number): boolean {
     this.#wireBytes += bytes;
@@ -197,7 +203,7 @@ export class Reading {
     const { windowMs, windowBytes } = this.limits;
     let before = 0;
     return setInterval(() => {
-      // Once all of it is here, what it waits for is our own decoder.
+      // Once the body was received whole, only our own decoder is still at work.
       if (!this.#wireEnded && this.#wireBytes - before < windowBytes) {
         this.end("timeout", `less than ${windowBytes} bytes of body within ${windowMs} ms`);
       }

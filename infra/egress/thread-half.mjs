@@ -1,6 +1,6 @@
 /**
- * The thread of thread.ts. What fetches is TypeScript, so a loader comes before it: the flags of whoever began this
- * thread (tsx, a test runner, none) are not passed on, and it is the same everywhere.
+ * The code of the thread that thread.ts starts. It registers a loader for TypeScript first and then imports egress, since
+ * the flags of the process (of tsx, of a test runner) are not passed on to the thread.
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { register } from "tsx/esm/api";
@@ -12,7 +12,7 @@ const { ownLoop: loop } = await import("../loop-watch.ts");
 
 const { resolveTo: address, ...options } = workerData;
 const egress = createEgress({ ...options, loop, ...(address === undefined ? {} : { resolve: resolveTo(address) }) });
-/** How to call off what is under way, by its number. */
+/** Aborts each fetch that is under way, by the request's id. */
 const underway = new Map();
 
 parentPort.on("message", async ({ id, request, off }) => {

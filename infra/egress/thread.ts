@@ -2,15 +2,15 @@ import { Worker } from "node:worker_threads";
 import { createEgress, type EgressOptions } from "./create.ts";
 import type { Egress, EgressRequest, EgressResult } from "./egress.ts";
 
-/** What a thread can be told: all but functions. */
+/** Options of egress that can be sent to a thread: all but functions. */
 export interface ThreadOptions extends Omit<EgressOptions, "resolve" | "loop"> {
-  /** For development: the one address that every name is at. */
+  /** For development: the address to which every name resolves. */
   resolveTo?: string;
 }
 
-/** To the thread: a request, or that one is called off. */
+/** Message to the thread: a request, or that the request with this id is aborted. */
 type ToThread = { id: number; request: EgressRequest } | { id: number; off: true };
-/** What a fetch came to, or what it threw, which is its caller's. */
+/** Message from the thread: the result of a fetch, or the error that it threw. */
 type FromThread = { id: number; result: EgressResult } | { id: number; error: Error };
 
 interface Waiting {
@@ -19,13 +19,13 @@ interface Waiting {
 }
 
 /**
- * Egress on a thread of its own. Whatever else this process does (it grades, publishes and answers on its own loop) no
- * answer of a stranger waits for it, so a latency holds the other side's time and the network's, and nothing of ours.
- * The thread begins with the first fetch and holds the process open only while one is under way. When it ends by itself,
- * that is a fault of ours, and ends the process.
+ * Egress on a thread of its own. The process grades, publishes and answers on its main loop; a stranger's answer does not
+ * wait for that work, so a measured latency is the time of the stranger and the network alone. The thread starts with the
+ * first fetch and keeps the process alive only while a fetch is under way. An error that ends the thread is a bug of ours
+ * and ends the process.
  */
 class ThreadEgress implements Egress {
-  /** Knows the rules without a thread, and what is said of a fetch that must not leave. */
+  /** Egress on this thread: validates urls, and answers fetches that are refused before they are sent. */
   readonly #here: Egress;
   #worker: Worker | null = null;
   readonly #underway = new Map<number, Waiting>();
@@ -69,7 +69,7 @@ class ThreadEgress implements Egress {
   }
 
   #begin(): Worker {
-    // The flags of a test runner or loader are not for this thread: it brings its own.
+    // No flags of a test runner or loader are passed on: thread-half.mjs registers a loader itself.
     const worker = new Worker(new URL("./thread-half.mjs", import.meta.url), {
       ...{ execArgv: [], workerData: this.options },
     });
