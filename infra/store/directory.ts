@@ -19,17 +19,17 @@ import {
   type SwapResult,
 } from "./store.ts";
 
-/** `~` is no key character, so no key can name what is in here and no listing shows it. */
+/** Folder of the store's lock and temporary files. A key cannot contain `~`, so no key leads here and no list shows it. */
 const OWN_FOLDER = ".~store";
 const DEFAULT_MAX_BYTES = 256 * 1024 * 1024;
 const DEFAULT_LIMIT = 1_000;
-/** File systems take names of 255 bytes; object stores do not mind. */
+/** Most bytes of a file name on common file systems; a longer segment of a key is refused. */
 const MAX_NAME = 255;
 
 /**
- * A folder as an object store: the object `a/b` is the file `a/b`, so any web server can serve it. Several processes may
- * share it. Content type and cache control are not kept: they follow from the key, and the HTTP layer derives them.
- * Only regular files are objects; folders stay when their last object goes.
+ * Opens a folder as an object store. The object `a/b` is the file `a/b`, so any web server can serve it. Several processes
+ * may share the folder. Content type and cache control are not stored: the HTTP layer derives them from the key. Only regular
+ * files are objects; a folder stays when its last object is deleted.
  *
  * etag = inode, size and modification time, hashed: no file is read for it. A swap makes the time strictly rise and a
  * delete waits until the disk's clock has passed it, so an old etag never fits a later object, whatever its bytes.
@@ -46,10 +46,10 @@ export async function openDirectoryStore(root: string, options: { fs?: FsSeam } 
   return new DirectoryStore(fs, path, placing, lock);
 }
 
-/** What is read of a store: nothing is written, made or locked by it. */
+/** The part of a store that only reads: it writes no file, makes no folder and takes no lock. */
 export type ReadableStore = Pick<Store, "get" | "getRange" | "head" | "list" | "close">;
 
-/** A folder as an object store that is only read, so that it may be anybody's; one that is not there has no objects. */
+/** Opens a folder for reading alone; this process needs no right to write there. A folder that is absent has no objects. */
 export const readDirectoryStore = (root: string): ReadableStore => new DirectoryReader(nodeFs, resolve(root));
 
 class DirectoryReader implements ReadableStore {
@@ -101,7 +101,7 @@ class DirectoryReader implements ReadableStore {
     return `${this.root}/${key}`;
   }
 
-  /** Null also for a folder: it is no object. */
+  /** Stat of an object's file; null when there is none or the path is a folder. */
   protected async stat(path: string): Promise<FileStat | null> {
     const stat = await this.fs.stat(path).catch(unlessMissing);
     return stat?.kind === "file" ? stat : null;
@@ -174,7 +174,7 @@ class DirectoryStore extends DirectoryReader implements Store {
     return this.lock.close();
   }
 
-  /** The name is taken, but not by an object: saying `exists` or `lost` would send the caller round in circles. */
+  /** Throws when the path is a folder. After `exists` or `lost` the caller would read the key, find nothing and try again. */
   async #refuseFolder(key: string, path: string): Promise<void> {
     const stat = await this.fs.stat(path).catch(unlessMissing);
     if (stat && stat.kind !== "file") throw crossing(key);
@@ -214,12 +214,12 @@ const SEGMENT = /^(?!\.{1,2}$)[A-Za-z0-9._=-]+$/;
 const PREFIX = /^(?!\/)[A-Za-z0-9._=/-]*$/;
 
 /**
- * Keys below `prefix` in bytewise order, after `startAfter`, one folder read at a time: a folder that holds nothing
- * wanted is never opened. Names that no key can have (our own `.~store`, an editor's backup) do not exist here.
+ * Yields keys below `prefix` in bytewise order, after `startAfter`. It reads one folder at a time, and only folders that can
+ * hold such keys. File names that no key can have (the store's `.~store`, an editor's backup) are skipped.
  * @param root absolute path of the store.
  */
 async function* walkKeys(fs: FsSeam, root: string, prefix: string, startAfter: string): AsyncGenerator<string> {
-  // Nothing can lie below a prefix that no key starts with; `..` would leave the root.
+  // No key begins with such a prefix, and `..` would lead out of the root.
   if (
     !PREFIX.test(prefix) ||
     prefix
@@ -243,7 +243,7 @@ async function* walkFolder(
   for (const { key, isFolder } of await sortedEntries(fs, root, folder)) {
     if (isFolder) {
       if (!key.startsWith(prefix) && !prefix.startsWith(key)) continue;
-      // Every key in it begins with its name: all are past when the name is, unless startAfter lies inside.
+      // All keys in the folder begin with `key`: when `key` is before startAfter they are too, unless startAfter is inside.
       if (key < startAfter && !startAfter.startsWith(key)) continue;
       yield* walkFolder(fs, root, key, prefix, startAfter);
     } else if (key.startsWith(prefix) && key > startAfter) {
@@ -252,7 +252,7 @@ async function* walkFolder(
   }
 }
 
-/** Key characters are ASCII, so the order of UTF-16 units is the order of bytes; a folder sorts with its slash. */
+/** Entries of a folder in bytewise order (keys are ASCII); a folder is sorted by its name with a trailing slash. */
 async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<{ key: string; isFolder: boolean }[]> {
   try {
     return (await fs.readdir(folder === "" ? root : `${root}/${folder.slice(0, -1)}`))
@@ -265,18 +265,18 @@ async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<
   }
 }
 
-/** Files that are synced at once: the disk's journal makes one step of several. */
+/** Files that are synced at once: the file system writes its journal once for several syncs. */
 const SYNCS_AT_ONCE = 16;
 
 /**
- * Bulk of a folder: objects are written plainly and come into sight whole; `flush` syncs each file once, and then each
- * folder once, up to the root. An object that is there with other bytes is never replaced by one that is not durable: its
- * name may be needed by what was committed before.
+ * Bulk of a directory store. `put` creates an object without a sync; `flush` syncs each file once, then each folder once, up
+ * to the root. An object that exists with other bytes is replaced durably at once, since an earlier checkpoint may need its
+ * key.
  */
 class DirectoryBulk implements Bulk {
-  /** Keys whose bytes or names are not known to be durable, and whether they are ours. */
+  /** Keys of objects that may not be durable yet; true for those that this bulk created. */
   #waiting = new Map<string, boolean>();
-  /** Of a sync: nobody may rely on this bulk any more. */
+  /** The first error of a sync. Every `flush` from then on throws it. */
   #fault: { error: unknown } | null = null;
 
   constructor(
@@ -290,7 +290,7 @@ class DirectoryBulk implements Bulk {
     const placed = await naming(key, () => this.placing.placeUnsynced(this.store.path(key), bytes));
     if (placed) this.#waiting.set(key, true);
     else if (Buffer.compare((await this.store.get(key))?.bytes ?? Buffer.alloc(0), bytes) === 0) this.adopt(key);
-    // The slow and sure way: durable when it resolves.
+    // Durable when it resolves.
     else await hold(this.store, key, bytes);
   }
 
@@ -303,7 +303,7 @@ class DirectoryBulk implements Bulk {
     const { fs, root } = this;
     const waiting = this.#waiting;
     this.#waiting = new Map();
-    /** And a key in each of them. */
+    /** Folders to sync; the value is the key of an object inside, for error messages. */
     const folders = new Map<string, string>();
     await this.#all(waiting, async ([key, isOurs]) => {
       const file = this.store.path(key);
@@ -314,7 +314,7 @@ class DirectoryBulk implements Bulk {
       try {
         await naming(key, () => fs.sync(file));
       } catch (error) {
-        // The kernel may have dropped what it could not write, and says so once: a later sync would find nothing amiss.
+        // The kernel may have dropped the bytes and reports it once: a later sync would succeed. So the file is removed.
         if (isOurs) await fs.unlink(file).catch(() => undefined);
         throw error;
       }
@@ -323,7 +323,7 @@ class DirectoryBulk implements Bulk {
     if (this.#fault) throw this.#fault.error;
   }
 
-  /** All of it, whatever fails: what can be made durable is. */
+  /** Runs `work` on all items, even when some fail, and keeps the first error. */
   async #all<T>(items: Iterable<T>, work: (item: T) => Promise<void>): Promise<void> {
     for (const error of await allAtOnce(items, SYNCS_AT_ONCE, work)) this.#fault ??= { error };
   }

@@ -5,26 +5,26 @@ import { type FolderLock, openFolderLock } from "./lock.ts";
 import { isErrno } from "./store.ts";
 
 /**
- * What the directory store asks of a file system, one durable step each, so that a test can drop everything that was
- * not synced and fail any single step. POSIX meaning throughout, POSIX error codes on the thrown errors.
+ * The file system calls of the directory store, with POSIX semantics and POSIX error codes on the errors. Tests implement it
+ * to fail any single call, and to lose everything that was not synced.
  */
 export interface FsSeam {
-  /** Open a file that must not exist yet (EEXIST). Its bytes and its name are volatile until synced. */
+  /** Creates a file; EEXIST when the name is taken. Its bytes and its name can be lost until they are synced. */
   openNew(path: string): Promise<NewFile>;
-  /** fsync an existing file or folder. A folder's sync makes the names in it durable, not what they name. */
+  /** Calls fsync on a file or folder. For a folder this makes the names in it durable, not the contents of its files. */
   sync(path: string): Promise<void>;
-  /** One folder; its parent must exist. EEXIST when the name is taken. */
+  /** Creates a folder; its parent must exist. EEXIST when the name is taken. */
   mkdir(path: string): Promise<void>;
-  /** A second name for a file; EEXIST when `to` is taken. The atomic step of create. */
+  /** Gives a file a second name; EEXIST when `to` is taken. The store creates objects atomically with this call. */
   link(from: string, to: string): Promise<void>;
-  /** Replaces `to`. The atomic step of swap. */
+  /** Renames a file over `to`. The store swaps objects atomically with this call. */
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
   readdir(path: string): Promise<FolderEntry[]>;
   stat(path: string): Promise<FileStat>;
-  /** Stat and bytes [start, end) through one descriptor, so both speak of the same version. `read` decides from the stat. */
+  /** Reads the stat and, through the same descriptor, the bytes of the version that `range` chooses from that stat. */
   read(path: string, range: (stat: FileStat) => { start: number; end: number }): Promise<ReadFile>;
-  /** The mutual exclusion of swaps on one folder, across processes. */
+  /** Opens the lock that the processes sharing a store take for swaps and deletes. */
   openLock(path: string): FolderLock;
 }
 
@@ -64,7 +64,7 @@ const toStat = (s: BigIntStats): FileStat => ({
   modifiedNs: s.mtimeNs,
 });
 
-/** By plain descriptors: the handles of node:fs/promises cost as much again as the calls themselves. */
+/** Calls on plain descriptors: the handles of node:fs/promises cost as much again as the calls themselves. */
 const fd = {
   open: promisify(open),
   write: promisify(write),
@@ -130,19 +130,19 @@ export const nodeFs: FsSeam = {
   openLock: openFolderLock,
 };
 
-/** Folders remembered as durable; past this the memory is emptied and they are synced once more. */
+/** Most folders that are remembered as durable. When there are more, all are forgotten and synced again on their next use. */
 const MAX_REMEMBERED = 50_000;
 
 /**
- * Folders whose own name is on the disk for good. A file's fsync does not make its name durable, and its folder's fsync
- * does not make the folder's name durable: every parent up to the root has to be synced, also when another process made
- * the folder and may have died before its own sync.
+ * Makes folders and remembers which have a durable name. An fsync of a file does not make the file's name durable, and an
+ * fsync of its folder does not make the folder's name durable. So every parent up to the root is synced, even if another
+ * process made the folder: that process may have died before its sync.
  */
 export class DurableFolders {
   readonly #fs: FsSeam;
   readonly #root: string;
   readonly #known = new Set<string>();
-  /** Those that are there, and may be gone after a power cut. */
+  /** Folders that exist and may be lost by a power cut. */
   readonly #made = new Set<string>();
 
   /** @param root an existing folder whose own name is already durable; see {@link makeFolder}. */
@@ -151,7 +151,7 @@ export class DurableFolders {
     this.#root = root;
   }
 
-  /** Make `folder` (below the root) and all on the way; on return each of them is named durably in its parent. */
+  /** Makes `folder` (below the root) and its parents; on return the names of all of them are durable. */
   async ensure(folder: string): Promise<void> {
     if (folder === this.#root || this.#known.has(folder)) return;
     const parent = dirname(folder);
@@ -162,7 +162,7 @@ export class DurableFolders {
     this.#known.add(folder);
   }
 
-  /** Make `folder` (below the root) and all on the way, without a sync of any. */
+  /** Makes `folder` (below the root) and its parents without a sync. */
   async make(folder: string): Promise<void> {
     if (folder === this.#root || this.#known.has(folder) || this.#made.has(folder)) return;
     await this.make(dirname(folder));
@@ -171,20 +171,20 @@ export class DurableFolders {
     this.#made.add(folder);
   }
 
-  /** Forget everything: somebody removed a folder under us. */
+  /** Forgets all folders, after another process removed one. */
   forget(): void {
     this.#known.clear();
     this.#made.clear();
   }
 }
 
-/** Looks before it makes: mkdir on a folder of somebody else's may say EACCES where EEXIST is meant. */
+/** Calls stat before mkdir: mkdir of an existing folder of another user may fail with EACCES instead of EEXIST. */
 async function makeIfAbsent(fs: FsSeam, folder: string): Promise<void> {
   if (await isFolder(fs, folder)) return;
   try {
     await fs.mkdir(folder);
   } catch (error) {
-    // Lost a race for the same folder, which is as good.
+    // Another process made the folder in between.
     if (!isErrno(error, "EEXIST") || !(await isFolder(fs, folder))) throw error;
   }
 }
@@ -214,7 +214,7 @@ export async function makeFolder(fs: FsSeam, path: string): Promise<string> {
   return folder;
 }
 
-/** A parent that we may not open, or that cannot be synced (a mount point's host), is not ours to make durable. */
+/** Syncs a folder, unless this process may not open it or it cannot be synced (as the host of a mount point). */
 async function syncIfAllowed(fs: FsSeam, folder: string): Promise<void> {
   try {
     await fs.sync(folder);

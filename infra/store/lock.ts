@@ -4,10 +4,10 @@ import Database from "better-sqlite3";
 import { Failure } from "../errors.ts";
 import { isErrno } from "./store.ts";
 
-/** How long one swap waits for others before it gives up. */
+/** Longest wait of one caller for other processes, ms. */
 const WAIT_MS = 10_000;
 const RETRY_MS = 4;
-/** Calls of one store that may stand in line. */
+/** Most callers of this process that wait for the lock at once. */
 const MAX_WAITING = 10_000;
 
 /** Nothing was done: it may be tried again. */
@@ -18,17 +18,17 @@ const heldByOthers = (path: string, ms: number): Failure =>
 export interface FolderLock {
   /** Wait for the lock (bounded). @throws Failure when others held it too long */
   acquire(): Promise<() => void>;
-  /** Waits for the holder of this very lock object. */
+  /** Waits until the lock is released in this process, then closes its file. */
   close(): Promise<void>;
 }
 
 /**
  * A lock between processes: the RESERVED lock that `BEGIN IMMEDIATE` takes on a SQLite file (Node has no flock). The
- * kernel drops it with the process, so kill -9 leaves nothing behind. After the file was made nothing is written, so a
- * full disk can still be locked, and emptied.
+ * kernel drops it with the process, so kill -9 leaves nothing behind. Taking it writes nothing once the file was made, so
+ * the lock works on a full disk, and objects can be deleted there.
  *
- * The busy handler is off and we retry on a timer: the holder may be another store of this very process, and a blocking
- * wait would keep it from ever letting go.
+ * SQLite's busy handler is off and `acquire` retries on a timer: the holder may be another store of this process, which could
+ * never release the lock while a blocking wait holds its thread.
  */
 export function openFolderLock(path: string): FolderLock {
   const db = new Database(path, { timeout: 0 });
@@ -52,7 +52,7 @@ export function openFolderLock(path: string): FolderLock {
     async acquire() {
       if (waiting >= MAX_WAITING) throw heldByOthers(path, 0);
       waiting++;
-      // One connection holds at most one transaction, so calls of this store queue up first.
+      // One connection holds at most one transaction, so callers of this lock object first wait for each other.
       const before = held;
       let free = () => {};
       held = new Promise((resolve) => {
@@ -84,24 +84,24 @@ export function openFolderLock(path: string): FolderLock {
   };
 }
 
-/** On a file without pages every lock would set one up in a journal and take it back. */
+/** Writes the first page of the file. Without it, every lock would make that page in a journal and roll it back. */
 function makeFirstPage(db: Database.Database): void {
   try {
     if (db.pragma("user_version", { simple: true }) === 0) db.pragma("user_version = 1");
   } catch (error) {
-    // Somebody else is making it, or holds the lock on one that is made.
+    // Another process is writing the first page, or holds the lock.
     if (!isErrno(error, "SQLITE_BUSY")) throw error;
   }
 }
 
 /**
- * Which of the processes that share a folder does its one piece of work: the RESERVED lock of SQLite on a file, taken
- * once and kept. The kernel drops it with the process, so after kill -9 the next one that tries has it.
+ * Chooses one of the processes that share a folder to do work that only one may do. That process holds the RESERVED lock of
+ * a SQLite file until it closes it. The kernel drops the lock with the process, so after kill -9 another can take it.
  */
 export interface Keeper {
   /** True when this process is the keeper, from this call on. Never waits. */
   tries(): boolean;
-  /** Lets go, so that another may. */
+  /** Releases the lock, so that another process can take it. */
   close(): void;
 }
 

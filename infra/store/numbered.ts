@@ -1,15 +1,15 @@
 import type { Store } from "./store.ts";
 
-/** Objects with dense numbers from 0 that are created once and never removed: generations and runs. */
+/** Key of object `n` under `prefix`. Such objects have dense numbers from 0 and are never removed: generations and runs. */
 export const numberedKey = (prefix: string, n: number): string => `${prefix}/${String(n).padStart(20, "0")}`;
 
-/** Highest number that exists, or `known` (-1 = none known) when nothing lies beyond it. */
+/** Highest number of an object under `prefix`. `known` is a number that exists, or -1; objects up to it are not looked at. */
 export const highestNumbered = (store: Pick<Store, "head">, prefix: string, known = -1): Promise<number> =>
   highest(known, async (n) => (await store.head(numberedKey(prefix, n))) !== null);
 
 /**
- * The same of any dense numbers: found by doubling steps and halving them, so that a few looks do instead of a listing of
- * millions.
+ * Highest of dense numbers for which `exists` is true, not below `known`. It doubles its steps and then halves them, so it
+ * calls `exists` a few times, where a listing may have millions of entries.
  */
 export async function highest(known: number, exists: (n: number) => Promise<boolean>): Promise<number> {
   let low = known;

@@ -2,13 +2,13 @@ import type { Config } from "../config.ts";
 import { openDirectoryStore } from "./directory.ts";
 import { type Store, StoreUnfit } from "./store.ts";
 
-/** Which of the three stores; they never share credentials. */
+/** Names of the three stores. Each has credentials of its own. */
 export type StoreName = "private" | "public" | "orders";
 
 /**
- * One store of the settings: the folder `dir`, or a bucket, whose client is only loaded when asked for.
- * @param writes false for a role that only reads it: nothing is tried there, and without credentials it is read as
- *   anybody reads it
+ * Opens a store of the settings: its bucket, or the folder `dir` when no bucket is set. The S3 client is loaded only for a
+ * bucket.
+ * @param writes false for a role that only reads: no test object is written, and without credentials requests are not signed
  * @throws StoreUnfit for a bucket without credentials, or one that does not enforce conditional writes
  */
 export async function openStore(

@@ -4,19 +4,19 @@ import { DurableFolders, type FileStat, type FsSeam } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
 import { isErrno } from "./store.ts";
 
-/** A process that starts collects garbage and may take our temporary file: write it again, this often. */
+/** Tries to write an object: a process that starts may remove our temporary file as garbage. */
 const TRIES = 3;
 
 /**
- * Gives bytes a name in one atomic step: written to a temporary file, synced, then linked (only if the name is free) or
- * renamed (over the old object), then the folders synced. A crash anywhere shows the object whole or not at all. What is
- * to be synced later is whole for everybody who reads it, and may be torn or gone after a power cut.
+ * Writes objects as files: writes a temporary file, syncs it, links it to its name (if that is free) or renames it over the
+ * old object, and syncs the folders. After a crash at any step the object is whole or absent. An object that was placed
+ * without a sync is whole for readers, and may be torn or lost by a power cut.
  */
 export class Placing {
   readonly #fs: FsSeam;
   readonly #temporary: string;
   readonly #folders: DurableFolders;
-  /** Names of temporary files: no other process has this beginning. */
+  /** Random beginning of this process's temporary file names. */
   readonly #own = randomBytes(12).toString("hex");
   #names = 0;
 
@@ -27,7 +27,7 @@ export class Placing {
     this.#folders = new DurableFolders(fs, root);
   }
 
-  /** Remove what writers that died left behind. A living creator notices and writes its file again. */
+  /** Removes all temporary files, which dead writers left behind. A live writer notices and writes its file again. */
   async collectGarbage(lock: FolderLock): Promise<void> {
     const release = await lock.acquire();
     try {
@@ -39,8 +39,8 @@ export class Placing {
   }
 
   /**
-   * Durable on return. `before` null: only if the name is free, else null is returned. `before` given: replaces that
-   * object, and the caller holds the lock.
+   * Writes an object durably. With `before` null it creates the object, and returns null when the name is taken. With
+   * `before` it replaces that object; the caller must hold the lock.
    */
   place(path: string, bytes: Uint8Array, before: FileStat | null): Promise<FileStat | null> {
     return this.#attempt(async (temporary) => {
@@ -53,7 +53,10 @@ export class Placing {
     }, before === null);
   }
 
-  /** In sight on return, and to be synced: file, folder and folders on the way. @returns false when the name is taken */
+  /**
+   * Creates an object without a sync: the caller syncs the file and all folders above it later.
+   * @returns false when the name is taken
+   */
   async placeUnsynced(path: string, bytes: Uint8Array): Promise<boolean> {
     const placed = await this.#attempt(async (temporary) => {
       const file = await this.#fs.openNew(temporary);
@@ -65,7 +68,7 @@ export class Placing {
     return placed ?? false;
   }
 
-  /** @param free is the name to be free? Then null says that it is not */
+  /** @param free true: the name must be free, and null is returned when it is taken */
   async #attempt<T>(work: (temporary: string) => Promise<T>, free: boolean): Promise<T | null> {
     for (let attempt = 1; ; attempt++) {
       const temporary = this.#newName();
@@ -81,7 +84,7 @@ export class Placing {
     }
   }
 
-  /** Make an object durable that somebody else placed: its writer may have died between the name and the syncs. */
+  /** Makes an object of another writer durable: that writer may have died after it linked the name and before it synced. */
   async adopt(path: string): Promise<void> {
     await this.#folders.ensure(dirname(path));
     await this.#fs.sync(path);
@@ -89,8 +92,8 @@ export class Placing {
   }
 
   /**
-   * Wait until a new file would be younger than `stat`, at most half a second (a clock that was set back). A full disk
-   * ends the waiting: deleting is what would free it.
+   * Waits until a new file would get a later modification time than `stat`; half a second at most, in case the clock was set
+   * back. On a full disk it returns at once, so that the caller can delete.
    */
   async outlive(stat: FileStat): Promise<void> {
     for (let tries = 0; tries < 100; tries++) {
@@ -134,7 +137,7 @@ export class Placing {
     return `${this.#temporary}/${this.#own}${this.#names++}`;
   }
 
-  /** What cannot be removed now goes at the next open; it must not hide the error that brought us here. */
+  /** Removes a temporary file. Errors are ignored, so as not to hide an earlier one; the next open removes what is left. */
   async #clear(path: string): Promise<void> {
     await this.#fs.unlink(path).catch(() => undefined);
   }

@@ -6,7 +6,7 @@ import { Failure } from "../errors.ts";
  *
  * Durability: when `create` or `swap` resolves, the object survives kill -9 and power loss; a directory store has then
  * fsynced the file, its folder and every folder made on the way. A reader sees an object whole or not at all.
- * Whoever finds an object that another wrote (`exists`) may rely on it: the adapter makes it durable first.
+ * When `create` answers `exists`, the adapter has first made the other writer's object durable.
  */
 export interface Store {
   /** The whole object, or null when there is none. `maxBytes` (default 256 MiB) bounds what is read. */
@@ -14,35 +14,40 @@ export interface Store {
   /** Bytes [start, end) of the object (end past its size is cut), or null when there is none. */
   getRange(key: string, start: number, end: number): Promise<Uint8Array | null>;
   head(key: string): Promise<ObjectInfo | null>;
-  /** Create-only. `exists` when the key is taken, whatever its bytes are: read it back and compare before adopting. */
+  /** Creates an object. `exists` when the key is taken, maybe with other bytes: read and compare them before relying on it. */
   create(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<{ result: "created" | "exists" }>;
-  /** Compare-and-swap. `expected` is the etag that was read, or null for "there is none". `lost` when it differs. */
+  /**
+   * Replaces the object if its etag is `expected`, or creates it if `expected` is null and there is none. Otherwise changes
+   * nothing and returns `lost`.
+   */
   swap(key: string, bytes: Uint8Array, expected: string | null, meta?: ObjectMeta): Promise<SwapResult>;
   /** Keys below `prefix` in bytewise order, after `startAfter` (exclusive), at most `limit` (default 1,000). */
   list(prefix: string, options?: { startAfter?: string; limit?: number }): Promise<ObjectInfo[]>;
-  /** Remove; no error when there is none. Only for lake compaction, expired partial tiles and live tables. */
+  /** Removes an object; no error when there is none. Only for lake compaction, expired partial tiles and live tables. */
   delete(key: string): Promise<void>;
-  /** Where many objects are made durable together for less than each by itself; by {@link bulkOf} on any store. */
+  /** Begins a {@link Bulk}; present where many objects together are cheaper to make durable. Callers use {@link bulkOf}. */
   bulk?(): Bulk;
   close(): Promise<void>;
 }
 
 /**
- * Many objects that have to be durable only once all of them are there: what commits to them (a checkpoint) is written after
- * `flush`. An object is in sight, whole, when its `put` resolves. A power cut before `flush` may leave it torn or gone, so
- * whoever finds an object that nothing commits to proves it by its hash, and puts it again if it does not hold. What was
- * there before with other bytes stays whole, as it is or replaced. End every bulk with `flush`, also after a fault: what
- * was put and proven is kept.
+ * Writes many objects and makes them durable together with `flush`. A checkpoint that names the objects is written after
+ * `flush`. When `put` resolves, readers see the whole object. A power cut before `flush` may tear or lose it: a reader of an
+ * object that no checkpoint names checks its hash, and puts it again if the hash differs. An object that was there before
+ * with other bytes stays whole, old or replaced. End every bulk with `flush`, also after a fault, to keep what was put.
  */
 export interface Bulk {
   /**
-   * The key is to hold these bytes, which the caller has proven; one of that name with other bytes was damaged and is
-   * replaced. @throws what `create` and `swap` throw
+   * Writes an object whose bytes the caller has proven. An object of that key with other bytes is damaged, and is replaced.
+   * @throws what `create` and `swap` throw
    */
   put(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void>;
-  /** Rely on an object that was found, and proven: it may not be on the disk yet. */
+  /** Lets `flush` make an object durable that the caller found and proved; its writer may not have synced it. */
   adopt(key: string): void;
-  /** Everything put and adopted so far is there and durable. @throws when that is not known of all of it, from then on */
+  /**
+   * Makes all objects durable that were put and adopted. @throws when an object may not be durable; then every later
+   * `flush` throws too
+   */
   flush(): Promise<void>;
 }
 
@@ -51,7 +56,7 @@ export type SwapResult = { result: "swapped"; etag: string } | { result: "lost" 
 export interface ObjectMeta {
   contentType?: string;
   cacheControl?: string;
-  /** Of an object that is stored packed and handed out so (entry bundles). */
+  /** Encoding of an object that is stored and served compressed (entry bundles). */
   contentEncoding?: string;
 }
 
@@ -82,16 +87,16 @@ export function checkKey(key: string): string {
   return key;
 }
 
-/** Others that replace the same damaged object are waited out this often. */
+/** Tries to replace an object that other processes are replacing too. */
 const TRIES = 5;
 
 /**
- * The key holds these bytes, durably; one of that name with other bytes is replaced.
- * @throws what the store throws; Error when others keep writing other bytes there
+ * Writes an object durably; an object of that key with other bytes is replaced.
+ * @throws what the store throws; Error when other processes keep writing other bytes to the key
  */
 export async function hold(store: Store, key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void> {
   for (let tries = 0; tries < TRIES; tries++) {
-    // Whatever it answers: an object that is there is durable then, also one that another run is just replacing.
+    // If `create` answers `exists`, it has made the object of the other writer durable.
     if ((await store.create(key, bytes, meta)).result === "created") return;
     const there = await store.get(key);
     if (there && Buffer.compare(there.bytes, bytes) === 0) return;
@@ -100,7 +105,7 @@ export async function hold(store: Store, key: string, bytes: Uint8Array, meta?: 
   throw new Error(`${key} changed while it was being replaced`);
 }
 
-/** A bulk of any store; where it has none of its own each object is durable when its `put` resolves. */
+/** Begins a bulk. On a store without `bulk` each object is durable when its `put` resolves. */
 export const bulkOf = (store: Store): Bulk =>
   store.bulk?.() ?? {
     put: (key, bytes, meta) => hold(store, key, bytes, meta),
@@ -131,17 +136,17 @@ export function isErrno(error: unknown, ...codes: string[]): boolean {
   return error instanceof Error && "code" in error && typeof error.code === "string" && codes.includes(error.code);
 }
 
-/** The store does not do what the contract rests on (create-only, compare-and-swap), or keeps us out: never used. */
+/** The store does not enforce create-only or compare-and-swap, or refuses our credentials: it is not used. */
 export class StoreUnfit extends Failure {
   constructor(says: string, cause?: unknown) {
     super("storage", `store: ${says}`, { cause });
   }
 }
 
-/** We may not read that key, or there is none and we may not be told so (unlisted.ts). */
+/** The store forbids reading a key; some stores answer so for a key without an object (unlisted.ts). */
 export class StoreRefused extends StoreUnfit {}
 
-/** The store did not answer, or not as a store does, after every try. Whether the last write holds is not known. */
+/** No try got a usable answer from the store. If it was a write, it may have been done or not. */
 export class StoreDown extends Failure {
   constructor(doing: string, tries: number, cause?: unknown) {
     const why = (cause as Error | undefined)?.message ?? String(cause);

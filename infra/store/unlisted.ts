@@ -1,23 +1,22 @@
 import { randomBytes } from "node:crypto";
 import { type Store, StoreRefused } from "./store.ts";
 
-/** What a store says of a key to whoever only reads. `refused` is S3's AccessDenied and no other refusal. */
+/** A store's answer about a key to a client that only reads. `refused` is S3's AccessDenied, `other` any other refusal. */
 export type KeyState = "there" | "missing" | "refused" | "other";
 
 export interface UnlistedParts {
   /** Asks for one key, without its bytes. */
   ask: (key: string) => Promise<KeyState>;
-  /** Is there whenever anything is; what it says tells whether the store can be read at all. */
+  /** A key that exists in every store that is not empty. If it cannot be read, the store cannot be read at all. */
   known: string;
 }
 
 /**
- * S3 says AccessDenied of an object that is not there to whoever may read the bucket and not list it (GetObject of the
- * S3 API: 403 without s3:ListBucket, 404 with it), and so does every bucket whose policy lets anybody read and nobody
- * list. Such a refusal counts as missing only where nothing else can be told from it: the same store refuses, in the same
- * folder, a key that cannot exist, and gives the known object at this moment. A store that has 404 for what it has not
- * means its refusals; one that refuses everything (credentials, a firewall, a policy that was taken back) is down.
- * A policy that leaves out a folder looks like an empty folder to every reader.
+ * Tells missing objects from refused ones. S3 answers AccessDenied for an object that does not exist to a client that may
+ * read the bucket but not list it (GetObject of the S3 API: 403 without s3:ListBucket, 404 with it). A refusal counts as
+ * missing only if the store at this moment also refuses a key in that folder that cannot exist, and gives the known object.
+ * If the store answers 404 for the impossible key, it means its refusals. If it refuses the known object too (wrong
+ * credentials, a firewall, a withdrawn policy), it is down. A folder that a policy leaves out looks empty to every reader.
  */
 export class Unlisted {
   /** Folders in which a key that cannot exist was refused. */
@@ -25,25 +24,25 @@ export class Unlisted {
 
   constructor(private readonly parts: UnlistedParts) {}
 
-  /** A key was refused: is it because there is no such object? What `ask` throws is thrown. */
+  /** After a key was refused: true when the object does not exist. @throws the errors of `ask` */
   async hides(key: string): Promise<boolean> {
     const { ask, known } = this.parts;
     if (key === known) return false;
     const folder = key.slice(0, key.lastIndexOf("/") + 1);
-    // A first-level name bounds the set: a log has as many folders of tiles as it likes.
+    // Only first-level names are remembered, since a log has any number of folders of tiles.
     const name = folder.slice(0, folder.indexOf("/") + 1);
     if (!this.#folders.has(name)) {
-      // 128 random bits: nobody has made that object.
+      // A name of 128 random bits: no such object exists.
       if ((await ask(`${folder}${randomBytes(16).toString("hex")}`)) !== "refused") return false;
       this.#folders.add(name);
     }
     if ((await ask(known)) !== "there") return false;
-    // Asked once more, now that the store is known to give what it has: a refusal that passed was no answer about the key.
+    // The store gives objects that exist now. The first refusal may have been a passing fault, so the key is asked again.
     return (await ask(key)) === "refused";
   }
 }
 
-/** A store that is only read, perhaps by somebody who may not list it: what is missing is missing there too. */
+/** Wraps a store whose client may lack the right to list it: for a missing object it returns null instead of throwing. */
 export function tellingMissing(store: Store, known: string): Store {
   const ask = async (key: string): Promise<KeyState> => {
     try {

@@ -2,41 +2,41 @@ import { S3ServiceException } from "@aws-sdk/client-s3";
 import { systemClock } from "../../clock.ts";
 import { ObjectTooLarge, StoreDown, StoreFull, StoreRefused, StoreUnfit } from "../store.ts";
 
-/** Tries of one request, and the longest pause before the next, ms (full jitter, doubling from the first). */
+/** Tries of one request. The pause between two tries is random; its bound doubles from the first to the longest, ms. */
 const TRIES = 6;
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 5_000;
 
-/** HTTP status of a store's answer; undefined when none came (cut, timeout, refused). */
+/** HTTP status of a store's answer; undefined when no answer came (connection cut or refused, timeout). */
 export const statusOf = (error: unknown): number | undefined =>
   error instanceof S3ServiceException ? error.$metadata.httpStatusCode : undefined;
 
-/** What an attempt was before: nothing, or lost in a way that may have reached the store. */
+/** One try of a request, and what is known of the tries before it. */
 export interface Attempt {
   n: number;
-  /** An earlier try of the same request ended without an answer that says what was done. */
+  /** True when an earlier try of this request may have been executed by the store, though no answer confirmed it. */
   unsure: boolean;
 }
 
-/** Answers that ask for the same request again; 409 is S3's word for two conditional writes at the same moment. */
+/** Statuses after which a request is tried again. S3 answers 409 to two conditional writes at one moment. */
 const AGAIN = new Set([408, 409, 425, 429, 500, 502, 503, 504]);
 
-/** What no second try changes: our own word on an object or a store, and faults of our own code. */
+/** Errors that our own code throws; another try would throw them again. */
 const OURS = [ObjectTooLarge, StoreUnfit, StoreDown, StoreFull, RangeError, TypeError];
 
 /**
- * Did the store refuse the time of a signature, and has the SDK measured the difference of both clocks by that answer? It
- * signs by the store's clock from then on, so the next try is another request; its own retries, which are off, do this.
+ * True when the store refused a request because our clock differs from its clock, and the SDK has read the store's time from
+ * the answer. The SDK signs the next try with that time. The SDK's own retries would do this, but they are off.
  */
 const isOtherClock = (error: unknown): boolean =>
   error instanceof S3ServiceException &&
   (error.$metadata as { clockSkewCorrected?: boolean }).clockSkewCorrected === true;
 
-/** Does this end leave open whether the write was done? A 409, 425 or 429 was refused before. */
+/** May the store have done the write in spite of this status? A 409, 425 or 429 is refused before the write. */
 const leavesOpen = (status: number | undefined): boolean => status === undefined || status === 408 || status >= 500;
 
 /**
- * Try, and try again with jitter. Everything that is no passing fault is thrown as it is, for the caller to read.
+ * Runs `work`, and again after a random pause when it failed for a passing cause. Other errors are thrown unchanged.
  * @throws StoreDown after the last try; StoreUnfit when we are kept out; StoreFull for a quota
  */
 export async function retrying<T>(doing: string, work: (attempt: Attempt) => Promise<T>): Promise<T> {

@@ -22,7 +22,7 @@ import { conditionalWrite } from "./write.ts";
 const DEFAULT_MAX_BYTES = 256 * 1024 * 1024;
 const DEFAULT_LIMIT = 1_000;
 
-/** A bucket, or a folder in one, and who we are there. */
+/** A bucket, or a folder in one, and the credentials for it. */
 export interface S3Bucket {
   bucket: string;
   /** Folder in the bucket, without slashes at its ends; empty: the whole bucket. */
@@ -32,7 +32,7 @@ export interface S3Bucket {
   endpoint: string | null;
   accessKeyId: string;
   secretAccessKey: string;
-  /** Requests are not signed: who we are is nobody in particular, as whoever reads a public bucket. */
+  /** Requests are not signed, as those of any reader of a public bucket; the credentials are not used. */
   anonymous?: boolean;
 }
 
@@ -41,9 +41,9 @@ const CONNECT_MS = 3_000;
 const SILENCE_MS = 30_000;
 
 /**
- * A client that tries once and adds nothing: retries are ours (retry.ts), since only we know what a lost answer means
- * for a conditional write; checksums are ours too, since the defaults turn bodies into chunked ones that old servers
- * store as they come (engines.md, S3).
+ * Makes an S3 client that tries each request once. Retries are made by retry.ts, because after a lost answer a conditional
+ * write has to be checked. The SDK's default checksums are off: they send bodies in chunks, and old servers store the
+ * chunk headers as part of the object (engines.md, S3).
  */
 export function createClient(bucket: S3Bucket): S3Client {
   return new S3Client({
@@ -60,13 +60,13 @@ export function createClient(bucket: S3Bucket): S3Client {
 }
 
 /**
- * A bucket behind the store contract. Create-only is `If-None-Match: *`, swap is `If-Match`; every write carries its
- * sha256, which the server compares. S3 is durable and strongly consistent once it answered; an answer that was lost is
- * asked for again (write.ts). Content type, cache control and coding are kept, so a public bucket can be read as it is.
- * An etag is a hash of the content: an object that was replaced by others and then by the same bytes has its old etag
- * again. Nothing of ours is swapped back to bytes it had before.
- * Errors: BadKey, ObjectTooLarge, StoreFull, StoreDown, StoreUnfit (we are kept out), and S3's own for what is left.
- * @param options.probe false: the caller has a role that may not write (a serving replica); nothing is tried
+ * Opens a bucket as a store. `create` writes with `If-None-Match: *`, `swap` with `If-Match`. Each write has its sha256,
+ * which the server compares. S3 has written durably and consistently once it answered; after a lost answer the write is sent
+ * again (write.ts). Content type, cache control and content encoding are stored, so clients can read a public bucket directly.
+ * An etag is a hash of the content: an object that gets its earlier bytes again has its earlier etag again. Touchstone never
+ * swaps an object back to earlier bytes.
+ * Errors: BadKey, ObjectTooLarge, StoreFull, StoreDown, StoreUnfit (access refused), and other errors of S3 unchanged.
+ * @param options.probe false for a role that may not write (a serving replica): the two conditions are not tried
  * @throws StoreUnfit unless the store enforces both conditions
  */
 export async function openS3Store(bucket: S3Bucket, options: { probe?: boolean } = {}): Promise<Store> {
@@ -102,12 +102,12 @@ class S3Store implements Store {
       const found = await client.send(new GetObjectCommand(at));
       const size = found.ContentLength ?? 0;
       if (size > maxBytes) {
-        // Ends the connection: nobody waits for bytes that nobody wants.
+        // Ends the connection, so that the body is not received.
         (found.Body as unknown as { destroy?: () => void })?.destroy?.();
         throw new ObjectTooLarge(key, size, maxBytes);
       }
       const bytes = (await found.Body?.transformToByteArray()) ?? new Uint8Array();
-      // A body that was cut without an error is not the object.
+      // The connection may have been cut without an error.
       if (bytes.length !== size) throw new Error(`${bytes.length} of ${size} bytes of ${key} came`);
       return { ...infoOf(key, found, size), bytes };
     });
@@ -119,7 +119,7 @@ class S3Store implements Store {
       throw new RangeError(`store: [${start}, ${end}) is no range of ${key}`);
     }
     return unlessMissing(`reading a part of ${key}`, async () => {
-      // HTTP has no empty range: whether the object is there is asked all the same.
+      // HTTP has no empty range, so a HEAD request finds out whether the object exists.
       if (start === end) {
         await client.send(new HeadObjectCommand(at));
         return new Uint8Array();
@@ -157,7 +157,7 @@ class S3Store implements Store {
     return etag === null ? { result: "lost" } : { result: "swapped", etag };
   }
 
-  /** In bytewise order as S3 lists them, page by page up to the limit. */
+  /** Lists page by page up to the limit. S3 returns keys in bytewise order. */
   async list(prefix: string, options: { startAfter?: string; limit?: number } = {}): Promise<ObjectInfo[]> {
     const limit = options.limit ?? DEFAULT_LIMIT;
     const found: ObjectInfo[] = [];
@@ -191,8 +191,8 @@ class S3Store implements Store {
 }
 
 /**
- * Is this a store that our promises can stand on? Creates an object, tries to create it again, swaps it from a wrong and
- * from the right etag, and takes it away.
+ * Tries whether a store enforces create-only and compare-and-swap: creates an object, creates it again, swaps it from a wrong
+ * etag and from the right one, reads it, and deletes it.
  * @throws StoreUnfit for a store that lets a second creator or a stale swap win
  */
 export async function probeStore(store: Store): Promise<void> {
@@ -219,7 +219,7 @@ export async function probeStore(store: Store): Promise<void> {
   }
 }
 
-/** Most keys that a page of S3 holds. */
+/** Most keys of one page of a listing. */
 const PAGE = 1_000;
 
 const infoOf = (
@@ -228,7 +228,7 @@ const infoOf = (
   size: number,
 ): ObjectInfo => ({ key, size, etag: ETag ?? "", modifiedAt: LastModified ?? new Date(0) });
 
-/** Null for an object that is not there; every other fault is retried or thrown. */
+/** Runs `work`; returns null when the object does not exist. Other errors are retried or thrown. */
 const unlessMissing = <T>(doing: string, work: () => Promise<T>): Promise<T | null> =>
   retrying(doing, async () => {
     try {

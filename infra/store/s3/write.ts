@@ -5,15 +5,19 @@ import { type ObjectMeta, StoreUnfit } from "../store.ts";
 import { retrying, statusOf } from "./retry.ts";
 
 /**
- * Objects above this size go in parts of it. The condition is evaluated when they are put together, so nobody ever sees
- * half of an object; parts that nobody puts together are taken back, and what that misses is the bucket's lifecycle's.
+ * Objects above this size are uploaded in parts of this size. The store checks the condition when it joins the parts, so a
+ * reader never sees half of an object. The SDK removes the parts of an upload that failed; parts of a process that died are
+ * left to a lifecycle rule of the bucket.
  */
 export const PART_BYTES = 16 * 1024 * 1024;
 
-/** `IfNoneMatch: *` (there is none) or `IfMatch: etag`: RFC 9110 section 13.1, as S3 has them on writes. */
+/** `IfNoneMatch: *`: the object must not exist. `IfMatch`: it must have this etag (RFC 9110 section 13.1). */
 export type Condition = { IfNoneMatch: "*" } | { IfMatch: string };
 
-/** Whose write an object is: drawn for each write, so that a lost answer can be told from a lost race. */
+/**
+ * Name of the metadata field with the random id of the write that made an object. After a lost answer the id shows whether
+ * our write or another one succeeded.
+ */
 const WRITE = "touchstone-write";
 
 interface Target {
@@ -30,8 +34,8 @@ const headersOf = (meta: ObjectMeta | undefined, write: string) => ({
 });
 
 /**
- * Write under a condition. An answer that was lost is not guessed at: the same write is sent again, and when the store
- * then says that the condition fails, the object is asked whose it is.
+ * Writes an object under a condition. When an answer is lost, the write is sent again; if the store then answers that the
+ * condition does not hold, the object's write id shows whether the first try had succeeded.
  * @returns the etag of our write, or null when the condition did not hold
  */
 export async function conditionalWrite(
@@ -58,7 +62,7 @@ export async function conditionalWrite(
   });
 }
 
-/** The object's etag if it is the write of this name. */
+/** The object's etag if its write id is `write`, else null. */
 async function oursNow({ client, Bucket, Key }: Target, write: string): Promise<string | null> {
   return retrying(`asking whose ${Key} is`, async () => {
     try {
