@@ -3,20 +3,20 @@ import { Failure } from "../errors.ts";
 import { Sha256Hex } from "../sha256-hex.ts";
 import { checkKey } from "../store/store.ts";
 
-/** Every commit whose number divides by this repeats the list of live files, so a reader opens at most this many. */
+/** Every commit whose number is a multiple of this has the list of all live files, so a reader opens at most this many. */
 export const SNAPSHOT_EVERY = 64;
 
 const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 
 const sideFile = z.looseObject({ file: z.string(), bytes: offset, sha256: Sha256Hex });
 
-/** One immutable data file. `file` is its whole key; it holds the positions first .. last, both inclusive. */
+/** An immutable data file with the log's records at positions first .. last, both inclusive. `file` is its whole key. */
 const segment = z
   .looseObject({
     file: z.string(),
     first: offset,
     last: offset,
-    /** Rows in the file, and records of its range that were set aside in the `rejects` file. */
+    /** Number of rows in the file, and number of records of its range that are in the `rejects` file instead. */
     rows: offset,
     rejected: offset,
     bytes: offset,
@@ -33,12 +33,12 @@ const commit = z
     /** Positions [first, next) of the log became readable with this commit; none when it only replaces files. */
     first: offset,
     next: offset,
-    /** Event id of the record at next - 1; null when that one is unknown (an empty chain, a gap). */
+    /** Event id of the record at next - 1; null when it is unknown (an empty chain, a gap). */
     last_event_id: z.string().nullable(),
     add: z.array(segment),
     remove: z.array(z.string()),
     at: z.iso.datetime({ precision: 3 }),
-    /** Random name of the process that wrote it: after a lost answer it tells our own commit from a rival's. */
+    /** Random name of the writing process. After a lost answer it shows whether that process wrote the commit. */
     writer: z.string(),
     /** The log had lost [first, next) and an operator accepted it. */
     gap: z.literal(true).optional(),
@@ -54,7 +54,7 @@ const commit = z
   .refine((c) => c.gap || c.next === c.first || c.last_event_id !== null, "records without a last event id");
 export type Commit = z.infer<typeof commit>;
 
-/** @throws DamagedChain naming `key` unless the bytes are commit `n`. */
+/** Parses commit `n`. @throws DamagedChain naming `key` when the bytes are not that commit. */
 export function parseCommit(bytes: Uint8Array, key: string, n: number): Commit {
   let json: unknown;
   try {
@@ -78,7 +78,7 @@ export interface ChainPartition {
 
 const COMMIT = /\/commit\/(\d{20})\.json$/;
 
-/** Below it is a folder for each log. */
+/** Prefix of all chains; below it is a folder for each log. */
 export const CHAINS = "lake/";
 
 /** Folder of the chain, without a trailing slash. @throws BadKey when a name cannot be written as a key. */
@@ -86,18 +86,18 @@ export function chainFolder({ logId, topic, partition }: ChainPartition): string
   return checkKey(`${CHAINS}${logId}/${topic}/${partition}`);
 }
 
-/** Twenty digits, so that the order of the keys is the order of the numbers. */
+/** Key of commit `n`. The number has twenty digits, so the keys sort by number. */
 export function commitKey(folder: string, n: number): string {
   return `${folder}/commit/${String(n).padStart(20, "0")}.json`;
 }
 
-/** The number in a commit's key, or null when it is none. */
+/** Number of the commit with this key, or null when the key is not of a commit. */
 export function commitNumber(key: string): number | null {
   const found = COMMIT.exec(key);
   return found ? Number(found[1]) : null;
 }
 
-/** @param tag 8 hex digits that make the name unlike any other. */
+/** Key of a data file. @param tag 8 hex digits that make the name unique */
 export function dataKey(
   folder: string,
   first: number,
@@ -108,7 +108,7 @@ export function dataKey(
   return `${folder}/data/${first}-${last}-${tag}.${kind}`;
 }
 
-/** Is `key` a data file of this range, of this very chain? */
+/** Is `key` the key of a data file of this range in the chain of `folder`? */
 export function isDataKey(
   folder: string,
   key: string,
@@ -120,7 +120,7 @@ export function isDataKey(
   return /^[0-9a-f]{8}$/.test(tag) && key === dataKey(folder, first, last, tag, kind);
 }
 
-/** A commit or a data file is missing, torn, altered or contradicts its neighbours. Nothing may be built on it. */
+/** A commit or a data file is missing, torn or altered, or a commit does not follow from the one before. */
 export class DamagedChain extends Failure {
   constructor(
     readonly key: string,
@@ -131,14 +131,14 @@ export class DamagedChain extends Failure {
   }
 }
 
-/** The chain was made from another log than the one at hand: going on would mix two histories. */
+/** The chain was made from another log than the one that is open; to go on would mix two histories. */
 export class NotOurLog extends Failure {
   constructor(partition: string, why: string) {
     super("record", `log ${partition} is not the one that was read so far: ${why}`);
   }
 }
 
-/** The log no longer keeps records that were never read: [first, next). Accept the gap to go on without them. */
+/** The log dropped records [first, next) before they were read. An operator can accept the gap to go on without them. */
 export class RecordsLost extends Failure {
   constructor(
     partition: string,

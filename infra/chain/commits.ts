@@ -24,7 +24,7 @@ export interface Proposal {
   /** Positions [first, next) become readable; first === next when files are only replaced (compaction). */
   first: number;
   next: number;
-  /** Event id of the record at next - 1; that of the head when first === next. */
+  /** Event id of the record at next - 1; when first === next, the head's `lastEventId`. */
   lastEventId: string | null;
   add: readonly SegmentRef[];
   /** Keys of live files that `add` replaces. */
@@ -32,42 +32,47 @@ export interface Proposal {
   at: Date;
 }
 
-/** What a data file holds besides its bytes. */
+/** Counts of a data file, and the records that were rejected from its range. */
 interface SegmentContent {
   rows: number;
-  /** Records of the range that did not parse: how many, and the bytes of the file that keeps them with their reasons. */
+  /** Number of records of the range that did not parse, and the bytes of a file with these records and the reasons. */
   rejected?: { records: number; bytes: Uint8Array };
 }
 
-/** `head` is the newest one either way. Lost: nothing of ours was written; drop or propose the files again from there. */
+/**
+ * `head` is the newest head. When `won` is false the commit was not written: the caller drops its files or proposes them
+ * again after that head.
+ */
 export type CommitResult = { won: boolean; head: ChainHead };
 
 /**
- * The commit chain of one partition: which positions of a log have become which immutable files. A file exists when its
- * numbered commit was created. Any number of processes may write; for each number exactly one wins.
+ * The commit chain of one partition: a list of numbered commits that records which positions of the log are in which
+ * immutable files. A file belongs to the chain once a commit that adds it was created. Any number of processes may write;
+ * exactly one of them creates the commit of each number.
  */
 export interface Chain extends ChainPartition {
   /** The newest head. @throws DamagedChain naming the object that is missing or unsound. */
   head(): Promise<ChainHead>;
   /**
-   * Write the next commit. Lost when another process was quicker: it moved `next`, removed what we would replace, or
-   * took the number. When it throws, the commit may have been written: propose the same again, it cannot be written twice.
+   * Writes the next commit. It is lost when another process was faster and has moved `next`, removed a file that the
+   * proposal replaces, or taken the number. After an error the commit may have been written: make the proposal again, which
+   * cannot write it twice.
    * @throws BadProposal when the proposal is unsound by itself.
    */
   commit(proposal: Proposal): Promise<CommitResult>;
-  /** Accept that [first, next) is lost; everybody sees it in the chain from then on. */
+  /** Writes a commit that accepts the loss of the records [first, next). */
   gap(first: number, next: number, at: Date): Promise<CommitResult>;
-  /** Store a file for positions first .. last, both inclusive. It means nothing until a commit adds it. */
+  /** Stores a data file for positions first .. last, both inclusive. It is not live until a commit adds it. */
   putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef>;
-  /** The bytes of a segment or of its `rejects`, proven by their sha256. @throws DamagedChain */
+  /** Reads a segment or its `rejects` and checks the sha256. @throws DamagedChain */
   readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array>;
-  /** Remove a file of ours whose commit lost; false when it is live after all and stays. */
+  /** Deletes a segment of this process whose commit was lost. Keeps it and returns false when it is live after all. */
   dropSegment(ref: SegmentRef): Promise<boolean>;
-  /** Every commit from the first, each proven to follow from the one before. */
+  /** Yields every commit from the first on, and checks that each follows from the one before. */
   history(): AsyncGenerator<Commit>;
 }
 
-/** @throws BadKey when log id or topic cannot be part of a key. Reads nothing. */
+/** Makes a chain without reading it. @throws BadKey when the log id or the topic cannot be part of a key. */
 export function openChain(store: Store, of: ChainPartition): Chain {
   return new StoreChain(store, of);
 }
@@ -79,7 +84,7 @@ class StoreChain implements Chain {
   readonly #store: Store;
   readonly #folder: string;
   readonly #writer = randomBytes(8).toString("hex");
-  /** Data files of this process so far. */
+  /** Number of names for data files that this process has used. */
   #written = 0;
   #head = EMPTY_HEAD;
 
@@ -110,7 +115,7 @@ class StoreChain implements Chain {
     const head = await this.head();
     const live = new Set(head.live.map((ref) => ref.file));
     const late = proposal.first < head.next || proposal.remove.some((file) => !live.has(file));
-    // Names are never used twice: a file that is live already was won by an earlier try whose answer was lost.
+    // No name is used twice: if our files are live, an earlier try was written and its answer lost.
     const ours = proposal.add.length > 0 && proposal.add.every((ref) => live.has(ref.file));
     if (late) return { won: ours, head };
     const commit = this.#drawUp(proposal, head, gap);
@@ -136,14 +141,14 @@ class StoreChain implements Chain {
     return n % SNAPSHOT_EVERY === 0 ? { ...plain, live: [...live] } : plain;
   }
 
-  /** Whether the commit with this number is ours now. */
+  /** Creates the commit. True when the commit of its number is now the one of this process. */
   async #create(commit: Commit): Promise<boolean> {
     const key = commitKey(this.#folder, commit.n);
     const bytes = canonicalBytes(commit);
     parseOwn(bytes, key, commit.n);
     const { result } = await this.#store.create(key, bytes, { contentType: "application/json" });
     if (result === "created") return true;
-    // A store may have kept our first try and lost the answer: the writer's name in it tells it from a rival's.
+    // An earlier try may have been stored and its answer lost. A rival's commit differs at least by the writer's name.
     const found = await this.#store.get(key);
     return found !== null && Buffer.from(found.bytes).equals(bytes);
   }
@@ -157,10 +162,10 @@ class StoreChain implements Chain {
     return { ...ref, ...data, rejects: await this.#createFile(kept.bytes, first, last, "rejected") };
   }
 
-  /** A name is never used twice, not even for equal bytes: a rival who made the same file must not lose his with ours. */
+  /** Stores a file under a new name, even for equal bytes: when we drop our file, a rival's must not be deleted with it. */
   async #createFile(bytes: Uint8Array, first: number, last: number, kind: "parquet" | "rejected") {
     const sha256 = sha256hex(bytes);
-    // Two tries in 2^32 meet an old name at worst; three in a row do not happen.
+    // A name of 32 random bits is rarely taken, and hardly three times in a row.
     for (let tries = 0; tries < 3; tries++) {
       const tag = sha256hex(`${sha256} ${this.#writer} ${this.#written++}`).slice(0, 8);
       const file = dataKey(this.#folder, first, last, tag, kind);
@@ -191,7 +196,7 @@ class StoreChain implements Chain {
   }
 }
 
-/** What no reader would accept is not written: a commit is never replaced, so its number would be lost to all. */
+/** Refuses a commit that readers would reject. A commit is never replaced, so it would block the chain at its number. */
 function parseOwn(bytes: Uint8Array, key: string, n: number): void {
   try {
     parseCommit(bytes, key, n);
@@ -201,8 +206,8 @@ function parseOwn(bytes: Uint8Array, key: string, n: number): void {
 }
 
 /**
- * At start: is this the log that the chain was made from, and does it still keep what comes next?
- * Returns the head; reading goes on at `head.next`.
+ * Checks at start that the chain was made from this log and that the log still has the next record. Returns the head;
+ * reading goes on at `head.next`.
  * @throws NotOurLog when the log is another one, shorter, or holds another record where ours was.
  * @throws RecordsLost when records were dropped before they were committed; until the gap is accepted.
  */
@@ -223,7 +228,7 @@ export async function checkLog(chain: Chain, log: Log): Promise<ChainHead> {
   return head;
 }
 
-/** Null when it was dropped since we looked, which is no contradiction. */
+/** The record at `offset`, or null when the log has dropped it. */
 async function recordAt(log: Log, topic: string, partition: number, offset: number): Promise<LogRecord | null> {
   try {
     const [record] = await log.read(topic, partition, offset, { maxRecords: 1 });
@@ -235,8 +240,8 @@ async function recordAt(log: Log, topic: string, partition: number, offset: numb
 }
 
 /**
- * The newest head, going on from one that is known (EMPTY_HEAD for none). Opens at most SNAPSHOT_EVERY commits however
- * long the chain is, and the next one alone when nothing happened.
+ * Reads the newest head, starting from a known one (EMPTY_HEAD for none). However long the chain is, it opens at most
+ * SNAPSHOT_EVERY commits after the known head and as many from a snapshot on; when nothing is new, it looks for one commit.
  * @throws DamagedChain naming the commit that is missing or unsound.
  */
 async function readHead(store: Store, folder: string, known: ChainHead): Promise<ChainHead> {
@@ -252,14 +257,14 @@ async function readHead(store: Store, folder: string, known: ChainHead): Promise
   return last === head.n ? head : loadHead(store, folder, last);
 }
 
-/** One commit, or null when it is not there. @throws DamagedChain when it cannot be read as one. */
+/** Reads commit `n`, or null when it does not exist. @throws DamagedChain when its bytes are not a commit. */
 async function readCommit(store: Store, folder: string, n: number): Promise<Commit | null> {
   const key = commitKey(folder, n);
   const found = await store.get(key);
   return found && parseCommit(found.bytes, key, n);
 }
 
-/** Every commit in order, each proven to follow from the one before. @throws DamagedChain */
+/** Yields every commit in order and checks that each follows from the one before. @throws DamagedChain */
 async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit> {
   const last = await findLast(store, folder, EMPTY_HEAD.n);
   let head = EMPTY_HEAD;
@@ -280,7 +285,7 @@ async function loadHead(store: Store, folder: string, last: number): Promise<Cha
   return head;
 }
 
-/** At most SNAPSHOT_EVERY at once. */
+/** Reads commits first .. last together; callers ask for SNAPSHOT_EVERY at most. */
 function readRange(store: Store, folder: string, first: number, last: number): Promise<Commit[]> {
   return Promise.all(
     Array.from({ length: last - first + 1 }, async (_, i) => {
@@ -292,8 +297,8 @@ function readRange(store: Store, folder: string, first: number, last: number): P
 }
 
 /**
- * Number of the last commit, -1 when there is none, looked for from `known` on. A missing commit would look like the end,
- * and the next writer would fill the hole with another history, so one listing asks what lies beyond.
+ * Number of the last commit, -1 when there is none, searched from `known` on. A missing commit would look like the end, and
+ * the next writer would fill the hole with another history, so a listing checks that no later commit exists.
  */
 async function findLast(store: Store, folder: string, known: number): Promise<number> {
   const has = async (n: number) => (await store.head(commitKey(folder, n))) !== null;
@@ -303,12 +308,12 @@ async function findLast(store: Store, folder: string, known: number): Promise<nu
     const [beyond] = await store.list(`${folder}/commit/`, { startAfter, limit: 1 });
     if (!beyond) return low;
     if (commitNumber(beyond.key) === null) throw new DamagedChain(beyond.key, "is no commit");
-    // Written between the probe and the listing: search on. Else it is a hole.
+    // If commit low + 1 exists now, it was written before the listing: search on. Otherwise it is missing.
     if (!(await has(low + 1))) throw new DamagedChain(commitKey(folder, low + 1), "is missing, later commits exist");
   }
 }
 
-/** A rule broken by what is stored is damage, and the commit that shows it is named. */
+/** Runs `work` on commit `n`, which was read from the store; a BadProposal becomes a DamagedChain that names the commit. */
 function checked<T>(folder: string, n: number, work: () => T): T {
   try {
     return work();

@@ -1,23 +1,23 @@
 import { BadProposal, type Commit, isDataKey, type SegmentRef, SNAPSHOT_EVERY } from "./commit.ts";
 
-/** What the chain says up to one commit. */
+/** State of the chain after one commit. */
 export interface ChainHead {
   /** Number of the last commit, -1 before the first. */
   n: number;
-  /** First position of the log that no commit covers: read on from here. */
+  /** First position of the log that no commit covers; reading goes on here. */
   next: number;
   /** Event id of the record at next - 1; null before the first record and after a gap. */
   lastEventId: string | null;
-  /** The data files that hold everything below `next`, by position; they never overlap. */
+  /** The data files with all records below `next`, sorted by position; they do not overlap. */
   live: readonly SegmentRef[];
 }
 
 export const EMPTY_HEAD: ChainHead = { n: -1, next: 0, lastEventId: null, live: [] };
 
 /**
- * The head after `commit`. The one place that says what a sound commit is: it is asked before one is written and of
- * every one that is read.
- * @throws BadProposal with the rule that is broken.
+ * Checks a commit against the head before it, and returns the head after it. Every commit is checked here before it is
+ * written and after it is read.
+ * @throws BadProposal with the rule that is broken
  */
 export function follow(head: ChainHead, commit: Commit, folder: string): ChainHead {
   if (commit.n !== head.n + 1) throw new BadProposal(`commit ${commit.n} cannot follow commit ${head.n}`);
@@ -42,8 +42,8 @@ export function follow(head: ChainHead, commit: Commit, folder: string): ChainHe
 }
 
 /**
- * The head that a commit with a list of live files gives without its predecessors. What only they could show (was a
- * removed file live?) is left to whoever walks the history.
+ * The head after a commit that has a list of live files, without reading the commits before. Checks that need those commits
+ * (was a removed file live?) are made by `follow` when the history is read.
  * @throws BadProposal
  */
 export function headOfSnapshot(commit: Commit, folder: string): ChainHead {
@@ -59,7 +59,10 @@ export function headOfSnapshot(commit: Commit, folder: string): ChainHead {
   return { n: commit.n, next: commit.next, lastEventId: commit.last_event_id, live };
 }
 
-/** New files must hold exactly the positions gained (a gap gains none); older positions need something to replace. */
+/**
+ * Checks that new files cover exactly the positions that the commit gains (none for a gap), and that files of older positions
+ * are added if and only if files are removed.
+ */
 function checkGained(commit: Commit): void {
   const gained = cover(commit.add.filter((ref) => ref.first >= commit.first));
   const due = commit.next > commit.first && !commit.gap ? [[commit.first, commit.next - 1]] : [];
@@ -72,7 +75,7 @@ function checkGained(commit: Commit): void {
   }
 }
 
-/** Replacements must hold exactly the positions of the files they replace. */
+/** Checks that the files which replace others cover exactly the positions of the removed files. */
 function checkReplaced(commit: Commit, gone: readonly SegmentRef[]): void {
   const replaced = cover(commit.add.filter((ref) => ref.first < commit.first));
   if (!same(replaced, cover(gone))) {
@@ -96,7 +99,7 @@ function checkSnapshot(commit: Commit, live: readonly SegmentRef[]): void {
   }
 }
 
-/** Positions held, as the fewest ranges [first, last]. @throws BadProposal when two files overlap. */
+/** The positions of the files, as the fewest ranges [first, last]. @throws BadProposal when two files overlap. */
 function cover(refs: readonly SegmentRef[]): number[][] {
   const ranges: number[][] = [];
   for (const { file, first, last } of [...refs].sort((a, b) => a.first - b.first)) {
