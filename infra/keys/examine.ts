@@ -3,7 +3,7 @@ import { canonicalText } from "../canonical-text.ts";
 import { fromBase64url, type Jwks, type PublicJwk, type Purpose } from "./jwk.ts";
 
 /**
- * Why a signed object is not believed.
+ * Why the signature of an object is refused.
  * malformed: no object, a field of the wrong kind, a signature that is not 64 bytes in strict base64url, no valid time.
  * canonicalization: not RFC8785, or the object cannot be printed canonically (see canonicalText, `published`).
  * unknown_key: no published key has that id. wrong_purpose: one has, but it signs other things.
@@ -27,13 +27,13 @@ export interface Expectation {
   /** When it was signed, in the record's time: `computed_at`, `answered_at` or `verified_at`. */
   at: Date | string;
   /**
-   * For a kind of object that may leave out how it was signed (a scorecard): the key to try where it names none, and
-   * RFC 8785 goes without saying. What it does say counts.
+   * For objects that may leave out `signing_key_id` and `canonicalization` (scorecards): the key id to use when the first is
+   * absent; RFC8785 is used when the second is. Fields that are present count.
    */
   unsaid?: { kid: string };
 }
 
-/** Everything about a signed object but the curve arithmetic: what both verifiers share, so that they cannot differ. */
+/** Result of every check but the curve arithmetic. Both verifiers (verify.ts, portable.ts) use it, so they cannot differ. */
 export type Examined =
   | { ok: true; key: PublicJwk; publicKey: Uint8Array; bytes: Uint8Array; signature: Uint8Array }
   | { ok: false; reason: VerifyFault };
@@ -62,7 +62,7 @@ function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): Found {
   return { ok: true, key, publicKey };
 }
 
-/** Check form, key and time of a signed object and rebuild the bytes that were signed: every field but `signature`. */
+/** Checks form, key and time of a signed object and rebuilds the bytes that were signed: every field but `signature`. */
 export function examine(jwks: Jwks, object: unknown, { purpose, at, unsaid }: Expectation): Examined {
   if (!isObject(object)) return no("malformed");
   const { signature: text, ...signed } = object;
@@ -83,9 +83,9 @@ export function examine(jwks: Jwks, object: unknown, { purpose, at, unsaid }: Ex
 }
 
 /**
- * Where verifiers of Ed25519 disagree: points with a part of order 2, 4 or 8, and second encodings of one point. Node
- * checks the equation as it stands, others times the cofactor eight; a key of small order "verifies" signatures that
- * nobody made. Outside of what these two functions admit, we admit nothing.
+ * Verifiers of Ed25519 disagree on points with a part of order 2, 4 or 8, and on second encodings of a point. Node checks the
+ * equation without the cofactor eight, other verifiers with it; under a key of small order, signatures verify that nobody
+ * made. The two functions below refuse all such points.
  */
 
 /** Is this the one encoding (RFC 8032 section 5.1.3, y below p) of a point in the group of prime order? */
@@ -97,6 +97,6 @@ export function isTorsionFree(bytes: Uint8Array): boolean {
   }
 }
 
-/** Is this public key one on which all verifiers give the same answer? The neutral point is none. */
+/** Do all verifiers give equal answers under this public key? False for the neutral point. */
 export const isUsableKey = (publicKey: Uint8Array): boolean =>
   isTorsionFree(publicKey) && !Point.fromBytes(publicKey).is0();

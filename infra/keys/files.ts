@@ -19,7 +19,7 @@ const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, 
 
 const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
 
-/** Make `dir` (and its parents) if it is not there, with mode 0700; one that is there keeps its mode. */
+/** Makes `dir` and its parents with mode 0700. A folder that exists keeps its mode. */
 export function privateFolder(dir: string): void {
   mkdirSync(dir, { recursive: true, mode: 0o700 });
 }
@@ -33,7 +33,7 @@ function syncFolder(dir: string): void {
   }
 }
 
-/** Write beside the target and name it in one step: nobody ever reads half a key, and a crash leaves none. */
+/** Writes a draft beside the target, which `name` then links or renames: no reader and no crash sees half a key. */
 function writeAtomically(path: string, data: Uint8Array | string, name: (draft: string) => void): void {
   const draft = `${path}.${randomBytes(6).toString("hex")}.draft`;
   const fd = openSync(draft, "wx", 0o600);
@@ -68,7 +68,7 @@ export function createPrivate(path: string, data: Uint8Array | string): void {
   });
 }
 
-/** Put `data` in the place of `path` at once, mode 0600, durable when this returns. */
+/** Replaces `path` atomically by a file with `data`, mode 0600, durable when this returns. */
 export function replacePrivate(path: string, data: string): void {
   writeAtomically(path, data, (draft) => renameSync(draft, path));
 }

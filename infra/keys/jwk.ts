@@ -6,7 +6,7 @@ export const PURPOSES = ["cards", "answers", "log", "witness"] as const;
 
 export type Purpose = (typeof PURPOSES)[number];
 
-/** One public key as published: RFC 7517 with the OKP members of RFC 8037 and our validity. Times are ISO 8601 UTC. */
+/** A published public key: RFC 7517, the OKP members of RFC 8037, purpose and validity. Times are ISO 8601 UTC. */
 export interface PublicJwk {
   kty: "OKP";
   crv: "Ed25519";
@@ -18,21 +18,21 @@ export interface PublicJwk {
   alg: "Ed25519";
   purpose: Purpose;
   valid_from: string;
-  /** Exclusive: a signature made at this instant is no longer good. */
+  /** Exclusive: a signature of this instant or later is not valid. */
   retired_at?: string;
 }
 
-/** The keys document: every key there ever was, retired ones too. */
+/** The keys document: all keys, retired ones too. */
 export interface Jwks {
   keys: PublicJwk[];
 }
 
-/** What RFC 7638 section 3 hashes for an OKP key: the required members, in order, without space. */
+/** Text that RFC 7638 section 3 hashes for an OKP key: the required members, in order, without spaces. */
 export const thumbprintText = (x: string): string => `{"crv":"Ed25519","kty":"OKP","x":"${x}"}`;
 
 /**
- * Bytes of base64url text without padding, or null when the text is not exactly what encoding those bytes gives
- * (RFC 4648 section 3.5): two texts for one signature would be two objects with one meaning.
+ * Decodes base64url without padding. Null when encoding the bytes does not give this text again (RFC 4648 section 3.5):
+ * otherwise one signature could be written as two texts.
  */
 export function fromBase64url(text: string): Uint8Array | null {
   if (!/^[A-Za-z0-9_-]*$/.test(text) || text.length % 4 === 1) return null;
@@ -40,7 +40,7 @@ export function fromBase64url(text: string): Uint8Array | null {
   return toBase64url(bytes) === text ? bytes : null;
 }
 
-/** Base64url without padding (RFC 4648 section 5), with nothing of Node. For keys, signatures and hashes, not bodies. */
+/** Encodes base64url without padding (RFC 4648 section 5), without Node's API. For keys, signatures and hashes, not bodies. */
 export function toBase64url(bytes: Uint8Array): string {
   return btoa(String.fromCharCode(...bytes))
     .replaceAll("+", "-")

@@ -7,10 +7,10 @@ import { createPrivate, privateFolder, readPrivate, refuseSharedFolder, replaceP
 import { fromBase64url, type Jwks, PURPOSES, type Purpose } from "./jwk.ts";
 import { type Signer, signerOf, thumbprint } from "./signer.ts";
 
-/** A key that was replaced: it may still have to vouch for its successor. */
+/** A key that was replaced. It may still have to sign the keys document that names its successor. */
 export interface RetiredKey {
   signer: Signer;
-  /** From this moment on its signatures count no more; in the future while old and new key overlap. */
+  /** From this moment on its signatures are not valid; a moment in the future while the old and the new key overlap. */
   until: Date;
 }
 
@@ -20,7 +20,7 @@ export type Keys = { readonly [P in Purpose]: Signer } & {
   readonly retired: readonly RetiredKey[];
 };
 
-/** Make one key pair and its file. The file is there, durably, before any ring can name it. */
+/** Makes a key pair and its file. The file is durable when this returns, before a keyring names it. */
 function make(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
   const { privateKey } = generateKeyPairSync("ed25519");
   const signer = signerOf(privateKey, purpose);
@@ -38,8 +38,8 @@ function make(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
 export const hasKeys = (dir: string): boolean => existsSync(ringPath(dir));
 
 /**
- * Make the four keys in `dir`: PKCS #8 files of mode 0600, a folder made here has 0700. Create-only; of two that race
- * one wins and the other takes its files back.
+ * Makes the four keys in `dir` as PKCS #8 files of mode 0600; a folder made here has mode 0700. It replaces nothing: when two
+ * processes race, one writes the keyring and the other removes its key files.
  * @param validFrom start of validity in the record's time; signatures dated earlier will not verify.
  * @throws Failure `keys` when there is a keyring already.
  */
@@ -115,7 +115,7 @@ export function loadKeys(dir: string): Keys {
     witness: signer("witness"),
     ring,
     retired: ring.keys.flatMap((key) => {
-      // A retired key may lie offline by now; only what has to vouch for a successor misses it.
+      // The file of a retired key may have been moved offline: then the key is left out.
       if (key.retired_at === undefined || !existsSync(keyPath(dir, key))) return [];
       return [{ signer: loadSigner(dir, key), until: new Date(key.retired_at) }];
     }),
@@ -138,7 +138,7 @@ export function publicHalves(ring: Keyring): Keys {
   return { cards, answers, log, witness, ring, retired: [] };
 }
 
-/** Length of every secret: the block that HMAC-SHA256 calls full strength. */
+/** Length of every secret: the output length of SHA-256, which gives HMAC-SHA256 its full strength. */
 const SECRET_BYTES = 32;
 
 function pathOf(dir: string, name: string): string {
@@ -155,7 +155,7 @@ export function createSecret(dir: string, name: string): void {
   createPrivate(pathOf(dir, name), randomBytes(SECRET_BYTES));
 }
 
-/** Is there a secret `name`? Whether it can be used is said where it is read. */
+/** Does a file of the secret `name` exist? {@link loadSecret} checks whether it can be used. */
 export const hasSecret = (dir: string, name: string): boolean => existsSync(pathOf(dir, name));
 
 /**
@@ -182,7 +182,7 @@ const KeyRecord = z.strictObject({
 
 const Keyring = z.strictObject({ keys: z.array(KeyRecord) });
 
-/** Every key we ever had, in the order they were made; without a `retired_at` it is in use. Holds nothing private. */
+/** All public keys in the order in which they were made. A key without `retired_at` is in use. */
 export type Keyring = z.infer<typeof Keyring>;
 export type KeyRecord = z.infer<typeof KeyRecord>;
 

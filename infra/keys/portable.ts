@@ -3,8 +3,8 @@ import { type Expectation, examine, isTorsionFree, isUsableKey, type Verdict } f
 import { type Jwks, thumbprintText, toBase64url } from "./jwk.ts";
 
 /**
- * Verification where there is no Node: browser, client, stranger's auditor. Needs WebCrypto (`crypto.subtle`) and
- * nothing else. Gives the answers of `verify.ts`, some twenty times slower.
+ * Verification without Node, for browsers, clients and other people's auditors. It needs only WebCrypto (`crypto.subtle`),
+ * gives the answers of `verify.ts`, and is some twenty times slower.
  */
 
 /** RFC 7638 kid of an Ed25519 public key (`x`, base64url). */
@@ -13,14 +13,14 @@ export async function thumbprint(x: string): Promise<string> {
   return toBase64url(new Uint8Array(hash));
 }
 
-/** The check under a key that is known to be usable. Multiplied by the cofactor, so R must be free of torsion as well. */
+/** Checks a signature under a usable key. noble's check includes the cofactor, so R must be checked for torsion too. */
 async function holds(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
   return (
     (await verifyAsync(signature, bytes, publicKey, { zip215: false })) && isTorsionFree(signature.subarray(0, 32))
   );
 }
 
-/** Ed25519 over bytes under a 32-byte public key; false for keys that nobody should use. */
+/** Ed25519 over bytes under a 32-byte public key; false for keys that isUsableKey refuses. */
 export async function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
   if (publicKey.length !== 32 || signature.length !== 64 || !isUsableKey(publicKey)) return false;
   return holds(publicKey, bytes, signature);

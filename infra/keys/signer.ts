@@ -2,7 +2,7 @@ import { createHash, createPublicKey, type KeyObject, sign } from "node:crypto";
 import { canonicalHalves, joinHalves } from "../canonical-text.ts";
 import { type Purpose, thumbprintText } from "./jwk.ts";
 
-/** A private key that can be used but not read. */
+/** A private key that signs; its bytes cannot be read. */
 export interface Signer {
   /** RFC 7638 thumbprint of the public key. */
   readonly kid: string;
@@ -11,7 +11,7 @@ export interface Signer {
   readonly publicKey: Uint8Array;
   /** Ed25519 (RFC 8032, pure) over `bytes`: 64 bytes, always the same for the same bytes. */
   sign(bytes: Uint8Array): Uint8Array;
-  /** The same on a thread of the pool: of many at once all cores sign, and the caller goes on meanwhile. */
+  /** Signs on a thread of Node's pool: several calls at once use all cores, and the caller's thread goes on. */
   signSoon(bytes: Uint8Array): Promise<Uint8Array>;
 }
 
@@ -63,8 +63,8 @@ export function signObject<T extends object>(signer: Signer, object: T): T & Sig
 }
 
 /**
- * {@link signObject} on a thread of the pool, for those who sign many, and the RFC 8785 text of what comes of it: its
- * members are printed once, for the signature and for this. The object is read before this returns.
+ * Signs a JSON object as {@link signObject} does, on a thread of Node's pool, and gives its RFC 8785 text as well. The members
+ * are printed once, for the signature and for the text. The object is read before this function returns.
  * @throws TypeError as signObject does, at once.
  */
 export function signTextSoon<T extends object>(
@@ -79,13 +79,13 @@ export function signTextSoon<T extends object>(
   });
 }
 
-/** The object with all but its signature, its bytes, and where in them the signature belongs. */
+/** The object with all members but the signature, its canonical bytes, and the offset at which the signature belongs. */
 function toSign<T extends object>(signer: Signer, object: T) {
   for (const member of ["signing_key_id", "canonicalization", "signature"]) {
     if (Object.hasOwn(object, member)) throw new TypeError(`the object to sign has a ${member} already`);
   }
   const signed = { ...object, signing_key_id: signer.kid, canonicalization: "RFC8785" as const };
   const halves = canonicalHalves(signed, "signature", { published: true });
-  // Bytes only: while many wait for their signature, strings in hundreds of pieces would cost the collector more than all.
+  // Bytes, not strings: strings of hundreds of pieces, waiting for many signatures, would burden the garbage collector.
   return { signed, bytes: Buffer.from(joinHalves(halves)), cut: Buffer.byteLength(`{${halves.before},`) };
 }

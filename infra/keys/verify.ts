@@ -5,8 +5,8 @@ import type { Jwks } from "./jwk.ts";
 import { thumbprint } from "./signer.ts";
 
 /**
- * Keys that were looked at, by x: null is a key that nobody should use. A service has a handful; strangers' documents
- * are bounded.
+ * Public keys that were checked, by x; null for a key that isUsableKey refuses. A service has a handful; the bound is for
+ * keys in other people's documents.
  */
 const keys = new BoundedMap<string, KeyObject | null>(256);
 
@@ -22,7 +22,7 @@ function keyOf(x: string, publicKey: Uint8Array): KeyObject | null {
 
 const toX = (publicKey: Uint8Array): string => Buffer.from(publicKey).toString("base64url");
 
-/** Ed25519 over bytes under a 32-byte public key; false for keys that nobody should use. 118 us, first use of a key 2 ms. */
+/** Ed25519 over bytes under a 32-byte public key; false for keys that isUsableKey refuses. 118 us, first use of a key 2 ms. */
 export function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): boolean {
   if (publicKey.length !== 32 || signature.length !== 64) return false;
   const key = keyOf(toX(publicKey), publicKey);
@@ -30,9 +30,9 @@ export function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, signature:
 }
 
 /**
- * {@link verifyBytes} on the threads that Node keeps for such work, for those who verify many: up to four at once, and the
- * caller goes on meanwhile. What else waits for those threads (files, look-ups of names) waits behind what is asked here, so
- * ask for few at once. What is asked is read before this returns. Trouble of the engine is no good signature.
+ * Verifies as {@link verifyBytes} does, on Node's thread pool: up to four at once, and the caller's thread goes on. Other work
+ * of that pool (files, name look-ups) waits behind it, so ask for few at once. The arguments are read before this function
+ * returns. Resolves to false when the engine fails.
  */
 export function verifySoon(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
   const key = publicKey.length === 32 && signature.length === 64 ? keyOf(toX(publicKey), publicKey) : null;
