@@ -5,7 +5,7 @@ import { TILE_WIDTH } from "./path.ts";
 
 /** Longest entry that a uint16 length can announce. */
 const MAX_ENTRY_BYTES = 65_535;
-/** Longest full bundle, unpacked: what a reader is ready to unpack, whatever a stranger's gzip claims. */
+/** Most bytes of a full bundle, unpacked. A reader stops unpacking a stranger's gzip there. */
 export const MAX_BUNDLE_BYTES = TILE_WIDTH * (MAX_ENTRY_BYTES + 2);
 
 /** An entry bundle that does not decode. */
@@ -42,8 +42,8 @@ export function decodeEntries(bytes: Uint8Array): Buffer[] {
 }
 
 /**
- * A partial bundle is replaced within minutes on a busy log, so it is packed fast. A full one stays for good; 3 and not
- * 6 costs a sixth more bytes and takes half of the time, which every mirror spends again.
+ * gzip level of a bundle. A partial one is replaced within minutes on a busy log, so it is packed fast. A full one stays for
+ * good; level 3 takes a sixth more bytes than level 6 and half of the time, which every mirror spends again.
  */
 const bundleLevel = (entries: number): number => (entries < TILE_WIDTH ? 1 : 3);
 
@@ -51,13 +51,13 @@ const gzipAsync = promisify(gzip);
 const gunzipAsync = promisify(gunzip);
 
 /**
- * A bundle as it is stored: gzip, which the HTTP layer announces as `Content-Encoding: gzip` without negotiation, as
- * C2SP tlog-tiles allows. Runs on the thread pool. Packed bytes may differ between zlib versions; unpacked ones never.
+ * Packs a bundle with gzip, on the thread pool, for storing. The HTTP layer serves it with `Content-Encoding: gzip` without
+ * negotiation, as C2SP tlog-tiles allows. Packed bytes may differ between zlib versions; unpacked ones do not.
  */
 export const packBundle = (entries: readonly Uint8Array[]): Promise<Buffer> =>
   gzipAsync(encodeEntries(entries), { level: bundleLevel(entries.length) });
 
-/** @throws BadBundle when it is no gzip, is longer than any bundle can be, or does not hold exactly `count` entries. */
+/** Unpacks a bundle. @throws BadBundle when it is not gzip, is too long, or does not hold exactly `count` entries. */
 export async function unpackBundle(packed: Uint8Array, count: number): Promise<Buffer[]> {
   let bytes: Buffer;
   try {

@@ -21,28 +21,28 @@ export interface TreeHead {
   origin: string;
   size: number;
   root: Buffer;
-  /** Further lines, signed with the rest; a reader that does not know one passes over it. */
+  /** Further signed lines; a reader ignores those that it does not know. */
   extensions?: readonly string[];
 }
-/** What a reader has proven of a checkpoint, and its own bytes. */
+/** A checkpoint whose signatures were verified, and its bytes. */
 export interface Checkpoint extends TreeHead {
-  /** Moment of the witness's cosignature, or null when no witness is trusted. */
+  /** Time of the witness's cosignature, or null when the reader trusts no witness. */
   cosignedAt: Date | null;
   bytes: Buffer;
 }
-/** Whom a reader believes. With a witness its cosignature is required: it says how fresh the checkpoint is. */
+/** Keys that a reader trusts. With a witness, its cosignature is required; its time shows how fresh the checkpoint is. */
 export interface CheckpointTrust {
   log: NoteKey;
   witness?: NoteKey;
-  /** Further keys of the same log and the same witness: while keys are rotated, the old and the new one are believed. */
+  /** Further keys of this log and this witness: during a rotation the old and the new key are trusted. */
   logs?: readonly NoteKey[];
   witnesses?: readonly NoteKey[];
 }
 
 /**
- * How far a cosignature may lie ahead of the clock of whoever verifies it. It stands for freshness, so one of the
- * future would make a frozen log look fresh for as long as it lies ahead. Five minutes is what machines without good
- * time differ by (Kerberos allows as much), and half of the ten in which a log promises a new checkpoint.
+ * Most that a cosignature may lie ahead of the verifier's clock. Its time shows freshness, so a time in the future would make
+ * a frozen log look fresh for that long. Clocks of machines without good time differ by five minutes (Kerberos allows as
+ * much), which is half of the ten minutes in which a log promises a new checkpoint.
  */
 export const MAX_SKEW_MS = 5 * 60_000;
 
@@ -52,7 +52,7 @@ export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/
 /** Name of the witness's key beside a log's origin. */
 export const witnessName = (origin: string): string => `${origin}/witness`;
 
-/** Whom a reader of our own log believes at `now`: log and witness by their keys in use, and those not retired yet. */
+/** Keys that a reader of our own log trusts at `now`: those in use of log and witness, and those that retire later. */
 export function trustOf(origin: string, ring: Keyring, now: Date): CheckpointTrust {
   const believed = (purpose: "log" | "witness", name: string) => {
     const valid = ring.keys.filter(
@@ -76,14 +76,14 @@ const bodyOf = ({ origin, size, root, extensions = [] }: TreeHead): string =>
 const cosigned = (text: string, seconds: number | bigint): Buffer =>
   Buffer.from(`cosignature/v1\ntime ${seconds}\n${text}`);
 
-/** Who signs beside the keys in use: keys that are being retired, until readers know the new ones. */
+/** Keys that sign beside those in use: they are being retired, and sign until readers know the new keys. */
 export interface RetiringSigners {
   logs: readonly NoteSigner[];
   witnesses: readonly NoteSigner[];
 }
 
 /**
- * The checkpoint as it is published: signed by the log, cosigned by the witness as of `at` (whole seconds).
+ * Makes the checkpoint that is published: signed by the log, cosigned by the witness at `at` (whole seconds).
  * @throws BadNote when a log key has another name than the origin
  */
 export function signCheckpoint(
@@ -124,9 +124,9 @@ function parseBody(text: string): TreeHead {
 }
 
 /**
- * Read and verify a checkpoint. Lines of keys we do not know are ignored; of the known ones at least one a role must be
- * there, and each that is there must hold.
- * @param now the verifier's clock; without it no time is checked, as a log reads what it wrote by its own clock
+ * Reads and verifies a checkpoint. Signature lines of keys outside `trust` are ignored. There must be at least one line of
+ * the log and, if trusted, one of the witness; every line of a trusted key must verify.
+ * @param now the verifier's clock; without it no time is checked, as when a log reads a checkpoint of its own
  * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong,
  * or a cosignature lies more than MAX_SKEW_MS ahead of `now`.
  */
@@ -144,14 +144,14 @@ export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: 
   return { ...head, cosignedAt: cosignedAt(note, trust, now), bytes: Buffer.from(bytes) };
 }
 
-/** The lines of these keys that the note has. */
+/** The note's signature lines of these keys. */
 const linesOf = (note: Note, keys: readonly NoteKey[], type: SignatureType): { key: NoteKey; line: Buffer }[] =>
   keys.flatMap((key) => {
     const line = lineOf(note, key, type);
     return line ? [{ key, line }] : [];
   });
 
-/** Newest cosignature of a trusted witness; null when none is trusted. @throws BadNote when there is none of it */
+/** Time of the newest cosignature; null when no witness is trusted. @throws BadNote when the witness did not cosign */
 function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust, now: Date | undefined): Date | null {
   if (!witness) return null;
   const lines = linesOf(note, [witness, ...(witnesses ?? [])], COSIGNATURE);
@@ -166,7 +166,7 @@ function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust, now: Da
   return new Date(newest);
 }
 
-/** Eight bytes of seconds go further than a Date does. */
+/** Last moment of a Date; the eight bytes of seconds in a cosignature can be later. */
 const MAX_DATE_MS = 8.64e15;
 
 /** ms since 1970. */

@@ -6,7 +6,7 @@ export const HASH_BYTES = 32;
 const LEAF = Buffer.of(0);
 const NODE = Buffer.of(1);
 
-/** By way of its latin1 text: a hash object, or a buffer from the engine, for each costs as much again as the hash. */
+/** Hashes to latin1 text and converts it: a hash object, or a buffer of `hash`, costs as much again as the hash itself. */
 function sha256(...parts: Uint8Array[]): Buffer {
   return Buffer.from(hash("sha256", Buffer.concat(parts), "binary"), "latin1");
 }
@@ -20,7 +20,7 @@ export const leafHash = (entry: Uint8Array): Buffer => sha256(LEAF, entry);
 /** Hash of two subtrees. */
 export const nodeHash = (left: Uint8Array, right: Uint8Array): Buffer => sha256(NODE, left, right);
 
-/** Largest power of two below n (n > 1): where RFC 6962 splits a range. */
+/** Largest power of two below n (n > 1); RFC 6962 splits a range of n leaves there. */
 export function splitPoint(n: number): number {
   let k = 1;
   while (k * 2 < n) k *= 2;

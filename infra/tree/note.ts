@@ -6,12 +6,12 @@ export const ED25519 = 0x01;
 export const COSIGNATURE = 0x04;
 export type SignatureType = typeof ED25519 | typeof COSIGNATURE;
 
-/** Whoever can verify a line of a note. `publicKey` is the raw 32 bytes of RFC 8032. */
+/** A name and key for verifying signature lines. `publicKey` is the raw 32 bytes of RFC 8032. */
 export interface NoteKey {
   name: string;
   publicKey: Uint8Array;
 }
-/** Whoever can sign one; `sign` gives the 64 bytes of an Ed25519 signature. */
+/** A key for signing notes; `sign` returns the 64 bytes of an Ed25519 signature. */
 export interface NoteSigner extends NoteKey {
   sign(message: Uint8Array): Uint8Array;
 }
@@ -21,7 +21,7 @@ export interface SignatureLine {
   signature: Buffer;
 }
 export interface Note {
-  /** With its last newline: the bytes that are signed. */
+  /** The signed bytes, with the last newline. */
   text: string;
   signatures: SignatureLine[];
 }
@@ -33,7 +33,7 @@ export class BadNote extends Failure {
   }
 }
 
-/** Longest note we read and most lines we look at; the specification asks for 16 at least. */
+/** Longest note that is read, and most signature lines; the specification requires at least 16. */
 const MAX_NOTE_BYTES = 64 * 1024;
 const MAX_SIGNATURES = 64;
 const NAME = /^[^\s\p{Z}+]+$/u;
@@ -48,7 +48,7 @@ const keyId = ({ name, publicKey }: NoteKey, type: SignatureType): string =>
 export const formatVkey = (key: NoteKey, type: SignatureType): string =>
   `${key.name}+${keyId(key, type)}+${Buffer.concat([Buffer.of(type), key.publicKey]).toString("base64")}`;
 
-/** @throws BadNote unless it is an Ed25519 verifier key of this type whose id fits. */
+/** Parses a verifier key. @throws BadNote unless it is an Ed25519 key of this type with the right id. */
 export function parseVkey(text: string, type: SignatureType): NoteKey {
   const [name, id, material, ...rest] = text.split("+");
   // Standard base64 has `+` in its alphabet, so the key may have been split too.
@@ -64,7 +64,7 @@ export function parseVkey(text: string, type: SignatureType): NoteKey {
 export const signatureLine = (key: NoteKey, type: SignatureType, signature: Uint8Array): string =>
   `— ${key.name} ${Buffer.concat([Buffer.from(keyId(key, type), "hex"), signature]).toString("base64")}\n`;
 
-/** @throws BadNote with the reason. Signatures are split off, not verified. */
+/** Splits a note into its text and signature lines, without verifying these. @throws BadNote with the reason. */
 export function parseNote(bytes: Uint8Array): Note {
   if (bytes.length > MAX_NOTE_BYTES) throw new BadNote(`longer than ${MAX_NOTE_BYTES} bytes`);
   let all: string;
@@ -84,14 +84,14 @@ export function parseNote(bytes: Uint8Array): Note {
 function parseLine(line: string): SignatureLine {
   const match = /^— (\S+) ([A-Za-z0-9+/]+={0,2})$/.exec(line);
   const bytes = Buffer.from(match?.[2] ?? "", "base64");
-  // The last character has bits that no byte needs: with them set, two texts would be one note.
+  // Unused bits of the last base64 character must be zero, or two texts would be one signature.
   if (!match || !NAME.test(match[1]!) || bytes.length < 5 || bytes.toString("base64") !== match[2]) {
     throw new BadNote(`not a signature line: ${JSON.stringify(line.slice(0, 80))}`);
   }
   return { name: match[1]!, id: bytes.subarray(0, 4).toString("hex"), signature: bytes.subarray(4) };
 }
 
-/** The line of this key and type, or undefined: lines of keys we do not know are ignored. */
+/** The signature of this key and type in the note, or undefined. */
 export function lineOf(note: Note, key: NoteKey, type: SignatureType): Buffer | undefined {
   const id = keyId(key, type);
   return note.signatures.find((line) => line.name === key.name && line.id === id)?.signature;

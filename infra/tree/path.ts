@@ -25,7 +25,7 @@ export const tilePath = (level: number, n: number, width: number = TILE_WIDTH): 
 export const entriesPath = (n: number, width: number = TILE_WIDTH): string =>
   `tile/entries/${indexPath(n)}${suffix(width)}`;
 
-/** Where the right edge of a tree of `size` leaves lies on a tile level: full tiles, and hashes in the one after them. */
+/** On a tile level of a tree of `size` leaves: the number of full tiles, and of hashes in the partial tile after them. */
 export function edgeOf(size: number, level: number): { full: number; width: number } {
   const hashes = Math.floor(size / TILE_WIDTH ** level);
   return { full: Math.floor(hashes / TILE_WIDTH), width: hashes % TILE_WIDTH };

@@ -1,9 +1,9 @@
 import { HASH_BYTES, nodeHash, sameHash, splitPoint } from "./hash.ts";
 
 /**
- * Proofs of RFC 6962 section 2.1, verified as in RFC 9162 sections 2.1.3.2 and 2.1.4.2. Sizes and indexes may be bigint,
- * since proofs of strangers reach past 2^53. Two rules are policy: a tree of size 0 proves nothing, and every hash has
- * 32 bytes. A verifier answers false and never throws.
+ * A size or index in a proof; bigint because proofs of strangers reach past 2^53. This file makes proofs of RFC 6962 section
+ * 2.1 and verifies them as in RFC 9162 sections 2.1.3.2 and 2.1.4.2. Two rules are added: a tree of size 0 proves nothing,
+ * and every hash has 32 bytes. A verifier returns false and never throws.
  */
 export type Whole = number | bigint;
 

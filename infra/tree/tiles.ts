@@ -27,7 +27,7 @@ export class Tampered extends Failure {
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 
-/** A tile of `width` hashes; a partial one that is gone is cut from the full tile, as C2SP tlog-tiles allows. */
+/** Fetches a tile of `width` hashes. If a partial tile was deleted, the full one is used (C2SP tlog-tiles allows that). */
 export async function fetchTile(level: number, n: number, width: number, fetch: FetchObject): Promise<Buffer[]> {
   const path = tilePath(level, n, width);
   const bytes = (await fetch(path)) ?? (width < TILE_WIDTH ? await fetch(tilePath(level, n)) : null);
@@ -43,7 +43,7 @@ export async function fetchTile(level: number, n: number, width: number, fetch: 
 /** The right edge of a tree: by tile level, the hashes after the last full tile. */
 type Edge = readonly (readonly Buffer[])[];
 
-/** Root of the tree whose right edge this is: its hashes are complete subtrees, the largest on the left. */
+/** Root of the tree with this right edge. The edge's hashes are roots of complete subtrees, the largest on the left. */
 function rootOfEdge(edge: Edge): Buffer {
   let root: Buffer | null = null;
   for (const hashes of edge) {
@@ -58,7 +58,7 @@ function rootOfEdge(edge: Edge): Buffer {
   return root ?? rootOf([]);
 }
 
-/** Read the right edge of the tree of `size` leaves and prove it against its root. @throws MissingObject, Tampered */
+/** Reads the right edge of the tree of `size` leaves and proves it against the root. @throws MissingObject, Tampered */
 async function fetchEdge(size: number, root: Uint8Array, fetch: FetchObject): Promise<Edge> {
   const levels = Array.from({ length: levelsOf(size) }, (_, level) => edgeOf(size, level));
   const edge = await Promise.all(
@@ -73,8 +73,8 @@ async function fetchEdge(size: number, root: Uint8Array, fetch: FetchObject): Pr
 const KEPT_TILES = 64;
 
 /**
- * Every hash of a tree, each proven against the checkpoint's root before it is given out: the right edge by the root,
- * a full tile by its hash in the tile above it.
+ * Reads hashes of a tree and proves each against the checkpoint's root before it returns it: the right edge by the root, a
+ * full tile by its hash in the tile above.
  */
 export class TileReader {
   #kept = new BoundedMap<string, Promise<Buffer[]>>(KEPT_TILES);
@@ -119,7 +119,7 @@ export class TileReader {
     return hashes;
   }
 
-  /** Proven hash of a complete subtree: what proofs are made of. */
+  /** Proven hash of a complete subtree, for making proofs. */
   readonly node: NodeReader = async (level, index) => {
     const span = 2 ** (level % 8);
     const first = index * span;
@@ -140,8 +140,8 @@ export interface Tile {
 }
 
 /**
- * A tree as its writer holds it: size and right edge, a few KiB whatever the size. Immutable: `append` gives the next
- * state, so a writer that loses a race simply forgets it.
+ * State of a tree for its writer: size and right edge, a few KiB for any size. It is immutable: `append` returns the next
+ * state, which a writer that loses a race drops.
  */
 export class TreeState {
   private constructor(
@@ -151,7 +151,7 @@ export class TreeState {
 
   static readonly empty = new TreeState(0, []);
 
-  /** Read back from tiles and proven against the root. @throws MissingObject, Tampered */
+  /** Loads the state from tiles and proves it against the root. @throws MissingObject, Tampered */
   static async load(size: number, root: Uint8Array, fetch: FetchObject): Promise<TreeState> {
     return new TreeState(size, await fetchEdge(size, root, fetch));
   }
@@ -161,8 +161,8 @@ export class TreeState {
   }
 
   /**
-   * The tree with these leaf hashes at its end, and exactly the tiles that a checkpoint of the new size needs and one
-   * of the old size did not have: full ones that were completed, and the changed right edge.
+   * Appends leaf hashes. Returns the new state and the tiles that it needs and the old state had not: full tiles that were
+   * completed, and the changed right edge.
    */
   append(leafHashes: readonly Buffer[]): { state: TreeState; tiles: Tile[] } {
     const edge: Buffer[][] = this.edge.map((hashes) => [...hashes]);
