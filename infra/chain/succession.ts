@@ -6,7 +6,7 @@ export interface ChainHead {
   n: number;
   /** First position of the log that no commit covers; reading goes on here. */
   next: number;
-  /** Event id of the record at next - 1; null before the first record and after a gap. */
+  /** Event id of the log record at next - 1; null when the chain has no record yet or its last commit is a gap. */
   lastEventId: string | null;
   /** The data files with all records below `next`, sorted by position; they do not overlap. */
   live: readonly SegmentRef[];

@@ -1,5 +1,5 @@
 /** Headers of one connection (RFC 9110 section 7.6.1) and headers that only egress sets: dropped from a caller's headers. */
-const OURS = new Set([
+const NOT_FORWARDED = new Set([
   "accept-encoding",
   "connection",
   "content-length",
@@ -64,7 +64,7 @@ export function prepareHeaders(given: Record<string, string>, template: HeaderTe
     if (!TOKEN.test(name)) return { ok: false, says: `${JSON.stringify(name)} is not a header name` };
     if (!VALUE.test(value)) return { ok: false, says: `header ${name} holds CR, LF, NUL or another unsafe character` };
     const key = name.toLowerCase();
-    if (!OURS.has(key)) lines.set(key, [name, value]);
+    if (!NOT_FORWARDED.has(key)) lines.set(key, [name, value]);
   }
   for (const line of template.after) if (!lines.has(line[0])) lines.set(line[0], line);
   return { ok: true, headers: new Map(lines.values()) };

@@ -156,13 +156,13 @@ export class Reading {
   }
 
   #decode(make: MakeDecoder, chunk: Buffer): void {
-    this.#decoder ??= this.#begin(make, chunk[0]!);
+    this.#decoder ??= this.#startDecoder(make, chunk[0]!);
     if (this.#decoder.write(chunk)) return;
     this.answer.pause();
     this.#decoder.once("drain", () => this.answer.resume());
   }
 
-  #begin(make: MakeDecoder, first: number): Transform {
+  #startDecoder(make: MakeDecoder, first: number): Transform {
     const decoder = make(first);
     decoder.on("error", (error) => this.broke(error));
     // One chunk (16 KiB) is decoded at a time, and the next only after this one was counted.

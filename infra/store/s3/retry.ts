@@ -22,7 +22,7 @@ export interface Attempt {
 const AGAIN = new Set([408, 409, 425, 429, 500, 502, 503, 504]);
 
 /** Errors that our own code throws; another try would throw them again. */
-const OURS = [ObjectTooLarge, StoreUnfit, StoreDown, StoreFull, RangeError, TypeError];
+const NOT_RETRIED = [ObjectTooLarge, StoreUnfit, StoreDown, StoreFull, RangeError, TypeError];
 
 /**
  * True when the store refused a request because our clock differs from its clock, and the SDK has read the store's time from
@@ -53,7 +53,7 @@ export async function retrying<T>(doing: string, work: (attempt: Attempt) => Pro
       }
       if (status === 507 || (error as Error).name === "QuotaExceeded") throw new StoreFull(doing, error);
       if (status !== undefined && !AGAIN.has(status)) throw error;
-      if (OURS.some((kind) => error instanceof kind)) throw error;
+      if (NOT_RETRIED.some((kind) => error instanceof kind)) throw error;
       unsure ||= leavesOpen(status);
       if (n === TRIES) throw new StoreDown(doing, n, error);
       await systemClock.sleep(Math.random() * Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** n));
