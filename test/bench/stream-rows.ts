@@ -15,16 +15,16 @@ export function* streamRows(rows: number, partitions: number, endpoints: number)
     const cap = caps[i % endpoints]!;
     const [block, minute] = [80_000 + Math.floor(i / endpoints), 100 + (i % 260)];
     const eventId = recordId("handshake", cap, plannedSlot(block, minute));
-    const body =
+    const before =
       `"differs":[],"fault":null,"honest":true,"latency_ms":${100 + (i % 900)},"live":true,` +
-      `"pay_to":"0x${String(i % endpoints).padStart(40, "1")}","planned":"free","price":"0.020000",` +
-      `"slot":{"block":${block},"minute":${minute}},"state":"asked","status":402,"terms":null,"wall":false`;
+      `"pay_to":"0x${String(i % endpoints).padStart(40, "1")}","planned":"free","price":"0.020000"`;
+    const after = `"slot":{"block":${block},"minute":${minute}},"state":"asked","status":402,"terms":null,"wall":false`;
     const rest =
       `"cap":"${cap}","event_id":"${eventId}","key":"${cap}",` +
       `"observed_at":"${new Date(block * 21_600_000 + minute * 60_000).toISOString()}","producer":"bench/1",` +
       `"type":"handshake","v":1}`;
-    const padding = Math.max(0, ROW_BYTES - `{"body":{${body},"zz":""},${rest}`.length);
-    const value = Buffer.from(`{"body":{${body},"zz":"${"-".repeat(padding)}"},${rest}`);
+    const padding = Math.max(0, ROW_BYTES - `{"body":{${before},"says":"",${after}},${rest}`.length);
+    const value = Buffer.from(`{"body":{${before},"says":"${"-".repeat(padding)}",${after}},${rest}`);
     yield { topic: "observations.free", partition: places[i % endpoints]!, eventId, key: cap, value };
   }
 }

@@ -6,6 +6,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { MarketLetters } from "../../commands/letters.ts";
 import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
+import { matched } from "../../pipelines/2-ingest/validate.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart } from "../helpers/run-start.ts";
@@ -54,6 +55,15 @@ export function liveThrough(days: number): Lived {
  * every card follows from public files, and an answer verifies without our code. @param least closed days in it
  */
 export function holdRecord(lived: Lived, least: number): void {
+  test("real probes are matched by their text, so that few of them are parsed", () => {
+    const probes = lived.record.log
+      .map(({ value }) => Buffer.from(value).toString())
+      .filter((text) => /"type":"(?:handshake|mcp\.probe)","v":1\}$/.test(text));
+    const found = probes.filter((text) => matched(text) !== null);
+    expect(found.length).toBeGreaterThan(100);
+    expect(found.length / probes.length).toBeGreaterThan(0.9);
+  });
+
   test("nothing lies in the future, and the simulated past ends now", () => {
     const until = new Date(lived.result.simulated.until).getTime();
     expect(until).toBeGreaterThanOrEqual(lived.began);
