@@ -45,11 +45,12 @@ test("a replica that begins from a kept fold answers byte for byte what one from
       expect(texts[0]).toBe(texts[1]);
       expect(JSON.parse(texts[0]!)).toMatchObject({ state: one === before ? "stopped" : "active" });
     }
-    const all = await records();
+    // Without a kept fold the topic is read from its start, in the background.
+    await vi.waitFor(async () => expect(await records()).toBeGreaterThan(300), 20_000);
     read.mockClear();
     await watch(await bed.serving({ folds }), receiver.url, [SUM.url]);
     // The record before each partition's place is looked at, and what came since: the topic is not read again.
-    expect([all > 300, (await records()) < 20]).toEqual([true, true]);
+    expect(await records()).toBeLessThan(20);
   } finally {
     await bed.close();
   }

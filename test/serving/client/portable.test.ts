@@ -49,6 +49,7 @@ test("nothing of Node, and no package but the curve, is in the library", async (
   const inputs = Object.keys(metafile.inputs).map((file) => file.replace(/^.*node_modules\//, "node_modules/"));
   expect(inputs.filter((file) => !file.startsWith("serving/client/")).sort()).toEqual([
     "infra/canonical-text.ts",
+    "infra/errors.ts",
     "infra/keys/examine.ts",
     "infra/keys/jwk.ts",
     "infra/keys/portable.ts",
