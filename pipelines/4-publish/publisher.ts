@@ -14,7 +14,7 @@ import { writeIndex } from "./index-build.ts";
 import { newestKeys, type PublisherSigners, vouching, writeKeys } from "./keys.ts";
 import { unknownDrafts } from "./known.ts";
 import type { Draft } from "./leaves.ts";
-import type { Run } from "./runs.ts";
+import { checkLine, type Run } from "./runs.ts";
 import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { checkpointKeys } from "./tree-head.ts";
 import { collectLive, nameHistory, writeHistory, writeLive, writeView } from "./view.ts";
@@ -138,11 +138,12 @@ export class Publisher implements PublishedRecord {
   }
 
   /**
-   * Publish what a run changed, held against what is published now; its corrections go with the cards that follow from
-   * them.
+   * Publishes what a run changed against what is published now, its corrections with the cards that follow from them. The run
+   * need not be in the store, so its lines are checked here as `readRun` checks those of the store.
+   * @throws ZodError, or Error naming the endpoint, for a line that is not as it must be
    */
-  takeRun(run: Run): Promise<RunResult> {
-    return this.#runs.take(run);
+  async takeRun(run: Run): Promise<RunResult> {
+    return this.#runs.take({ ...run, lines: run.lines.map(checkLine) });
   }
 
   /** Take every run that the private store holds after the last one taken, in order. */

@@ -12,7 +12,6 @@ import type { Before } from "./committer.ts";
 import { unknownDrafts } from "./known.ts";
 import { CARD_TEXT, type Draft, type Group } from "./leaves.ts";
 import { holdOf } from "./letters.ts";
-import { checkLine } from "./runs.ts";
 
 export type GradeDraft = Draft & { kind: "grade" };
 export type CorrectionDraft = Draft & { kind: "correction" | "dispute" | "reinstated" };
@@ -46,8 +45,8 @@ const pending = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
   drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
 
 /**
- * Groups for these lines: each endpoint's new corrections, then its cards, deepest first. An endpoint whose card says
- * nothing new gets none.
+ * Makes the groups for these lines, which `checkLine` (runs.ts) has passed: the new corrections of each endpoint, then its
+ * cards, the deepest tier first. An endpoint whose card changes nothing gets no group.
  */
 export async function takeLines(
   { fold }: Before,
@@ -59,8 +58,7 @@ export async function takeLines(
   const taken = { groups: [] as Promise<Group>[], cards: 0, stale: 0, early: [] as string[] };
   const fresh = unknownDrafts(fold, corrections) as CorrectionDraft[];
   const offsets = offsetsOf(header, context.partitions);
-  const take = (given: RunLine): void => {
-    const line = checkLine(given);
+  const take = (line: RunLine): void => {
     const own = fresh.filter((draft) => draft.capability_id === line.cap);
     const known = fold.caps.get(line.cap);
     const positions = offsets[partitionOf(line.cap, context.partitions)]!;
