@@ -14,7 +14,7 @@ import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { runStart } from "../helpers/run-start.ts";
 import { ATTACKS } from "./attackers.ts";
-import { type Bought, HonestBuyer } from "./buyers.ts";
+import { type Bought, HonestBuyer, offered } from "./buyers.ts";
 import { type Honest, readHonest } from "./record.ts";
 
 /**
@@ -105,7 +105,9 @@ interface Phase {
 
 const dataDir = mkdtempSync(join(tmpdir(), "touchstone-abuse-"));
 const port = await freePort();
-const hours = Math.ceil(((CALM_S + ATTACK_S + 120) * PACE) / 3_600);
+/** Longest wait until the calls of the seller are sold that the honest buyer buys. */
+const MAX_UNSOLD_S = 90;
+const hours = Math.ceil(((CALM_S + ATTACK_S + MAX_UNSOLD_S + 120) * PACE) / 3_600);
 const days = Math.ceil(hours / 24) + 1;
 const children: ChildProcess[] = [];
 const service = runStart(["--market", "--days", "2", "--pace", String(PACE), "--pace-hours", String(hours)], {
@@ -174,6 +176,10 @@ try {
   };
 
   await sleep(10_000);
+  // Calls of a seller are sold once five of our own have passed. How many of the second day have is a matter of the hour; the
+  // next block of six hours comes within a minute.
+  const sold = performance.now() + MAX_UNSOLD_S * 1_000;
+  while (performance.now() < sold && (await offered(serviceUrl, urlOf("honest-v2"))) === null) await sleep(2_000);
   const calm = await phase("without any attack", CALM_S);
   const hostile = attacker("attackers.ts", [world.asset, `eip155:${world.chainId}`]);
   children.push(hostile);
