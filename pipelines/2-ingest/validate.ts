@@ -242,7 +242,7 @@ function expressionOf({ type, end }: Bulk): RegExp | null {
 export function matched(text: string): (Omit<Envelope, "body"> & { body: string }) | null {
   const one = bulk.find(({ end }) => text.endsWith(end));
   if (one === undefined) return null;
-  one.expression ??= expressionOf(one);
+  if (one.expression === undefined) one.expression = expressionOf(one);
   const found = one.expression?.exec(text);
   if (!found) return null;
   const [, body, cap, event_id, key, observed_at, producer] = found as unknown as string[];

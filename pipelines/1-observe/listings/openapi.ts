@@ -1,6 +1,7 @@
 import { looksLikeEntry } from "../../record/terms/entries.ts";
 import { get, isObject, type JsonObject, keepable, MAX_KEPT, text, withoutSlashes } from "../json.ts";
 import { type Rejected, refusesPaidCalls, rejected } from "./claims.ts";
+import { NOTHING_TO_PAY } from "./wellknown.ts";
 
 /** Most operations of one document that are read. */
 const MAX_OPERATIONS = 5_000;
@@ -273,8 +274,7 @@ function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: 
   };
 }
 
-/** Words for a price of nothing, and members that hold one. */
-const FREE = /^(?:free|none|unpaid|no|false|\$?0+(?:\.0+)?)$/i;
+/** Members that hold a price, or a word for none. */
 const SAYS_PRICE = ["authMode", "auth_mode", "mode", "type", "price", "amount", "pricing"];
 
 /**
@@ -284,7 +284,7 @@ const SAYS_PRICE = ["authMode", "auth_mode", "mode", "type", "price", "amount", 
 function isFree(info: unknown, depth = 2): boolean {
   if (info === undefined) return false;
   if (info === null || info === false || info === 0) return true;
-  if (typeof info === "string") return FREE.test(info.trim());
+  if (typeof info === "string") return NOTHING_TO_PAY.test(info.trim());
   if (!isObject(info) || depth === 0 || info.protocols !== undefined) return false;
   if (info.free === true || info.required === false || info.enabled === false) return true;
   return SAYS_PRICE.some((name) => info[name] != null && isFree(info[name], depth - 1));

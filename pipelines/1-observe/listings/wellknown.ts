@@ -141,7 +141,8 @@ export const isAgentCard = (document: unknown): document is JsonObject =>
 
 const asList = (value: unknown): unknown[] => (Array.isArray(value) ? value : value === undefined ? [] : [value]);
 
-const NOTHING_TO_PAY = /^(?:free|none|false|\$?0+(?:\.0+)?)$/i;
+/** Words and figures for a price of nothing. */
+export const NOTHING_TO_PAY = /^(?:free|none|false|\$?0+(?:\.0+)?)$/i;
 const SAYS_WHAT_IT_COSTS = ["price", "pricing", "cost", "payment", "accepts"];
 
 /** Is this part of a card declared free (`free`, a price of 0, no authentication)? Then it is no paid endpoint. */
