@@ -3,7 +3,7 @@ import { formatEther, formatGwei, formatUnits } from "viem";
 import { type Clock, systemClock } from "../infra/clock.ts";
 import { repeating } from "../infra/concurrency.ts";
 import type { Config } from "../infra/config.ts";
-import { type Egress, saying } from "../infra/egress/egress.ts";
+import { type Egress, withRequestFields } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { accountOf } from "../infra/rails/account.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
@@ -96,7 +96,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const rail = money.rail ?? railOn([money.network]);
   const seller = {
     ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float },
-    control: new Control(saying(egress, { pool: PRICES }), config.control_urls),
+    control: new Control(withRequestFields(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
   const orders = new OrderLog(log, clock, replica, foldsOf(config, log, logger), { staleMs: money.staleMs });

@@ -1,7 +1,7 @@
 import type { H3 } from "h3";
 import { type Clock, systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
-import { type Egress, saying } from "../infra/egress/egress.ts";
+import { type Egress, withRequestFields } from "../infra/egress/egress.ts";
 import { Failure } from "../infra/errors.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../infra/keys/keys.ts";
@@ -70,7 +70,7 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
 
 /** What a look at a seller's listing is made with: it pays nothing, and has places of its own on the way out. */
 function looksWith(config: Config, egress: Egress): ProbeTools {
-  const out = saying(egress, { pool: LOOKS });
+  const out = withRequestFields(egress, { pool: LOOKS });
   const rail: Payer = railOn(networksIn(config));
   return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, config.control_urls) };
 }
@@ -129,7 +129,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   }
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock });
-  const workshop = { egress: saying(egress, { pool: WORK }), extractor: createExtractor(), register };
+  const workshop = { egress: withRequestFields(egress, { pool: WORK }), extractor: createExtractor(), register };
   const overload = new Overload(ownLag, metrics);
   const app = createApp({
     askLine,

@@ -13,7 +13,7 @@ export interface Egress {
 }
 
 /** Wraps `egress` so that each fetch has the fields of `all`, which replace those of the request. */
-export const saying = (
+export const withRequestFields = (
   egress: Egress,
   all: Pick<EgressRequest, "pool" | "stock" | "deadlineMs" | "holder">,
 ): Egress => ({

@@ -2,7 +2,7 @@ import { setMaxListeners } from "node:events";
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { NamedCatalogue } from "../../infra/catalogues.ts";
 import { type Clock, SimulatedClock } from "../../infra/clock.ts";
-import { type Egress, saying } from "../../infra/egress/egress.ts";
+import { type Egress, withRequestFields } from "../../infra/egress/egress.ts";
 import { Failure } from "../../infra/errors.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { type LoopWatch, ownLoop } from "../../infra/loop-watch.ts";
@@ -187,7 +187,7 @@ export function createObserver(parts: ObserverParts): Observer {
       ...{ recorder, metrics, logger, maps: classes?.maps ?? NO_MAPS, sources: classes?.sources ?? {} },
     }),
     control: new Control(egress, config.controlUrls),
-    controlFrom: (stock) => new Control(saying(egress, { stock }), config.controlUrls),
+    controlFrom: (stock) => new Control(withRequestFields(egress, { stock }), config.controlUrls),
     ledger: new Ledger(config.caps, config.spentBefore, shared ? BigInt(BLOCKS_PER_DAY) : null),
     hosts,
     firsts: shared?.firsts ?? null,

@@ -1,6 +1,6 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { type EgressResult, saying } from "../../infra/egress/egress.ts";
+import { type EgressResult, withRequestFields } from "../../infra/egress/egress.ts";
 import {
   CannotSign,
   type Need,
@@ -107,7 +107,7 @@ export async function quoteOf(
   request: CallRequest,
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
-  const asking = { ...tools, egress: saying(tools.egress, { pool: PRICES }) };
+  const asking = { ...tools, egress: withRequestFields(tools.egress, { pool: PRICES }) };
   const { read, body } = await probe(asking, sentAs(request), null, clock);
   if (!read?.payable || body.state !== "asked") {
     const status = body.state === "status" && body.status !== null ? ` (status ${body.status})` : "";
@@ -193,7 +193,7 @@ export async function sendLeg(
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs } = intent;
   const expected = { class: want.class, known: null, schema: want.schema, mime: want.mime };
   const payment = { header, value };
-  const paying = { ...tools, egress: saying(tools.egress, { pool: VIA }) };
+  const paying = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
   const { result } = await exchange(paying, sentAs(request), { profile: "paid", deadlineMs, payment });
   return evaluateAnswer(tools, result, expected);
 }

@@ -3,7 +3,7 @@ import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { canonicalText } from "../../../infra/canonical.ts";
 import { asCatalogue, type NamedCatalogue, sourceName } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
-import { type Egress, saying } from "../../../infra/egress/egress.ts";
+import { type Egress, withRequestFields } from "../../../infra/egress/egress.ts";
 import { networksOf, type Payer } from "../../../infra/rails/rails.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { Claims } from "../../record/bodies.ts";
@@ -115,7 +115,7 @@ export class Intake {
   readonly #catalogues: Catalogues;
 
   constructor(private readonly parts: IntakeParts) {
-    this.#catalogueEgress = saying(parts.egress, { pool: INTAKE });
+    this.#catalogueEgress = withRequestFields(parts.egress, { pool: INTAKE });
     this.#catalogues = new Catalogues(this.#catalogueEgress, parts.reader ?? ownReader);
     this.#writer = new ListingWriter(parts);
   }

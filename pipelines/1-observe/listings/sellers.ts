@@ -2,7 +2,7 @@ import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { asCatalogue, type NamedCatalogue } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
-import { type Egress, saying } from "../../../infra/egress/egress.ts";
+import { type Egress, withRequestFields } from "../../../infra/egress/egress.ts";
 import type { Memory } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
@@ -32,7 +32,7 @@ export class Sellers {
   readonly #egress: Egress;
 
   constructor(private readonly parts: SellersParts) {
-    this.#egress = saying(parts.egress, { pool: INTAKE });
+    this.#egress = withRequestFields(parts.egress, { pool: INTAKE });
   }
 
   /** Reads one seller's own listing now. */

@@ -1,5 +1,5 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
-import { saying } from "../../../infra/egress/egress.ts";
+import { withRequestFields } from "../../../infra/egress/egress.ts";
 import { plannedSlot } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { type Call, intentId, seedOf } from "../call.ts";
@@ -129,7 +129,7 @@ export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock:
   let asked = await tools.asking.ask(one, null, seed);
   const before = requestOf(one, null, asked);
   const stock = stockOf(one.cap, call);
-  const egress = saying(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
+  const egress = withRequestFields(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
   const relist = async () => {
     // Between the two requests of a blind call the listing too is fetched as the blind wallet's client, not as ours.
     one = await tools.intake.reread(one, clock, egress);

@@ -1,5 +1,5 @@
 import type { Clock } from "../../../infra/clock.ts";
-import { saying } from "../../../infra/egress/egress.ts";
+import { withRequestFields } from "../../../infra/egress/egress.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
 import type { Answer402 } from "../../record/terms/entries.ts";
@@ -32,7 +32,7 @@ type Asked = Pick<BodyOf<"ask">, "cap" | "normalised_url" | "method">;
 /** What the seller's own document lists for this url now. */
 async function ownListing(tools: ProbeTools, asked: Asked, clock: Clock) {
   const origin = originOf(asked.normalised_url);
-  const hurried = saying(tools.egress, { deadlineMs: DOCUMENT_MS });
+  const hurried = withRequestFields(tools.egress, { deadlineMs: DOCUMENT_MS });
   const { documents } = await readSellerDocuments(hurried, origin, tools.reader);
   for (const { url, listed } of documents) {
     const base = listed.base ? { base: listed.base } : {};
@@ -65,7 +65,7 @@ export async function lookOnce(
     ? listedTargets(asked, [own.claim])[0]!
     : asListed(asked.cap, url, method ?? "GET", blank(url, method), false);
   let answer402: Answer402 | null = null;
-  const hearing = saying(tools.egress, {});
+  const hearing = withRequestFields(tools.egress, {});
   hearing.fetch = async (request) => {
     const result = await tools.egress.fetch(request);
     const isTerms = request.profile === "handshake" && result.outcome === "answered" && result.status === 402;

@@ -1,6 +1,6 @@
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
-import { saying } from "../../../infra/egress/egress.ts";
+import { withRequestFields } from "../../../infra/egress/egress.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
@@ -153,7 +153,7 @@ const MAX_TARGETS = 5;
  * method and example; without a listing by the asked method. Where neither names one, the method is found.
  */
 export async function lookAtAsked(all: Tools, ask: BodyOf<"ask">, clock: Clock): Promise<AskReport> {
-  const tools = { ...all, egress: saying(all.egress, { pool: ASKS }) };
+  const tools = { ...all, egress: withRequestFields(all.egress, { pool: ASKS }) };
   const report: AskReport = { probed: [], listings: 0 };
   const { normalised_url: url } = ask;
   if (!tools.egress.validate(url).ok) return report;
@@ -170,7 +170,7 @@ export async function lookAtAsked(all: Tools, ask: BodyOf<"ask">, clock: Clock):
 
 /** Looks once at an endpoint that is listed, with the verb, example and tool of its listing. */
 export async function lookAtListed(all: Tools, listing: CurrentListing, clock: Clock): Promise<AskReport> {
-  const tools = { ...all, egress: saying(all.egress, { pool: ASKS }) };
+  const tools = { ...all, egress: withRequestFields(all.egress, { pool: ASKS }) };
   const one = tools.intake.current(listedAs(listing));
   if (!tools.egress.validate(one.url).ok) return { probed: [], listings: 0 };
   return { probed: (await probeAsked(tools, one, clock)).map(asProbed), listings: 0 };
