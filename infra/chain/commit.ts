@@ -79,11 +79,11 @@ export interface ChainPartition {
 const COMMIT = /\/commit\/(\d{20})\.json$/;
 
 /** Prefix of all chains; below it is a folder for each log. */
-export const CHAINS = "lake/";
+export const COMMIT_CHAIN_PREFIX = "lake/";
 
 /** Folder of the chain, without a trailing slash. @throws BadKey when a name cannot be written as a key. */
 export function chainFolder({ logId, topic, partition }: ChainPartition): string {
-  return checkKey(`${CHAINS}${logId}/${topic}/${partition}`);
+  return checkKey(`${COMMIT_CHAIN_PREFIX}${logId}/${topic}/${partition}`);
 }
 
 /** Key of commit `n`. The number has twenty digits, so the keys sort by number. */

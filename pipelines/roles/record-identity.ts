@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { z } from "zod";
-import { CHAINS } from "../../infra/chain/commit.ts";
+import { COMMIT_CHAIN_PREFIX } from "../../infra/chain/commit.ts";
 import type { Config } from "../../infra/config.ts";
 import { Failure } from "../../infra/errors.ts";
 import { fromBase64url } from "../../infra/keys/jwk.ts";
@@ -73,8 +73,12 @@ async function privateSays(store: Pick<Store, "get" | "head" | "list">): Promise
   const n = await highestGeneration(store, -1);
   const generation = n < 0 ? null : await readGeneration(store, n);
   if (found) return { log: found.log, isMarked: true, generation };
-  const [chain] = generation?.log ? [] : await store.list(CHAINS, { limit: 1 });
-  return { log: generation?.log ?? chain?.key.slice(CHAINS.length).split("/")[0] ?? null, isMarked: false, generation };
+  const [chain] = generation?.log ? [] : await store.list(COMMIT_CHAIN_PREFIX, { limit: 1 });
+  return {
+    log: generation?.log ?? chain?.key.slice(COMMIT_CHAIN_PREFIX.length).split("/")[0] ?? null,
+    isMarked: false,
+    generation,
+  };
 }
 
 /** Every log key that there ever was: an old checkpoint is ours as well. */
