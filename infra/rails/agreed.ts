@@ -148,7 +148,7 @@ async function readTogether<T>(
  * say the same, all are asked, and what fewer say is neither so nor otherwise: the chain is down, and whoever asked asks
  * again. A node that lies, or lags, accuses nobody and excuses nobody.
  */
-export const agreed = {
+export const quorum = {
   /**
    * A read with the blocks that it is as of. Nodes that have to agree are asked as of one block: the newest that so many
    * have, and older ones where one of them lies of its height or of what is there.

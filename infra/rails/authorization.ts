@@ -3,7 +3,7 @@ import { getAddress, type Hex, parseAbi, parseSignature } from "viem";
 import { z } from "zod";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { type Alike, agreed, MOVED } from "./agreed.ts";
+import { type Alike, MOVED, quorum } from "./agreed.ts";
 import { signingDomain } from "./charge.ts";
 import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet } from "./rails.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
@@ -187,7 +187,7 @@ const FATE: Alike<NonceFate> = {
 
 /** See `Authorizations.stateOf`. */
 async function stateOf(money: ChainMoney, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
-  const read = await agreed.read(money, (node, head) => fateOf(node, query, head), FATE);
+  const read = await quorum.read(money, (node, head) => fateOf(node, query, head), FATE);
   return mapAsOf(read, (fate, blocks) => {
     if (fate.state === "unused") return fate;
     if (fate.state === "used") return { state: "used", settlement: settled(fate.moved, blocks) };

@@ -1,6 +1,6 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { erc20Abi, type Hex, isAddress, recoverTypedDataAddress } from "viem";
-import { type Alike, agreed, orNull } from "./agreed.ts";
+import { type Alike, orNull, quorum } from "./agreed.ts";
 import { RECEIVE_TYPES } from "./authorization.ts";
 import {
   COLLECTOR,
@@ -99,7 +99,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
       if (!(REACHES[what] as readonly string[]).includes(seen.state) || seen.state === "none") return null;
       if (what !== "authorize" || seen.state === "held") return { outcome: "sent", tx: seen.tx };
       const held = { hold, since, state: "held" } as const;
-      const { value: placed } = await agreed.read(money, (node, head) => eventOf(node, held, head), orNull(FOUND));
+      const { value: placed } = await quorum.read(money, (node, head) => eventOf(node, held, head), orNull(FOUND));
       return placed && "tx" in placed ? { outcome: "sent", tx: placed.tx } : null;
     };
     try {
@@ -246,7 +246,7 @@ async function findHold(money: Money, hold: Hold, since: number, head: Block): P
 
 /** See `Escrow.state`. */
 async function stateOf(money: ChainMoney, hold: Hold, since: number): Promise<AsOf<HoldState>> {
-  const read = await agreed.read(money, (node, head) => findHold(node, hold, since, head), FOUND);
+  const read = await quorum.read(money, (node, head) => findHold(node, hold, since, head), FOUND);
   return mapAsOf(read, (found, { final }) => {
     if (found.state === "none") return found;
     const { blockNumber, ...seen } = found;

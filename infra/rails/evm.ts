@@ -4,7 +4,7 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
-import { type Alike, agreed, MOVED, MOVED_LIST, orNull } from "./agreed.ts";
+import { type Alike, MOVED, MOVED_LIST, orNull, quorum } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
 import {
@@ -100,16 +100,16 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
       return sign(entry, wallet, context);
     },
     settlementOf: async (query) => {
-      const read = await agreed.read(money, (node, head) => way.find(node, query, head), orNull(MOVED));
+      const read = await quorum.read(money, (node, head) => way.find(node, query, head), orNull(MOVED));
       return mapAsOf(read, (moved, blocks) => moved && settled(moved, blocks));
     },
     transfers: async (query) =>
-      listed(await agreed.read(money, (node, at) => findTransfers(node, query, at), MOVED_LIST)),
+      listed(await quorum.read(money, (node, at) => findTransfers(node, query, at), MOVED_LIST)),
     transfersIn: async (tx) =>
-      listed(await agreed.read(money, (node, at) => findTransfersIn(node, tx, at), MOVED_LIST)),
+      listed(await quorum.read(money, (node, at) => findTransfersIn(node, tx, at), MOVED_LIST)),
     payersOf: createPayersReader(money.nodes, agree),
-    head: () => agreed.head(money),
-    balance: (address) => agreed.read(money, (node, head) => balanceOf(node, address, head), UNITS),
+    head: () => quorum.head(money),
+    balance: (address) => quorum.read(money, (node, head) => balanceOf(node, address, head), UNITS),
   };
 }
 

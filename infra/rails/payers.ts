@@ -1,5 +1,5 @@
 import { type Address, encodeEventTopics, numberToHex, zeroAddress } from "viem";
-import { agreed } from "./agreed.ts";
+import { quorum } from "./agreed.ts";
 import type { Payers, PayersQuery } from "./rails.ts";
 import { ChainDown, RangeRefused, reading, readingRange } from "./rpc.ts";
 import { BLOCKS_PER_QUESTION, type Money, TRANSFER } from "./settlement.ts";
@@ -26,7 +26,7 @@ export function createPayersReader(nodes: readonly Money[], agree: number) {
   const newestBefore = async (time: number): Promise<number> => {
     const known = moments.get(time);
     if (known !== undefined) return known;
-    const number = await agreed.same(nodes, agree, (money) => blockBefore(money, time), String);
+    const number = await quorum.same(nodes, agree, (money) => blockBefore(money, time), String);
     if (moments.size >= MAX_MOMENTS) moments.clear();
     moments.set(time, number);
     return number;
@@ -41,7 +41,7 @@ export function createPayersReader(nodes: readonly Money[], agree: number) {
       signal?.throwIfAborted();
       const range = { from: Math.max(first, from - step), to: from - 1 };
       try {
-        const part = await agreed.same(nodes, agree, (money) => paidIn(money, to, range), textOf);
+        const part = await quorum.same(nodes, agree, (money) => paidIn(money, to, range), textOf);
         for (const [payer, { transfers, amountAtomic }] of part) add(payers, payer, transfers, amountAtomic);
         from = range.from;
       } catch (error) {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { agreed, MOVED, MOVED_LIST, orNull } from "../../../infra/rails/agreed.ts";
+import { MOVED, MOVED_LIST, orNull, quorum } from "../../../infra/rails/agreed.ts";
 import { type Block, isOver } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { Money, Moved } from "../../../infra/rails/settlement.ts";
@@ -36,7 +36,7 @@ const moved = (blockNumber: number, tx = `0x${blockNumber}`): Moved => ({
 /** A payment that was settled in block 95, as each of these nodes tells of it. */
 const IN_BLOCK = 95;
 const settlement = (nodes: Node[], agree: number) =>
-  agreed.read(
+  quorum.read(
     { nodes, agree },
     async (node, head) => {
       const { fails, isBlind } = node as Node;
@@ -49,7 +49,7 @@ const settlement = (nodes: Node[], agree: number) =>
 test("a head of one node and a missing settlement of the next, which lags, are no verdict", async () => {
   const validBefore = timeOf(96);
   const [first, lagging] = [nodeAt(100), nodeAt(80)];
-  expect((await agreed.head({ nodes: [first, lagging], agree: 1 })).time).toBeGreaterThan(validBefore);
+  expect((await quorum.head({ nodes: [first, lagging], agree: 1 })).time).toBeGreaterThan(validBefore);
   first.fails = true;
   const read = await settlement([first, lagging], 1);
   expect(read).toEqual({ value: null, head: at(80), final: at(80) });
@@ -64,7 +64,7 @@ test("a node that fails between its head and its answer gives none: the next one
     if (node === first) throw new ChainDown("it fell");
     return head.number;
   };
-  const read = await agreed.read({ nodes: [first, nodeAt(70)], agree: 1 }, ask, { textOf: String });
+  const read = await quorum.read({ nodes: [first, nodeAt(70)], agree: 1 }, ask, { textOf: String });
   expect(read).toEqual({ value: 70, head: at(70), final: at(70) });
 });
 
@@ -101,7 +101,7 @@ describe("where two have to agree", () => {
       const read = await settlement([nodeAt(90, { block: early }), ...others], 2);
       expect(read.value).toBeNull();
       expect(read.final.time).toBeLessThanOrEqual(timeOf(92));
-      expect((await agreed.head({ nodes: [nodeAt(90, { block: early }), ...others], agree: 2 })).time).toBeLessThan(
+      expect((await quorum.head({ nodes: [nodeAt(90, { block: early }), ...others], agree: 2 })).time).toBeLessThan(
         timeOf(93),
       );
     }
@@ -110,7 +110,7 @@ describe("where two have to agree", () => {
   test("a list is whole up to the block that it is as of, or there is none", async () => {
     const all = [moved(60), moved(95)];
     const list = (nodes: Node[]) =>
-      agreed.read(
+      quorum.read(
         { nodes, agree: 2 },
         async (node, head) => ((node as Node).isBlind ? [] : all.filter((one) => one.blockNumber <= head.number)),
         MOVED_LIST,
@@ -141,7 +141,7 @@ test("nodes that are at odds over their newest block are asked again, and believ
   // The second one answers the first question out of a block that it has just made.
   const held = async (node: unknown): Promise<bigint> => (node === nodes[1] && asked++ === 0 ? 9n : 10n);
   const units = { textOf: String };
-  expect((await agreed.read({ nodes, agree: 2 }, held, units)).value).toBe(10n);
+  expect((await quorum.read({ nodes, agree: 2 }, held, units)).value).toBe(10n);
   const always = async (node: unknown): Promise<bigint> => (node === nodes[1] ? 9n : 10n);
-  await expect(agreed.read({ nodes, agree: 2 }, always, units)).rejects.toThrow(/no 2 of 2 nodes/);
+  await expect(quorum.read({ nodes, agree: 2 }, always, units)).rejects.toThrow(/no 2 of 2 nodes/);
 });
