@@ -37,7 +37,7 @@ async function answersOf<T>(nodes: readonly Money[], least: number, wanted: numb
 }
 
 /** How answers of several nodes are held against each other. */
-export interface Alike<T> {
+export interface AnswerEquality<T> {
   /** The same for answers that are the same. */
   textOf(value: T): string;
   /** Of answers that are the same: the one that all of them give. Default: the first. */
@@ -48,7 +48,7 @@ const movedText = ({ tx, from, to, amountAtomic, blockNumber }: Moved): string =
   [tx, from, to, amountAtomic, blockNumber].join(" ");
 
 /** Settlements that are the same; who sent it is said where all who say it agree. */
-export const MOVED: Alike<Moved> = {
+export const MOVED: AnswerEquality<Moved> = {
   textOf: movedText,
   merged(alike) {
     const { sender, ...first } = alike[0]!;
@@ -57,10 +57,10 @@ export const MOVED: Alike<Moved> = {
   },
 };
 
-export const MOVED_LIST: Alike<Moved[]> = { textOf: (list) => list.map(movedText).join("\n") };
+export const MOVED_LIST: AnswerEquality<Moved[]> = { textOf: (list) => list.map(movedText).join("\n") };
 
 /** The same of what may not be there. */
-export const orNull = <T>({ textOf, merged = ([first]) => first! }: Alike<T>): Alike<T | null> => ({
+export const orNull = <T>({ textOf, merged = ([first]) => first! }: AnswerEquality<T>): AnswerEquality<T | null> => ({
   textOf: (value) => (value === null ? "none" : textOf(value)),
   merged: (alike) => (alike[0] === null ? null : merged(alike as readonly T[])),
 });
@@ -87,7 +87,7 @@ async function readAt<T>(node: Money, head: Block, ask: (node: Money, head: Bloc
 }
 
 /** What `agree` of these answers say alike, and as of which blocks all of those do; null where no so many do. */
-function inCommon<T>(said: readonly AsOf<T>[], agree: number, { textOf, merged }: Alike<T>): AsOf<T> | null {
+function inCommon<T>(said: readonly AsOf<T>[], agree: number, { textOf, merged }: AnswerEquality<T>): AsOf<T> | null {
   const groups = new Map<string, AsOf<T>[]>();
   for (const one of said) groups.set(textOf(one.value), [...(groups.get(textOf(one.value)) ?? []), one]);
   const found = [...groups.values()].filter((group) => group.length >= agree);
@@ -116,7 +116,7 @@ async function readTogether<T>(
   nodes: readonly Money[],
   agree: number,
   ask: (node: Money, head: Block) => Promise<T>,
-  alike: Alike<T>,
+  alike: AnswerEquality<T>,
 ): Promise<AsOf<T> | { failed: unknown; isAtOdds: boolean }> {
   const heads = new Map<Money, Block>();
   await answersOf(nodes, agree, null, async (node) => heads.set(node, await blockAt(node, "latest")));
@@ -158,7 +158,7 @@ export const quorum = {
   async read<T>(
     { nodes, agree }: Pick<ChainMoney, "nodes" | "agree">,
     ask: (node: Money, head: Block) => Promise<T>,
-    alike: Alike<T>,
+    alike: AnswerEquality<T>,
   ): Promise<AsOf<T>> {
     if (agree === 1) {
       const first = async (node: Money) => readAt(node, await blockAt(node, "latest"), ask);

@@ -3,7 +3,7 @@ import { getAddress, type Hex, parseAbi, parseSignature } from "viem";
 import { z } from "zod";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { type Alike, MOVED, quorum } from "./agreed.ts";
+import { type AnswerEquality, MOVED, quorum } from "./agreed.ts";
 import { signingDomain } from "./charge.ts";
 import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet } from "./rails.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
@@ -178,7 +178,7 @@ function vrs(signature: string): [number, Hex, Hex] {
   return [Number(v ?? BigInt(27 + yParity)), r, s];
 }
 
-const FATE: Alike<NonceFate> = {
+const FATE: AnswerEquality<NonceFate> = {
   textOf(fate) {
     if (fate.state === "used") return `used ${MOVED.textOf(fate.moved)}`;
     return fate.state === "cancelled" ? `cancelled ${fate.tx} ${fate.blockNumber}` : "unused";

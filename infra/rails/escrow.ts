@@ -1,6 +1,6 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { erc20Abi, type Hex, isAddress, recoverTypedDataAddress } from "viem";
-import { type Alike, orNull, quorum } from "./agreed.ts";
+import { type AnswerEquality, orNull, quorum } from "./agreed.ts";
 import { RECEIVE_TYPES } from "./authorization.ts";
 import {
   COLLECTOR,
@@ -205,7 +205,7 @@ async function reasonOf({ reader, asset }: Money, hold: Hold, reverts: string): 
 /** A hold as one node has it: the event that put it into this state, and in which block. */
 type Found = { state: "none" } | { state: keyof typeof EVENTS; tx: string; blockNumber: number; amountAtomic: bigint };
 
-const FOUND: Alike<Found> = {
+const FOUND: AnswerEquality<Found> = {
   textOf: (one) =>
     one.state === "none" ? one.state : [one.state, one.tx, one.blockNumber, one.amountAtomic].join(" "),
 };

@@ -4,7 +4,7 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
-import { type Alike, MOVED, MOVED_LIST, orNull, quorum } from "./agreed.ts";
+import { type AnswerEquality, MOVED, MOVED_LIST, orNull, quorum } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
 import {
@@ -62,7 +62,7 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
   };
 }
 
-const UNITS: Alike<bigint> = { textOf: String };
+const UNITS: AnswerEquality<bigint> = { textOf: String };
 
 const listed = (read: AsOf<Moved[]>): AsOf<Settlement[]> =>
   mapAsOf(read, (moved, blocks) => moved.map((one) => settled(one, blocks)));
