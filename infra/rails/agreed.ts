@@ -48,7 +48,7 @@ const movedText = ({ tx, from, to, amountAtomic, blockNumber }: Moved): string =
   [tx, from, to, amountAtomic, blockNumber].join(" ");
 
 /** Settlements that are the same; who sent it is said where all who say it agree. */
-export const MOVED: AnswerEquality<Moved> = {
+export const TRANSFER_EQUALITY: AnswerEquality<Moved> = {
   textOf: movedText,
   merged(alike) {
     const { sender, ...first } = alike[0]!;

@@ -3,7 +3,7 @@ import { getAddress, type Hex, parseAbi, parseSignature } from "viem";
 import { z } from "zod";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { type AnswerEquality, MOVED, quorum } from "./agreed.ts";
+import { type AnswerEquality, quorum, TRANSFER_EQUALITY } from "./agreed.ts";
 import { signingDomain } from "./charge.ts";
 import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet } from "./rails.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
@@ -180,7 +180,7 @@ function vrs(signature: string): [number, Hex, Hex] {
 
 const FATE: AnswerEquality<NonceFate> = {
   textOf(fate) {
-    if (fate.state === "used") return `used ${MOVED.textOf(fate.moved)}`;
+    if (fate.state === "used") return `used ${TRANSFER_EQUALITY.textOf(fate.moved)}`;
     return fate.state === "cancelled" ? `cancelled ${fate.tx} ${fate.blockNumber}` : "unused";
   },
 };

@@ -4,7 +4,7 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
-import { type AnswerEquality, MOVED, MOVED_LIST, orNull, quorum } from "./agreed.ts";
+import { type AnswerEquality, MOVED_LIST, orNull, quorum, TRANSFER_EQUALITY } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
 import {
@@ -100,7 +100,7 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
       return sign(entry, wallet, context);
     },
     settlementOf: async (query) => {
-      const read = await quorum.read(money, (node, head) => way.find(node, query, head), orNull(MOVED));
+      const read = await quorum.read(money, (node, head) => way.find(node, query, head), orNull(TRANSFER_EQUALITY));
       return mapAsOf(read, (moved, blocks) => moved && settled(moved, blocks));
     },
     transfers: async (query) =>

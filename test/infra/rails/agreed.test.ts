@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { MOVED, MOVED_LIST, orNull, quorum } from "../../../infra/rails/agreed.ts";
+import { MOVED_LIST, orNull, quorum, TRANSFER_EQUALITY } from "../../../infra/rails/agreed.ts";
 import { type Block, isOver } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { Money, Moved } from "../../../infra/rails/settlement.ts";
@@ -43,7 +43,7 @@ const settlement = (nodes: Node[], agree: number) =>
       if (fails) throw new ChainDown("it does not answer");
       return isBlind || head.number < IN_BLOCK ? null : moved(IN_BLOCK);
     },
-    orNull(MOVED),
+    orNull(TRANSFER_EQUALITY),
   );
 
 test("a head of one node and a missing settlement of the next, which lags, are no verdict", async () => {
@@ -129,7 +129,8 @@ test("a final block that is later than the head above it is no final block", asy
 
 test("who sent it is told where all that say so agree", () => {
   const by = (...senders: (string | undefined)[]) =>
-    MOVED.merged!(senders.map((sender) => ({ ...moved(1), ...(sender === undefined ? {} : { sender }) }))).sender;
+    TRANSFER_EQUALITY.merged!(senders.map((sender) => ({ ...moved(1), ...(sender === undefined ? {} : { sender }) })))
+      .sender;
   expect([by("0xa", "0xa"), by("0xa", "0xb"), by("0xa", undefined), by(undefined)]).toEqual([
     ...["0xa", undefined, undefined, undefined],
   ]);
