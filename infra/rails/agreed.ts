@@ -57,7 +57,7 @@ export const TRANSFER_EQUALITY: AnswerEquality<Moved> = {
   },
 };
 
-export const MOVED_LIST: AnswerEquality<Moved[]> = { textOf: (list) => list.map(movedText).join("\n") };
+export const TRANSFER_LIST_EQUALITY: AnswerEquality<Moved[]> = { textOf: (list) => list.map(movedText).join("\n") };
 
 /** The same of what may not be there. */
 export const orNull = <T>({ textOf, merged = ([first]) => first! }: AnswerEquality<T>): AnswerEquality<T | null> => ({

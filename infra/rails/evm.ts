@@ -4,7 +4,7 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
-import { type AnswerEquality, MOVED_LIST, orNull, quorum, TRANSFER_EQUALITY } from "./agreed.ts";
+import { type AnswerEquality, orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
 import {
@@ -104,9 +104,9 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
       return mapAsOf(read, (moved, blocks) => moved && settled(moved, blocks));
     },
     transfers: async (query) =>
-      listed(await quorum.read(money, (node, at) => findTransfers(node, query, at), MOVED_LIST)),
+      listed(await quorum.read(money, (node, at) => findTransfers(node, query, at), TRANSFER_LIST_EQUALITY)),
     transfersIn: async (tx) =>
-      listed(await quorum.read(money, (node, at) => findTransfersIn(node, tx, at), MOVED_LIST)),
+      listed(await quorum.read(money, (node, at) => findTransfersIn(node, tx, at), TRANSFER_LIST_EQUALITY)),
     payersOf: createPayersReader(money.nodes, agree),
     head: () => quorum.head(money),
     balance: (address) => quorum.read(money, (node, head) => balanceOf(node, address, head), UNITS),

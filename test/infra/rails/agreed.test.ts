@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { MOVED_LIST, orNull, quorum, TRANSFER_EQUALITY } from "../../../infra/rails/agreed.ts";
+import { orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "../../../infra/rails/agreed.ts";
 import { type Block, isOver } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { Money, Moved } from "../../../infra/rails/settlement.ts";
@@ -113,7 +113,7 @@ describe("where two have to agree", () => {
       quorum.read(
         { nodes, agree: 2 },
         async (node, head) => ((node as Node).isBlind ? [] : all.filter((one) => one.blockNumber <= head.number)),
-        MOVED_LIST,
+        TRANSFER_LIST_EQUALITY,
       );
     expect(await list([nodeAt(100), nodeAt(80)])).toEqual({ value: [moved(60)], head: at(80), final: at(80) });
     // A refund that one of them hides must not be passed over once the others are further.
