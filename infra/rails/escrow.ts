@@ -1,6 +1,5 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { erc20Abi, type Hex, isAddress, recoverTypedDataAddress } from "viem";
-import { type AnswerEquality, orNull, quorum } from "./agreed.ts";
 import { RECEIVE_TYPES } from "./authorization.ts";
 import {
   COLLECTOR,
@@ -12,6 +11,7 @@ import {
   holdOf,
   whyNotInTime,
 } from "./escrow-terms.ts";
+import { type AnswerEquality, orNull, quorum } from "./quorum.ts";
 import { type AsOf, type Block, mapAsOf } from "./rails.ts";
 import { ChainDown, type Reader, reading } from "./rpc.ts";
 import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";

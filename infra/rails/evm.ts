@@ -4,9 +4,9 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
-import { type AnswerEquality, orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "./agreed.ts";
 import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
+import { type AnswerEquality, orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "./quorum.ts";
 import {
   type AsOf,
   type Block,

@@ -1,5 +1,5 @@
 import { type Address, encodeEventTopics, numberToHex, zeroAddress } from "viem";
-import { quorum } from "./agreed.ts";
+import { quorum } from "./quorum.ts";
 import type { Payers, PayersQuery } from "./rails.ts";
 import { ChainDown, RangeRefused, reading, readingRange } from "./rpc.ts";
 import { BLOCKS_PER_QUESTION, type Money, TRANSFER } from "./settlement.ts";
