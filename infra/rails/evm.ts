@@ -20,6 +20,7 @@ import {
   type Wallet,
 } from "./rails.ts";
 import {
+  type BlockTransfer,
   balanceOf,
   type Confirmations,
   chainMoney,
@@ -27,7 +28,6 @@ import {
   findTransfers,
   findTransfersIn,
   type Money,
-  type Moved,
   settled,
 } from "./settlement.ts";
 
@@ -64,7 +64,7 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
 
 const UNITS: AnswerEquality<bigint> = { textOf: String };
 
-const listed = (read: AsOf<Moved[]>): AsOf<Settlement[]> =>
+const listed = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
   mapAsOf(read, (moved, blocks) => moved.map((one) => settled(one, blocks)));
 
 /** How a rail pays, and how what it signed is found again; everything else is the same for every token. */
@@ -72,7 +72,7 @@ export interface Way {
   obstacleTo: (entry: PayableEntry) => string | null;
   /** @param any answers from whichever node answers */
   signer: (any: Money) => Rail["sign"];
-  find: (node: Money, query: SettlementQuery, head: Block) => Promise<Moved | null>;
+  find: (node: Money, query: SettlementQuery, head: Block) => Promise<BlockTransfer | null>;
 }
 
 /**

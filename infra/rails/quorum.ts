@@ -1,7 +1,7 @@
 import { systemClock } from "../clock.ts";
 import type { AsOf, Block } from "./rails.ts";
 import { ChainDown, Resting } from "./rpc.ts";
-import { blockAt, type ChainMoney, finalAt, type Money, type Moved } from "./settlement.ts";
+import { type BlockTransfer, blockAt, type ChainMoney, finalAt, type Money } from "./settlement.ts";
 
 type Ask<T> = (node: Money) => Promise<T>;
 
@@ -44,11 +44,11 @@ export interface AnswerEquality<T> {
   merged?(alike: readonly T[]): T;
 }
 
-const movedText = ({ tx, from, to, amountAtomic, blockNumber }: Moved): string =>
+const movedText = ({ tx, from, to, amountAtomic, blockNumber }: BlockTransfer): string =>
   [tx, from, to, amountAtomic, blockNumber].join(" ");
 
 /** Settlements that are the same; who sent it is said where all who say it agree. */
-export const TRANSFER_EQUALITY: AnswerEquality<Moved> = {
+export const TRANSFER_EQUALITY: AnswerEquality<BlockTransfer> = {
   textOf: movedText,
   merged(alike) {
     const { sender, ...first } = alike[0]!;
@@ -57,7 +57,9 @@ export const TRANSFER_EQUALITY: AnswerEquality<Moved> = {
   },
 };
 
-export const TRANSFER_LIST_EQUALITY: AnswerEquality<Moved[]> = { textOf: (list) => list.map(movedText).join("\n") };
+export const TRANSFER_LIST_EQUALITY: AnswerEquality<BlockTransfer[]> = {
+  textOf: (list) => list.map(movedText).join("\n"),
+};
 
 /** The same of what may not be there. */
 export const orNull = <T>({ textOf, merged = ([first]) => first! }: AnswerEquality<T>): AnswerEquality<T | null> => ({

@@ -77,9 +77,9 @@ export async function finalAt(money: Money, head: Block): Promise<Block> {
 }
 
 /** A Transfer in a block. Whether it is final, the blocks of the read say that found it. */
-export type Moved = Omit<Settlement, "final">;
+export type BlockTransfer = Omit<Settlement, "final">;
 
-export const settled = (moved: Moved, { final }: Blocks): Settlement => ({
+export const settled = (moved: BlockTransfer, { final }: Blocks): Settlement => ({
   ...moved,
   final: moved.blockNumber <= final.number,
 });
@@ -109,7 +109,7 @@ export const balanceOf = (
 /** What became of one authorization (EIP-3009) up to a block. */
 export type NonceFate =
   | { state: "unused" }
-  | { state: "used"; moved: Moved }
+  | { state: "used"; moved: BlockTransfer }
   | { state: "cancelled"; tx: string; blockNumber: number };
 
 /**
@@ -141,7 +141,7 @@ async function transferAfter(
   money: Money,
   from: Address,
   event: { blockNumber: bigint; transactionHash: Hex; logIndex: number },
-): Promise<Moved | null> {
+): Promise<BlockTransfer | null> {
   const { reader, asset } = money;
   const { blockNumber: fromBlock, transactionHash, logIndex } = event;
   const moved = await reading("logs", () =>
@@ -155,7 +155,7 @@ async function transferAfter(
 }
 
 /** See `Rail.settlementOf`: the Transfer of a nonce, null where it was not used, or cancelled. @throws ChainDown */
-export async function findSettlement(money: Money, query: SettlementQuery, head: Block): Promise<Moved | null> {
+export async function findSettlement(money: Money, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
   const fate = await fateOf(money, query, head);
   return fate.state === "used" ? fate.moved : null;
 }
@@ -175,7 +175,7 @@ export async function findTransfers(
   money: Money,
   query: { from: string; to: string; sinceBlock: number },
   head: Block,
-): Promise<Moved[]> {
+): Promise<BlockTransfer[]> {
   const { reader, asset } = money;
   const args = { from: query.from as Address, to: query.to as Address };
   const logs = await logsSince(query.sinceBlock, head, (range) =>
@@ -185,7 +185,7 @@ export async function findTransfers(
 }
 
 /** See `Rail.transfersIn`. */
-export async function findTransfersIn(money: Money, tx: string, head: Block): Promise<Moved[]> {
+export async function findTransfersIn(money: Money, tx: string, head: Block): Promise<BlockTransfer[]> {
   const { reader, asset } = money;
   const receipt = await reading("a receipt", () => reader.getTransactionReceipt({ hash: tx as Hex })).catch(
     (error: unknown) => {
@@ -230,7 +230,7 @@ export interface TransferLog {
 }
 
 /** A Transfer with the time of its block. @throws ChainDown */
-export async function toMoved(money: Money, log: TransferLog): Promise<Moved> {
+export async function toMoved(money: Money, log: TransferLog): Promise<BlockTransfer> {
   const { number, time } = await blockAt(money, Number(log.blockNumber));
   return {
     tx: log.transactionHash,

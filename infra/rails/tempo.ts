@@ -17,7 +17,7 @@ import {
   type Wallet,
 } from "./rails.ts";
 import { reading } from "./rpc.ts";
-import { balanceOf, blockAt, logsSince, type Money, type Moved, requireLogsOf, toMoved } from "./settlement.ts";
+import { type BlockTransfer, balanceOf, blockAt, logsSince, type Money, requireLogsOf, toMoved } from "./settlement.ts";
 
 /**
  * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package
@@ -112,7 +112,7 @@ function checked(
  * its hash, which one without the block refuses (EIP-234). A node that has it, and hides older logs, is believed; then
  * only `agree` helps.
  */
-async function findByMemo(money: Money, query: SettlementQuery, head: Block): Promise<Moved | null> {
+async function findByMemo(money: Money, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
   const args = { from: query.from as Address, memo: query.nonce as Hex };
   const [log] = await logsSince(query.sinceBlock, head, (range) =>
     money.reader.getLogs({ address: money.asset, event: WITH_MEMO, args, strict: true, ...range }),

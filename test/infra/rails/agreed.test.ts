@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "../../../infra/rails/quorum.ts";
 import { type Block, isOver } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
-import type { Money, Moved } from "../../../infra/rails/settlement.ts";
+import type { BlockTransfer, Money } from "../../../infra/rails/settlement.ts";
 
 /** Nodes that lag, lie and fail in the middle of a question: what is believed of them, and as of which block. */
 interface Node extends Money {
@@ -28,7 +28,7 @@ function nodeAt(number: number, changes: Partial<Node> = {}): Node {
   return Object.assign(node, { reader: { getBlock } as never });
 }
 
-const moved = (blockNumber: number, tx = `0x${blockNumber}`): Moved => ({
+const moved = (blockNumber: number, tx = `0x${blockNumber}`): BlockTransfer => ({
   ...{ tx, blockNumber, blockTime: timeOf(blockNumber), from: "0xpayer", to: "0xtill", amountAtomic: 1n },
   ...{ asset: "0xusdc", network: "eip155:1" },
 });
