@@ -151,7 +151,7 @@ async function transferAfter(
   const ours = (log: (typeof moved)[number]) => log.transactionHash === transactionHash && log.logIndex > logIndex;
   const transfer = moved.find((log) => ours(log) && !log.removed);
   if (!transfer) return null;
-  return { ...(await toMoved(money, transfer)), ...(await senderOf(money, transactionHash)) };
+  return { ...(await blockTransferOf(money, transfer)), ...(await senderOf(money, transactionHash)) };
 }
 
 /** See `Rail.settlementOf`: the Transfer of a nonce, null where it was not used, or cancelled. @throws ChainDown */
@@ -181,7 +181,7 @@ export async function findTransfers(
   const logs = await logsSince(query.sinceBlock, head, (range) =>
     reader.getLogs({ address: asset, event: TRANSFER, args, strict: true, ...range }),
   );
-  return Promise.all(logs.map((log) => toMoved(money, log)));
+  return Promise.all(logs.map((log) => blockTransferOf(money, log)));
 }
 
 /** See `Rail.transfersIn`. */
@@ -196,7 +196,7 @@ export async function findTransfersIn(money: Money, tx: string, head: Block): Pr
   if (!receipt || receipt.blockNumber > BigInt(head.number)) return [];
   const logs = parseEventLogs({ abi: [TRANSFER], logs: receipt.logs, strict: true });
   const ours = logs.filter(({ address }) => address.toLowerCase() === asset.toLowerCase());
-  return Promise.all(ours.map((log) => toMoved(money, log)));
+  return Promise.all(ours.map((log) => blockTransferOf(money, log)));
 }
 
 /** Logs from a block up to a head, in steps a public node accepts. Those of blocks that vanished are left out. */
@@ -230,7 +230,7 @@ export interface TransferLog {
 }
 
 /** A Transfer with the time of its block. @throws ChainDown */
-export async function toMoved(money: Money, log: TransferLog): Promise<BlockTransfer> {
+export async function blockTransferOf(money: Money, log: TransferLog): Promise<BlockTransfer> {
   const { number, time } = await blockAt(money, Number(log.blockNumber));
   return {
     tx: log.transactionHash,

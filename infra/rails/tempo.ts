@@ -17,7 +17,15 @@ import {
   type Wallet,
 } from "./rails.ts";
 import { reading } from "./rpc.ts";
-import { type BlockTransfer, balanceOf, blockAt, logsSince, type Money, requireLogsOf, toMoved } from "./settlement.ts";
+import {
+  type BlockTransfer,
+  balanceOf,
+  blockAt,
+  blockTransferOf,
+  logsSince,
+  type Money,
+  requireLogsOf,
+} from "./settlement.ts";
 
 /**
  * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package
@@ -122,7 +130,7 @@ async function findByMemo(money: Money, query: SettlementQuery, head: Block): Pr
     return null;
   }
   const { from, to, amount: value } = log.args;
-  return toMoved(money, { ...log, args: { from, to, value } });
+  return blockTransferOf(money, { ...log, args: { from, to, value } });
 }
 
 /**
