@@ -7,7 +7,7 @@ import { signingDomain } from "./charge.ts";
 import { type AnswerEquality, quorum, TRANSFER_EQUALITY } from "./quorum.ts";
 import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet } from "./rails.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
-import { type ChainMoney, fateOf, type NonceFate, settled } from "./settlement.ts";
+import { asSettlement, type ChainMoney, fateOf, type NonceFate } from "./settlement.ts";
 
 /** OpenZeppelin's names. USDC says the same in sentences. */
 export const TOKEN_ERRORS = [
@@ -190,7 +190,7 @@ async function stateOf(money: ChainMoney, query: SettlementQuery): Promise<AsOf<
   const read = await quorum.read(money, (node, head) => fateOf(node, query, head), FATE);
   return mapAsOf(read, (fate, blocks) => {
     if (fate.state === "unused") return fate;
-    if (fate.state === "used") return { state: "used", settlement: settled(fate.moved, blocks) };
+    if (fate.state === "used") return { state: "used", settlement: asSettlement(fate.moved, blocks) };
     const { tx, blockNumber } = fate;
     return { state: "cancelled", tx, final: blockNumber <= blocks.final.number };
   });

@@ -20,6 +20,7 @@ import {
   type Wallet,
 } from "./rails.ts";
 import {
+  asSettlement,
   type BlockTransfer,
   balanceOf,
   type Confirmations,
@@ -28,7 +29,6 @@ import {
   findTransfers,
   findTransfersIn,
   type Money,
-  settled,
 } from "./settlement.ts";
 
 export interface EvmRailOptions {
@@ -65,7 +65,7 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
 const UNITS: AnswerEquality<bigint> = { textOf: String };
 
 const listed = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
-  mapAsOf(read, (moved, blocks) => moved.map((one) => settled(one, blocks)));
+  mapAsOf(read, (moved, blocks) => moved.map((one) => asSettlement(one, blocks)));
 
 /** How a rail pays, and how what it signed is found again; everything else is the same for every token. */
 export interface Way {
@@ -101,7 +101,7 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
     },
     settlementOf: async (query) => {
       const read = await quorum.read(money, (node, head) => way.find(node, query, head), orNull(TRANSFER_EQUALITY));
-      return mapAsOf(read, (moved, blocks) => moved && settled(moved, blocks));
+      return mapAsOf(read, (moved, blocks) => moved && asSettlement(moved, blocks));
     },
     transfers: async (query) =>
       listed(await quorum.read(money, (node, at) => findTransfers(node, query, at), TRANSFER_LIST_EQUALITY)),

@@ -79,7 +79,7 @@ export async function finalAt(money: Money, head: Block): Promise<Block> {
 /** A Transfer in a block. Whether it is final, the blocks of the read say that found it. */
 export type BlockTransfer = Omit<Settlement, "final">;
 
-export const settled = (moved: BlockTransfer, { final }: Blocks): Settlement => ({
+export const asSettlement = (moved: BlockTransfer, { final }: Blocks): Settlement => ({
   ...moved,
   final: moved.blockNumber <= final.number,
 });
