@@ -2,7 +2,7 @@ import { type Address, encodeEventTopics, numberToHex, zeroAddress } from "viem"
 import { quorum } from "./quorum.ts";
 import type { Payers, PayersQuery } from "./rails.ts";
 import { ChainDown, RangeRefused, reading, readingRange } from "./rpc.ts";
-import { BLOCKS_PER_QUESTION, type Money, TRANSFER } from "./settlement.ts";
+import { BLOCKS_PER_QUESTION, type Money, TRANSFER_EVENT } from "./settlement.ts";
 
 /** Questions for one address: a week of a chain with a block every two seconds is 34 where nothing is refused. */
 const MAX_QUESTIONS = 200;
@@ -71,7 +71,7 @@ async function blockBefore({ reader }: Money, time: number): Promise<number> {
 
 /** Logs as the node wrote them: decoded one by one by the client, ten thousand would hold up this process for a second. */
 async function paidIn({ reader, asset }: Money, to: string, range: { from: number; to: number }): Promise<Tally> {
-  const topics = encodeEventTopics({ abi: [TRANSFER], args: { to: to as Address } });
+  const topics = encodeEventTopics({ abi: [TRANSFER_EVENT], args: { to: to as Address } });
   const [fromBlock, toBlock] = [numberToHex(range.from), numberToHex(range.to)];
   const params = [{ address: asset, topics, fromBlock, toBlock }] as const;
   const logs = await readingRange(() => reader.request({ method: "eth_getLogs", params: [...params] }));

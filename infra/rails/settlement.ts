@@ -14,7 +14,7 @@ const NONCES = parseAbi(["function authorizationState(address authorizer, bytes3
 /** EIP-3009: emitted once per used authorization, and once per cancelled one. */
 const USED = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
 const CANCELED = parseAbiItem("event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)");
-export const TRANSFER = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
+export const TRANSFER_EVENT = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
 
 /** Public nodes refuse log questions over more than 10,000 blocks. */
 export const BLOCKS_PER_QUESTION = 9_000;
@@ -145,7 +145,14 @@ async function transferAfter(
   const { reader, asset } = money;
   const { blockNumber: fromBlock, transactionHash, logIndex } = event;
   const moved = await reading("logs", () =>
-    reader.getLogs({ address: asset, event: TRANSFER, args: { from }, strict: true, fromBlock, toBlock: fromBlock }),
+    reader.getLogs({
+      address: asset,
+      event: TRANSFER_EVENT,
+      args: { from },
+      strict: true,
+      fromBlock,
+      toBlock: fromBlock,
+    }),
   );
   // A transaction may settle many authorizations: ours is the payer's first transfer after our nonce's own event.
   const ours = (log: (typeof moved)[number]) => log.transactionHash === transactionHash && log.logIndex > logIndex;
@@ -179,7 +186,7 @@ export async function findTransfers(
   const { reader, asset } = money;
   const args = { from: query.from as Address, to: query.to as Address };
   const logs = await logsSince(query.sinceBlock, head, (range) =>
-    reader.getLogs({ address: asset, event: TRANSFER, args, strict: true, ...range }),
+    reader.getLogs({ address: asset, event: TRANSFER_EVENT, args, strict: true, ...range }),
   );
   return Promise.all(logs.map((log) => blockTransferOf(money, log)));
 }
@@ -194,7 +201,7 @@ export async function findTransfersIn(money: Money, tx: string, head: Block): Pr
     },
   );
   if (!receipt || receipt.blockNumber > BigInt(head.number)) return [];
-  const logs = parseEventLogs({ abi: [TRANSFER], logs: receipt.logs, strict: true });
+  const logs = parseEventLogs({ abi: [TRANSFER_EVENT], logs: receipt.logs, strict: true });
   const ours = logs.filter(({ address }) => address.toLowerCase() === asset.toLowerCase());
   return Promise.all(ours.map((log) => blockTransferOf(money, log)));
 }
