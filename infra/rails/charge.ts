@@ -5,7 +5,7 @@ import { BoundedMap } from "../bounded-map.ts";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
-import { isUsed, type Money } from "./settlement.ts";
+import { isUsed, type TokenAtNode } from "./settlement.ts";
 
 /** A challenge that ends sooner could expire on the way: it is not signed at all. */
 const LEAST_VALIDITY_S = 10;
@@ -147,7 +147,7 @@ export function whyNotChargeable(
  * The stock client signs until the challenge expires; ours ends after the entry's `maxTimeoutSeconds` when that is
  * sooner. `expires` is chain time: real, whatever the record's clock says.
  */
-export function createChargeSigner({ reader, network, asset, domain: own }: Money) {
+export function createChargeSigner({ reader, network, asset, domain: own }: TokenAtNode) {
   const refuseUsed = signedOnce((from, nonce) => isUsed(reader, asset, from, nonce));
 
   return async (entry: PayableEntry, challenge: PaymentChallenge, wallet: Wallet): Promise<SignedPayment> => {

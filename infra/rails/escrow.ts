@@ -15,7 +15,7 @@ import { type AnswerEquality, orNull, quorum } from "./quorum.ts";
 import { type AsOf, type Block, mapAsOf } from "./rails.ts";
 import { ChainDown, type Reader, reading } from "./rpc.ts";
 import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
-import { type ChainMoney, isUsed, logsSince, type Money } from "./settlement.ts";
+import { type ChainMoney, isUsed, logsSince, type TokenAtNode } from "./settlement.ts";
 
 /** An authorization through collector and token, with room for a contract wallet's signature. */
 const GAS = 500_000n;
@@ -150,7 +150,7 @@ export async function hasEscrow(reader: Reader): Promise<boolean> {
  * Who signed is asked here first: it costs the chain nothing. A contract wallet's signature can only be verified by the chain.
  */
 async function whyNotSigned(
-  { reader, network }: Money,
+  { reader, network }: TokenAtNode,
   hold: Hold,
   offer: PaymentRequirements,
 ): Promise<string | null> {
@@ -187,7 +187,7 @@ const REASONS: Readonly<Record<string, string>> = {
 /**
  * A reason for the buyer: what the escrow says, or what its token's words, which differ from token to token, come from.
  */
-async function reasonOf({ reader, asset }: Money, hold: Hold, reverts: string): Promise<string> {
+async function reasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: string): Promise<string> {
   const { payer } = hold.info;
   const [used, balance] = await reading("a payer", () =>
     Promise.all([
@@ -212,7 +212,7 @@ const FOUND: AnswerEquality<Found> = {
 
 /** The one event of its kind that a hold has up to a block, or null. */
 async function eventOf(
-  { reader }: Money,
+  { reader }: TokenAtNode,
   { hold, since, state }: { hold: Hold; since: number; state: keyof typeof EVENTS },
   head: Block,
 ): Promise<Found | null> {
@@ -228,7 +228,7 @@ async function eventOf(
 }
 
 /** Which state it is, the escrow's own storage says at this block; its logs add the transaction. @throws ChainDown */
-async function findHold(money: Money, hold: Hold, since: number, head: Block): Promise<Found> {
+async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Block): Promise<Found> {
   const [collected, capturable, refundable] = await reading("a hold", () =>
     money.reader.readContract({
       ...{ address: ESCROW, abi: ESCROW_ABI, functionName: "paymentState" },

@@ -28,7 +28,7 @@ import {
   findSettlement,
   findTransfers,
   findTransfersIn,
-  type Money,
+  type TokenAtNode,
 } from "./settlement.ts";
 
 export interface EvmRailOptions {
@@ -71,8 +71,8 @@ const listed = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
 export interface Way {
   obstacleTo: (entry: PayableEntry) => string | null;
   /** @param any answers from whichever node answers */
-  signer: (any: Money) => Rail["sign"];
-  find: (node: Money, query: SettlementQuery, head: Block) => Promise<BlockTransfer | null>;
+  signer: (any: TokenAtNode) => Rail["sign"];
+  find: (node: TokenAtNode, query: SettlementQuery, head: Block) => Promise<BlockTransfer | null>;
 }
 
 /**

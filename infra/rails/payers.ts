@@ -2,7 +2,7 @@ import { type Address, encodeEventTopics, numberToHex, zeroAddress } from "viem"
 import { quorum } from "./quorum.ts";
 import type { Payers, PayersQuery } from "./rails.ts";
 import { ChainDown, RangeRefused, reading, readingRange } from "./rpc.ts";
-import { BLOCKS_PER_QUESTION, type Money, TRANSFER_EVENT } from "./settlement.ts";
+import { BLOCKS_PER_QUESTION, type TokenAtNode, TRANSFER_EVENT } from "./settlement.ts";
 
 /** Questions for one address: a week of a chain with a block every two seconds is 34 where nothing is refused. */
 const MAX_QUESTIONS = 200;
@@ -21,7 +21,7 @@ type Tally = Map<string, { transfers: number; amountAtomic: bigint }>;
  * with an error is asked in halves, and the range that was taken is kept to. Reading goes backwards: what was read
  * when the bound is met, or a node has no older logs, is whole from its first block to the last.
  */
-export function createPayersReader(nodes: readonly Money[], agree: number) {
+export function createPayersReader(nodes: readonly TokenAtNode[], agree: number) {
   const moments = new Map<number, number>();
   const newestBefore = async (time: number): Promise<number> => {
     const known = moments.get(time);
@@ -56,7 +56,7 @@ export function createPayersReader(nodes: readonly Money[], agree: number) {
 }
 
 /** Number of the newest block made before a moment, -1 where there is none. @throws ChainDown */
-async function blockBefore({ reader }: Money, time: number): Promise<number> {
+async function blockBefore({ reader }: TokenAtNode, time: number): Promise<number> {
   const timeOf = async (number: number) =>
     (await reading("a block", () => reader.getBlock({ blockNumber: BigInt(number) }))).timestamp;
   let before = -1;
@@ -70,7 +70,7 @@ async function blockBefore({ reader }: Money, time: number): Promise<number> {
 }
 
 /** Logs as the node wrote them: decoded one by one by the client, ten thousand would hold up this process for a second. */
-async function paidIn({ reader, asset }: Money, to: string, range: { from: number; to: number }): Promise<Tally> {
+async function paidIn({ reader, asset }: TokenAtNode, to: string, range: { from: number; to: number }): Promise<Tally> {
   const topics = encodeEventTopics({ abi: [TRANSFER_EVENT], args: { to: to as Address } });
   const [fromBlock, toBlock] = [numberToHex(range.from), numberToHex(range.to)];
   const params = [{ address: asset, topics, fromBlock, toBlock }] as const;

@@ -1,11 +1,11 @@
 import { systemClock } from "../clock.ts";
 import type { AsOf, Block } from "./rails.ts";
 import { ChainDown, Resting } from "./rpc.ts";
-import { type BlockTransfer, blockAt, type ChainMoney, finalAt, type Money } from "./settlement.ts";
+import { type BlockTransfer, blockAt, type ChainMoney, finalAt, type TokenAtNode } from "./settlement.ts";
 
-type Ask<T> = (node: Money) => Promise<T>;
+type Ask<T> = (node: TokenAtNode) => Promise<T>;
 
-const resting = new Resting<Money>();
+const resting = new Resting<TokenAtNode>();
 
 /** Is it the trouble of one node, so that another one may know better? */
 const isDown = (error: unknown): error is ChainDown => error instanceof ChainDown;
@@ -16,10 +16,15 @@ const isDown = (error: unknown): error is ChainDown => error instanceof ChainDow
  * @param wanted stop when so many have answered, and ask no more at once than that needs; null asks all
  * @throws ChainDown when fewer than `least` answered
  */
-async function answersOf<T>(nodes: readonly Money[], least: number, wanted: number | null, ask: Ask<T>): Promise<T[]> {
+async function answersOf<T>(
+  nodes: readonly TokenAtNode[],
+  least: number,
+  wanted: number | null,
+  ask: Ask<T>,
+): Promise<T[]> {
   const answers: T[] = [];
   const failed: ChainDown[] = [];
-  const one = async (node: Money) => {
+  const one = async (node: TokenAtNode) => {
     try {
       answers.push(await ask(node));
     } catch (error) {
@@ -83,7 +88,11 @@ const blockOf = (agree: number, blocks: readonly Block[]): Block => ({
 });
 
 /** What a node says as of a block that it has. The height of its final block is asked of the same node. */
-async function readAt<T>(node: Money, head: Block, ask: (node: Money, head: Block) => Promise<T>): Promise<AsOf<T>> {
+async function readAt<T>(
+  node: TokenAtNode,
+  head: Block,
+  ask: (node: TokenAtNode, head: Block) => Promise<T>,
+): Promise<AsOf<T>> {
   const [value, final] = await Promise.all([ask(node, head), finalAt(node, head)]);
   return { value, head, final };
 }
@@ -115,19 +124,19 @@ const AGAIN_MS = [0, 50, 250] as const;
 
 /** What `agree` nodes say as of one block, or why there is no such answer; `isAtOdds`: enough answered, and differently. */
 async function readTogether<T>(
-  nodes: readonly Money[],
+  nodes: readonly TokenAtNode[],
   agree: number,
-  ask: (node: Money, head: Block) => Promise<T>,
+  ask: (node: TokenAtNode, head: Block) => Promise<T>,
   alike: AnswerEquality<T>,
 ): Promise<AsOf<T> | { failed: unknown; isAtOdds: boolean }> {
-  const heads = new Map<Money, Block>();
+  const heads = new Map<TokenAtNode, Block>();
   await answersOf(nodes, agree, null, async (node) => heads.set(node, await blockAt(node, "latest")));
   const heights = [...heads.values()].map(({ number }) => number).sort((a, b) => b - a);
   let failed: unknown = null;
   let isAtOdds = false;
   for (const height of new Set(heights.slice(agree - 1))) {
     const having = [...heads].flatMap(([node, { number }]) => (number >= height ? [node] : []));
-    const at = async (node: Money): Promise<AsOf<T>> => {
+    const at = async (node: TokenAtNode): Promise<AsOf<T>> => {
       const newest = heads.get(node)!;
       return readAt(node, newest.number === height ? newest : await blockAt(node, height), ask);
     };
@@ -159,11 +168,11 @@ export const quorum = {
    */
   async read<T>(
     { nodes, agree }: Pick<ChainMoney, "nodes" | "agree">,
-    ask: (node: Money, head: Block) => Promise<T>,
+    ask: (node: TokenAtNode, head: Block) => Promise<T>,
     alike: AnswerEquality<T>,
   ): Promise<AsOf<T>> {
     if (agree === 1) {
-      const first = async (node: Money) => readAt(node, await blockAt(node, "latest"), ask);
+      const first = async (node: TokenAtNode) => readAt(node, await blockAt(node, "latest"), ask);
       return (await answersOf(nodes, 1, 1, first))[0]!;
     }
     let failed: unknown = null;
@@ -177,7 +186,7 @@ export const quorum = {
     throw failed;
   },
   /** What at least `agree` nodes say alike. @param textOf the same for answers that are the same */
-  async same<T>(nodes: readonly Money[], agree: number, ask: Ask<T>, textOf: (answer: T) => string): Promise<T> {
+  async same<T>(nodes: readonly TokenAtNode[], agree: number, ask: Ask<T>, textOf: (answer: T) => string): Promise<T> {
     if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
     const said = (await answersOf(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
     const found = said.find(({ text }) => said.filter((one) => one.text === text).length >= agree);

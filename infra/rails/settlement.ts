@@ -26,7 +26,7 @@ export const BLOCKS_PER_QUESTION = 9_000;
 export type Confirmations = number | "safe" | "finalized";
 
 /** Which money on which chain, as one node tells of it, and when what moved is final. */
-export interface Money {
+export interface TokenAtNode {
   reader: Reader;
   network: string;
   asset: Address;
@@ -38,34 +38,41 @@ export interface Money {
 }
 
 /** The same of all nodes of its chain: `reader` takes the answer of any, and serves for what is no verdict. */
-export interface ChainMoney extends Money {
+export interface ChainMoney extends TokenAtNode {
   /** Each node by itself, in the order in which they are asked. */
-  nodes: readonly Money[];
+  nodes: readonly TokenAtNode[];
   /** So many have to say the same. */
   agree: number;
 }
 
 /** @param options `agree` is 1 when absent; no address at all: every question is `ChainDown` */
 export function chainMoney(
-  options: Omit<Money, "reader" | "asset"> & { asset: string; rpcUrl: string | readonly string[]; agree?: number },
+  options: Omit<TokenAtNode, "reader" | "asset"> & {
+    asset: string;
+    rpcUrl: string | readonly string[];
+    agree?: number;
+  },
 ): ChainMoney {
   const { rpcUrl, agree = 1, asset, ...money } = options;
   const urls = [rpcUrl].flat();
   if (agree < 1 || (urls.length > 0 && agree > urls.length))
     throw new RangeError(`${agree} of ${urls.length} nodes cannot agree`);
-  const readBy = (reader: Reader): Money => ({ ...money, reader, asset: asset.toLowerCase() as Address });
+  const readBy = (reader: Reader): TokenAtNode => ({ ...money, reader, asset: asset.toLowerCase() as Address });
   return { ...readBy(createReader(urls)), nodes: urls.map((url) => readBy(createReader(url))), agree };
 }
 
 /** A block as a node has it. @throws ChainDown */
-export async function blockAt({ reader }: Money, which: number | "latest" | "safe" | "finalized"): Promise<Block> {
+export async function blockAt(
+  { reader }: TokenAtNode,
+  which: number | "latest" | "safe" | "finalized",
+): Promise<Block> {
   const asked = typeof which === "number" ? { blockNumber: BigInt(which) } : { blockTag: which };
   const block = await reading(`block ${which}`, () => reader.getBlock(asked));
   return { number: Number(block.number), time: Number(block.timestamp) };
 }
 
 /** Newest block at or below `head` that no longer vanishes, as the node that has this head says. @throws ChainDown */
-export async function finalAt(money: Money, head: Block): Promise<Block> {
+export async function finalAt(money: TokenAtNode, head: Block): Promise<Block> {
   const { confirmations } = money;
   if (confirmations === 1) return head;
   const deep = typeof confirmations === "number" ? Math.max(0, head.number - confirmations + 1) : confirmations;
@@ -95,7 +102,7 @@ export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex
 
 /** Units of the token that an address holds at a block (the newest). @throws ChainDown */
 export const balanceOf = (
-  { reader, asset }: Pick<Money, "reader" | "asset">,
+  { reader, asset }: Pick<TokenAtNode, "reader" | "asset">,
   address: string,
   at?: Block,
 ): Promise<bigint> =>
@@ -116,7 +123,7 @@ export type NonceFate =
  * The token's own state at this very block says whether the nonce was used; its logs say how. A node whose logs lag
  * behind its state is not believed. @throws ChainDown also where no log since `sinceBlock` says how it was used
  */
-export async function fateOf(money: Money, query: SettlementQuery, head: Block): Promise<NonceFate> {
+export async function fateOf(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<NonceFate> {
   const { reader, asset } = money;
   const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
   if (!(await isUsed(reader, asset, args.authorizer, args.nonce, BigInt(head.number)))) return { state: "unused" };
@@ -138,7 +145,7 @@ export async function fateOf(money: Money, query: SettlementQuery, head: Block):
 
 /** The Transfer that a used nonce's own event tells of. */
 async function transferAfter(
-  money: Money,
+  money: TokenAtNode,
   from: Address,
   event: { blockNumber: bigint; transactionHash: Hex; logIndex: number },
 ): Promise<BlockTransfer | null> {
@@ -162,13 +169,17 @@ async function transferAfter(
 }
 
 /** See `Rail.settlementOf`: the Transfer of a nonce, null where it was not used, or cancelled. @throws ChainDown */
-export async function findSettlement(money: Money, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
+export async function findSettlement(
+  money: TokenAtNode,
+  query: SettlementQuery,
+  head: Block,
+): Promise<BlockTransfer | null> {
   const fate = await fateOf(money, query, head);
   return fate.state === "used" ? fate.moved : null;
 }
 
 /** Who sent a transaction. A fact beside the settlement: a node that does not tell casts no doubt on the logs. */
-async function senderOf({ reader }: Money, hash: Hex): Promise<{ sender?: string }> {
+async function senderOf({ reader }: TokenAtNode, hash: Hex): Promise<{ sender?: string }> {
   try {
     const { from } = await reading("a transaction", () => reader.getTransaction({ hash }));
     return { sender: from.toLowerCase() };
@@ -179,7 +190,7 @@ async function senderOf({ reader }: Money, hash: Hex): Promise<{ sender?: string
 
 /** See `Rail.transfers`: oldest first. */
 export async function findTransfers(
-  money: Money,
+  money: TokenAtNode,
   query: { from: string; to: string; sinceBlock: number },
   head: Block,
 ): Promise<BlockTransfer[]> {
@@ -192,7 +203,7 @@ export async function findTransfers(
 }
 
 /** See `Rail.transfersIn`. */
-export async function findTransfersIn(money: Money, tx: string, head: Block): Promise<BlockTransfer[]> {
+export async function findTransfersIn(money: TokenAtNode, tx: string, head: Block): Promise<BlockTransfer[]> {
   const { reader, asset } = money;
   const receipt = await reading("a receipt", () => reader.getTransactionReceipt({ hash: tx as Hex })).catch(
     (error: unknown) => {
@@ -225,7 +236,7 @@ export async function logsSince<L extends { removed: boolean }>(
  * A node without a block refuses its logs by its hash (EIP-234), where a range past its end may come back empty.
  * @throws ChainDown
  */
-export async function requireLogsOf({ reader, asset }: Money, { number }: Block): Promise<void> {
+export async function requireLogsOf({ reader, asset }: TokenAtNode, { number }: Block): Promise<void> {
   const { hash } = await reading("a block", () => reader.getBlock({ blockNumber: BigInt(number) }));
   await reading("logs of a block", () => reader.getLogs({ address: asset, blockHash: hash }));
 }
@@ -237,7 +248,7 @@ export interface TransferLog {
 }
 
 /** A Transfer with the time of its block. @throws ChainDown */
-export async function blockTransferOf(money: Money, log: TransferLog): Promise<BlockTransfer> {
+export async function blockTransferOf(money: TokenAtNode, log: TransferLog): Promise<BlockTransfer> {
   const { number, time } = await blockAt(money, Number(log.blockNumber));
   return {
     tx: log.transactionHash,

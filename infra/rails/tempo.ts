@@ -23,8 +23,8 @@ import {
   blockAt,
   blockTransferOf,
   logsSince,
-  type Money,
   requireLogsOf,
+  type TokenAtNode,
 } from "./settlement.ts";
 
 /**
@@ -120,7 +120,7 @@ function checked(
  * its hash, which one without the block refuses (EIP-234). A node that has it, and hides older logs, is believed; then
  * only `agree` helps.
  */
-async function findByMemo(money: Money, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
+async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
   const args = { from: query.from as Address, memo: query.nonce as Hex };
   const [log] = await logsSince(query.sinceBlock, head, (range) =>
     money.reader.getLogs({ address: money.asset, event: WITH_MEMO, args, strict: true, ...range }),
@@ -139,7 +139,7 @@ async function findByMemo(money: Money, query: SettlementQuery, head: Block): Pr
  * payer in the same token, unless the seller pays it, so a wallet needs no coin. The memo stands in the place of the
  * nonce.
  */
-function createTempoSigner(any: Money): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
+function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
   const { reader, network } = any;
   const chainId = Number(network.slice("eip155:".length));
   const request = reader.request as (asked: { method: string; params?: unknown }) => Promise<unknown>;

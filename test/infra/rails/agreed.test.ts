@@ -2,10 +2,10 @@ import { describe, expect, test } from "vitest";
 import { orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "../../../infra/rails/quorum.ts";
 import { type Block, isOver } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
-import type { BlockTransfer, Money } from "../../../infra/rails/settlement.ts";
+import type { BlockTransfer, TokenAtNode } from "../../../infra/rails/settlement.ts";
 
 /** Nodes that lag, lie and fail in the middle of a question: what is believed of them, and as of which block. */
-interface Node extends Money {
+interface Node extends TokenAtNode {
   /** Its newest block; others are ten seconds apart. */
   block: Block;
   fails: boolean;
@@ -60,7 +60,7 @@ test("a head of one node and a missing settlement of the next, which lags, are n
 
 test("a node that fails between its head and its answer gives none: the next one is asked everything", async () => {
   const first = nodeAt(100);
-  const ask = async (node: Money, head: Block) => {
+  const ask = async (node: TokenAtNode, head: Block) => {
     if (node === first) throw new ChainDown("it fell");
     return head.number;
   };
