@@ -7,7 +7,7 @@ import { signingDomain } from "./charge.ts";
 import { type AnswerEquality, quorum, TRANSFER_EQUALITY } from "./quorum.ts";
 import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet } from "./rails.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
-import { asSettlement, type ChainMoney, fateOf, type NonceFate } from "./settlement.ts";
+import { asSettlement, fateOf, type NonceFate, type TokenOnChain } from "./settlement.ts";
 
 /** OpenZeppelin's names. USDC says the same in sentences. */
 export const TOKEN_ERRORS = [
@@ -130,7 +130,7 @@ export interface Authorizations {
 }
 
 /** @param sender pays the gas; who it is plays no part in what is transferred */
-export function createAuthorizations(money: ChainMoney, sender: Sender): Authorizations {
+export function createAuthorizations(money: TokenOnChain, sender: Sender): Authorizations {
   const { network, asset } = money;
   const known = money.domain ?? signingDomain(network, asset);
   if (!known) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
@@ -186,7 +186,7 @@ const FATE: AnswerEquality<NonceFate> = {
 };
 
 /** See `Authorizations.stateOf`. */
-async function stateOf(money: ChainMoney, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
+async function stateOf(money: TokenOnChain, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
   const read = await quorum.read(money, (node, head) => fateOf(node, query, head), FATE);
   return mapAsOf(read, (fate, blocks) => {
     if (fate.state === "unused") return fate;

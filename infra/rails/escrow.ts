@@ -15,7 +15,7 @@ import { type AnswerEquality, orNull, quorum } from "./quorum.ts";
 import { type AsOf, type Block, mapAsOf } from "./rails.ts";
 import { ChainDown, type Reader, reading } from "./rpc.ts";
 import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
-import { type ChainMoney, isUsed, logsSince, type TokenAtNode } from "./settlement.ts";
+import { isUsed, logsSince, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
 /** An authorization through collector and token, with room for a contract wallet's signature. */
 const GAS = 500_000n;
@@ -56,7 +56,7 @@ export interface Escrow {
 }
 
 export interface EscrowOptions {
-  money: ChainMoney;
+  money: TokenOnChain;
   /** Its key is the operator's, and pays the gas. */
   sender: Sender;
   /** Gets what is captured. */
@@ -245,7 +245,7 @@ async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Blo
 }
 
 /** See `Escrow.state`. */
-async function stateOf(money: ChainMoney, hold: Hold, since: number): Promise<AsOf<HoldState>> {
+async function stateOf(money: TokenOnChain, hold: Hold, since: number): Promise<AsOf<HoldState>> {
   const read = await quorum.read(money, (node, head) => findHold(node, hold, since, head), FOUND);
   return mapAsOf(read, (found, { final }) => {
     if (found.state === "none") return found;

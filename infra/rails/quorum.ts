@@ -1,7 +1,7 @@
 import { systemClock } from "../clock.ts";
 import type { AsOf, Block } from "./rails.ts";
 import { ChainDown, Resting } from "./rpc.ts";
-import { type BlockTransfer, blockAt, type ChainMoney, finalAt, type TokenAtNode } from "./settlement.ts";
+import { type BlockTransfer, blockAt, finalAt, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
 type Ask<T> = (node: TokenAtNode) => Promise<T>;
 
@@ -167,7 +167,7 @@ export const quorum = {
    * @throws ChainDown
    */
   async read<T>(
-    { nodes, agree }: Pick<ChainMoney, "nodes" | "agree">,
+    { nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">,
     ask: (node: TokenAtNode, head: Block) => Promise<T>,
     alike: AnswerEquality<T>,
   ): Promise<AsOf<T>> {
@@ -194,7 +194,7 @@ export const quorum = {
     return found.answer;
   },
   /** The newest block that `agree` nodes have: later than none of them has it, so nothing is called over too soon. */
-  async head({ nodes, agree }: Pick<ChainMoney, "nodes" | "agree">): Promise<Block> {
+  async head({ nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">): Promise<Block> {
     const heads = await answersOf(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, "latest"));
     return blockOf(agree, heads);
   },

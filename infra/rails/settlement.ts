@@ -38,7 +38,7 @@ export interface TokenAtNode {
 }
 
 /** The same of all nodes of its chain: `reader` takes the answer of any, and serves for what is no verdict. */
-export interface ChainMoney extends TokenAtNode {
+export interface TokenOnChain extends TokenAtNode {
   /** Each node by itself, in the order in which they are asked. */
   nodes: readonly TokenAtNode[];
   /** So many have to say the same. */
@@ -52,7 +52,7 @@ export function chainMoney(
     rpcUrl: string | readonly string[];
     agree?: number;
   },
-): ChainMoney {
+): TokenOnChain {
   const { rpcUrl, agree = 1, asset, ...money } = options;
   const urls = [rpcUrl].flat();
   if (agree < 1 || (urls.length > 0 && agree > urls.length))
