@@ -24,11 +24,11 @@ import {
   type BlockTransfer,
   balanceOf,
   type Confirmations,
-  chainMoney,
   findSettlement,
   findTransfers,
   findTransfersIn,
   type TokenAtNode,
+  tokenOnChain,
 } from "./settlement.ts";
 
 export interface EvmRailOptions {
@@ -87,7 +87,7 @@ export function railOver(options: EvmRailOptions, way: Way): Rail {
   if (typeof confirmations === "number" && !(Number.isSafeInteger(confirmations) && confirmations >= 1))
     throw new RangeError("confirmations start at 1");
   const place = { rpcUrl, agree, network, asset, confirmations, decimals };
-  const money = chainMoney({ ...place, ...(domain ? { domain } : {}) });
+  const money = tokenOnChain({ ...place, ...(domain ? { domain } : {}) });
   const sign = way.signer(money);
   return {
     network,

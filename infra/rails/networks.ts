@@ -3,7 +3,7 @@ import { type Config, ConfigError, GAS_CEILING_GWEI } from "../config.ts";
 import { knownUsdc, type SigningDomain, signingDomain } from "./charge.ts";
 import { createEvmRail } from "./evm.ts";
 import { decimalsOf, type Place, type Rail } from "./rails.ts";
-import { type Confirmations, chainMoney, type TokenOnChain } from "./settlement.ts";
+import { type Confirmations, type TokenOnChain, tokenOnChain } from "./settlement.ts";
 import { createTempoRail, isTempo, tempoDollar } from "./tempo.ts";
 
 /** A token that is paid in: a unit of it is a dollar. Its contract has EIP-3009, or it is a TIP-20 token of Tempo. */
@@ -141,7 +141,7 @@ export const moneyOn = (
   token: Token,
 ): TokenOnChain & { domain: SigningDomain } => {
   const { address: asset, decimals } = token;
-  const money = chainMoney({ network: id, rpcUrl: rpcUrls, agree, confirmations, asset, decimals });
+  const money = tokenOnChain({ network: id, rpcUrl: rpcUrls, agree, confirmations, asset, decimals });
   return { ...money, domain: domainOf(token) };
 };
 

@@ -46,7 +46,7 @@ export interface TokenOnChain extends TokenAtNode {
 }
 
 /** @param options `agree` is 1 when absent; no address at all: every question is `ChainDown` */
-export function chainMoney(
+export function tokenOnChain(
   options: Omit<TokenAtNode, "reader" | "asset"> & {
     asset: string;
     rpcUrl: string | readonly string[];

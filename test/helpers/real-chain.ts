@@ -8,7 +8,7 @@ import { createFacilitator } from "../../infra/rails/facilitator.ts";
 import { type AsOf, mapAsOf, type Rail, type Settlement } from "../../infra/rails/rails.ts";
 import { createReader, type Reader } from "../../infra/rails/rpc.ts";
 import { createSender, type Outcome } from "../../infra/rails/sender.ts";
-import { chainMoney } from "../../infra/rails/settlement.ts";
+import { tokenOnChain } from "../../infra/rails/settlement.ts";
 import { createTill } from "../../infra/rails/till.ts";
 import { LOCAL_MINTER } from "../../infra/rails/wallets.ts";
 import { type FakeAuthorization, newNonce, type TestChain, written } from "./fake-chain.ts";
@@ -120,7 +120,7 @@ export class RealChain implements TestChain {
   sendersNow() {
     const { node, confirmations } = this;
     const { rpcUrl, network, chainId, asset } = node.chain;
-    const money = chainMoney({ rpcUrl, network, asset, confirmations });
+    const money = tokenOnChain({ rpcUrl, network, asset, confirmations });
     const facilitator = createFacilitator({ rpcUrl, network, sender: GAS });
     const sender = createSender(node.reader, chainId, STRANGERS_GAS);
     return { till: createTill("real", facilitator), authorizations: createAuthorizations(money, sender) };

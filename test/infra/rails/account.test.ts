@@ -12,7 +12,7 @@ import { createAuthorizations } from "../../../infra/rails/authorization.ts";
 import { NoWallet, type Wallet } from "../../../infra/rails/rails.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
-import { chainMoney } from "../../../infra/rails/settlement.ts";
+import { tokenOnChain } from "../../../infra/rails/settlement.ts";
 import { WalletFolder } from "../../../infra/rails/wallet-folder.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import { entryV1, entryV2, offer, PAYEE, type Rig, startRig } from "./harness.ts";
@@ -34,7 +34,7 @@ beforeAll(async () => {
   const minter = createLocalWallets({ rpcUrl, asset, seed: Buffer.alloc(32, 5), knownFloorAtomic: 1_000_000n });
   const funded = await minter.known();
   const reader = createReader(rpcUrl);
-  const money = chainMoney({ rpcUrl, network: rig.chain.network, asset, confirmations: 1 });
+  const money = tokenOnChain({ rpcUrl, network: rig.chain.network, asset, confirmations: 1 });
   const sender = createSender(reader, chainId, accountOf(gas));
   const ours = createAuthorizations(money, sender);
   const given = await ours.signTransfer(funded, { to: wallet.address, amountAtomic: 500_000n, validForSeconds: 600 });

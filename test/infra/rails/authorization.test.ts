@@ -4,7 +4,7 @@ import { type Authorizations, authorizationOf, createAuthorizations } from "../.
 import type { Wallet } from "../../../infra/rails/rails.ts";
 import { ChainDown, createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
-import { chainMoney } from "../../../infra/rails/settlement.ts";
+import { tokenOnChain } from "../../../infra/rails/settlement.ts";
 import { decoded, entryV2, offer, PAYEE, payer, type Rig, startRig } from "./harness.ts";
 
 const BUYER = "0x00000000000000000000000000000000000000c3";
@@ -25,7 +25,7 @@ async function open(rpcUrl: string): Promise<Authorizations> {
   const { network, chainId, asset } = rig.chain;
   const sender = createSender(createReader(rpcUrl), chainId, `0x${randomBytes(32).toString("hex")}`);
   await rig.chain.giveGas(sender.address);
-  return createAuthorizations(chainMoney({ rpcUrl, network, asset, confirmations: 1 }), sender);
+  return createAuthorizations(tokenOnChain({ rpcUrl, network, asset, confirmations: 1 }), sender);
 }
 
 const refund = (amountAtomic = 900n, validForSeconds = 600) =>

@@ -12,7 +12,7 @@ import { COLLECTOR, ESCROW, ESCROW_ABI, type Hold, holdOf } from "../../../infra
 import type { Wallet } from "../../../infra/rails/rails.ts";
 import { ChainDown, createReader } from "../../../infra/rails/rpc.ts";
 import { createSender, type Sender, transact } from "../../../infra/rails/sender.ts";
-import { chainMoney } from "../../../infra/rails/settlement.ts";
+import { tokenOnChain } from "../../../infra/rails/settlement.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import { nodeThatDiesAfterSending, payer, type Rig, startRig } from "./harness.ts";
 
@@ -45,7 +45,7 @@ const senderOf = (privateKey: Hex = operatorKey, rpcUrl = rig.chain.rpcUrl): Sen
 
 function open(rpcUrl = rig.chain.rpcUrl): Escrow {
   const { network, asset } = rig.chain;
-  const money = chainMoney({ rpcUrl, network, asset, confirmations: 1 });
+  const money = tokenOnChain({ rpcUrl, network, asset, confirmations: 1 });
   return createEscrow({ money, sender: senderOf(operatorKey, rpcUrl), payTo: TILL });
 }
 

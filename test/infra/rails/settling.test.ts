@@ -7,7 +7,7 @@ import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import type { Wallet } from "../../../infra/rails/rails.ts";
 import { createReader, type Reader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
-import { chainMoney } from "../../../infra/rails/settlement.ts";
+import { tokenOnChain } from "../../../infra/rails/settlement.ts";
 import { createTill, type Till } from "../../../infra/rails/till.ts";
 import { decoded, entryV1, entryV2, payer, type Rig, startRig } from "./harness.ts";
 
@@ -97,7 +97,7 @@ test.each([1, 2] as const)(
     const { rpcUrl, network, asset, chainId } = rig.chain;
     const other = createSender(reader, chainId, `0x${randomBytes(32).toString("hex")}`);
     await rig.chain.giveGas(other.address);
-    const ours = createAuthorizations(chainMoney({ rpcUrl, network, asset, confirmations: 1 }), other);
+    const ours = createAuthorizations(tokenOnChain({ rpcUrl, network, asset, confirmations: 1 }), other);
     const { nonce } = cancelled.payload.authorization as { nonce: string };
     expect(await ours.submitCancel(await ours.signCancel(wallet, nonce))).toMatchObject({ outcome: "sent" });
     for (const payment of [used, cancelled])

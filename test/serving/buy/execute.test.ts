@@ -6,7 +6,7 @@ import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail, Wallet } from "../../../infra/rails/rails.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
-import { chainMoney } from "../../../infra/rails/settlement.ts";
+import { tokenOnChain } from "../../../infra/rails/settlement.ts";
 import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import type { Fallback } from "../../../pipelines/orders/buying.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
@@ -59,7 +59,7 @@ async function stateOf({ wallet: from, nonce, sinceBlock }: Leg) {
   const { asset, chainId, rpcUrl } = world;
   const reader = createReader(rpcUrl);
   const sender = createSender(reader, chainId, `0x${"11".repeat(32)}`);
-  const money = chainMoney({ rpcUrl, network: `eip155:${chainId}`, asset, confirmations: 1 });
+  const money = tokenOnChain({ rpcUrl, network: `eip155:${chainId}`, asset, confirmations: 1 });
   return (await createAuthorizations(money, sender).stateOf({ from, nonce, sinceBlock })).value;
 }
 

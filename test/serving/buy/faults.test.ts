@@ -14,7 +14,7 @@ import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
 import { createSender } from "../../../infra/rails/sender.ts";
-import { chainMoney } from "../../../infra/rails/settlement.ts";
+import { tokenOnChain } from "../../../infra/rails/settlement.ts";
 import type { Till } from "../../../infra/rails/till.ts";
 import { createLocalWallets, giveLocalGas } from "../../../infra/rails/wallets.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
@@ -155,7 +155,7 @@ async function submit(transfer: Awaited<ReturnType<Awaited<ReturnType<typeof buy
   const reader = createReader(world.rpcUrl);
   const key = generatePrivateKey();
   await giveLocalGas(world.rpcUrl, privateKeyToAccount(key).address);
-  const money = chainMoney({ rpcUrl: world.rpcUrl, network: NETWORK, asset: world.asset, confirmations: 1 });
+  const money = tokenOnChain({ rpcUrl: world.rpcUrl, network: NETWORK, asset: world.asset, confirmations: 1 });
   return createAuthorizations(money, createSender(reader, 84532, key)).submitTransfer(transfer);
 }
 
