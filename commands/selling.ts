@@ -11,7 +11,7 @@ import { createEscrow } from "../infra/rails/escrow.ts";
 import { createFacilitator } from "../infra/rails/facilitator.ts";
 import { createFundedWallets } from "../infra/rails/funded-wallets.ts";
 import { confirmedNetworks, requireNetworks } from "../infra/rails/network-checks.ts";
-import { moneyOn, type Network, railOn, soldNetwork } from "../infra/rails/networks.ts";
+import { type Network, railOn, soldNetwork, tokenOn } from "../infra/rails/networks.ts";
 import type { Rail, Wallet } from "../infra/rails/rails.ts";
 import { createReader, type Reader } from "../infra/rails/rpc.ts";
 import { createSender, type Sender } from "../infra/rails/sender.ts";
@@ -91,7 +91,7 @@ export interface OpenSales extends Sales {
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
   const { config, egress, log, publicStore, ordersStore, secret, logger, metrics } = parts;
   const { id: network, confirmations, assets } = money.network;
-  const onChain = moneyOn(money.network, assets[0]!);
+  const onChain = tokenOn(money.network, assets[0]!);
   const { asset, domain } = onChain;
   const rail = money.rail ?? railOn([money.network]);
   const seller = {

@@ -4,7 +4,7 @@ import { type Config, ConfigError } from "../infra/config.ts";
 import { accountOf } from "../infra/rails/account.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { requireNetworks } from "../infra/rails/network-checks.ts";
-import { moneyOn, type Network, paidNetworks, railOn, type Token } from "../infra/rails/networks.ts";
+import { type Network, paidNetworks, railOn, type Token, tokenOn } from "../infra/rails/networks.ts";
 import { NoWallet, type Rail, type Wallet } from "../infra/rails/rails.ts";
 import { createReader, reading } from "../infra/rails/rpc.ts";
 import { createSender } from "../infra/rails/sender.ts";
@@ -180,7 +180,7 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
   const place = { network: network.id, asset: token.address };
   const chainId = Number(network.id.slice("eip155:".length));
   const sender = createSender(reader, chainId, accountOf(gas), network.gasCeiling);
-  const authorizations = createAuthorizations(moneyOn(network, token), sender);
+  const authorizations = createAuthorizations(tokenOn(network, token), sender);
   return async (wallet: Wallet): Promise<Swept | null> => {
     const { value: amountAtomic, head } = await rail.balance(wallet.address, place);
     if (amountAtomic === 0n) return null;

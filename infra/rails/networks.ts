@@ -136,7 +136,7 @@ export function soldNetwork(config: Pick<Config, "networks" | "chain" | "sell">)
 }
 
 /** The money of one token of a network, as its nodes tell of it. */
-export const moneyOn = (
+export const tokenOn = (
   { id, rpcUrls, agree, confirmations }: Network,
   token: Token,
 ): TokenOnChain & { domain: SigningDomain } => {
