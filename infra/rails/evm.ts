@@ -68,7 +68,7 @@ const listed = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
   mapAsOf(read, (moved, blocks) => moved.map((one) => asSettlement(one, blocks)));
 
 /** How a rail pays, and how what it signed is found again; everything else is the same for every token. */
-export interface Way {
+export interface PaymentMethod {
   obstacleTo: (entry: PayableEntry) => string | null;
   /** @param any answers from whichever node answers */
   signer: (any: TokenAtNode) => Rail["sign"];
@@ -80,7 +80,7 @@ export interface Way {
  * is read of money is believed of single nodes that answer the whole question, and of as many as have to agree;
  * signatures take any node that answers.
  */
-export function railOver(options: EvmRailOptions, way: Way): Rail {
+export function railOver(options: EvmRailOptions, way: PaymentMethod): Rail {
   const { rpcUrl, network, asset, confirmations, agree = 1, decimals = 6, domain } = options;
   if (!/^eip155:\d+$/.test(network)) throw new TypeError(`not an EVM network: ${network}`);
   if (!isAddress(asset, { strict: false })) throw new TypeError(`not a token address: ${asset}`);
