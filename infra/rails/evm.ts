@@ -80,7 +80,7 @@ export interface PaymentMethod {
  * is read of money is believed of single nodes that answer the whole question, and of as many as have to agree;
  * signatures take any node that answers.
  */
-export function railOver(options: EvmRailOptions, way: PaymentMethod): Rail {
+export function createTokenRail(options: EvmRailOptions, way: PaymentMethod): Rail {
   const { rpcUrl, network, asset, confirmations, agree = 1, decimals = 6, domain } = options;
   if (!/^eip155:\d+$/.test(network)) throw new TypeError(`not an EVM network: ${network}`);
   if (!isAddress(asset, { strict: false })) throw new TypeError(`not a token address: ${asset}`);
@@ -118,7 +118,7 @@ export function railOver(options: EvmRailOptions, way: PaymentMethod): Rail {
  * nonce is the seller's, so the chain is asked whether it was used.
  */
 export const createEvmRail = (options: EvmRailOptions): Rail =>
-  railOver(options, {
+  createTokenRail(options, {
     obstacleTo: obstacleOn(options),
     signer(any) {
       const signCharge = createChargeSigner(any);

@@ -3,7 +3,7 @@ import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
 import { asWritten, headerOf, methodDetails, signedOnce, whyNotAsked } from "./charge.ts";
-import { type EvmRailOptions, railOver } from "./evm.ts";
+import { createTokenRail, type EvmRailOptions } from "./evm.ts";
 import {
   type Block,
   CannotSign,
@@ -195,7 +195,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
 
 /** Rail for mpp `tempo/charge` with a TIP-20 token: settlement is read from the token's event that carries the memo. */
 export const createTempoRail = (options: EvmRailOptions): Rail =>
-  railOver(options, {
+  createTokenRail(options, {
     obstacleTo: (entry) => whyNotTempo(entry, options.network, options.asset.toLowerCase()),
     signer: createTempoSigner,
     find: findByMemo,
