@@ -29,7 +29,7 @@ async function answersOf<T>(
       answers.push(await ask(node));
     } catch (error) {
       if (!isDown(error)) throw error;
-      resting.fell(node);
+      resting.failed(node);
       failed.push(error);
     }
   };

@@ -75,7 +75,7 @@ export class Resting<K extends object> {
     private readonly now = () => performance.now(),
   ) {}
 
-  fell(one: K): void {
+  failed(one: K): void {
     this.#until.set(one, this.now() + this.ms);
   }
 
@@ -102,7 +102,7 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
           return (await node.request(...asked)) as never;
         } catch (error) {
           if (!isPassing(error)) throw error;
-          resting.fell(node);
+          resting.failed(node);
           failed = error;
         }
       }

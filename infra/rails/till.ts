@@ -198,7 +198,7 @@ export function createTills(tills: readonly Till[], resting = new Resting<Till>(
           return answer;
         } catch (error) {
           if (!(error instanceof TillDown)) throw error;
-          resting.fell(till);
+          resting.failed(till);
           said.push(error.message);
         }
       }
@@ -207,7 +207,7 @@ export function createTills(tills: readonly Till[], resting = new Resting<Till>(
     async settle(payment, requirements) {
       const till = resting.order(tills)[0]!;
       const outcome = await till.settle(payment, requirements);
-      if (outcome.outcome === "unknown") resting.fell(till);
+      if (outcome.outcome === "unknown") resting.failed(till);
       else resting.rose(till);
       return outcome;
     },
