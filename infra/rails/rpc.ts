@@ -79,7 +79,7 @@ export class Resting<K extends object> {
     this.#until.set(one, this.now() + this.ms);
   }
 
-  rose(one: K): void {
+  succeeded(one: K): void {
     this.#until.delete(one);
   }
 

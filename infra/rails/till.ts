@@ -194,7 +194,7 @@ export function createTills(tills: readonly Till[], resting = new Resting<Till>(
       for (const till of resting.order(tills)) {
         try {
           const answer = await till.verify(payment, requirements);
-          resting.rose(till);
+          resting.succeeded(till);
           return answer;
         } catch (error) {
           if (!(error instanceof TillDown)) throw error;
@@ -208,7 +208,7 @@ export function createTills(tills: readonly Till[], resting = new Resting<Till>(
       const till = resting.order(tills)[0]!;
       const outcome = await till.settle(payment, requirements);
       if (outcome.outcome === "unknown") resting.failed(till);
-      else resting.rose(till);
+      else resting.succeeded(till);
       return outcome;
     },
   };
