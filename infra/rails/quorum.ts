@@ -34,7 +34,7 @@ async function answersOf<T>(
     }
   };
   if (wanted === null) await Promise.all(nodes.map(one));
-  else for (const node of resting.order(nodes)) if (answers.length < wanted) await one(node);
+  else for (const node of resting.ordered(nodes)) if (answers.length < wanted) await one(node);
   if (answers.length >= least) return answers;
   const why = failed[0]?.message ?? "no node was asked";
   if (least === 1) throw failed[0] ?? new ChainDown(why);

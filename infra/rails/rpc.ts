@@ -84,7 +84,7 @@ export class Resting<K extends object> {
   }
 
   /** In their order, those that rest last: a rest is a guess, and somebody has to be asked. */
-  order(all: readonly K[]): K[] {
+  ordered(all: readonly K[]): K[] {
     const rests = (one: K): boolean => (this.#until.get(one) ?? 0) > this.now();
     return [...all.filter((one) => !rests(one)), ...all.filter(rests)];
   }
@@ -97,7 +97,7 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
     const resting = new Resting<(typeof made)[number]>();
     const request: (typeof made)[number]["request"] = async (...asked) => {
       let failed: unknown = new ChainDown("no node is named");
-      for (const node of resting.order(made)) {
+      for (const node of resting.ordered(made)) {
         try {
           return (await node.request(...asked)) as never;
         } catch (error) {

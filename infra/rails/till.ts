@@ -191,7 +191,7 @@ export function createTills(tills: readonly Till[], resting = new Resting<Till>(
     name: tills.map(({ name }) => name).join(", "),
     async verify(payment, requirements) {
       const said: string[] = [];
-      for (const till of resting.order(tills)) {
+      for (const till of resting.ordered(tills)) {
         try {
           const answer = await till.verify(payment, requirements);
           resting.succeeded(till);
@@ -205,7 +205,7 @@ export function createTills(tills: readonly Till[], resting = new Resting<Till>(
       throw new TillDown(said.join("; "));
     },
     async settle(payment, requirements) {
-      const till = resting.order(tills)[0]!;
+      const till = resting.ordered(tills)[0]!;
       const outcome = await till.settle(payment, requirements);
       if (outcome.outcome === "unknown") resting.failed(till);
       else resting.succeeded(till);

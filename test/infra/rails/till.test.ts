@@ -321,9 +321,9 @@ describe("several tills", () => {
     const tills = createTills([gone, here], resting);
     for (let n = 0; n < 3; n++) expect(await tills.verify(payload, terms(5n))).toMatchObject({ valid: true });
     expect([gone.calls.length, here.calls.length]).toEqual([1, 3]);
-    expect(resting.order([gone, here])).toEqual([here, gone]);
+    expect(resting.ordered([gone, here])).toEqual([here, gone]);
     clock.at += 1_001;
-    expect(resting.order([gone, here])).toEqual([gone, here]);
+    expect(resting.ordered([gone, here])).toEqual([gone, here]);
     await tills.verify(payload, terms(5n));
     expect([gone.calls.length, here.calls.length]).toEqual([2, 4]);
   });
