@@ -1,11 +1,11 @@
 import { systemClock } from "../clock.ts";
 import type { AsOf, Block } from "./rails.ts";
-import { ChainDown, Resting } from "./rpc.ts";
+import { ChainDown, Cooldowns } from "./rpc.ts";
 import { type BlockTransfer, blockAt, finalAt, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
 type Ask<T> = (node: TokenAtNode) => Promise<T>;
 
-const resting = new Resting<TokenAtNode>();
+const resting = new Cooldowns<TokenAtNode>();
 
 /** Is it the trouble of one node, so that another one may know better? */
 const isDown = (error: unknown): error is ChainDown => error instanceof ChainDown;

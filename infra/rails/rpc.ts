@@ -67,7 +67,7 @@ export function createReader(rpcUrl: string | readonly string[], patience = PATI
 const REST_MS = 60_000;
 
 /** Which of several nodes or tills are passed over for a while: each question to one that is down costs seconds. */
-export class Resting<K extends object> {
+export class Cooldowns<K extends object> {
   readonly #until = new WeakMap<K, number>();
 
   constructor(
@@ -94,7 +94,7 @@ export class Resting<K extends object> {
 function inTurn(transports: readonly HttpTransport[]): HttpTransport {
   return (options) => {
     const made = transports.map((transport) => transport(options));
-    const resting = new Resting<(typeof made)[number]>();
+    const resting = new Cooldowns<(typeof made)[number]>();
     const request: (typeof made)[number]["request"] = async (...asked) => {
       let failed: unknown = new ChainDown("no node is named");
       for (const node of resting.ordered(made)) {

@@ -5,7 +5,7 @@ import { keepAddress, redact, redactError } from "../secrets.ts";
 import { parseUrl } from "../url.ts";
 import { authorizationOf } from "./authorization.ts";
 import { v1NamesOf } from "./charge.ts";
-import { Resting } from "./rpc.ts";
+import { Cooldowns } from "./rpc.ts";
 import { inWords, type Outcome } from "./sender.ts";
 
 /**
@@ -185,7 +185,7 @@ export async function settlesOn(options: HttpTillOptions, network: string): Prom
  * `unknown` it may be on its way to a block, and whether to send it again is the caller's to decide, who reads the
  * chain. If it does, the till that left it unknown rests, so that another one is asked.
  */
-export function createTills(tills: readonly Till[], resting = new Resting<Till>(30_000)): Till {
+export function createTills(tills: readonly Till[], resting = new Cooldowns<Till>(30_000)): Till {
   if (tills.length === 0) throw new RangeError("no till");
   return {
     name: tills.map(({ name }) => name).join(", "),

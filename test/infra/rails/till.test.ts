@@ -6,7 +6,7 @@ import type { PaymentRequirements } from "@x402/core/types";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createFacilitator } from "../../../infra/rails/facilitator.ts";
 import type { SignedPayment } from "../../../infra/rails/rails.ts";
-import { Resting } from "../../../infra/rails/rpc.ts";
+import { Cooldowns } from "../../../infra/rails/rpc.ts";
 import { asVersion1, createHttpTill, createTill, createTills, type Till, TillDown } from "../../../infra/rails/till.ts";
 import { decoded, entryV1, entryV2, nodeThatDiesAfterSending, payer, type Rig, startRig } from "./harness.ts";
 
@@ -297,7 +297,7 @@ describe("in process, a chain that does not answer", () => {
 
 describe("several tills", () => {
   const clock = { at: 0 };
-  const restingFor = (ms: number) => new Resting<Till>(ms, () => clock.at);
+  const restingFor = (ms: number) => new Cooldowns<Till>(ms, () => clock.at);
   const counted = (name: string, till: Till) => {
     const calls: string[] = [];
     const one: Till & { calls: string[] } = {
