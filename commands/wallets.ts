@@ -6,7 +6,7 @@ import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { requireNetworks } from "../infra/rails/network-checks.ts";
 import { type Network, paidNetworks, railOn, type Token, tokenOn } from "../infra/rails/networks.ts";
 import { NoWallet, type Rail, type Wallet } from "../infra/rails/rails.ts";
-import { createReader, reading } from "../infra/rails/rpc.ts";
+import { chainRead, createReader } from "../infra/rails/rpc.ts";
 import { createSender } from "../infra/rails/sender.ts";
 import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { type WalletReport, type WalletShown, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
@@ -187,7 +187,7 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
     const amount = formatUnits(amountAtomic, token.decimals);
     const told = { network: network.id, symbol: token.symbol, from: wallet.address, amount };
     if (options.dryRun) return { ...told, tx: null, says: "would be swept" };
-    const coin = await reading("gas", () => reader.getBalance({ address: gas.address as Address }));
+    const coin = await chainRead("gas", () => reader.getBalance({ address: gas.address as Address }));
     if (coin === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
     const signed = await authorizations.signTransfer(wallet, {
       to: options.to,

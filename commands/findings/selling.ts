@@ -6,7 +6,7 @@ import { ESCROW } from "../../infra/rails/escrow-terms.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
 import { type Network, railOn, soldNetwork } from "../../infra/rails/networks.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
-import { createReader, type Reader, reading } from "../../infra/rails/rpc.ts";
+import { chainRead, createReader, type Reader } from "../../infra/rails/rpc.ts";
 import { settlesOn } from "../../infra/rails/till.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { walletsAt } from "../../pipelines/roles/data-folder.ts";
@@ -17,8 +17,8 @@ const GAS_EACH = 500_000n;
 
 /** What the wallet for gas holds, what selling takes, and what a unit of gas costs now, all in wei. @throws ChainDown */
 export async function gasOf(reader: Reader, address: string) {
-  const coin = await reading("gas", () => reader.getBalance({ address: address as Address }));
-  const { maxFeePerGas: price } = await reading("the price of gas", () => reader.estimateFeesPerGas());
+  const coin = await chainRead("gas", () => reader.getBalance({ address: address as Address }));
+  const { maxFeePerGas: price } = await chainRead("the price of gas", () => reader.estimateFeesPerGas());
   return { coin, needs: price * GAS_EACH * TRANSACTIONS, price };
 }
 

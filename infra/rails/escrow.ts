@@ -13,7 +13,7 @@ import {
 } from "./escrow-terms.ts";
 import { type AnswerEquality, orNull, quorum } from "./quorum.ts";
 import { type AsOf, type Block, mapAsOf } from "./rails.ts";
-import { ChainDown, type Reader, reading } from "./rpc.ts";
+import { ChainDown, chainRead, type Reader } from "./rpc.ts";
 import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
 import { isUsed, logsSince, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
@@ -141,7 +141,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
 
 /** Are the escrow's contracts on this chain? Where they are not, nothing can be held. @throws ChainDown */
 export async function hasEscrow(reader: Reader): Promise<boolean> {
-  const code = (address: `0x${string}`) => reading("a contract", () => reader.getCode({ address }));
+  const code = (address: `0x${string}`) => chainRead("a contract", () => reader.getCode({ address }));
   const codes = await Promise.all([code(ESCROW), code(COLLECTOR)]);
   return codes.every((one) => one !== undefined && one !== "0x");
 }
@@ -168,7 +168,7 @@ async function whyNotSigned(
     signature,
   }).catch(() => null);
   if (signer?.toLowerCase() === hold.payer) return null;
-  const code = await reading("code", () => reader.getCode({ address: info.payer }));
+  const code = await chainRead("code", () => reader.getCode({ address: info.payer }));
   return code && code !== "0x" ? null : "invalid_auth_capture_evm_signature";
 }
 
@@ -189,7 +189,7 @@ const REASONS: Readonly<Record<string, string>> = {
  */
 async function reasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: string): Promise<string> {
   const { payer } = hold.info;
-  const [used, balance] = await reading("a payer", () =>
+  const [used, balance] = await chainRead("a payer", () =>
     Promise.all([
       isUsed(reader, asset, payer, hold.nonce as Hex),
       reader.readContract({ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [payer] }),
@@ -229,7 +229,7 @@ async function eventOf(
 
 /** Which state it is, the escrow's own storage says at this block; its logs add the transaction. @throws ChainDown */
 async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Block): Promise<Found> {
-  const [collected, capturable, refundable] = await reading("a hold", () =>
+  const [collected, capturable, refundable] = await chainRead("a hold", () =>
     money.reader.readContract({
       ...{ address: ESCROW, abi: ESCROW_ABI, functionName: "paymentState" },
       ...{ args: [hold.hash], blockNumber: BigInt(head.number) },

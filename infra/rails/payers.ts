@@ -1,7 +1,7 @@
 import { type Address, encodeEventTopics, numberToHex, zeroAddress } from "viem";
 import { quorum } from "./quorum.ts";
 import type { Payers, PayersQuery } from "./rails.ts";
-import { ChainDown, RangeRefused, reading, readingRange } from "./rpc.ts";
+import { ChainDown, chainRead, RangeRefused, readingRange } from "./rpc.ts";
 import { BLOCKS_PER_QUESTION, type TokenAtNode, TRANSFER_EVENT } from "./settlement.ts";
 
 /** Questions for one address: a week of a chain with a block every two seconds is 34 where nothing is refused. */
@@ -58,9 +58,9 @@ export function createPayersReader(nodes: readonly TokenAtNode[], agree: number)
 /** Number of the newest block made before a moment, -1 where there is none. @throws ChainDown */
 async function blockBefore({ reader }: TokenAtNode, time: number): Promise<number> {
   const timeOf = async (number: number) =>
-    (await reading("a block", () => reader.getBlock({ blockNumber: BigInt(number) }))).timestamp;
+    (await chainRead("a block", () => reader.getBlock({ blockNumber: BigInt(number) }))).timestamp;
   let before = -1;
-  let after = Number(await reading("its head", () => reader.getBlockNumber({ cacheTime: 0 }))) + 1;
+  let after = Number(await chainRead("its head", () => reader.getBlockNumber({ cacheTime: 0 }))) + 1;
   while (after - before > 1) {
     const middle = Math.floor((before + after) / 2);
     if ((await timeOf(middle)) < time) before = middle;

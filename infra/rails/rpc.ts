@@ -141,7 +141,7 @@ export function isPassing(error: unknown): error is BaseError {
 }
 
 /** Run one read; trouble on the way to the chain becomes `ChainDown`, anything else passes as it is. */
-export async function reading<T>(what: string, read: () => Promise<T>): Promise<T> {
+export async function chainRead<T>(what: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (error) {
@@ -169,7 +169,7 @@ function isRefusal(error: unknown): boolean {
 /** Read logs over a range of blocks. @throws RangeRefused where a smaller range may be answered; ChainDown otherwise */
 export async function readingRange<T>(read: () => Promise<T>): Promise<T> {
   try {
-    return await reading("logs", read);
+    return await chainRead("logs", read);
   } catch (error) {
     if (!isRefusal(error instanceof ChainDown ? error.cause : error)) throw error;
     throw new RangeRefused((error as Error).message, { cause: error });

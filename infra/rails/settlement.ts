@@ -8,7 +8,7 @@ import {
   TransactionReceiptNotFoundError,
 } from "viem";
 import type { Block, Blocks, Settlement, SettlementQuery } from "./rails.ts";
-import { ChainDown, createReader, type Reader, reading } from "./rpc.ts";
+import { ChainDown, chainRead, createReader, type Reader } from "./rpc.ts";
 
 const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
 /** EIP-3009: emitted once per used authorization, and once per cancelled one. */
@@ -67,7 +67,7 @@ export async function blockAt(
   which: number | "latest" | "safe" | "finalized",
 ): Promise<Block> {
   const asked = typeof which === "number" ? { blockNumber: BigInt(which) } : { blockTag: which };
-  const block = await reading(`block ${which}`, () => reader.getBlock(asked));
+  const block = await chainRead(`block ${which}`, () => reader.getBlock(asked));
   return { number: Number(block.number), time: Number(block.timestamp) };
 }
 
@@ -93,7 +93,7 @@ export const asSettlement = (moved: BlockTransfer, { final }: Blocks): Settlemen
 
 /** Was a nonce of a payer used, or cancelled, up to a block (the newest)? @throws ChainDown */
 export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex, blockNumber?: bigint) =>
-  reading("a nonce", () =>
+  chainRead("a nonce", () =>
     reader.readContract({
       ...{ address: asset, abi: NONCES, functionName: "authorizationState", args: [from, nonce] },
       ...(blockNumber === undefined ? {} : { blockNumber }),
@@ -106,7 +106,7 @@ export const balanceOf = (
   address: string,
   at?: Block,
 ): Promise<bigint> =>
-  reading("a balance", () =>
+  chainRead("a balance", () =>
     reader.readContract({
       ...{ address: asset, abi: erc20Abi, functionName: "balanceOf", args: [address as Address] },
       ...(at ? { blockNumber: BigInt(at.number) } : {}),
@@ -151,7 +151,7 @@ async function transferAfter(
 ): Promise<BlockTransfer | null> {
   const { reader, asset } = money;
   const { blockNumber: fromBlock, transactionHash, logIndex } = event;
-  const moved = await reading("logs", () =>
+  const moved = await chainRead("logs", () =>
     reader.getLogs({
       address: asset,
       event: TRANSFER_EVENT,
@@ -181,7 +181,7 @@ export async function findSettlement(
 /** Who sent a transaction. A fact beside the settlement: a node that does not tell casts no doubt on the logs. */
 async function senderOf({ reader }: TokenAtNode, hash: Hex): Promise<{ sender?: string }> {
   try {
-    const { from } = await reading("a transaction", () => reader.getTransaction({ hash }));
+    const { from } = await chainRead("a transaction", () => reader.getTransaction({ hash }));
     return { sender: from.toLowerCase() };
   } catch {
     return {};
@@ -205,7 +205,7 @@ export async function findTransfers(
 /** See `Rail.transfersIn`. */
 export async function findTransfersIn(money: TokenAtNode, tx: string, head: Block): Promise<BlockTransfer[]> {
   const { reader, asset } = money;
-  const receipt = await reading("a receipt", () => reader.getTransactionReceipt({ hash: tx as Hex })).catch(
+  const receipt = await chainRead("a receipt", () => reader.getTransactionReceipt({ hash: tx as Hex })).catch(
     (error: unknown) => {
       if (error instanceof TransactionReceiptNotFoundError) return null;
       throw error;
@@ -226,7 +226,7 @@ export async function logsSince<L extends { removed: boolean }>(
   const logs: L[] = [];
   for (let from = sinceBlock; from <= head.number; from += BLOCKS_PER_QUESTION) {
     const to = Math.min(from + BLOCKS_PER_QUESTION - 1, head.number);
-    const found = await reading("logs", () => ask({ fromBlock: BigInt(from), toBlock: BigInt(to) }));
+    const found = await chainRead("logs", () => ask({ fromBlock: BigInt(from), toBlock: BigInt(to) }));
     logs.push(...found.filter((log) => !log.removed));
   }
   return logs;
@@ -237,8 +237,8 @@ export async function logsSince<L extends { removed: boolean }>(
  * @throws ChainDown
  */
 export async function requireLogsOf({ reader, asset }: TokenAtNode, { number }: Block): Promise<void> {
-  const { hash } = await reading("a block", () => reader.getBlock({ blockNumber: BigInt(number) }));
-  await reading("logs of a block", () => reader.getLogs({ address: asset, blockHash: hash }));
+  const { hash } = await chainRead("a block", () => reader.getBlock({ blockNumber: BigInt(number) }));
+  await chainRead("logs of a block", () => reader.getLogs({ address: asset, blockHash: hash }));
 }
 
 export interface TransferLog {

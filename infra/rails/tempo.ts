@@ -16,7 +16,7 @@ import {
   type SignedPayment,
   type Wallet,
 } from "./rails.ts";
-import { reading } from "./rpc.ts";
+import { chainRead } from "./rpc.ts";
 import {
   type BlockTransfer,
   balanceOf,
@@ -168,7 +168,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     const method = charge({ account, getClient: () => client as never, mode: "pull" });
     const { id, realm, expires } = challenge;
     const own = { id, realm, method: "tempo", intent: "charge", request: asked, ...(expires ? { expires } : {}) };
-    const credential = await reading("the fee of a payment", () =>
+    const credential = await chainRead("the fee of a payment", () =>
       method.createCredential({ challenge: own as never, context: {} as never }),
     );
     const { payload, source } = JSON.parse(

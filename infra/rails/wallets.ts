@@ -3,7 +3,7 @@ import { type Address, encodeFunctionData, type Hex, parseAbi, toHex } from "vie
 import { privateKeyToAddress } from "viem/accounts";
 import { ConfigError } from "../config.ts";
 import type { Wallet, Wallets } from "./rails.ts";
-import { ChainDown, createReader, type Reader, reading } from "./rpc.ts";
+import { ChainDown, chainRead, createReader, type Reader } from "./rpc.ts";
 
 const TOKEN = parseAbi([
   "function topUp(address[] accounts, uint256[] floors)",
@@ -49,7 +49,7 @@ export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
   const known = walletOf(seed, "known");
   async function lifted(wallet: Wallet, floorAtomic: bigint): Promise<Wallet> {
     const args = [wallet.address as Address] as const;
-    const held = await reading("a balance", () =>
+    const held = await chainRead("a balance", () =>
       reader.readContract({ address: token, abi: TOKEN, functionName: "balanceOf", args }),
     );
     if (held * 2n < floorAtomic) await fund(wallet.address, floorAtomic);
@@ -144,7 +144,7 @@ async function topUp(reader: Reader, token: Address, batch: Waiting[]): Promise<
  */
 export async function requireLocalChain(rpcUrl: string): Promise<void> {
   const reader = createReader(rpcUrl);
-  const version = await reading("its version", () => reader.request({ method: "web3_clientVersion" }));
+  const version = await chainRead("its version", () => reader.request({ method: "web3_clientVersion" }));
   if (!/^anvil\b/i.test(version))
     throw new ConfigError([`wallets.mint: money is minted on a local chain alone, and this node is ${version}`]);
 }
@@ -155,7 +155,7 @@ export async function requireLocalChain(rpcUrl: string): Promise<void> {
  */
 export async function giveLocalGas(rpcUrl: string, address: string): Promise<void> {
   const reader = createReader(rpcUrl);
-  const held = await reading("gas", () => reader.getBalance({ address: address as Address }));
+  const held = await chainRead("gas", () => reader.getBalance({ address: address as Address }));
   if (held >= 10n ** 18n) return;
   // The node's own method, unknown to the client's types.
   await reader.request({ method: "anvil_setBalance", params: [address, toHex(10n ** 21n)] } as never);

@@ -4,7 +4,7 @@ import { type Abi, encodeErrorResult, erc20Abi, formatTransactionReceipt, type H
 import { generatePrivateKey } from "viem/accounts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { startLocalChain } from "../../../fixtures/chain/local-chain.ts";
-import { ChainDown, createReader, type Reader, reading } from "../../../infra/rails/rpc.ts";
+import { ChainDown, chainRead, createReader, type Reader } from "../../../infra/rails/rpc.ts";
 import { createSender, transact, whyItWouldRevert } from "../../../infra/rails/sender.ts";
 
 const ABI = parseAbi(["function pay() returns (bool)", "error NotNow()"]);
@@ -52,7 +52,7 @@ test.each([
     reason: expect.stringContaining(reason),
   });
   expect(asked).not.toContain("eth_sendRawTransaction");
-  await expect(reading("it", () => reader.readContract(call))).rejects.not.toThrow(ChainDown);
+  await expect(chainRead("it", () => reader.readContract(call))).rejects.not.toThrow(ChainDown);
 });
 
 test.each([
@@ -65,7 +65,7 @@ test.each([
   const { reader, sender } = open();
   expect(await transact(sender, call)).toMatchObject({ outcome: "unknown" });
   await expect(whyItWouldRevert(reader, TO, call)).rejects.toThrow(ChainDown);
-  await expect(reading("it", () => reader.readContract(call))).rejects.toThrow(ChainDown);
+  await expect(chainRead("it", () => reader.readContract(call))).rejects.toThrow(ChainDown);
 });
 
 const TX: Hex = `0x${"5".repeat(64)}`;
