@@ -1,7 +1,7 @@
 import { type Address, encodeEventTopics, numberToHex, zeroAddress } from "viem";
 import { quorum } from "./quorum.ts";
 import type { Payers, PayersQuery } from "./rails.ts";
-import { ChainDown, chainRead, RangeRefused, readingRange } from "./rpc.ts";
+import { ChainDown, chainRead, RangeRefused, readLogRange } from "./rpc.ts";
 import { BLOCKS_PER_QUESTION, type TokenAtNode, TRANSFER_EVENT } from "./settlement.ts";
 
 /** Questions for one address: a week of a chain with a block every two seconds is 34 where nothing is refused. */
@@ -74,7 +74,7 @@ async function paidIn({ reader, asset }: TokenAtNode, to: string, range: { from:
   const topics = encodeEventTopics({ abi: [TRANSFER_EVENT], args: { to: to as Address } });
   const [fromBlock, toBlock] = [numberToHex(range.from), numberToHex(range.to)];
   const params = [{ address: asset, topics, fromBlock, toBlock }] as const;
-  const logs = await readingRange(() => reader.request({ method: "eth_getLogs", params: [...params] }));
+  const logs = await readLogRange(() => reader.request({ method: "eth_getLogs", params: [...params] }));
   const tally: Tally = new Map();
   for (const { removed, topics, data } of logs) {
     const payer = `0x${topics[1]!.slice(-40)}`.toLowerCase();

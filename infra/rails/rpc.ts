@@ -167,7 +167,7 @@ function isRefusal(error: unknown): boolean {
 }
 
 /** Read logs over a range of blocks. @throws RangeRefused where a smaller range may be answered; ChainDown otherwise */
-export async function readingRange<T>(read: () => Promise<T>): Promise<T> {
+export async function readLogRange<T>(read: () => Promise<T>): Promise<T> {
   try {
     return await chainRead("logs", read);
   } catch (error) {
