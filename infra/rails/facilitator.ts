@@ -7,7 +7,7 @@ import { type Address, type Hex, hashTypedData, isAddressEqual, parseAbi, recove
 import { BoundedMap } from "../bounded-map.ts";
 import { authorizationOf, TOKEN_ERRORS } from "./authorization.ts";
 import { v1NamesOf } from "./charge.ts";
-import { ChainDown, createReader, isPassing, type Reader } from "./rpc.ts";
+import { ChainDown, createReader, isTransportError, type Reader } from "./rpc.ts";
 import { createSender, inWords, type Sender, WouldRevert } from "./sender.ts";
 import { balanceOf } from "./settlement.ts";
 import { UnderWay } from "./under-way.ts";
@@ -87,7 +87,7 @@ function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Si
       throw error;
     }
   };
-  const read = <T>(work: () => Promise<T>) => noted(work, isPassing);
+  const read = <T>(work: () => Promise<T>) => noted(work, isTransportError);
   const codes = new Map<Hex, Promise<Hex | undefined>>();
   return {
     getAddresses: () => [sender.address],

@@ -101,7 +101,7 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
         try {
           return (await node.request(...asked)) as never;
         } catch (error) {
-          if (!isPassing(error)) throw error;
+          if (!isTransportError(error)) throw error;
           resting.failed(node);
           failed = error;
         }
@@ -136,7 +136,7 @@ export function revertIn(error: unknown): ContractFunctionRevertedError | null {
 }
 
 /** Did the way to the chain fail, and not what was asked? */
-export function isPassing(error: unknown): error is BaseError {
+export function isTransportError(error: unknown): error is BaseError {
   return error instanceof BaseError && !revertIn(error) && PASSING.some((kind) => walked(error, kind as never));
 }
 
@@ -145,7 +145,7 @@ export async function chainRead<T>(what: string, read: () => Promise<T>): Promis
   try {
     return await read();
   } catch (error) {
-    if (!isPassing(error)) throw error;
+    if (!isTransportError(error)) throw error;
     throw new ChainDown(`the chain cannot be asked for ${what}: ${error.shortMessage}`, { cause: error });
   }
 }

@@ -12,7 +12,7 @@ import { BoundedMap } from "../bounded-map.ts";
 import { systemClock } from "../clock.ts";
 import { Failure } from "../errors.ts";
 import { redact } from "../secrets.ts";
-import { ChainDown, isPassing, type Reader, revertIn } from "./rpc.ts";
+import { ChainDown, isTransportError, type Reader, revertIn } from "./rpc.ts";
 
 /** Ample for one EIP-3009 transfer. */
 const GAS = 250_000n;
@@ -228,7 +228,8 @@ export async function whyItWouldRevert(reader: Reader, from: Address, call: Cont
   } catch (error) {
     const reverted = revertIn(error);
     if (reverted) return inWords(reverted.data?.errorName ?? reverted.reason ?? reverted.signature ?? "reverted");
-    if (isPassing(error)) throw new ChainDown(`the chain cannot be asked: ${error.shortMessage}`, { cause: error });
+    if (isTransportError(error))
+      throw new ChainDown(`the chain cannot be asked: ${error.shortMessage}`, { cause: error });
     throw error;
   }
 }
