@@ -14,7 +14,7 @@ import {
 import { type AnswerEquality, orNull, quorum } from "./quorum.ts";
 import { type AsOf, type Block, mapAsOf } from "./rails.ts";
 import { ChainDown, chainRead, type Reader } from "./rpc.ts";
-import { inWords, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
+import { errorText, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
 import { isUsed, logsSince, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
 /** An authorization through collector and token, with room for a contract wallet's signature. */
@@ -114,7 +114,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
         now ?? (isThere ? { outcome: "unknown", says: "one node has it already, and others do not yet" } : outcome)
       );
     } catch (error) {
-      return { outcome: "unknown", says: inWords(error) };
+      return { outcome: "unknown", says: errorText(error) };
     }
   }
 

@@ -8,7 +8,7 @@ import { BoundedMap } from "../bounded-map.ts";
 import { authorizationOf, TOKEN_ERRORS } from "./authorization.ts";
 import { v1NamesOf } from "./charge.ts";
 import { ChainDown, createReader, isTransportError, type Reader } from "./rpc.ts";
-import { createSender, inWords, type Sender, WouldRevert } from "./sender.ts";
+import { createSender, errorText, type Sender, WouldRevert } from "./sender.ts";
 import { balanceOf } from "./settlement.ts";
 import { UnderWay } from "./under-way.ts";
 
@@ -169,7 +169,7 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
       const course = await run((facilitator) => facilitator.verify(payload, requirements));
       if ("answer" in course && (course.answer.isValid || !course.trouble)) return course.answer;
       if (!course.trouble) throw (course as { error: unknown }).error;
-      throw new ChainDown(`a payment was not verified: ${inWords(course.trouble)}`, { cause: course.trouble });
+      throw new ChainDown(`a payment was not verified: ${errorText(course.trouble)}`, { cause: course.trouble });
     },
     async settle(payload, requirements) {
       const { network } = requirements;
@@ -183,7 +183,7 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
       if (refused !== undefined) return not(reasonOf(refused), refused);
       if ("answer" in course && (course.answer.success || !trouble)) return course.answer;
       if (!trouble) throw (course as { error: unknown }).error;
-      return not("settlement_pending", inWords(trouble), tx);
+      return not("settlement_pending", errorText(trouble), tx);
     },
     getSupported: async () =>
       facilitatorIn({}).getSupported() as Awaited<ReturnType<FacilitatorClient["getSupported"]>>,

@@ -5,7 +5,7 @@ import { redact } from "../secrets.ts";
 import type { Network, Token } from "./networks.ts";
 import { nodeFault } from "./node-fault.ts";
 import { ChainDown, createReader, type Reader, revertIn, SHORT_PATIENCE } from "./rpc.ts";
-import { inWords } from "./sender.ts";
+import { errorText } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
 
 const TOKEN = parseAbi([
@@ -60,7 +60,7 @@ async function checkDepth(reader: Reader, { id, confirmations }: Network): Promi
     const { number } = await reader.getBlock({ blockTag: confirmations });
     return [ok(name, `block ${number} is ${confirmations}`)];
   } catch (error) {
-    const says = `the settings go by the tag ${confirmations}, and the node does not: ${inWords(error)}`;
+    const says = `the settings go by the tag ${confirmations}, and the node does not: ${errorText(error)}`;
     return [broken(name, says, "set confirmations to a number of blocks")];
   }
 }

@@ -1,5 +1,5 @@
 import { BaseError, HttpRequestError, RpcRequestError, TimeoutError } from "viem";
-import { inWords } from "./sender.ts";
+import { errorText } from "./sender.ts";
 
 /** Why a node gave no usable answer, and what an operator can do about it. */
 export interface NodeFault {
@@ -81,8 +81,8 @@ export function nodeFault(error: unknown): NodeFault {
   const isOther = causes.some(({ name }) => name === "SyntaxError") || !(error instanceof BaseError);
   if (!told && isOther)
     return { says: "it answers, and not as JSON-RPC", todo: "look at its address: a page or another service is there" };
-  const words = inWords(error);
-  const last = inWords(causes.at(-1) instanceof Error ? causes.at(-1) : words);
+  const words = errorText(error);
+  const last = errorText(causes.at(-1) instanceof Error ? causes.at(-1) : words);
   const says = last === words ? words : `${words} (${last})`;
   return { says, todo: "look whether this node answers, or name another one" };
 }

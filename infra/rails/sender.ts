@@ -215,7 +215,7 @@ async function minedReceipt(reader: Reader, hash: Hex): ReturnType<Sender["recei
 const MAX_SAYS = 300;
 
 /** An error in words for the record: of one bounded length, and without the secrets of this process. */
-export function inWords(error: unknown): string {
+export function errorText(error: unknown): string {
   const text = error instanceof BaseError ? error.shortMessage : error instanceof Error ? error.message : String(error);
   return redact(text).slice(0, MAX_SAYS);
 }
@@ -227,7 +227,7 @@ export async function whyItWouldRevert(reader: Reader, from: Address, call: Cont
     return null;
   } catch (error) {
     const reverted = revertIn(error);
-    if (reverted) return inWords(reverted.data?.errorName ?? reverted.reason ?? reverted.signature ?? "reverted");
+    if (reverted) return errorText(reverted.data?.errorName ?? reverted.reason ?? reverted.signature ?? "reverted");
     if (isTransportError(error))
       throw new ChainDown(`the chain cannot be asked: ${error.shortMessage}`, { cause: error });
     throw error;
@@ -243,6 +243,6 @@ export async function transact(sender: Sender, call: ContractCall): Promise<Outc
     return status === "success" ? { outcome: "sent", tx } : { outcome: "refused", reason: "reverted", tx };
   } catch (error) {
     if (error instanceof WouldRevert) return { outcome: "refused", reason: error.reason };
-    return { outcome: "unknown", says: inWords(error), ...(tx && { tx }) };
+    return { outcome: "unknown", says: errorText(error), ...(tx && { tx }) };
   }
 }

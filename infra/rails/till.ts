@@ -6,7 +6,7 @@ import { parseUrl } from "../url.ts";
 import { authorizationOf } from "./authorization.ts";
 import { v1NamesOf } from "./charge.ts";
 import { Cooldowns } from "./rpc.ts";
-import { inWords, type Outcome } from "./sender.ts";
+import { errorText, type Outcome } from "./sender.ts";
 
 /**
  * Where buyers are charged: x402 `exact`, versions 1 and 2, with EIP-3009 authorizations. It knows nothing of orders,
@@ -103,7 +103,7 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
         if (error instanceof VerifyError && error.invalidReason && isVerdict(error.statusCode)) {
           return { isValid: false as const, invalidReason: error.invalidReason, payer: undefined };
         }
-        throw new TillDown(`${name} cannot say whether a payment is valid: ${inWords(error)}`, {
+        throw new TillDown(`${name} cannot say whether a payment is valid: ${errorText(error)}`, {
           cause: redactError(error),
         });
       });
@@ -123,7 +123,7 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
           const { errorReason, transaction } = error;
           return settled({ success: false, ...(errorReason && { errorReason }), transaction });
         }
-        return { outcome: "unknown", says: `${name}: ${inWords(error)}` };
+        return { outcome: "unknown", says: `${name}: ${errorText(error)}` };
       }
     },
   };
@@ -171,7 +171,7 @@ export async function settlesOn(options: HttpTillOptions, network: string): Prom
   const said = await clientOf(options)
     .getSupported()
     .catch((error: unknown) => {
-      const why = `${options.name} does not say what it settles: ${inWords(error)}`;
+      const why = `${options.name} does not say what it settles: ${errorText(error)}`;
       throw new TillDown(why, { cause: redactError(error) });
     });
   return said.kinds.some((kind) => kind.scheme === "exact" && kind.network === network);
