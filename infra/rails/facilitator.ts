@@ -10,7 +10,7 @@ import { v1NamesOf } from "./charge.ts";
 import { ChainDown, createReader, isTransportError, type Reader } from "./rpc.ts";
 import { createSender, errorText, type Sender, WouldRevert } from "./sender.ts";
 import { balanceOf } from "./settlement.ts";
-import { UnderWay } from "./under-way.ts";
+import { InFlightSettlements } from "./under-way.ts";
 
 export interface FacilitatorOptions {
   /** One node, or several in the order in which they are asked. */
@@ -154,7 +154,7 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
       return { ...course, error };
     }
   };
-  const underWay = new UnderWay();
+  const underWay = new InFlightSettlements();
   /** Null: those of the same payer before it take too long. What carries no EIP-3009 authorization waits for nobody. */
   const inTurn = <T>(payload: unknown, asset: string, settling: () => Promise<T>): Promise<T | null> => {
     const signed = authorizationOf(payload);

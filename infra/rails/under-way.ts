@@ -16,7 +16,7 @@ interface One {
  * beside those before it while the wallet holds enough for all of them, and otherwise once they are over. Settlements
  * that other processes send are not seen here.
  */
-export class UnderWay {
+export class InFlightSettlements {
   readonly #of = new Map<string, readonly One[]>();
 
   /**
