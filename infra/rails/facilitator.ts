@@ -7,10 +7,10 @@ import { type Address, type Hex, hashTypedData, isAddressEqual, parseAbi, recove
 import { BoundedMap } from "../bounded-map.ts";
 import { authorizationOf, TOKEN_ERRORS } from "./authorization.ts";
 import { v1NamesOf } from "./charge.ts";
+import { InFlightSettlements } from "./in-flight.ts";
 import { ChainDown, createReader, isTransportError, type Reader } from "./rpc.ts";
 import { createSender, errorText, type Sender, WouldRevert } from "./sender.ts";
 import { balanceOf } from "./settlement.ts";
-import { InFlightSettlements } from "./under-way.ts";
 
 export interface FacilitatorOptions {
   /** One node, or several in the order in which they are asked. */
