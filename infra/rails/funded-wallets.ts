@@ -4,7 +4,7 @@ import { type Clock, systemClock } from "../clock.ts";
 import { eachAtOnce } from "../concurrency.ts";
 import type { Logger, Metrics } from "../telemetry.ts";
 import { type Need, NoWallet, type Rail, type Wallet, type Wallets } from "./rails.ts";
-import type { Use, WalletFolder } from "./wallet-folder.ts";
+import type { WalletFolder, WalletUse } from "./wallet-folder.ts";
 
 export interface FundedWalletsOptions {
   folder: Pick<WalletFolder, "dir" | "read" | "use">;
@@ -104,9 +104,9 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
 
   async function draw(cap: string, day: string, need: Need): Promise<Wallet> {
     const { blind, uses } = folder.read();
-    const usesOf = new Map<string, Use[]>();
+    const usesOf = new Map<string, WalletUse[]>();
     for (const use of uses) usesOf.set(use.address, [...(usesOf.get(use.address) ?? []), use]);
-    const usedBy = (wallet: Wallet): Use[] => usesOf.get(wallet.address) ?? [];
+    const usedBy = (wallet: Wallet): WalletUse[] => usesOf.get(wallet.address) ?? [];
     const today = blind.filter((one) => usedBy(one).length > 0 && usedBy(one).every((use) => use.day === day));
     const own = await firstRich(
       today.filter((one) => usedBy(one).some((use) => use.cap === cap)),

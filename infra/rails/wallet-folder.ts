@@ -10,7 +10,7 @@ import type { Wallet } from "./rails.ts";
 import { walletOf } from "./wallets.ts";
 
 /** A blind wallet was given to an endpoint for one UTC day: from then on it pays on that day alone. */
-export interface Use {
+export interface WalletUse {
   address: string;
   day: string;
   cap: string;
@@ -28,7 +28,7 @@ export interface WalletsHeld {
   /** Sellers are paid from it for buyers; null: there is none. */
   float: Wallet | null;
   blind: readonly Wallet[];
-  uses: readonly Use[];
+  uses: readonly WalletUse[];
 }
 
 const SEED = "seed.key";
@@ -40,7 +40,7 @@ const FILES: readonly string[] = [SEED, ...SINGLE.map((role) => `${role}.key`)];
 const JOURNAL = "journal.ndjson";
 const MAX_BLIND = 10_000;
 
-type Line = { made: Single } | { made: "blind"; n: number } | ({ used: true } & Use);
+type Line = { made: Single } | { made: "blind"; n: number } | ({ used: true } & WalletUse);
 
 /** A key, or who has it: `https://signer.example 0x…`. */
 const keyIn = (path: string): Wallet => {
@@ -124,7 +124,7 @@ export class WalletFolder {
   }
 
   /** Written down, and on the disk when this returns. */
-  use(use: Use): void {
+  use(use: WalletUse): void {
     this.#append([{ used: true, ...use }]);
   }
 
