@@ -9,7 +9,7 @@ import { NoWallet, type Rail, type Wallet } from "../infra/rails/rails.ts";
 import { chainRead, createReader } from "../infra/rails/rpc.ts";
 import { createSender } from "../infra/rails/sender.ts";
 import { WalletFolder } from "../infra/rails/wallet-folder.ts";
-import { type WalletReport, type WalletShown, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
+import { type WalletBalances, type WalletReport, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { walletsAt } from "../pipelines/roles/data-folder.ts";
 import { print } from "./printer.ts";
@@ -66,7 +66,7 @@ function wallets(config: Config): WalletFolder {
   return folder;
 }
 
-const stateOf = ({ role, day, caps }: WalletShown, today: string): string => {
+const stateOf = ({ role, day, caps }: WalletBalances, today: string): string => {
   if (role !== "blind") return "";
   if (day === null) return "never used";
   const whose = caps.length === 1 ? "one endpoint" : `${caps.length} endpoints`;

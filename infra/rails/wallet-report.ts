@@ -15,7 +15,7 @@ export interface LowWater {
 }
 
 /** One wallet and what it holds, by `network symbol`, in units of the asset; null where a chain could not be asked. */
-export interface WalletShown {
+export interface WalletBalances {
   role: "known" | "gas" | "till" | "float" | "blind";
   address: string;
   /** UTC day on which a blind one pays or paid; null: it was never used. */
@@ -38,7 +38,7 @@ export interface Pool {
 }
 
 export interface WalletReport {
-  wallets: WalletShown[];
+  wallets: WalletBalances[];
   pools: Pool[];
 }
 
@@ -54,7 +54,7 @@ export async function walletReport(
   const capsOf = (address: string) => [
     ...new Set(held.uses.flatMap((use) => (use.address === address ? use.cap : []))),
   ];
-  const shown = (role: WalletShown["role"], address: string): WalletShown => ({
+  const shown = (role: WalletBalances["role"], address: string): WalletBalances => ({
     ...{ role, address, day: days.get(address) ?? null, caps: capsOf(address), balances: {} },
   });
   const wallets = [
@@ -81,7 +81,7 @@ export async function walletReport(
   return { wallets, pools: places.map(({ network, asset }) => poolOf(wallets, network, asset)) };
 }
 
-function poolOf(wallets: readonly WalletShown[], network: string, { symbol, decimals }: Token): Pool {
+function poolOf(wallets: readonly WalletBalances[], network: string, { symbol, decimals }: Token): Pool {
   const key = `${network} ${symbol}`;
   const fresh = wallets
     .filter(({ role, day }) => role === "blind" && day === null)
