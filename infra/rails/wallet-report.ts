@@ -26,7 +26,7 @@ export interface WalletBalances {
 }
 
 /** What there is to pay with in one asset. */
-export interface Pool {
+export interface AssetFunds {
   network: string;
   symbol: string;
   known: string | null;
@@ -39,7 +39,7 @@ export interface Pool {
 
 export interface WalletReport {
   wallets: WalletBalances[];
-  pools: Pool[];
+  pools: AssetFunds[];
 }
 
 const READS_AT_ONCE = 8;
@@ -81,7 +81,7 @@ export async function walletReport(
   return { wallets, pools: places.map(({ network, asset }) => poolOf(wallets, network, asset)) };
 }
 
-function poolOf(wallets: readonly WalletBalances[], network: string, { symbol, decimals }: Token): Pool {
+function poolOf(wallets: readonly WalletBalances[], network: string, { symbol, decimals }: Token): AssetFunds {
   const key = `${network} ${symbol}`;
   const fresh = wallets
     .filter(({ role, day }) => role === "blind" && day === null)
@@ -124,7 +124,7 @@ export function walletFindings({ pools, wallets }: WalletReport, low: LowWater):
 }
 
 /** Are there enough unused blind wallets with money? Those that are there and empty are funded before others are made. */
-function blindFinding(name: string, { symbol, fresh, freshTotal, unfunded }: Pool, low: LowWater): Finding {
+function blindFinding(name: string, { symbol, fresh, freshTotal, unfunded }: AssetFunds, low: LowWater): Finding {
   const [rich, empty] = [fresh ?? 0, unfunded ?? 0];
   const says = `${rich + empty} were never used: ${rich} hold ${freshTotal} in all, ${empty} hold nothing`;
   const lacking = Math.max(low.blind - rich, 0);
