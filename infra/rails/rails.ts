@@ -99,7 +99,7 @@ export interface Place {
 }
 
 /** What a rail is asked while terms are read. */
-export type Payer = Pick<Rail, "network" | "networks" | "canPay" | "decimalsOf">;
+export type RailCapabilities = Pick<Rail, "network" | "networks" | "canPay" | "decimalsOf">;
 
 export const networksOf = ({ network, networks }: Pick<Rail, "network" | "networks">): readonly string[] =>
   networks ?? [network];

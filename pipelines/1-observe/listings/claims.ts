@@ -1,4 +1,4 @@
-import type { Payer } from "../../../infra/rails/rails.ts";
+import type { RailCapabilities } from "../../../infra/rails/rails.ts";
 import { parseUrl } from "../../../infra/url.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { classOf } from "../../record/classes.ts";
@@ -224,7 +224,7 @@ export function settleClaim(
   read: ReadClaim,
   item: unknown,
   source: Source,
-  rail: Pick<Payer, "canPay" | "decimalsOf">,
+  rail: Pick<RailCapabilities, "canPay" | "decimalsOf">,
 ): Taken {
   if ("rejected" in read) return read;
   const { cap, body } = read.claim;

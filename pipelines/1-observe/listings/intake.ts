@@ -4,7 +4,7 @@ import { canonicalText } from "../../../infra/canonical.ts";
 import { asCatalogue, type NamedCatalogue, sourceName } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { type Egress, withRequestFields } from "../../../infra/egress/egress.ts";
-import { networksOf, type Payer } from "../../../infra/rails/rails.ts";
+import { networksOf, type RailCapabilities } from "../../../infra/rails/rails.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
@@ -93,7 +93,7 @@ const MAX_STUCK = 8;
 
 export interface IntakeParts extends WriterParts {
   egress: Egress;
-  rail: Payer;
+  rail: RailCapabilities;
   /** Lower-case addresses that 402s of an endpoint named to us; they check rows that claim a payee's signature. */
   payTosOf?: (cap: string) => Promise<ReadonlySet<string>>;
   /** Default: the reader of this process. */

@@ -1,5 +1,5 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
-import { decimalsOf, networksOf, type Payer } from "../../../infra/rails/rails.ts";
+import { decimalsOf, networksOf, type RailCapabilities } from "../../../infra/rails/rails.ts";
 import type { BodyOf, Claims, Offer } from "../../record/bodies.ts";
 import type { Answer402 } from "../../record/terms/entries.ts";
 import { sameAsset, sameNetwork } from "../../record/terms/networks.ts";
@@ -35,7 +35,7 @@ export interface Probe {
 }
 
 export interface ProbeTools extends Means {
-  rail: Payer;
+  rail: RailCapabilities;
   control: Control;
   signal?: AbortSignal | undefined;
   /** For a blind call: name of the stock client as which it leaves (stock.ts). */

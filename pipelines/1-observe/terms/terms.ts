@@ -1,5 +1,5 @@
 import { sha256hex } from "../../../infra/canonical.ts";
-import { decimalsOf, type PayableEntry, type Payer, type SignContext } from "../../../infra/rails/rails.ts";
+import { decimalsOf, type PayableEntry, type RailCapabilities, type SignContext } from "../../../infra/rails/rails.ts";
 import { type Offer, Terms } from "../../record/bodies.ts";
 import { readChallenges } from "../../record/terms/challenges.ts";
 import { type Answer402, looksLikeEntry, MAX_BODY, MAX_OFFERS } from "../../record/terms/entries.ts";
@@ -115,7 +115,7 @@ const offered = (entries: ReadEntry[]): Offered => ({
  */
 export function choose(
   { offers, payables }: Offered,
-  rail: Pick<Payer, "canPay" | "decimalsOf">,
+  rail: Pick<RailCapabilities, "canPay" | "decimalsOf">,
 ): { offers: Offer[]; chosen: { offer: Offer; payable: PayableEntry } | null } {
   let chosen: { offer: Offer; payable: PayableEntry } | null = null;
   const marked = [...offers];
@@ -192,7 +192,10 @@ export const unreadable = ({ headers, body }: Answer402): Asked => ({
 });
 
 /** Adds what our rail would pay of what was asked. */
-export function toPay({ terms, payables, ...read }: Asked, rail: Pick<Payer, "canPay" | "decimalsOf">): ReadTerms {
+export function toPay(
+  { terms, payables, ...read }: Asked,
+  rail: Pick<RailCapabilities, "canPay" | "decimalsOf">,
+): ReadTerms {
   const { offers, chosen } = choose({ offers: terms.offers, payables }, rail);
   return {
     ...read,
