@@ -2,7 +2,7 @@ import { isAddress } from "viem";
 import { type Config, ConfigError, GAS_CEILING_GWEI } from "../config.ts";
 import { knownUsdc, type SigningDomain, signingDomain } from "./charge.ts";
 import { createEvmRail } from "./evm.ts";
-import { decimalsOf, type Place, type Rail } from "./rails.ts";
+import { type AssetRef, decimalsOf, type Rail } from "./rails.ts";
 import { type Confirmations, type TokenOnChain, tokenOnChain } from "./settlement.ts";
 import { createTempoRail, isTempo, tempoDollar } from "./tempo.ts";
 
@@ -171,7 +171,7 @@ export const railOn = (networks: readonly Network[], confirm?: (network: string)
 export function createRails(rails: readonly Rail[], confirm?: (network: string) => Promise<void>): Rail {
   const [first] = rails;
   if (!first) throw new TypeError("a rail has a chain");
-  const railAt = ({ network, asset }: Place): Rail => {
+  const railAt = ({ network, asset }: AssetRef): Rail => {
     const found = rails.filter(
       (rail) =>
         (network === undefined || rail.network === network) &&

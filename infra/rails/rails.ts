@@ -31,18 +31,18 @@ export interface Rail {
    */
   settlementOf(query: SettlementQuery): Promise<AsOf<Settlement | null>>;
   /** Transfers of the asset from `from` to `to` since a block, oldest first: how a refund is seen. @throws ChainDown */
-  transfers(query: { from: string; to: string; sinceBlock: number } & Place): Promise<AsOf<Settlement[]>>;
+  transfers(query: { from: string; to: string; sinceBlock: number } & AssetRef): Promise<AsOf<Settlement[]>>;
   /** Transfers of the asset in one transaction; none while it is in no block. @throws ChainDown */
-  transfersIn(tx: string, place?: Place): Promise<AsOf<Settlement[]>>;
+  transfersIn(tx: string, place?: AssetRef): Promise<AsOf<Settlement[]>>;
   /**
    * Who sent the asset to an address between two moments, block by block from the newest on; null where the chain has
    * no block between them. @throws ChainDown; what `signal` was aborted with
    */
   payersOf(query: PayersQuery): Promise<Payers | null>;
   /** Newest block: where a search begins, and when to look again. What happened is never judged by it. @throws ChainDown */
-  head(place?: Place): Promise<Block>;
+  head(place?: AssetRef): Promise<Block>;
   /** Units of the asset that an address holds at `head`. @throws ChainDown */
-  balance(address: string, place?: Place): Promise<AsOf<bigint>>;
+  balance(address: string, place?: AssetRef): Promise<AsOf<bigint>>;
 }
 
 /** A block of a chain; time in unix seconds. */
@@ -93,7 +93,7 @@ const LOGS_LAG_BLOCKS = 300;
 export const wholeUpTo = ({ head, final }: Blocks): number => Math.min(final.number, head.number - LOGS_LAG_BLOCKS);
 
 /** Which chain (CAIP-2) and asset of a rail that has several; a rail over one may be asked without. */
-export interface Place {
+export interface AssetRef {
   network?: string;
   asset?: string;
 }
@@ -160,14 +160,14 @@ export interface SignedPayment {
   amountAtomic: bigint;
 }
 
-export interface SettlementQuery extends Place {
+export interface SettlementQuery extends AssetRef {
   from: string;
   nonce: string;
   /** First block to look in. */
   sinceBlock: number;
 }
 
-export interface PayersQuery extends Place {
+export interface PayersQuery extends AssetRef {
   to: string;
   /** Unix seconds: blocks from `since` on and before `until`, long final. */
   since: number;
@@ -218,7 +218,7 @@ export class CannotSign extends Error {
 }
 
 /** What a wallet is wanted for: how much of which asset, on which chain. */
-export interface Need extends Required<Place> {
+export interface Need extends Required<AssetRef> {
   amountAtomic: bigint;
 }
 

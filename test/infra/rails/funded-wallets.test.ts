@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createFundedWallets } from "../../../infra/rails/funded-wallets.ts";
-import type { Need, Place, Wallets } from "../../../infra/rails/rails.ts";
+import type { AssetRef, Need, Wallets } from "../../../infra/rails/rails.ts";
 import { WalletFolder } from "../../../infra/rails/wallet-folder.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 
@@ -27,7 +27,7 @@ beforeEach(() => {
 afterEach(() => rmSync(join(dir, ".."), { recursive: true, force: true }));
 
 const block = { number: 1, time: 0 };
-const balance = async (address: string, place?: Place) => ({
+const balance = async (address: string, place?: AssetRef) => ({
   ...{ value: balances.get(`${address} ${place?.network}`) ?? 0n, head: block, final: block },
 });
 const give = (address: string, atomic: bigint, network = NETWORK) => balances.set(`${address} ${network}`, atomic);
