@@ -90,7 +90,7 @@ const LOGS_LAG_BLOCKS = 300;
  * Up to which block a list of transfers is whole for good: the next search begins after it. No state of a token says how
  * many there were, as it does of a nonce, so the newest blocks are looked at again, and all that are not final.
  */
-export const wholeUpTo = ({ head, final }: Blocks): number => Math.min(final.number, head.number - LOGS_LAG_BLOCKS);
+export const completeUpTo = ({ head, final }: Blocks): number => Math.min(final.number, head.number - LOGS_LAG_BLOCKS);
 
 /** Which chain (CAIP-2) and asset of a rail that has several; a rail over one may be asked without. */
 export interface AssetRef {

@@ -1,7 +1,7 @@
 import { systemClock } from "../../infra/clock.ts";
 import { allAtOnce, repeating } from "../../infra/concurrency.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
-import { isOver, type Rail, type Settlement, type Wallet, wholeUpTo } from "../../infra/rails/rails.ts";
+import { completeUpTo, isOver, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
@@ -427,7 +427,7 @@ export class Recovery {
     const isFree = (one: Settlement) => one.final && !taken.has(one.tx);
     const price = parseMoney(leg.price);
     const found = back.find((one) => isFree(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= price);
-    if (!found) this.#scanned.set(key, Math.max(sinceBlock, wholeUpTo(read) + 1));
+    if (!found) this.#scanned.set(key, Math.max(sinceBlock, completeUpTo(read) + 1));
     // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other
     // for ever.
     if (!found || !(await this.#isOurs(order)) || table.recoveries().has(found.tx)) return;

@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { eachAtOnce } from "../../../infra/concurrency.ts";
-import { type AsOf, type Rail, type Settlement, wholeUpTo } from "../../../infra/rails/rails.ts";
+import { type AsOf, completeUpTo, type Rail, type Settlement } from "../../../infra/rails/rails.ts";
 import { params } from "../../3-grade/params.ts";
 import { MAX_UNDELIVERED, type Memory, type OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
@@ -131,7 +131,7 @@ export class Refunds {
         found++;
       }
       for (const payment of payments) {
-        payment.since = Math.max(payment.since, wholeUpTo(read) + 1);
+        payment.since = Math.max(payment.since, completeUpTo(read) + 1);
         payment.due = this.#look + 1 + Math.floor(++payment.looks / LOOKS_A_STEP);
       }
     });
