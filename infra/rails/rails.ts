@@ -62,7 +62,7 @@ export interface Blocks {
 /**
  * What was read from a chain, and as of when. All of it is what one and the same node said, or as many as have to agree:
  * a value of one node and the height of another say nothing together. That something did not happen is known up to
- * `final` alone, and is said only by {@link isOver}.
+ * `final` alone, and is said only by {@link isFinallyExpired}.
  */
 export interface AsOf<T> extends Blocks {
   value: T;
@@ -80,7 +80,7 @@ export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, put: (value: T, b
  * @param validBefore unix seconds of chain time from which on it cannot happen
  * @param marginS chain seconds after it in which an event in an older block may still become visible
  */
-export const isOver = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>
+export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>
   final.time > validBefore + marginS;
 
 /** Blocks by which the logs of a node may lag behind its head. */

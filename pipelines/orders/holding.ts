@@ -2,7 +2,7 @@ import type { PaymentRequirements } from "@x402/core/types";
 import { systemClock } from "../../infra/clock.ts";
 import type { Escrow, HoldState } from "../../infra/rails/escrow.ts";
 import { type Hold, holdOf } from "../../infra/rails/escrow-terms.ts";
-import { type AsOf, isOver, type Rail } from "../../infra/rails/rails.ts";
+import { type AsOf, isFinallyExpired, type Rail } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Confirmations } from "../../infra/rails/settlement.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -78,10 +78,11 @@ export function outcomeInWords(said: Outcome): string {
 }
 
 /** No hold was seen: is it too late for it to be placed? */
-const tooLate = (read: AsOf<HoldState>, hold: Hold): boolean => isOver(read, hold.validBefore, SEEN_AFTER_S);
+const tooLate = (read: AsOf<HoldState>, hold: Hold): boolean => isFinallyExpired(read, hold.validBefore, SEEN_AFTER_S);
 
 /** A hold was seen: is it too late to capture it? */
-const isPast = (read: AsOf<HoldState>, hold: Hold): boolean => isOver(read, hold.captureDeadline, SEEN_AFTER_S);
+const isPast = (read: AsOf<HoldState>, hold: Hold): boolean =>
+  isFinallyExpired(read, hold.captureDeadline, SEEN_AFTER_S);
 
 /**
  * Next step of an order whose hold was sent; null while its fate is open. Only a final hold counts: the seller is paid

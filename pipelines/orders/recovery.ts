@@ -1,7 +1,7 @@
 import { systemClock } from "../../infra/clock.ts";
 import { allAtOnce, repeating } from "../../infra/concurrency.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
-import { completeUpTo, isOver, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
+import { completeUpTo, isFinallyExpired, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
@@ -268,7 +268,7 @@ export class Recovery {
     const read = await buying.charged(order);
     const { value: seen } = read;
     if (seen?.amount === order.quote.total) return orders.step(order, await buying.settledAs(order, seen));
-    if (isOver(read, order.validBefore, MARGIN_S))
+    if (isFinallyExpired(read, order.validBefore, MARGIN_S))
       return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
     if (!(await this.#mayCharge(order))) return;
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
@@ -293,7 +293,7 @@ export class Recovery {
       return;
     }
     const vanished = "The block that the payment was settled in vanished.";
-    if (isOver(read, order.validBefore, MARGIN_S))
+    if (isFinallyExpired(read, order.validBefore, MARGIN_S))
       return buying.orders.step(order, { state: "written_off", says: vanished });
     this.deps.metrics.count("touchstone_orders_settlements_vanished_total");
     await buying.orders.step(order, { state: "settle_intent" });
@@ -315,7 +315,7 @@ export class Recovery {
     if (seen && !seen.final) return;
     if (seen && owed) return orders.step(order, await buying.settledAs(order, seen));
     if (seen) return orders.step(order, { state: "refund_due", tx: seen.tx, amount: seen.amount });
-    if (isOver(read, order.validBefore, MARGIN_S)) await orders.step(order, { state: "expired" });
+    if (isFinallyExpired(read, order.validBefore, MARGIN_S)) await orders.step(order, { state: "expired" });
   }
 
   /**
@@ -342,7 +342,7 @@ export class Recovery {
         const gas = await buying.gas(order, "refund", tx);
         return orders.step(order, { state: "refunded", tx, amount: moneyOf(arrived), ...gas });
       }
-      if (order.state === "refund_intent" && isOver(read, held.validBefore, MARGIN_S)) {
+      if (order.state === "refund_intent" && isFinallyExpired(read, held.validBefore, MARGIN_S)) {
         return orders.step(order, { state: "refund_unknown", says: "It did not arrive in time; it is signed anew." });
       }
     }
@@ -380,7 +380,7 @@ export class Recovery {
         await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
       else {
         const tx = isEnded(order) ? await buying.cancelling.cancelledIn(leg) : null;
-        if (tx === null && !isOver(read, leg.validBefore, MARGIN_S)) continue;
+        if (tx === null && !isFinallyExpired(read, leg.validBefore, MARGIN_S)) continue;
         await buying.orders.step(order, {
           state: "leg_unpaid",
           leg: leg.leg,

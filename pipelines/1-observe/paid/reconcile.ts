@@ -1,6 +1,6 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
-import { isOver, networksOf, type Settlement } from "../../../infra/rails/rails.ts";
+import { isFinallyExpired, networksOf, type Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
 import type { Draft } from "../recorder.ts";
@@ -125,7 +125,7 @@ export class Reconciler {
         // Its chain did not answer: it goes to the end of the line, so that payments on other chains are looked at.
         this.#waiting.set(one.of.eventId, one);
       } else if (seen) settled += await this.#book(one, seen, clock);
-      else if (isOver(asOf, one.of.intent.valid_before, MARGIN_S)) this.#close(one);
+      else if (isFinallyExpired(asOf, one.of.intent.valid_before, MARGIN_S)) this.#close(one);
       // To the end of the line: the next look begins with the payments that this one did not reach.
       else this.#waiting.set(one.of.eventId, one);
     }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "../../../infra/rails/quorum.ts";
-import { type Block, isOver } from "../../../infra/rails/rails.ts";
+import { type Block, isFinallyExpired } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { BlockTransfer, TokenAtNode } from "../../../infra/rails/settlement.ts";
 
@@ -53,7 +53,7 @@ test("a head of one node and a missing settlement of the next, which lags, are n
   first.fails = true;
   const read = await settlement([first, lagging], 1);
   expect(read).toEqual({ value: null, head: at(80), final: at(80) });
-  expect(isOver(read, validBefore, 0)).toBe(false);
+  expect(isFinallyExpired(read, validBefore, 0)).toBe(false);
   lagging.block = at(97);
   expect((await settlement([first, lagging], 1)).value).toEqual(moved(IN_BLOCK));
 });
@@ -92,7 +92,7 @@ describe("where two have to agree", () => {
   test("one that lags behind the payment says no more than that it was not there then", async () => {
     const read = await settlement([nodeAt(100), nodeAt(80)], 2);
     expect(read).toEqual({ value: null, head: at(80), final: at(80) });
-    expect(isOver(read, timeOf(96), 0)).toBe(false);
+    expect(isFinallyExpired(read, timeOf(96), 0)).toBe(false);
   });
 
   test("one that lies of the time makes no verdict earlier", async () => {
