@@ -100,7 +100,7 @@ export const headerOf = (challenge: PaymentChallenge) =>
  * What rules out an mpp challenge of this method, whichever way it is paid: intent, network, asset, recipient, amount
  * (of so many bits), header, end and splits. Pure; never throws.
  */
-export function whyNotAsked(
+export function challengeObstacle(
   entry: PayableEntry,
   { method, network, asset, bits }: { method: string; network: string; asset: string; bits: number },
 ): string | null {
@@ -129,7 +129,7 @@ export function whyNotChargeable(
   asset: string,
   domain: SigningDomain | null = signingDomain(network, asset),
 ): string | null {
-  const why = whyNotAsked(entry, { method: "evm", network, asset, bits: 256 });
+  const why = challengeObstacle(entry, { method: "evm", network, asset, bits: 256 });
   if (why !== null) return why;
   if (!domain) return "the token's signing domain is not known";
   const { credentialTypes } = methodDetails(entry.challenge!);

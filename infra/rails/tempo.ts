@@ -2,7 +2,7 @@ import { type Address, createClient, custom, decodeFunctionData, type Hex, parse
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { asWritten, headerOf, methodDetails, signedOnce, whyNotAsked } from "./charge.ts";
+import { asWritten, challengeObstacle, headerOf, methodDetails, signedOnce } from "./charge.ts";
 import { createTokenRail, type EvmRailOptions } from "./evm.ts";
 import {
   type Block,
@@ -58,7 +58,7 @@ const FEE_UNIT = 10n ** 12n;
  * Pure; never throws. Method `tempo`, intent `charge`, mode `pull`, one transfer whose memo is ours to set.
  */
 function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {
-  const why = whyNotAsked(entry, { method: "tempo", network, asset, bits: 128 });
+  const why = challengeObstacle(entry, { method: "tempo", network, asset, bits: 128 });
   if (why !== null) return why;
   const { supportedModes, memo } = methodDetails(entry.challenge!);
   if (supportedModes !== undefined && !(Array.isArray(supportedModes) && supportedModes.includes("pull")))
