@@ -123,7 +123,7 @@ export function challengeObstacle(
  * Why this mpp challenge cannot be paid with a signed EIP-3009 authorization, or null when it can. Pure; never throws.
  * Only method `evm`, intent `charge` (the stock client's rules): the type `authorization` must be offered, no splits.
  */
-export function whyNotChargeable(
+export function evmChargeObstacle(
   entry: PayableEntry,
   network: string,
   asset: string,

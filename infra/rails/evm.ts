@@ -4,7 +4,7 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import { isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
-import { createChargeSigner, type SigningDomain, signingDomain, v1NamesOf, whyNotChargeable } from "./charge.ts";
+import { createChargeSigner, evmChargeObstacle, type SigningDomain, signingDomain, v1NamesOf } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
 import { type AnswerEquality, orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "./quorum.ts";
 import {
@@ -58,7 +58,7 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
     // What the record could not say exactly is not paid.
     const unit = 10n ** BigInt(Math.max(0, decimals - 6));
     if (entry.amountAtomic % unit !== 0n) return "the amount is no whole number of micro-units";
-    return entry.challenge ? whyNotChargeable(entry, network, token, signedAs) : whyNotPayable(entry, network, token);
+    return entry.challenge ? evmChargeObstacle(entry, network, token, signedAs) : whyNotPayable(entry, network, token);
   };
 }
 
