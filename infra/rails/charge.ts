@@ -87,7 +87,7 @@ const sorted = (members: object): object =>
   Object.fromEntries(Object.entries(members).sort(([a], [b]) => (a < b ? -1 : 1)));
 
 /** Members in the order in which the stock client writes them. */
-export function asWritten({ opaque, request, ...others }: PaymentChallenge): object {
+export function inClientOrder({ opaque, request, ...others }: PaymentChallenge): object {
   return { ...sorted(others), ...(opaque === undefined ? {} : { opaque }), request };
 }
 
@@ -183,7 +183,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Toke
       signature,
     };
     const source = `did:pkh:eip155:${chainId}:${account.address}`;
-    const credential = { challenge: asWritten(challenge), payload: sorted(payload), source };
+    const credential = { challenge: inClientOrder(challenge), payload: sorted(payload), source };
     return {
       headerName: headerOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(credential)).toString("base64url")}`,

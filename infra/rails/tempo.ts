@@ -2,7 +2,7 @@ import { type Address, createClient, custom, decodeFunctionData, type Hex, parse
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { asWritten, challengeObstacle, headerOf, methodDetails, signedOnce } from "./charge.ts";
+import { challengeObstacle, headerOf, inClientOrder, methodDetails, signedOnce } from "./charge.ts";
 import { createTokenRail, type EvmRailOptions } from "./evm.ts";
 import {
   type Block,
@@ -184,7 +184,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     if (held < entry.amountAtomic + (sponsored ? 0n : fee))
       throw new NoWallet(`the wallet holds ${held} units, too few for ${entry.amountAtomic} and a fee of up to ${fee}`);
     await refuseUsed(from, memo);
-    const complete = { challenge: asWritten(challenge), payload, source };
+    const complete = { challenge: inClientOrder(challenge), payload, source };
     return {
       headerName: headerOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(complete)).toString("base64url")}`,
