@@ -55,7 +55,7 @@ export const v1NamesOf = (network: string): string[] =>
  * Refuses a nonce that was signed here before, or that the chain says was paid.
  * @param isPaid asks the chain; where it throws, the nonce may be signed another time
  */
-export function signedOnce(isPaid: (from: Address, nonce: Hex) => Promise<boolean>) {
+export function createNonceGuard(isPaid: (from: Address, nonce: Hex) => Promise<boolean>) {
   const signed = new BoundedMap<string, true>(MAX_SIGNED);
   return async (from: Address, nonce: Hex): Promise<void> => {
     const key = `${from} ${nonce}`;
@@ -148,7 +148,7 @@ export function evmChargeObstacle(
  * sooner. `expires` is chain time: real, whatever the record's clock says.
  */
 export function createChargeSigner({ reader, network, asset, domain: own }: TokenAtNode) {
-  const refuseUsed = signedOnce((from, nonce) => isUsed(reader, asset, from, nonce));
+  const refuseUsed = createNonceGuard((from, nonce) => isUsed(reader, asset, from, nonce));
 
   return async (entry: PayableEntry, challenge: PaymentChallenge, wallet: Wallet): Promise<SignedPayment> => {
     const account = accountOf(wallet);

@@ -2,7 +2,7 @@ import { type Address, createClient, custom, decodeFunctionData, type Hex, parse
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { challengeObstacle, headerOf, inClientOrder, methodDetails, signedOnce } from "./charge.ts";
+import { challengeObstacle, createNonceGuard, headerOf, inClientOrder, methodDetails } from "./charge.ts";
 import { createTokenRail, type EvmRailOptions } from "./evm.ts";
 import {
   type Block,
@@ -144,7 +144,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
   const chainId = Number(network.slice("eip155:".length));
   const request = reader.request as (asked: { method: string; params?: unknown }) => Promise<unknown>;
 
-  const refuseUsed = signedOnce(async (from, nonce) => {
+  const refuseUsed = createNonceGuard(async (from, nonce) => {
     const head = await blockAt(any, "latest");
     const sinceBlock = Math.max(0, head.number - LOOK_BACK_BLOCKS);
     return (await findByMemo(any, { from, nonce, sinceBlock }, head)) !== null;
