@@ -205,7 +205,7 @@ const SKEW_S = 5;
 const LEAST_SIGNED_S = 6;
 
 /** Why a hold's times do not do, or null. @param now unix seconds */
-export function whyNotInTime(hold: Hold, now: number): string | null {
+export function holdTimeObstacle(hold: Hold, now: number): string | null {
   const { captureDeadline, validBefore, info } = hold;
   // We promise buyers that they may take their money back then; and a deadline of their own making is not our offer.
   if (captureDeadline > now + HOLD_S + SKEW_S) return because("extra");

@@ -9,7 +9,7 @@ import {
   escrowOffer,
   type Hold,
   holdOf,
-  whyNotInTime,
+  holdTimeObstacle,
 } from "./escrow-terms.ts";
 import { type AnswerEquality, orNull, quorum } from "./quorum.ts";
 import { type AsOf, type Block, mapAsOf } from "./rails.ts";
@@ -124,7 +124,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
     async check(payment, offer, now) {
       const hold = holdOf(payment, offer);
       if ("reason" in hold) return { valid: false, reason: hold.reason };
-      const late = whyNotInTime(hold, now);
+      const late = holdTimeObstacle(hold, now);
       if (late) return { valid: false, reason: late };
       const unsigned = await whyNotSigned(money, hold, offer);
       if (unsigned) return { valid: false, reason: unsigned };
