@@ -18,32 +18,36 @@ import { redact } from "../secrets.ts";
 import { NotSigned, type Wallet } from "./rails.ts";
 import { quietHttp } from "./rpc.ts";
 
-/** Signs as this wallet: with its key, or by asking the signer that has it. @throws TypeError for what is no key */
+/**
+ * Returns the viem account of a wallet. It signs with the wallet's private key, or asks the wallet's outside signer.
+ * @throws TypeError when the private key is not 0x-prefixed hex
+ */
 export function accountOf({ address, privateKey, signer }: Wallet): LocalAccount {
   if (signer !== undefined) return outside(getAddress(address), signer);
   if (!isHex(privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
   return privateKeyToAccount(privateKey);
 }
 
-/** EIP-1559 transactions alone are sent, and they carry their signature beside them. */
+/** Only EIP-1559 transactions are sent. */
 type Transaction = TransactionSerializableEIP1559 & { type: "eip1559" };
 
 /**
- * A key that another machine keeps: it speaks JSON-RPC as wallets do (`eth_signTypedData_v4`, `eth_signTransaction`).
- * What it answers is held against what was asked: a signature of somebody else, or of other terms, would make a seller
- * that cannot settle it look like one that does not deliver. All its calls throw NotSigned, never the seller's fault.
+ * Returns an account whose key is kept by an outside signer, which speaks the JSON-RPC of wallets
+ * (`eth_signTypedData_v4`, `eth_signTransaction`). Each answer is verified to be a signature by `address` over exactly
+ * the requested data: a seller could not settle any other signature, and would then look like one that does not deliver.
+ * Every method throws NotSigned, which is never counted as the seller's fault.
  */
 function outside(address: Address, signer: string): LocalAccount {
   const client = createClient({ transport: quietHttp(signer) });
-  const asked = async <T>(what: string, ask: () => Promise<T>, isWhatWasAsked: (answer: T) => Promise<boolean>) => {
+  const verified = async <T>(what: string, request: () => Promise<T>, isRequested: (answer: T) => Promise<boolean>) => {
     let answer: T;
     try {
-      answer = await ask();
+      answer = await request();
     } catch (cause) {
       const [line] = redact(String((cause as Error).message)).split("\n");
       throw new NotSigned(`the signer of ${address} gave no ${what}: ${line}`, { cause });
     }
-    if (await isWhatWasAsked(answer).catch(() => false)) return answer;
+    if (await isRequested(answer).catch(() => false)) return answer;
     throw new NotSigned(`the signer of ${address} answered with another ${what} than was asked for`);
   };
   const refuse = async (): Promise<never> => {
@@ -53,7 +57,7 @@ function outside(address: Address, signer: string): LocalAccount {
     address,
     signMessage: refuse,
     signTypedData: (data) =>
-      asked(
+      verified(
         "signature",
         () => signTypedData(client, { ...data, account: address } as Parameters<typeof signTypedData>[1]),
         async (signature) => {
@@ -66,10 +70,10 @@ function outside(address: Address, signer: string): LocalAccount {
       const params = [
         { ...formatTransactionRequest(wanted), chainId: `0x${wanted.chainId.toString(16)}`, from: address },
       ];
-      const raw = await asked(
+      const raw = await verified(
         "transaction",
         async () => {
-          // Some nodes wrap it.
+          // Some signers return the transaction as `{raw}`.
           const answer = (await client.request({ method: "eth_signTransaction", params } as never)) as
             | Hex
             | { raw: Hex };
@@ -77,8 +81,8 @@ function outside(address: Address, signer: string): LocalAccount {
         },
         async (signed) => {
           const by = await recoverTransactionAddress({ serializedTransaction: signed as `0x02${string}` });
-          const { r: _r, s: _s, v: _v, yParity: _y, ...told } = parseTransaction(signed as `0x02${string}`);
-          return isAddressEqual(by, address) && serializeTransaction(told) === serializeTransaction(wanted);
+          const { r: _r, s: _s, v: _v, yParity: _y, ...unsigned } = parseTransaction(signed as `0x02${string}`);
+          return isAddressEqual(by, address) && serializeTransaction(unsigned) === serializeTransaction(wanted);
         },
       );
       return raw as never;

@@ -9,7 +9,7 @@ import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet 
 import { type Outcome, type Sender, transact } from "./sender.ts";
 import { asSettlement, fateOf, type NonceFate, type TokenOnChain } from "./settlement.ts";
 
-/** OpenZeppelin's names. USDC says the same in sentences. */
+/** Errors of EIP-3009 tokens, as OpenZeppelin names them. USDC reverts with sentences instead. */
 export const TOKEN_ERRORS = [
   "error ERC3009InvalidSignature()",
   "error ERC3009InvalidAuthorizationTime(uint256 validAfter, uint256 validBefore)",
@@ -41,7 +41,7 @@ const CANCEL_TYPES = {
 } as const;
 
 const HexAddress = z.string().regex(/^0x[0-9a-fA-F]{40}$/);
-/** Unix seconds that a number can hold: a validity past them is not a moment but a way to say "for ever". */
+/** Unix seconds up to 2^53 - 1. Larger values, used for "no end", are refused. */
 const Seconds = z.string().refine((text) => /^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text)));
 const Uint256 = z.string().refine((text) => /^\d{1,78}$/.test(text) && BigInt(text) < 1n << 256n);
 const Signed = z.looseObject({
@@ -53,11 +53,11 @@ const Signed = z.looseObject({
     validBefore: Seconds,
     nonce: z.string().regex(/^0x[0-9a-fA-F]{64}$/),
   }),
-  // 65 bytes of an ordinary wallet; a contract's may be longer.
+  // An ordinary wallet's signature has 65 bytes; a contract wallet's may be longer.
   signature: z.string().regex(/^0x([0-9a-fA-F]{2}){1,4096}$/),
 });
 
-/** What a signed EIP-3009 transfer says, read. Addresses and nonce are lower-case. */
+/** The fields of a signed EIP-3009 transfer. Addresses and nonce are lower-case. */
 export interface Authorization {
   from: string;
   to: string;
@@ -70,8 +70,9 @@ export interface Authorization {
 }
 
 /**
- * The EIP-3009 authorization of an x402 payload (`exact` of either version, `auth-capture`), or null when there is none
- * or it cannot be read. Pure; never throws: a stranger wrote it. @param payment the decoded payment header
+ * Parses the EIP-3009 authorization of an x402 payload (`exact` of either version, `auth-capture`). Returns null when
+ * there is none or it is malformed. Pure, and never throws on untrusted input.
+ * @param payment the decoded payment header
  */
 export function authorizationOf(payment: unknown): Authorization | null {
   const read = Signed.safeParse((payment as { payload?: unknown } | null | undefined)?.payload);
@@ -89,13 +90,13 @@ export function authorizationOf(payment: unknown): Authorization | null {
   };
 }
 
-/** A transfer that is ours, signed and complete, as JSON: sent again it is the same transfer, and moves money once. */
+/** A signed transfer of ours, as JSON. Its nonce makes it idempotent: submitted twice, it moves money once. */
 export interface SignedTransfer {
   authorization: { from: string; to: string; value: string; validAfter: string; validBefore: string; nonce: string };
   signature: string;
 }
 
-/** Our word that an authorization of ours is not to be used, as JSON. */
+/** A signed cancellation of an unused authorization of ours, as JSON. */
 export interface SignedCancel {
   authorizer: string;
   nonce: string;
@@ -103,33 +104,40 @@ export interface SignedCancel {
 }
 
 export type AuthorizationState =
-  /** Nobody used it up to the head of the read. */
+  /** Not used up to the head of the read. */
   | { state: "unused" }
   | { state: "used"; settlement: Settlement }
   /** Can never be used. `final` as for a settlement. */
   | { state: "cancelled"; tx: string; final: boolean };
 
-/** Our own EIP-3009 transfers and what the chain says of them: refunds, and payments that must never be taken. */
+/**
+ * Signs and submits EIP-3009 transfers and cancellations of our own wallets, and reads their state from the chain. Used for
+ * refunds, and to make a payment to a seller unusable.
+ */
 export interface Authorizations {
   /**
-   * Sign a transfer out of one of our wallets. Nothing is sent: the caller makes it durable first.
-   * @param order `to` an address, `amountAtomic` above zero, `validForSeconds` from now until nobody can use it
+   * Signs a transfer out of one of our wallets without sending it, so that the caller can make it durable first.
+   * @param order `to` an address, `amountAtomic` above zero, `validForSeconds` from now until it expires
    */
   signTransfer(
     wallet: Wallet,
     order: { to: string; amountAtomic: bigint; validForSeconds: number },
   ): Promise<SignedTransfer>;
-  /** Send it. Refused when it was used or cancelled, has expired, or the wallet does not hold enough: ask `stateOf`. */
+  /** Submits a transfer. `refused` when it was used, was cancelled, has expired or is not covered: `stateOf` tells which. */
   submitTransfer(transfer: SignedTransfer): Promise<Outcome>;
-  /** Sign that an unused nonce of one of our wallets is cancelled (EIP-3009, cancelAuthorization). */
+  /** Signs the cancellation of an unused nonce of one of our wallets (EIP-3009 `cancelAuthorization`). */
   signCancel(wallet: Wallet, nonce: string): Promise<SignedCancel>;
-  /** Send it. Refused when the nonce was used or cancelled before: ask `stateOf`. */
+  /** Submits a cancellation. `refused` when the nonce was used or cancelled before: `stateOf` tells which. */
   submitCancel(cancel: SignedCancel): Promise<Outcome>;
-  /** What became of a nonce since a block, from the token's own state and logs. @throws ChainDown */
+  /** Reads the state of a nonce from the token's state and its logs since a block. @throws ChainDown */
   stateOf(query: SettlementQuery): Promise<AsOf<AuthorizationState>>;
 }
 
-/** @param sender pays the gas; who it is plays no part in what is transferred */
+/**
+ * Creates the transfers of one token.
+ * @param sender submits the transactions and pays their gas; any account will do
+ * @throws TypeError when the token's signing domain is unknown
+ */
 export function createAuthorizations(money: TokenOnChain, sender: Sender): Authorizations {
   const { network, asset } = money;
   const known = money.domain ?? signingDomain(network, asset);
@@ -141,8 +149,9 @@ export function createAuthorizations(money: TokenOnChain, sender: Sender): Autho
 
   return {
     async signTransfer(wallet, { to, amountAtomic, validForSeconds }) {
-      if (amountAtomic <= 0n) throw new RangeError("a transfer is of more than nothing");
-      if (!Number.isSafeInteger(validForSeconds) || validForSeconds < 1) throw new RangeError("no validity");
+      if (amountAtomic <= 0n) throw new RangeError("the amount of a transfer must be above zero");
+      if (!Number.isSafeInteger(validForSeconds) || validForSeconds < 1)
+        throw new RangeError("validForSeconds must be a whole number above zero");
       const validBefore = Math.floor(systemClock.now().getTime() / 1000) + validForSeconds;
       const account = accountOf(wallet);
       const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
@@ -173,6 +182,7 @@ export function createAuthorizations(money: TokenOnChain, sender: Sender): Autho
   };
 }
 
+/** Splits a 65-byte signature into the v, r and s that the token's functions take. */
 function vrs(signature: string): [number, Hex, Hex] {
   const { v, yParity, r, s } = parseSignature(signature as Hex);
   return [Number(v ?? BigInt(27 + yParity)), r, s];

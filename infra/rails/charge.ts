@@ -7,12 +7,12 @@ import { accountOf } from "./account.ts";
 import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPayment, type Wallet } from "./rails.ts";
 import { isUsed, type TokenAtNode } from "./settlement.ts";
 
-/** A challenge that ends sooner could expire on the way: it is not signed at all. */
+/** A challenge with less time left than this, in seconds, is not signed: it could expire before the seller settles it. */
 const LEAST_VALIDITY_S = 10;
-/** Nonces remembered so that none is signed twice, newest kept. */
+/** Number of signed nonces that are remembered; the oldest is forgotten first. */
 const MAX_SIGNED = 10_000;
 
-/** A token's EIP-712 name and version (EIP-3009 signatures are over them). */
+/** A token's EIP-712 name and version. EIP-3009 signatures cover them. */
 export interface SigningDomain {
   name: string;
   version: string;
@@ -25,8 +25,8 @@ export interface KnownToken extends SigningDomain {
 }
 
 /**
- * USDC by chain, from x402's own package, in which all of mppx's own table stands too. An mpp challenge does not carry
- * the signing domain as x402 terms do, and a signature under a guessed name would be worth nothing.
+ * USDC by chain, from the x402 package; its table includes every entry of mppx's. Needed because an mpp challenge does not
+ * carry the token's signing domain, as x402 terms do, and a signature under a wrong domain is invalid.
  */
 const KNOWN: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([network, listed]) =>
   listed.flatMap(({ asset, name, version, symbol, decimals, assetTransferMethod }) =>
@@ -36,31 +36,31 @@ const KNOWN: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([ne
   ),
 );
 
-/** USDC of a chain (CAIP-2), or null where it is not known. */
+/** Returns USDC of a chain (CAIP-2), or null when the chain is not in the table. */
 export const knownUsdc = (network: string): KnownToken | null => KNOWN.find((one) => one.network === network) ?? null;
 
-/** Signing domain of a token on a chain (CAIP-2), or null when it is not known. */
+/** Returns the signing domain of a token on a chain (CAIP-2), or null when the token is not in the table. */
 export function signingDomain(network: string, asset: string): SigningDomain | null {
   const known = KNOWN.find((one) => one.network === network && one.address.toLowerCase() === asset.toLowerCase());
   return known ? { name: known.name, version: known.version } : null;
 }
 
-/** Names that x402 v1 has for a chain, which v2 names by its CAIP-2 id. */
+/** Returns the names that x402 v1 has for a chain. @param network the chain's CAIP-2 id, which v2 uses */
 export const v1NamesOf = (network: string): string[] =>
   Object.entries(EVM_NETWORK_CHAIN_ID_MAP)
     .filter(([, id]) => network === `eip155:${id}`)
     .map(([name]) => name);
 
 /**
- * Refuses a nonce that was signed here before, or that the chain says was paid.
- * @param isPaid asks the chain; where it throws, the nonce may be signed another time
+ * Returns a function that throws CannotSign for a nonce that it was called with before, or that was paid on the chain.
+ * @param isPaid asks the chain; when it throws, the nonce is forgotten and may be tried again
  */
 export function createNonceGuard(isPaid: (from: Address, nonce: Hex) => Promise<boolean>) {
   const signed = new BoundedMap<string, true>(MAX_SIGNED);
   return async (from: Address, nonce: Hex): Promise<void> => {
     const key = `${from} ${nonce}`;
     if (signed.has(key)) throw new CannotSign("the seller repeats a challenge that was signed before");
-    // Before the chain is asked: two calls at once with one challenge would both find it unused.
+    // Set before the chain is asked: otherwise two concurrent calls with one challenge would both find it unused.
     signed.set(key, true);
     try {
       if (!(await isPaid(from, nonce))) return;
@@ -72,7 +72,7 @@ export function createNonceGuard(isPaid: (from: Address, nonce: Hex) => Promise<
   };
 }
 
-/** The challenge's decoded request, as far as a signature needs it. Anything may be missing: a stranger wrote it. */
+/** Decodes `methodDetails` of a challenge's request; an empty object when it is absent or malformed. Never throws. */
 export function methodDetails(challenge: PaymentChallenge): Record<string, unknown> {
   try {
     const request = JSON.parse(Buffer.from(challenge.request, "base64url").toString("utf8"));
@@ -86,19 +86,20 @@ export function methodDetails(challenge: PaymentChallenge): Record<string, unkno
 const sorted = (members: object): object =>
   Object.fromEntries(Object.entries(members).sort(([a], [b]) => (a < b ? -1 : 1)));
 
-/** Members in the order in which the stock client writes them. */
+/** Returns the challenge with its members in the order in which the stock mpp client writes them. */
 export function inClientOrder({ opaque, request, ...others }: PaymentChallenge): object {
   return { ...sorted(others), ...(opaque === undefined ? {} : { opaque }), request };
 }
 
-/** Headers a credential is sent in: the protocol's own, and that of servers which keep Authorization for themselves. */
+/** Headers that carry a credential: the protocol's default, and the one for servers that use Authorization otherwise. */
 const HEADERS = ["AUTHORIZATION", "PAYMENT-AUTHORIZATION"] as const;
+/** Returns the header that a challenge wants its credential in, upper-case; undefined for any other name. */
 export const headerOf = (challenge: PaymentChallenge) =>
   HEADERS.find((name) => name === (challenge.header ?? "Authorization").toUpperCase());
 
 /**
- * What rules out an mpp challenge of this method, whichever way it is paid: intent, network, asset, recipient, amount
- * (of so many bits), header, end and splits. Pure; never throws.
+ * Returns why an mpp challenge of this method cannot be paid, or null. Checks what all ways of paying share: method,
+ * intent, id and realm, network, asset, recipient, amount (below 2^bits), header, expiry and splits. Pure; never throws.
  */
 export function challengeObstacle(
   entry: PayableEntry,
@@ -120,8 +121,8 @@ export function challengeObstacle(
 }
 
 /**
- * Why this mpp challenge cannot be paid with a signed EIP-3009 authorization, or null when it can. Pure; never throws.
- * Only method `evm`, intent `charge` (the stock client's rules): the type `authorization` must be offered, no splits.
+ * Returns why an mpp challenge cannot be paid with a signed EIP-3009 authorization, or null. As in the stock client, the
+ * method must be `evm`, the intent `charge`, and the credential type `authorization` must be offered. Pure; never throws.
  */
 export function evmChargeObstacle(
   entry: PayableEntry,
@@ -138,14 +139,14 @@ export function evmChargeObstacle(
 }
 
 /**
- * Signs mpp challenges: `Authorization: Payment <base64url {challenge, payload, source}>`, where the payload is a
- * signed EIP-3009 authorization. Complete before anything leaves: the seller broadcasts it, we never do.
+ * Returns a function that signs mpp challenges as `Authorization: Payment <base64url {challenge, payload, source}>`, where
+ * the payload is a signed EIP-3009 authorization. The seller broadcasts the authorization; this process never does.
  *
- * The nonce is the hash of the challenge's id and realm, so it is the seller's choice. One that was signed or used
- * before is refused: two payments under one nonce settle once, and the second would look like a theft.
+ * The nonce is the hash of the challenge's id and realm, so the seller chooses it. A nonce that was signed or used before
+ * throws CannotSign: two payments under one nonce settle only once, and the second would look like a theft.
  *
- * The stock client signs until the challenge expires; ours ends after the entry's `maxTimeoutSeconds` when that is
- * sooner. `expires` is chain time: real, whatever the record's clock says.
+ * The authorization expires with the challenge, as in the stock client, or after the entry's `maxTimeoutSeconds` if that
+ * is sooner. `expires` is compared with real time, not with the record's clock.
  */
 export function createChargeSigner({ reader, network, asset, domain: own }: TokenAtNode) {
   const refuseUsed = createNonceGuard((from, nonce) => isUsed(reader, asset, from, nonce));

@@ -13,11 +13,11 @@ import { authorizationOf, TOKEN_ERRORS } from "./authorization.ts";
 import { type SigningDomain, signingDomain } from "./charge.ts";
 
 /**
- * Version 1.0 of the commerce-payments contracts, at the same addresses on every chain that has them. An offer names
- * the escrow: a buyer's client that is told nothing signs for another version, and its payment fits nowhere.
+ * The escrow contract of commerce-payments 1.0; the contracts have the same addresses on every chain. Offers name it,
+ * because a buyer's client without that address signs for another version of the contracts, and its payment is invalid.
  */
 export const ESCROW: Address = "0xBdEA0D1bcC5966192B070Fdf62aB4EF5b4420cff";
-/** Takes the buyer's EIP-3009 authorization: what the buyer signs is a transfer to this address. */
+/** The token collector: the buyer signs an EIP-3009 transfer to this address. */
 export const COLLECTOR: Address = "0x0E3dF9510de65469C4518D7843919c0b8C7A7757";
 
 export const ESCROW_ABI = parseAbi([
@@ -48,11 +48,11 @@ export const ESCROW_ABI = parseAbi([
   "error ZeroAuthorization(bytes32 paymentInfoHash)",
   "error BeforeAuthorizationExpiry(uint48 timestamp, uint48 expiry)",
   "error RefundExceedsCapture(uint256 refund, uint256 captured)",
-  // Of the token, through the escrow.
+  // The token's errors pass through the escrow.
   ...TOKEN_ERRORS,
 ]);
 
-/** Every term of one payment, as the escrow takes it. The buyer's signature covers all of it. */
+/** The terms of one payment, as the escrow contract takes them. The buyer's signature covers all of them. */
 export interface PaymentInfo {
   operator: Address;
   payer: Address;
@@ -75,40 +75,42 @@ const TYPEHASH = keccak256(
   ),
 );
 
-/** The escrow's name for a payment (its `getHash`), worked out here. */
+/** Computes the hash that identifies a payment in the escrow (the contract's `getHash`). */
 function hashOf(chainId: number, info: PaymentInfo): Hex {
-  const said = keccak256(encodeAbiParameters([{ type: "bytes32" }, PAYMENT_INFO], [TYPEHASH, info]));
+  const infoHash = keccak256(encodeAbiParameters([{ type: "bytes32" }, PAYMENT_INFO], [TYPEHASH, info]));
   const types = [{ type: "uint256" }, { type: "address" }, { type: "bytes32" }] as const;
-  return keccak256(encodeAbiParameters(types, [BigInt(chainId), ESCROW, said]));
+  return keccak256(encodeAbiParameters(types, [BigInt(chainId), ESCROW, infoHash]));
 }
 
-/** The nonce that the payer signs: the same with the payer left out, who is not known when terms are made. */
+/** Computes the nonce that the payer signs: the payment's hash with a zero payer, since offers do not know the payer. */
 const nonceOf = (chainId: number, info: PaymentInfo): Hex => hashOf(chainId, { ...info, payer: zeroAddress });
 
-/** Where and for whom money is held. */
+/** The token that is held in escrow, who receives it and who operates the hold. */
 export interface EscrowPlace {
   /** CAIP-2. */
   network: string;
   asset: string;
-  /** Gets what is captured. */
+  /** Receives captured money. */
   payTo: string;
-  /** The only one who may authorize, capture and void: the address of our sender. */
+  /** The only address that may authorize, capture and void: that of our sender. */
   operator: string;
-  /** EIP-712 name and version of a token that is not among those we know. */
+  /** EIP-712 name and version; only needed for a token that `signingDomain` does not know. */
   domain?: SigningDomain;
 }
 
-/** From the offer until the hold can be captured no more and its buyer may take it back. */
+/** Seconds from the offer until a hold can no longer be captured and its buyer may reclaim it. */
 const HOLD_S = 1_800;
-/** In which a client may sign, and we may place the hold. */
+/** Seconds from the offer in which a client may sign and we may place the hold. */
 const SIGN_S = 300;
-/** Of a hold there must be left when it is accepted: for the seller's answer, the check and the capture. */
+/** Seconds that must be left of a hold when it is accepted: for the seller's answer, the check and the capture. */
 const LEAST_HELD_S = 600;
 
 /**
- * An x402 v2 `auth-capture` offer with deferred capture: the buyer's money waits in the escrow, and we as its operator
- * capture or void it ourselves. No fee is in it, so nobody can take one.
- * @param totalAtomic what is held and captured, whole @param now unix seconds
+ * Returns an x402 v2 `auth-capture` offer with deferred capture: the buyer's money is held in the escrow, and we as its
+ * operator capture or void it. The escrow's fee is fixed at zero.
+ * @param totalAtomic the amount that is held and captured in whole, a positive uint120
+ * @param now unix seconds
+ * @throws TypeError when the token's signing domain is unknown; RangeError for another amount
  */
 export function escrowOffer(
   { network, asset, payTo, operator, domain: named }: EscrowPlace,
@@ -117,7 +119,7 @@ export function escrowOffer(
 ): PaymentRequirements {
   const domain = named ?? signingDomain(network, asset);
   if (!domain) throw new TypeError(`the signing domain of ${asset} on ${network} is not known`);
-  if (totalAtomic <= 0n || totalAtomic >= 1n << 120n) throw new RangeError("an amount is a positive uint120");
+  if (totalAtomic <= 0n || totalAtomic >= 1n << 120n) throw new RangeError("the amount must be a positive uint120");
   const receiver = getAddress(payTo);
   return {
     scheme: "auth-capture",
@@ -136,10 +138,10 @@ export function escrowOffer(
   };
 }
 
-/** A payment that may be held, read from its payload and our offer. The same payload and offer give the same one. */
+/** A payment that can be placed in escrow. It follows from the payload and our offer alone. */
 export interface Hold {
   info: PaymentInfo;
-  /** The escrow's name for it. */
+  /** Identifies the payment in the escrow. */
   hash: Hex;
   /** EIP-3009 nonce under which the payer's money moves into the escrow, lower-case. */
   nonce: string;
@@ -147,30 +149,30 @@ export interface Hold {
   payer: string;
   signature: Hex;
   amountAtomic: bigint;
-  /** Unix seconds: until then the hold may be placed. */
+  /** Unix seconds until which the hold may be placed. */
   validBefore: number;
-  /** Unix seconds: until then it may be captured; from then on its buyer may take it back. */
+  /** Unix seconds until which the hold may be captured; after that its buyer may reclaim it. */
   captureDeadline: number;
 }
 
-/** Reasons are the scheme's own names. */
+/** Returns the scheme's name for a reason. */
 const because = (what: string): string => `invalid_auth_capture_evm_${what}`;
 
-/** Signatures of wallets that do not exist yet (ERC-6492): the collector would run what they ask for, at our cost. */
+/** Matches signatures of undeployed wallets (ERC-6492): the collector would execute their deployment at our cost. */
 const ERC6492 = /6492649264926492649264926492649264926492649264926492649264926492$/;
 
 const wholeSeconds = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) < 2 ** 48;
 
 /**
- * What a payload would hold, or why it does not answer our offer. Pure, whatever the time; never throws: a stranger
- * wrote it. Deadlines move with every offer, so they are the buyer's echo (`accepted.extra`); everything else is ours,
- * and a payload signed over anything else has another nonce.
+ * Returns the hold that a payload would place, or why the payload does not match our offer. Deadlines change with every
+ * offer, so they are taken from the buyer's echo (`accepted.extra`); all other terms are taken from `offer`, and a payload
+ * that was signed over other terms has another nonce. Pure, independent of the time, and never throws on untrusted input.
  */
 export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { reason: string } {
   const authorization = authorizationOf(payment);
   const { x402Version, accepted, payload } = (payment ?? {}) as Record<string, Record<string, unknown>>;
   const { salt, saltNonce } = payload ?? {};
-  // A nonce beside the salt is of offers with another authorizer than ours.
+  // `saltNonce` belongs to offers with another authorizer than ours.
   const isSalt = typeof salt === "string" && /^0x[0-9a-fA-F]{64}$/.test(salt) && saltNonce === undefined;
   if (!authorization || !isSalt) return { reason: because("payload_format") };
   if ((x402Version as unknown) !== 2 || accepted?.scheme !== "auth-capture") return { reason: because("scheme") };
@@ -181,7 +183,7 @@ export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { r
   const { from, to, valueAtomic, validAfter, validBefore, nonce, signature } = authorization;
   if (to !== COLLECTOR.toLowerCase()) return { reason: because("token_collector_mismatch") };
   if (valueAtomic !== BigInt(offer.amount)) return { reason: because("amount_mismatch") };
-  // The collector passes zero, whatever was signed.
+  // The collector always passes zero as validAfter, so a signature over another value is invalid.
   if (validAfter !== 0) return { reason: because("authorization_not_yet_valid") };
   if (validBefore > captureDeadline || captureDeadline > refundDeadline)
     return { reason: because("deadline_ordering") };
@@ -199,15 +201,15 @@ export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { r
   return { info, hash, nonce, payer: from, signature, amountAtomic: valueAtomic, validBefore, captureDeadline };
 }
 
-/** Clocks of an offer and of its answer may be of two machines. */
+/** Allowed difference in seconds between the clocks of the machine that made the offer and the one that checks it. */
 const SKEW_S = 5;
-/** Of a signature there must be left, for the transaction (the scheme's floor). */
+/** Seconds that must be left of a signature for its transaction (the scheme's minimum). */
 const LEAST_SIGNED_S = 6;
 
-/** Why a hold's times do not do, or null. @param now unix seconds */
+/** Returns the reason why a hold's deadlines are not accepted, or null. @param now unix seconds */
 export function holdTimeObstacle(hold: Hold, now: number): string | null {
   const { captureDeadline, validBefore, info } = hold;
-  // We promise buyers that they may take their money back then; and a deadline of their own making is not our offer.
+  // A deadline past the one that we offer: buyers are promised that they can reclaim after HOLD_S.
   if (captureDeadline > now + HOLD_S + SKEW_S) return because("extra");
   if (info.refundExpiry !== captureDeadline) return because("extra");
   if (captureDeadline < now + LEAST_HELD_S) return because("capture_deadline_expired");

@@ -17,10 +17,10 @@ import { ChainDown, chainRead, type Reader } from "./rpc.ts";
 import { errorText, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
 import { isUsed, logsSince, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
-/** An authorization through collector and token, with room for a contract wallet's signature. */
+/** Gas of an authorization through collector and token, with room for a contract wallet's signature. */
 const GAS = 500_000n;
 
-/** What the chain says of a hold. `final` as for a settlement. */
+/** State of a hold on the chain, with the transaction that caused it. `final` as for a settlement. */
 export type HoldState =
   | { state: "none" }
   | { state: "held"; tx: string; final: boolean; amountAtomic: bigint }
@@ -29,37 +29,38 @@ export type HoldState =
 export type HoldChecked = { valid: true; payer: string; hold: Hold } | { valid: false; reason: string };
 
 /**
- * Buyers' money held in the commerce-payments escrow (x402 `auth-capture`), with us as the operator. Every act may be
- * done again: what is done already is `sent` with the transaction that did it. An act never throws for what the chain
- * does, and its answer decides nothing: `state` does.
+ * Holds buyers' money in the commerce-payments escrow (x402 `auth-capture`), with us as the operator. `authorize`,
+ * `capture` and `void` are idempotent: when the action was done before, they return `sent` with the transaction that did
+ * it. They never throw for what the chain does. Only `state` decides what happened to the money.
  */
 export interface Escrow {
-  /** Lower-case address that authorizes, captures and voids. */
+  /** Lower-case address of the operator, which authorizes, captures and voids. */
   readonly operator: string;
   /** See `escrowOffer`. @param now unix seconds */
   offer(totalAtomic: bigint, now: number): PaymentRequirements;
   /**
-   * Would a payment be held if we placed it now? Moves nothing.
-   * @param payment decoded payment header @param offer ours, of now: only its deadlines may differ from what the buyer
-   * answers
+   * Checks whether a payment could be placed in escrow now, without moving money.
+   * @param payment decoded payment header
+   * @param offer our current offer; the buyer's echo of it may differ in the deadlines only
+   * @param now unix seconds
    * @throws ChainDown
    */
   check(payment: unknown, offer: PaymentRequirements, now: number): Promise<HoldChecked>;
-  /** Move the buyer's money into the escrow: all of it, since the buyer's signature is used up by any part. */
+  /** Moves the whole amount into the escrow. The buyer's signature can be used only once, so there is no partial hold. */
   authorize(hold: Hold, sinceBlock: number): Promise<Outcome>;
-  /** Take all of it. Refused from `captureDeadline` on: begin well before, a transaction waits for its block. */
+  /** Captures the whole amount. The transaction has to be in a block before `captureDeadline`. */
   capture(hold: Hold, sinceBlock: number): Promise<Outcome>;
-  /** Give all of it back. */
+  /** Returns the whole amount to the buyer. */
   void(hold: Hold, sinceBlock: number): Promise<Outcome>;
-  /** @param sinceBlock before which nothing of this hold can have happened @throws ChainDown */
+  /** Reads the state of a hold. @param sinceBlock first block that can hold an event of it @throws ChainDown */
   state(hold: Hold, sinceBlock: number): Promise<AsOf<HoldState>>;
 }
 
 export interface EscrowOptions {
   money: TokenOnChain;
-  /** Its key is the operator's, and pays the gas. */
+  /** Sends as the operator and pays the gas. */
   sender: Sender;
-  /** Gets what is captured. */
+  /** Receives captured money. */
   payTo: string;
 }
 
@@ -70,13 +71,14 @@ const EVENTS = {
   reclaimed: "PaymentReclaimed",
 } as const;
 
-/** Which of a hold's states an act leads to. */
+/** States of a hold that show that an action was done. */
 const REACHES = {
   authorize: ["held", "captured", "voided", "reclaimed"],
   capture: ["captured"],
   void: ["voided"],
 } as const;
 
+/** Creates the escrow of one token. @throws TypeError when `payTo` is not an address */
 export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
   if (!isAddress(payTo, { strict: false })) throw new TypeError(`not an address: ${payTo}`);
   const { reader, network, asset, domain } = money;
@@ -87,7 +89,10 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
   const authorizing = ({ info, amountAtomic, signature }: Hold) =>
     call("authorize", [info, amountAtomic, COLLECTOR, signature]);
 
-  /** Do it, unless it is done; and look again when it was refused: somebody may have done it just before us. */
+  /**
+   * Performs an action unless the chain shows that it was done. After a refusal the chain is read once more, since another
+   * process may have performed it in between.
+   */
   async function act(
     what: keyof typeof REACHES,
     hold: Hold,
@@ -108,7 +113,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
       const outcome = await transact(sender, call(what, args));
       if (outcome.outcome !== "refused") return outcome;
       const now = await done();
-      // The node that would refuse it has it already, and those that were asked lag behind: it is not refused for good.
+      // The node that simulated the call has the hold already, and the quorum lags behind: the refusal is not final.
       const isThere = outcome.reason === COLLECTED && !("tx" in outcome);
       return (
         now ?? (isThere ? { outcome: "unknown", says: "one node has it already, and others do not yet" } : outcome)
@@ -139,7 +144,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
   };
 }
 
-/** Are the escrow's contracts on this chain? Where they are not, nothing can be held. @throws ChainDown */
+/** Reports whether the escrow's contracts are deployed on this chain. @throws ChainDown */
 export async function hasEscrow(reader: Reader): Promise<boolean> {
   const code = (address: `0x${string}`) => chainRead("a contract", () => reader.getCode({ address }));
   const codes = await Promise.all([code(ESCROW), code(COLLECTOR)]);
@@ -147,7 +152,8 @@ export async function hasEscrow(reader: Reader): Promise<boolean> {
 }
 
 /**
- * Who signed is asked here first: it costs the chain nothing. A contract wallet's signature can only be verified by the chain.
+ * Returns a reason when the payer did not sign the hold, or null. The signature is recovered without asking the chain; only
+ * a contract wallet's signature is left to the chain to verify.
  */
 async function whyNotSigned(
   { reader, network }: TokenAtNode,
@@ -172,10 +178,10 @@ async function whyNotSigned(
   return code && code !== "0x" ? null : "invalid_auth_capture_evm_signature";
 }
 
-/** What the escrow reverts with when money was collected under this very hold before. */
+/** The escrow's error for a hold that was authorized before. */
 const COLLECTED = "PaymentAlreadyCollected";
 
-/** The scheme's names for what the escrow reverts with. */
+/** The scheme's reasons by the escrow's errors. */
 const REASONS: Readonly<Record<string, string>> = {
   AfterPreApprovalExpiry: "authorization_expired",
   InvalidExpiries: "deadline_ordering",
@@ -185,7 +191,8 @@ const REASONS: Readonly<Record<string, string>> = {
 };
 
 /**
- * A reason for the buyer: what the escrow says, or what its token's words, which differ from token to token, come from.
+ * Returns the scheme's reason for a revert. Errors of the token differ from token to token, so for them the payer's nonce
+ * and balance are read instead. @throws ChainDown
  */
 async function reasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: string): Promise<string> {
   const { payer } = hold.info;
@@ -202,7 +209,7 @@ async function reasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: str
   return "invalid_auth_capture_evm_simulation_failed";
 }
 
-/** A hold as one node has it: the event that put it into this state, and in which block. */
+/** State of a hold on one node: the event that caused it, and its block. */
 type Found = { state: "none" } | { state: keyof typeof EVENTS; tx: string; blockNumber: number; amountAtomic: bigint };
 
 const FOUND: AnswerEquality<Found> = {
@@ -210,7 +217,7 @@ const FOUND: AnswerEquality<Found> = {
     one.state === "none" ? one.state : [one.state, one.tx, one.blockNumber, one.amountAtomic].join(" "),
 };
 
-/** The one event of its kind that a hold has up to a block, or null. */
+/** Returns the event that put a hold into a state, up to a block; null when there is none. @throws ChainDown */
 async function eventOf(
   { reader }: TokenAtNode,
   { hold, since, state }: { hold: Hold; since: number; state: keyof typeof EVENTS },
@@ -227,7 +234,10 @@ async function eventOf(
   return { state, tx: log.transactionHash, blockNumber: Number(log.blockNumber), amountAtomic: log.args.amount };
 }
 
-/** Which state it is, the escrow's own storage says at this block; its logs add the transaction. @throws ChainDown */
+/**
+ * Reads a hold from one node: the state from the escrow's storage at this block, the transaction from its logs.
+ * @throws ChainDown also when the logs do not show the event that the storage implies
+ */
 async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Block): Promise<Found> {
   const [collected, capturable, refundable] = await chainRead("a hold", () =>
     money.reader.readContract({

@@ -32,9 +32,9 @@ import {
 } from "./settlement.ts";
 
 export interface EvmRailOptions {
-  /** One node, several in the order in which they are asked, or none: then entries are read, and nothing is asked. */
+  /** Addresses of the nodes, in the order in which they are asked. With none, `canPay` works and every read fails. */
   rpcUrl: string | readonly string[];
-  /** So many nodes have to say the same of a settlement; default 1. */
+  /** Number of nodes that have to agree on a settlement; default 1. */
   agree?: number;
   /** CAIP-2, `eip155:<chain id>`. */
   network: string;
@@ -42,20 +42,20 @@ export interface EvmRailOptions {
   asset: string;
   /** Default 6. */
   decimals?: number;
-  /** EIP-712 name and version of a token that is not known to us. */
+  /** EIP-712 name and version; only needed for a token that `signingDomain` does not know. */
   domain?: SigningDomain | null;
-  /** When a settlement is called final; 1 = as soon as it is in a block. */
+  /** When a settlement is final; 1 = as soon as it is in a block. */
   confirmations: Confirmations;
 }
 
 type Token = Pick<EvmRailOptions, "network" | "asset" | "decimals" | "domain">;
 
-/** Why a rail of this token cannot pay an entry, or null when it can. Asks no chain. */
+/** Returns a function that tells why a rail of this token cannot pay an entry, or null. It does not ask the chain. */
 function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
   const token = asset.toLowerCase();
   const signedAs = domain ?? signingDomain(network, token);
   return (entry: PayableEntry): string | null => {
-    // What the record could not say exactly is not paid.
+    // The record holds micro-units, so an amount with a finer fraction cannot be recorded exactly.
     const unit = 10n ** BigInt(Math.max(0, decimals - 6));
     if (entry.amountAtomic % unit !== 0n) return "the amount is no whole number of micro-units";
     return entry.challenge ? evmChargeObstacle(entry, network, token, signedAs) : whyNotPayable(entry, network, token);
@@ -67,18 +67,20 @@ const UNITS: AnswerEquality<bigint> = { textOf: String };
 const listed = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
   mapAsOf(read, (moved, blocks) => moved.map((one) => asSettlement(one, blocks)));
 
-/** How a rail pays, and how what it signed is found again; everything else is the same for every token. */
+/** The parts of a rail that differ between payment methods: what can be paid, how it is signed and how it is found. */
 export interface PaymentMethod {
+  /** Returns why an entry cannot be paid, or null. */
   obstacleTo: (entry: PayableEntry) => string | null;
-  /** @param any answers from whichever node answers */
+  /** @param any reads from the first node that answers */
   signer: (any: TokenAtNode) => Rail["sign"];
   find: (node: TokenAtNode, query: SettlementQuery, head: Block) => Promise<BlockTransfer | null>;
 }
 
 /**
- * A rail over a token on an EVM chain. Every read is tried a bounded number of times and then throws `ChainDown`. What
- * is read of money is believed of single nodes that answer the whole question, and of as many as have to agree;
- * signatures take any node that answers.
+ * Creates a rail for one token on an EVM chain. Every read is tried a bounded number of times and then throws `ChainDown`.
+ * Reads of money go through `quorum`: each node answers the whole question, and `agree` nodes have to give the same answer.
+ * Signing takes the first node that answers.
+ * @throws TypeError for a network or asset that is not EVM's; RangeError for confirmations below 1
  */
 export function createTokenRail(options: EvmRailOptions, way: PaymentMethod): Rail {
   const { rpcUrl, network, asset, confirmations, agree = 1, decimals = 6, domain } = options;
@@ -114,8 +116,8 @@ export function createTokenRail(options: EvmRailOptions, way: PaymentMethod): Ra
 }
 
 /**
- * Rail for x402 `exact` (v1 and v2) and mpp `evm/charge` with EIP-3009 tokens. Signing x402 asks the chain nothing; mpp's
- * nonce is the seller's, so the chain is asked whether it was used.
+ * Creates a rail for x402 `exact` (v1 and v2) and mpp `evm/charge` with EIP-3009 tokens. Signing x402 does not ask the
+ * chain. The seller chooses mpp's nonce, so signing mpp asks the chain whether that nonce was used.
  */
 export const createEvmRail = (options: EvmRailOptions): Rail =>
   createTokenRail(options, {
@@ -129,10 +131,10 @@ export const createEvmRail = (options: EvmRailOptions): Rail =>
   });
 
 const UINT256_END = 1n << 256n;
-/** A validity we would sign for: a seller that wants ours to be open for longer than a day is not paid. */
+/** Longest validity that is signed, in seconds; an entry that asks for more is not paid. */
 const MAX_VALIDITY_SECONDS = 86_400;
 
-/** Why this entry cannot be signed as `exact` with EIP-3009, or null when it can. Pure; never throws on odd input. */
+/** Returns why an entry cannot be signed as x402 `exact` with EIP-3009, or null. Pure; never throws on untrusted input. */
 function whyNotPayable(entry: PayableEntry, network: string, asset: string): string | null {
   const { extra } = entry;
   const transfer = extra?.assetTransferMethod ?? "eip3009";
@@ -147,20 +149,20 @@ function whyNotPayable(entry: PayableEntry, network: string, asset: string): str
   if (entry.payTo.toLowerCase() === zeroAddress) return "payTo is the zero address";
   if (entry.amountAtomic <= 0n || entry.amountAtomic >= UINT256_END) return "amount is not a positive uint256";
   if (!Number.isSafeInteger(seconds) || seconds <= 0 || seconds > MAX_VALIDITY_SECONDS) return "maxTimeoutSeconds";
-  // The signature covers the token's EIP-712 domain, and no stock client signs without the seller naming it.
+  // The signature covers the token's EIP-712 domain, which stock clients take from the seller's terms alone.
   if (!filled(extra?.name) || !filled(extra?.version)) return "extra.name and extra.version are missing";
   return null;
 }
 
 /**
- * Sign one entry with the protocol's own client and encode the header (x402 v1: X-PAYMENT; v2: PAYMENT-SIGNATURE).
- * What is signed are the entry's parsed fields; `raw` is only echoed, so it cannot change the payment.
+ * Signs one x402 entry with the protocol's own client and encodes the header (v1: X-PAYMENT; v2: PAYMENT-SIGNATURE). The
+ * signature covers the entry's parsed fields; `raw` is only echoed, so it cannot change the payment.
  */
 export async function signExact(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment> {
   const signer = accountOf(wallet);
   const { payload, header } = entry.x402Version === 1 ? await version1(entry, signer) : await version2(entry, signer);
   const { authorization } = payload.payload as unknown as { authorization: Record<string, string> };
-  // Members in the order of the protocol's own client.
+  // The order of members in the protocol's own client.
   const complete = entry.x402Version === 1 ? payload : { ...payload, ...echoed(context), accepted: entry.raw };
   return {
     headerName: header,
@@ -188,7 +190,7 @@ async function version2(entry: PayableEntry, signer: Signer) {
   return { payload, header: "PAYMENT-SIGNATURE" as const };
 }
 
-/** v1 calls the chain by a name. The seller's own spelling goes back to it; the signature is over the chain's id. */
+/** Signs for v1, which names chains. The seller's spelling of the name is echoed; the signature covers the chain's id. */
 async function version1(entry: PayableEntry, signer: Signer) {
   const [name] = v1NamesOf(entry.network);
   if (!name) throw new Error(`x402 v1 has no name for ${entry.network}`);
@@ -201,7 +203,7 @@ async function version1(entry: PayableEntry, signer: Signer) {
     maxTimeoutSeconds: entry.maxTimeoutSeconds,
     extra: entry.extra,
   };
-  // The package types v1 requirements by their v2 shape, and reads the v1 fields.
+  // The package's type of v1 requirements has v2's fields, but its code reads v1's.
   const signed = await new ExactEvmSchemeV1(signer).createPaymentPayload(
     1,
     requirements as unknown as PaymentRequirements,
@@ -211,7 +213,7 @@ async function version1(entry: PayableEntry, signer: Signer) {
   return { payload, header: "X-PAYMENT" as const };
 }
 
-/** v2: a client gives back `resource` and `extensions` as it got them. */
+/** Returns `resource` and `extensions` of the 402, which a v2 client sends back unchanged. */
 function echoed(context: SignContext): { resource?: unknown; extensions?: unknown } {
   const { resource, extensions } = context;
   return { ...(extensions ? { extensions } : {}), ...(resource ? { resource } : {}) };

@@ -13,35 +13,36 @@ import { createSender, errorText, type Sender, WouldRevert } from "./sender.ts";
 import { balanceOf } from "./settlement.ts";
 
 export interface FacilitatorOptions {
-  /** One node, or several in the order in which they are asked. */
+  /** Addresses of the nodes, in the order in which they are asked. */
   rpcUrl: string | readonly string[];
   /** CAIP-2, `eip155:<chain id>`. */
   network: string;
   /**
-   * Sends settlements and pays their gas: it needs the chain's own coin, never the token. One line of nonces is enough
-   * for all that this process sends; or the key of a line of its own, 0x + 64 hex.
+   * Sends settlements and pays their gas: it needs the chain's own coin, never the token. Either a sender that is shared
+   * with other parts of this process, or a key (0x + 64 hex) for a sender of its own.
    */
   sender: Sender | Hex;
 }
 
 export interface Facilitator extends FacilitatorClient {
-  /** Address settlements are sent from. */
+  /** Lower-case address that settlements are sent from. */
   readonly address: string;
 }
 
 /**
- * What went wrong on the way to the chain during one question. The protocol's package takes a node that does not answer
- * for a payment that is not valid, and a receipt that does not come for a transfer that failed: neither may be
- * believed.
+ * What happened on the chain during one `verify` or `settle`. The protocol's package reports a node that does not answer
+ * as an invalid payment, and a missing receipt as a failed transfer; this record tells such answers apart.
  */
 interface Course {
+  /** The first failure to reach the chain. */
   trouble?: unknown;
+  /** The transaction that was sent. */
   tx?: Hex;
-  /** What the transfer would have reverted with: it was not sent. */
+  /** The revert of the simulated transfer, which therefore was not sent. */
   refused?: string;
 }
 
-/** The protocol's words for what tokens revert with: OpenZeppelin's names, and the sentences of USDC (FiatTokenV2). */
+/** The protocol's reasons by what tokens revert with: OpenZeppelin's errors, and the sentences of USDC (FiatTokenV2). */
 const REASONS: readonly [RegExp, string][] = [
   [/InsufficientBalance|exceeds balance/i, "invalid_exact_evm_insufficient_balance"],
   [/UsedAuthorization|authorization is used/i, "invalid_exact_evm_nonce_already_used"],
@@ -55,10 +56,13 @@ const ERRORS = parseAbi(TOKEN_ERRORS);
 
 type Signer = ConstructorParameters<typeof ExactEvmScheme>[0];
 
-/** Signatures that are remembered, newest kept. */
+/** Number of verified signatures that are remembered. */
 const MAX_SIGNED = 1_000;
 
-/** The package asks for one signature twice, as it verifies a payment and as it settles it: 3 ms of a core each time. */
+/**
+ * Verifies signatures and remembers valid ones. The package checks each signature twice, when it verifies a payment and
+ * when it settles it, and a check takes 3 ms of a core.
+ */
 function signatureCheck(): Signer["verifyTypedData"] {
   const good = new BoundedMap<string, true>(MAX_SIGNED);
   return async ({ address, signature, ...message }) => {
@@ -77,7 +81,7 @@ interface SignerParts {
   isSigned: Signer["verifyTypedData"];
 }
 
-/** What the package asks of the chain in the course of one question, and what of it failed. */
+/** Returns the package's access to the chain for one `verify` or `settle`; it notes failures in `course`. */
 function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Signer {
   const noted = async <T>(work: () => Promise<T>, isTrouble: (error: unknown) => boolean): Promise<T> => {
     try {
@@ -111,7 +115,7 @@ function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Si
         () => sender.receipt(hash),
         () => true,
       ),
-    // The package asks of one payer twice.
+    // The package asks for the code of one payer twice.
     getCode({ address }) {
       const code = codes.get(address) ?? read(() => reader.getCode({ address }));
       codes.set(address, code);
@@ -121,15 +125,15 @@ function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Si
 }
 
 /**
- * x402 facilitator in this process: verifies and settles `exact` payments, v1 and v2, on one chain. Its verdict comes
- * from the protocol's own package. Settlements may run in parallel; each waits until its transaction is in a block.
+ * Creates an x402 facilitator in this process: it verifies and settles `exact` payments, v1 and v2, on one chain, with the
+ * protocol's own package. Settlements may run in parallel; each waits until its transaction is in a block.
  *
- * A settlement that would revert as of the newest block is refused without a transaction, and beside others of the same
- * payer it goes ahead only while that one holds enough for all (under-way.ts): what still reverts was emptied by its
- * payer in the block in between, or by another process of ours.
+ * A settlement that would revert as of the newest block is refused without a transaction. Settlements of one payer run in
+ * parallel only while the payer's balance covers all of them (in-flight.ts). A transaction can still revert when the payer,
+ * or another process of ours, empties the wallet one block earlier.
  *
- * `verify` throws ChainDown when the verdict would stand on a chain that was not asked. `settle` answers
- * `settlement_pending`, with the transaction where there is one, when it cannot know what became of it.
+ * `verify` throws ChainDown when the chain could not be asked. `settle` answers `settlement_pending`, with the transaction
+ * if one was sent, when the outcome is unknown.
  */
 export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const { rpcUrl, network } = options;
@@ -138,7 +142,7 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const sender = typeof options.sender === "string" ? createSender(reader, chainId, options.sender) : options.sender;
   const parts = { reader, sender, isSigned: signatureCheck() };
   const known = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
-  /** The package's own, with a signer of this question. To follow a question through shared ones slows every promise. */
+  /** Creates the package's facilitator for one call. Its signer notes failures, so it cannot be shared between calls. */
   const facilitatorIn = (course: Course) => {
     const signer = signerIn(course, parts);
     return new x402Facilitator()
@@ -154,14 +158,17 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
       return { ...course, error };
     }
   };
-  const underWay = new InFlightSettlements();
-  /** Null: those of the same payer before it take too long. What carries no EIP-3009 authorization waits for nobody. */
+  const inFlight = new InFlightSettlements();
+  /**
+   * Settles when earlier settlements of the same payer leave enough money; null when they take too long. A payload without
+   * an EIP-3009 authorization is settled at once.
+   */
   const inTurn = <T>(payload: unknown, asset: string, settling: () => Promise<T>): Promise<T | null> => {
     const signed = authorizationOf(payload);
     if (!signed) return settling();
     const { from, valueAtomic } = signed;
     const held = () => balanceOf({ reader, asset: asset as Address }, from);
-    return underWay.run(`${asset} ${from}`.toLowerCase(), valueAtomic, held, settling);
+    return inFlight.run(`${asset} ${from}`.toLowerCase(), valueAtomic, held, settling);
   };
   return {
     address: sender.address.toLowerCase(),

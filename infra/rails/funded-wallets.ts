@@ -8,22 +8,23 @@ import type { WalletFolder, WalletUse } from "./wallet-folder.ts";
 
 export interface FundedWalletsOptions {
   folder: Pick<WalletFolder, "dir" | "read" | "use">;
-  /** Balances are read from the chain; decimals are for words alone. */
+  /** Reads balances from the chain; decimals are only used in messages. */
   rail: Pick<Rail, "balance" | "decimalsOf">;
-  /** At least 16 bytes: which of the fresh wallets is drawn follows from it, and from nothing that others know. */
+  /** At least 16 bytes. Seeds the draw of fresh wallets, so that others cannot predict it. */
   secret: Uint8Array;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
-  /** Real time: an authorization is open in chain seconds. */
+  /** Real time, since the validity of a payment is in chain time. */
   clock?: Pick<Clock, "now">;
 }
 
-/** Longest that a signed payment may still be taken, ms: five minutes of validity, and one for the block. */
+/** Longest time in which a signed payment may still settle, ms: five minutes of validity, and one for the block. */
 const OPEN_MS = 360_000;
-/** How long a wallet that had too little is not asked for again, ms. */
+/** How long a wallet that held too little is skipped, ms. */
 const POOR_MS = 60_000;
 const READS_AT_ONCE = 8;
 
+/** A signed payment that may still settle, and until when (unix ms). */
 interface Promised {
   address: string;
   place: string;
@@ -42,16 +43,16 @@ const inDrawnOrder = (secret: Uint8Array, lot: string, wallets: readonly Wallet[
     .sort((a, b) => (a.rank < b.rank ? -1 : 1))
     .map(({ wallet }) => wallet);
 
-/** What wallets have beside what was promised of it. */
+/** Tracks what wallets hold minus what was signed and may still settle. */
 function purses(rail: Pick<Rail, "balance">, now: () => number) {
   const promised: Promised[] = [];
   const poor = new Map<string, number>();
 
-  /** Atomic units that a wallet holds and did not promise. */
+  /** Returns the atomic units of a wallet that no open payment needs. @throws ChainDown */
   async function free(address: string, need: Need): Promise<bigint> {
     const place = placeOf(need);
     const { value: held } = await rail.balance(address, need);
-    // Whatever was settled meanwhile is counted twice for a few minutes: too little is said, never too much.
+    // A payment that settled within the last minutes is subtracted twice: the result may be too low, never too high.
     const open = promised.filter((one) => one.until > now() && one.address === address && one.place === place);
     return open.reduce((left, { amountAtomic }) => left - amountAtomic, held);
   }
@@ -64,7 +65,7 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
     return wallet;
   }
 
-  /** The first of these, in their order, that has the money; those found wanting a moment ago are passed over. */
+  /** Returns the first of these wallets that can pay, or null. Wallets that held too little within a minute are skipped. */
   async function firstRich(wallets: readonly Wallet[], need: Need): Promise<Wallet | null> {
     const key = (wallet: Wallet) => `${wallet.address} ${placeOf(need)}`;
     const asked = wallets.filter((wallet) => (poor.get(key(wallet)) ?? 0) <= now());
@@ -86,18 +87,19 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
 }
 
 /**
- * Wallets that an operator funds from outside; nothing is minted, and no wallet of ours is ever filled from another one.
+ * Creates wallets that an operator funds from outside. No money is minted, and no wallet is filled from another one, so
+ * that transfers do not link them.
  *
- * A blind wallet is drawn from those that were never used, belongs to one endpoint on one UTC day, and never pays on
- * another day: the evidence of its day names it. Only when no fresh one has the money, one that another endpoint uses on
- * the same day is shared, and counted. When none has it, nothing is paid.
+ * A blind wallet is drawn from those never used. It belongs to one endpoint on one UTC day and never pays on another day,
+ * because the published evidence of its day names it. When no fresh wallet has the money, a wallet that another endpoint
+ * uses on the same day is shared, and counted. When none has the money, the call is not made (NoWallet).
  *
- * What was signed and may still be taken is set aside, so that no payment is signed that the wallet could not honour:
- * a seller that is shown a worthless signature looks like one that refuses to deliver.
+ * The amounts of signed payments that may still settle are reserved, so that no payment is signed that the wallet cannot
+ * cover: a seller that gets an uncovered signature would look like one that refuses to deliver.
  */
 export function createFundedWallets(options: FundedWalletsOptions): Wallets {
   const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
-  if (secret.length < 16) throw new RangeError("the secret of the draw has at least 16 bytes");
+  if (secret.length < 16) throw new RangeError("the secret of the draw must have at least 16 bytes");
   const { free, promise, firstRich } = purses(rail, () => clock.now().getTime());
   const inWords = (atomic: bigint, need: Need): string =>
     `${formatUnits(atomic, rail.decimalsOf?.(need) ?? 6)} on ${need.network}`;
@@ -134,7 +136,7 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
     return taken;
   }
 
-  // One at a time: two draws at once would take one wallet twice, or promise its money twice.
+  // Draws run one at a time: two at once could draw one wallet twice, or reserve its money twice.
   let line: Promise<unknown> = Promise.resolve();
   const inLine = <T>(work: () => Promise<T>): Promise<T> => {
     const done = line.then(work);

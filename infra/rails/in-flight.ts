@@ -1,9 +1,10 @@
 import { systemClock } from "../clock.ts";
 
-/** Settlements of one wallet at once, and how long one waits for those before it, real ms. */
+/** Most settlements of one wallet at once, and how long one waits for those before it, real ms. */
 const MAX_OF_ONE = 64;
 const WAIT_MS = 20_000;
 
+/** One settlement that is running. */
 interface One {
   amountAtomic: bigint;
   isOver: boolean;
@@ -11,18 +12,21 @@ interface One {
 }
 
 /**
- * What is being taken from wallets by this process at this moment. A simulation sees the newest block alone: of twelve
- * settlements of a wallet with money for one, each would pass, and eleven would revert at our cost. So one goes ahead
- * beside those before it while the wallet holds enough for all of them, and otherwise once they are over. Settlements
- * that other processes send are not seen here.
+ * Bounds the settlements that run at once for one wallet. A simulation sees the newest block only: of twelve settlements of
+ * a wallet with money for one, each simulation would pass, and eleven transactions would revert at our cost. So a
+ * settlement runs beside earlier ones while the wallet's balance covers all of them, and otherwise waits for them.
+ * Settlements that other processes send are not counted.
  */
 export class InFlightSettlements {
   readonly #of = new Map<string, readonly One[]>();
 
   /**
-   * Does it when its turn has come: at once where nothing of this wallet is under way.
-   * @param held what the wallet holds now, asked only where something else is under way
-   * @returns null: it was not done, since too many wait, or those before it took more than 20 s
+   * Runs a settlement, at once when none of this wallet is running.
+   * @param amountAtomic what the settlement takes from the wallet
+   * @param held reads the wallet's balance, atomic units; called only while other settlements of the wallet run
+   * @param act the settlement
+   * @returns what `act` returns, or null when it was not run: 64 settlements are running, or the earlier ones took more
+   * than 20 s
    * @throws what `held` and `act` throw
    */
   async run<T>(
@@ -50,7 +54,7 @@ export class InFlightSettlements {
     }
   }
 
-  /** Waits only for those that came before, so that no two wait for each other. */
+  /** Waits for earlier settlements only, so that no two wait for each other. @returns false after 20 s */
   async #turn(before: readonly One[], amountAtomic: bigint, held: () => Promise<bigint>): Promise<boolean> {
     const deadline = systemClock.monotonic() + WAIT_MS;
     for (;;) {
@@ -58,7 +62,7 @@ export class InFlightSettlements {
       if (left.length === 0) return true;
       const has = await held();
       const all = left.reduce((sum, one) => sum + one.amountAtomic, amountAtomic);
-      // With less than its own amount it waits for nobody: its simulation refuses it.
+      // With less than its own amount it need not wait: its simulation refuses it.
       if (has >= all || has < amountAtomic) return true;
       const waitMs = deadline - systemClock.monotonic();
       if (waitMs <= 0) return false;

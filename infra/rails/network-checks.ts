@@ -16,28 +16,28 @@ const TOKEN = parseAbi([
   "function version() view returns (string)",
 ]);
 
-/** It could not be asked, which may pass; what says something else than the settings is `broken`. */
+/** A warning for a node or token that could not be asked; one that contradicts the settings is `broken` instead. */
 function down(name: string, error: unknown): Finding {
   const { says, todo } = nodeFault(error);
   return warn(name, says, todo);
 }
 
-/** A node is of the chain that the settings name. */
+/** Checks that a node serves the chain that the settings name. */
 async function checkNode(reader: Reader, name: string, id: string): Promise<Finding> {
   try {
-    const told = `eip155:${await reader.getChainId()}`;
-    if (told === id) return ok(name, `it is a node of ${told}`);
-    const says = `the settings say ${id}, and the node says ${told}`;
+    const actual = `eip155:${await reader.getChainId()}`;
+    if (actual === id) return ok(name, `it is a node of ${actual}`);
+    const says = `the settings say ${id}, and the node says ${actual}`;
     return broken(name, says, "name a node of this network, or the network of this node");
   } catch (error) {
     return down(name, error);
   }
 }
 
-/** Nodes further apart than this are not in step: of one of them, what is new is not seen. Seconds of chain time. */
+/** Largest difference between the newest blocks of two nodes, seconds of chain time; beyond it one of them lags. */
 const APART_S = 120;
 
-/** Nodes that have to agree, or stand in for each other, are in step. */
+/** Checks that the newest blocks of all nodes of a network are close to each other. */
 async function checkStep(readers: readonly Reader[], id: string): Promise<Finding[]> {
   if (readers.length < 2) return [];
   const name = `network ${id} nodes in step`;
@@ -52,7 +52,7 @@ async function checkStep(readers: readonly Reader[], id: string): Promise<Findin
   }
 }
 
-/** A node knows the tag by which the settings call a block final. */
+/** Checks that a node knows the block tag that the settings use for finality. */
 async function checkDepth(reader: Reader, { id, confirmations }: Network): Promise<Finding[]> {
   if (typeof confirmations === "number") return [];
   const name = `network ${id} confirmations`;
@@ -67,22 +67,25 @@ async function checkDepth(reader: Reader, { id, confirmations }: Network): Promi
 
 type View = "DOMAIN_SEPARATOR" | "eip712Domain" | "name" | "version" | "decimals";
 
-/** What a view of the token answers; undefined where it has none such. */
+/** Calls a view function of a token; undefined when the token has no such function. */
 async function viewed(reader: Reader, address: Address, functionName: View): Promise<unknown> {
   try {
     return await reader.readContract({ address, abi: TOKEN, functionName });
   } catch (error) {
-    // No such function: it reverts, or answers nothing.
+    // A missing function reverts or returns no data.
     const none = revertIn(error) !== null || /returned no data|zero data|revert/i.test(String(error));
     if (none) return undefined;
     throw error;
   }
 }
 
-/** The separator that the token itself uses, by whichever way it tells (EIP-2612's view, EIP-5267, name and version). */
-async function separatorTold(reader: Reader, address: Address, chainId: number): Promise<Hex | undefined> {
-  const told = (await viewed(reader, address, "DOMAIN_SEPARATOR")) as Hex | undefined;
-  if (told !== undefined) return told;
+/**
+ * Reads a token's EIP-712 domain separator: from EIP-2612's view, else from EIP-5267's, else from its name and version.
+ * Undefined when the token has none of them.
+ */
+async function separatorOf(reader: Reader, address: Address, chainId: number): Promise<Hex | undefined> {
+  const separator = (await viewed(reader, address, "DOMAIN_SEPARATOR")) as Hex | undefined;
+  if (separator !== undefined) return separator;
   const domain = (await viewed(reader, address, "eip712Domain")) as readonly unknown[] | undefined;
   const [name, version] = domain
     ? [domain[1], domain[2]]
@@ -91,7 +94,7 @@ async function separatorTold(reader: Reader, address: Address, chainId: number):
   return domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
 }
 
-/** Decimals and signing domain of a token are those of the settings: else every signature would be worth nothing. */
+/** Checks a token's decimals and signing domain against the settings; with wrong ones every signature would be invalid. */
 async function checkToken(reader: Reader, network: string, token: Token): Promise<Finding[]> {
   const { symbol, decimals, name, version } = token;
   const address = token.address as Address;
@@ -102,17 +105,17 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
     if (!code || code === "0x")
       return [broken(what, `the settings name a token at ${address}, and the chain has no contract there`, todo)];
     const found: Finding[] = [];
-    const told = await viewed(reader, address, "decimals");
+    const actual = await viewed(reader, address, "decimals");
     found.push(
-      Number(told) === decimals
+      Number(actual) === decimals
         ? ok(`${what}: decimals`, `${decimals}`)
-        : broken(`${what}: decimals`, `the settings say ${decimals}, and the token says ${told}`, todo),
+        : broken(`${what}: decimals`, `the settings say ${decimals}, and the token says ${actual}`, todo),
     );
-    // Tempo's payments are whole transactions: no signature is over the token's domain.
+    // A payment on Tempo is a signed transaction, so no signature covers a token's domain.
     if (isTempo(network)) return found;
     const chainId = Number(network.slice("eip155:".length));
     const ours = domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
-    const theirs = await separatorTold(reader, address, chainId);
+    const theirs = await separatorOf(reader, address, chainId);
     const [itsName, itsVersion] = [await viewed(reader, address, "name"), await viewed(reader, address, "version")];
     const inSettings = `the settings say name ${JSON.stringify(name)}, version ${JSON.stringify(version)} (${ours})`;
     const itself = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${theirs})`;
@@ -128,8 +131,8 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
 }
 
 /**
- * Is a network what the settings say: every node of its chain id, every token of its decimals and signing domain, and
- * its way to call a block final known? Never throws for what a chain does.
+ * Checks a network against the settings: the chain id of every node, the decimals and signing domain of every token, and
+ * the block tag for finality. Never throws for what a chain does.
  */
 export async function checkNetwork(network: Network): Promise<Finding[]> {
   const readers = network.rpcUrls.map((url) => createReader(url, SHORT_PATIENCE));
@@ -153,8 +156,9 @@ const inLines = (findings: readonly Finding[]): string =>
   findings.map(({ name, says, todo }) => redact(`${name}: ${says}; ${todo}`)).join("\n  ");
 
 /**
- * What could not be asked, of all networks, as warnings; a caller that pays asks again before it signs.
- * @throws Failure `network` naming both sides of everything that is not as the settings say
+ * Checks all networks. Returns warnings for nodes and tokens that could not be asked; a caller that pays checks them again
+ * before it signs.
+ * @throws Failure `network` when a chain contradicts the settings, naming both values
  */
 export async function requireNetworks(networks: readonly Network[]): Promise<Finding[]> {
   const findings = (await Promise.all(networks.map(checkNetwork))).flat();
@@ -164,9 +168,9 @@ export async function requireNetworks(networks: readonly Network[]): Promise<Fin
 }
 
 /**
- * Before anything is signed on a network it was found to be what the settings say, once. A chain that was down at the
- * start is looked at when it is there: until then nothing is signed.
- * @returns what to call before each signature; it throws ChainDown, or Failure `network`
+ * Returns a function to call before each signature. It checks the network once, at the first call at which enough nodes
+ * answer; until then it throws ChainDown, so nothing is signed on an unchecked network. It throws Failure `network` when
+ * the chain contradicts the settings.
  */
 export function confirmedNetworks(networks: readonly Network[]): (id: string) => Promise<void> {
   const confirmed = new Set<string>();

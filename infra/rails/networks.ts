@@ -6,13 +6,13 @@ import { type AssetRef, decimalsOf, type Rail } from "./rails.ts";
 import { type Confirmations, type TokenOnChain, tokenOnChain } from "./settlement.ts";
 import { createTempoRail, isTempo, tempoDollar } from "./tempo.ts";
 
-/** A token that is paid in: a unit of it is a dollar. Its contract has EIP-3009, or it is a TIP-20 token of Tempo. */
+/** A token that payments use; one unit is one dollar. It has EIP-3009, or is a TIP-20 token of Tempo. */
 export interface Token {
   symbol: string;
   /** Lower-case 0x address. */
   address: string;
   decimals: number;
-  /** EIP-712 domain; of Tempo's tokens nobody needs it, and it is empty. */
+  /** EIP-712 domain; empty for Tempo's tokens, which do not need it. */
   name: string;
   version: string;
 }
@@ -21,24 +21,24 @@ export interface Token {
 export interface Network {
   /** CAIP-2. */
   id: string;
-  /** In the order in which they are asked; empty: what is asked there is read and priced, and nothing is paid. */
+  /** Nodes in the order in which they are asked. When empty, entries on this network are read and priced but not paid. */
   rpcUrls: readonly string[];
-  /** So many nodes have to say the same of a settlement. */
+  /** Number of nodes that have to agree on a settlement. */
   agree: number;
   confirmations: Confirmations;
-  /** Wei that a unit of gas may cost: a node that names more, rightly or not, has us send nothing. */
+  /** Most wei that a unit of gas may cost; while a node names more, nothing is sent. */
   gasCeiling: bigint;
   /** Never empty. */
   assets: readonly Token[];
 }
 
-/** Test networks: money there is worth nothing, and the first block is deep enough. Elsewhere the chain's own word counts. */
+/** Test networks, whose default depth is one block, since money there is worth nothing. Elsewhere it is `finalized`. */
 const TEST_NETWORKS = new Set([
   ...["eip155:84532", "eip155:11155111", "eip155:421614", "eip155:43113", "eip155:80002", "eip155:42431"],
 ]);
 const depthOf = (id: string): Confirmations => (TEST_NETWORKS.has(id) ? 1 : "finalized");
 
-/** USDC of a network as the protocols' own packages have it. @throws ConfigError where they have none */
+/** Returns a network's USDC (Tempo: its dollar) from the protocols' packages. @throws ConfigError when they have none */
 function usdcOf(id: string, setting: string): Token {
   const dollar = tempoDollar(id);
   if (dollar) return { ...dollar, decimals: 6, name: "", version: "" };
@@ -51,8 +51,8 @@ function usdcOf(id: string, setting: string): Token {
 const weiOf = (gwei: number): bigint => BigInt(Math.round(gwei * 1e9));
 
 /**
- * Addresses of one host are one voice, whatever their paths and keys: two of them that agree prove nothing. That two hosts
- * have one operator cannot be seen here. @throws ConfigError naming the two
+ * Refuses two nodes on one host: they have one operator, so their agreement proves nothing. Two hosts of one operator
+ * cannot be detected. @throws ConfigError naming the two
  */
 function requireDifferentHosts(rpcUrls: readonly string[], setting: string): void {
   const hosts = rpcUrls.map((url) => new URL(url).host);
@@ -62,6 +62,7 @@ function requireDifferentHosts(rpcUrls: readonly string[], setting: string): voi
   throw new ConfigError([`${at}: nodes that have to agree are of different operators (or set agree to 1)`]);
 }
 
+/** Builds a network from an entry of the setting `networks`. @throws ConfigError */
 function fromList(one: Config["networks"][number], setting: string): Network {
   const { id, rpc_urls, agree } = one;
   if (agree > rpc_urls.length)
@@ -83,7 +84,7 @@ function fromList(one: Config["networks"][number], setting: string): Network {
 
 const NO_DOMAIN = { name: "", version: "" };
 
-/** The short way to say one network: `chain.*`. */
+/** Builds the network of the short settings `chain.*`. @throws ConfigError */
 function fromChain({ network: id, rpc_url, asset, confirmations }: Config["chain"]): Network {
   const domain = asset === null ? null : isTempo(id) ? NO_DOMAIN : signingDomain(id, asset);
   if (asset !== null && (!isAddress(asset, { strict: false }) || !domain))
@@ -99,7 +100,7 @@ function fromChain({ network: id, rpc_url, asset, confirmations }: Config["chain
 }
 
 /**
- * The networks that are paid on, from `networks`, or else the one of `chain`.
+ * Returns the networks of the settings: those of `networks`, or the one of `chain` when `networks` is empty.
  * @throws ConfigError naming the setting
  */
 export function networksIn({ networks, chain }: Pick<Config, "networks" | "chain">): Network[] {
@@ -110,7 +111,7 @@ export function networksIn({ networks, chain }: Pick<Config, "networks" | "chain
   return networks.map((one, n) => fromList(one, `networks.${n}`));
 }
 
-/** The same, of whoever pays: each of them has a node. @throws ConfigError naming the setting */
+/** Returns the networks of the settings for a role that pays. @throws ConfigError when one of them has no node */
 export function paidNetworks(config: Pick<Config, "networks" | "chain">): Network[] {
   const networks = networksIn(config);
   if (networks.some(({ rpcUrls }) => rpcUrls.length === 0))
@@ -119,8 +120,8 @@ export function paidNetworks(config: Pick<Config, "networks" | "chain">): Networ
 }
 
 /**
- * The network that is sold on, with the one token that buyers pay in; null: nothing is sold. It has a node, and the
- * token EIP-3009 and six decimals: a buyer is charged by its signature alone, in whole micro-units.
+ * Returns the network that buyers pay on, with the one token that they pay in; null when nothing is sold. The network must
+ * have a node, and the token EIP-3009 and six decimals, since buyers are charged by signature and in micro-units.
  * @throws ConfigError naming the setting
  */
 export function soldNetwork(config: Pick<Config, "networks" | "chain" | "sell">): Network | null {
@@ -135,7 +136,7 @@ export function soldNetwork(config: Pick<Config, "networks" | "chain" | "sell">)
   return { ...network, assets: [token] };
 }
 
-/** The money of one token of a network, as its nodes tell of it. */
+/** Returns access to one token of a network through the network's nodes. */
 export const tokenOn = (
   { id, rpcUrls, agree, confirmations }: Network,
   token: Token,
@@ -148,8 +149,8 @@ export const tokenOn = (
 const domainOf = ({ name, version }: Token) => ({ name, version });
 
 /**
- * A rail over every asset of these networks. One without a node is asked which entries would be paid, and nothing else.
- * @param confirm called with a network before anything is signed on it (network-checks.ts)
+ * Creates a rail over every asset of these networks. For a network without a node only `canPay` and `decimalsOf` work.
+ * @param confirm called with a network's id before each signature on it (network-checks.ts)
  */
 export const railOn = (networks: readonly Network[], confirm?: (network: string) => Promise<void>): Rail =>
   createRails(
@@ -164,20 +165,20 @@ export const railOn = (networks: readonly Network[], confirm?: (network: string)
   );
 
 /**
- * One rail over several chains and assets: each entry is paid by the rail that can, and each question goes to the one
- * that it names. A question that names none is refused where there are several: an answer from another chain would say
- * that nothing settled.
+ * Combines rails of several chains and assets into one. An entry is paid by the rail of its network and asset, and a read
+ * goes to the rail that it names. With several rails a read that names none throws TypeError: the answer of the wrong chain
+ * would be that nothing settled.
  */
 export function createRails(rails: readonly Rail[], confirm?: (network: string) => Promise<void>): Rail {
   const [first] = rails;
-  if (!first) throw new TypeError("a rail has a chain");
+  if (!first) throw new TypeError("no rails given");
   const railAt = ({ network, asset }: AssetRef): Rail => {
     const found = rails.filter(
       (rail) =>
         (network === undefined || rail.network === network) &&
         (asset === undefined || rail.asset === asset.toLowerCase()),
     );
-    // Heads and times are the chain's: any asset of it will do.
+    // Blocks belong to the chain, so any of its rails can answer a read that names no asset.
     const isChain = found.length > 1 && network !== undefined && asset === undefined;
     if (found.length === 1 || isChain) return found[0]!;
     throw new TypeError(`${found.length} rails pay ${asset ?? "any asset"} on ${network ?? "a network"}; name one`);

@@ -5,20 +5,21 @@ import { errorText } from "./sender.ts";
 export interface NodeFault {
   /** What happened, in one sentence. */
   says: string;
+  /** What to do about it. */
   todo: string;
 }
 
-/** Errors of Node's resolver (getaddrinfo), of its sockets, and of TLS by the beginning of their code. */
+/** Error codes of Node's resolver (getaddrinfo) and sockets, and the prefixes of TLS's. */
 const DNS = new Set(["ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "EAI_NODATA", "EAI_NONAME"]);
 const NO_ROUTE = new Set(["EHOSTUNREACH", "ENETUNREACH", "EADDRNOTAVAIL", "EACCES", "EPERM"]);
 const BROKEN_OFF = new Set(["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"]);
 const LATE = new Set(["ETIMEDOUT", "UND_ERR_CONNECT_TIMEOUT", "UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT"]);
 const TLS = /^(?:ERR_SSL|ERR_TLS|CERT_|EPROTO|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA)/;
 
-/** Causes of an error that are followed. */
+/** Most causes of an error that are followed. */
 const DEPTH = 10;
 
-/** The error, its causes, and the attempts of a connection to several addresses. */
+/** Returns an error and the chain of its causes; of an AggregateError (a host with several addresses) the first error. */
 function causesOf(error: unknown): { name?: string; code?: unknown; message?: string }[] {
   const found: { name?: string; code?: unknown; message?: string }[] = [];
   let one = error;
@@ -39,7 +40,7 @@ function statusFault(status: number): NodeFault {
   return { says: `${says}: nobody takes questions there`, todo: "look at the path of its address" };
 }
 
-/** What a failed connection says of itself, or null. @param code of the system, of undici or of TLS */
+/** Returns the fault for an error code of a connection, or null. @param code of the system, of undici or of TLS */
 function connectionFault(code: string): NodeFault | null {
   if (DNS.has(code))
     return { says: `DNS knows no address of its host (${code})`, todo: "look at the host's spelling, and at the DNS" };
@@ -64,8 +65,8 @@ const lateFault = (): NodeFault => ({
 });
 
 /**
- * Why a question to a node failed: DNS, refused, no route, timeout, TLS, HTTP status, not JSON-RPC, or an error of the
- * node's own. @param error what viem threw
+ * Explains why a request to a node failed: DNS, refused, no route, timeout, TLS, HTTP status, not JSON-RPC, or the node's
+ * own error. @param error what viem threw
  */
 export function nodeFault(error: unknown): NodeFault {
   const causes = causesOf(error);

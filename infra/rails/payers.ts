@@ -4,22 +4,23 @@ import type { Payers, PayersQuery } from "./rails.ts";
 import { ChainDown, chainRead, RangeRefused, readLogRange } from "./rpc.ts";
 import { BLOCKS_PER_QUESTION, type TokenAtNode, TRANSFER_EVENT } from "./settlement.ts";
 
-/** Questions for one address: a week of a chain with a block every two seconds is 34 where nothing is refused. */
+/** Most requests for one address. A week of a chain with a block every two seconds takes 34 when none is refused. */
 const MAX_QUESTIONS = 200;
-/** Addresses that are counted of one payee: more are a reading that ends early. */
+/** Most payers of one payee; at this number the read ends early. */
 const MAX_PAYERS = 50_000;
-/** Moments whose blocks are remembered: readings of one day ask for the same two. */
+/** Number of times whose blocks are remembered. All reads of one day use the same two. */
 const MAX_MOMENTS = 64;
 
+/** Transfers and their sum by payer. */
 type Tally = Map<string, { transfers: number; amountAtomic: bigint }>;
 
 /**
- * Reads who paid an address (see `Rail.payersOf`). Of blocks long final nodes have nothing to disagree about, so where
- * several have to agree they say the very same of each range, or the chain is down.
+ * Returns a reader of the payers of an address (see `Rail.payersOf`). The blocks are long final, so `agree` nodes have to
+ * give identical logs of each range.
  *
- * Nodes bound how many blocks or logs one question may be about, each in its own words. So whatever a node answers
- * with an error is asked in halves, and the range that was taken is kept to. Reading goes backwards: what was read
- * when the bound is met, or a node has no older logs, is whole from its first block to the last.
+ * Nodes limit the blocks or logs of one request, each with an error of its own. So a range that is refused is halved, and
+ * later ranges keep the smaller size. Ranges are read from the newest to the oldest: when a bound is met, or a node has no
+ * older logs, the result is complete from its first block to its last.
  */
 export function createPayersReader(nodes: readonly TokenAtNode[], agree: number) {
   const moments = new Map<number, number>();
@@ -55,7 +56,7 @@ export function createPayersReader(nodes: readonly TokenAtNode[], agree: number)
   };
 }
 
-/** Number of the newest block made before a moment, -1 where there is none. @throws ChainDown */
+/** Returns the number of the newest block before a time (unix seconds), or -1. @throws ChainDown */
 async function blockBefore({ reader }: TokenAtNode, time: number): Promise<number> {
   const timeOf = async (number: number) =>
     (await chainRead("a block", () => reader.getBlock({ blockNumber: BigInt(number) }))).timestamp;
@@ -69,7 +70,10 @@ async function blockBefore({ reader }: TokenAtNode, time: number): Promise<numbe
   return before;
 }
 
-/** Logs as the node wrote them: decoded one by one by the client, ten thousand would hold up this process for a second. */
+/**
+ * Sums the transfers to an address in a range of blocks. Logs are parsed by hand: viem takes a second to decode ten
+ * thousand, during which this process would not respond. @throws ChainDown, RangeRefused
+ */
 async function paidIn({ reader, asset }: TokenAtNode, to: string, range: { from: number; to: number }): Promise<Tally> {
   const topics = encodeEventTopics({ abi: [TRANSFER_EVENT], args: { to: to as Address } });
   const [fromBlock, toBlock] = [numberToHex(range.from), numberToHex(range.to)];
@@ -79,7 +83,7 @@ async function paidIn({ reader, asset }: TokenAtNode, to: string, range: { from:
   for (const { removed, topics, data } of logs) {
     const payer = `0x${topics[1]!.slice(-40)}`.toLowerCase();
     const amountAtomic = BigInt(data);
-    // ERC-20 lets anybody move nothing from anybody's address, and what was minted nobody paid.
+    // Anybody can make ERC-20 transfers of zero from any address; mints come from the zero address.
     if (removed || amountAtomic === 0n || payer === zeroAddress || payer === to.toLowerCase()) continue;
     add(tally, payer, 1, amountAtomic);
   }

@@ -7,13 +7,13 @@ type Ask<T> = (node: TokenAtNode) => Promise<T>;
 
 const resting = new Cooldowns<TokenAtNode>();
 
-/** Is it the trouble of one node, so that another one may know better? */
+/** Reports whether one node failed to answer, so that another node may be asked instead. */
 const isDown = (error: unknown): error is ChainDown => error instanceof ChainDown;
 
 /**
- * What nodes say, each of a whole question: half an answer of one and half of another, which lags behind, would be an
- * answer that no node gave. One that does not answer is passed over.
- * @param wanted stop when so many have answered, and ask no more at once than that needs; null asks all
+ * Asks nodes the same question and returns their answers. Each node answers the whole question, since parts from two
+ * nodes may belong to different blocks. A node that does not answer is skipped.
+ * @param wanted number of answers after which to stop, asking one node at a time; null asks all nodes at once
  * @throws ChainDown when fewer than `least` answered
  */
 async function answersOf<T>(
@@ -41,18 +41,18 @@ async function answersOf<T>(
   throw new ChainDown(`${answers.length} of ${nodes.length} nodes answered, and ${least} have to agree: ${why}`);
 }
 
-/** How answers of several nodes are held against each other. */
+/** How the answers of several nodes are compared. */
 export interface AnswerEquality<T> {
-  /** The same for answers that are the same. */
+  /** Returns a text that is equal for equal answers. */
   textOf(value: T): string;
-  /** Of answers that are the same: the one that all of them give. Default: the first. */
+  /** Returns the one answer that stands for several equal ones. Default: the first of them. */
   merged?(alike: readonly T[]): T;
 }
 
 const movedText = ({ tx, from, to, amountAtomic, blockNumber }: BlockTransfer): string =>
   [tx, from, to, amountAtomic, blockNumber].join(" ");
 
-/** Settlements that are the same; who sent it is said where all who say it agree. */
+/** Compares transfers. The sender of the transaction is kept only where every node names the same one. */
 export const TRANSFER_EQUALITY: AnswerEquality<BlockTransfer> = {
   textOf: movedText,
   merged(alike) {
@@ -66,16 +66,16 @@ export const TRANSFER_LIST_EQUALITY: AnswerEquality<BlockTransfer[]> = {
   textOf: (list) => list.map(movedText).join("\n"),
 };
 
-/** The same of what may not be there. */
+/** Extends a comparison to answers that may be null. */
 export const orNull = <T>({ textOf, merged = ([first]) => first! }: AnswerEquality<T>): AnswerEquality<T | null> => ({
   textOf: (value) => (value === null ? "none" : textOf(value)),
   merged: (alike) => (alike[0] === null ? null : merged(alike as readonly T[])),
 });
 
-/** The newest number that at least so many have reached. */
+/** Returns the largest number that at least `agree` of these numbers reach. */
 const reachedBy = (agree: number, numbers: readonly number[]): number => [...numbers].sort((a, b) => b - a)[agree - 1]!;
 
-/** Number and time each as `agree` of them have it: one that lies makes neither of them later. */
+/** Returns the newest height and time that `agree` blocks reach, so that a single lying node can make neither later. */
 const blockOf = (agree: number, blocks: readonly Block[]): Block => ({
   number: reachedBy(
     agree,
@@ -87,7 +87,7 @@ const blockOf = (agree: number, blocks: readonly Block[]): Block => ({
   ),
 });
 
-/** What a node says as of a block that it has. The height of its final block is asked of the same node. */
+/** Asks one node as of a block that it has, and asks the same node for its final block. */
 async function readAt<T>(
   node: TokenAtNode,
   head: Block,
@@ -97,12 +97,15 @@ async function readAt<T>(
   return { value, head, final };
 }
 
-/** What `agree` of these answers say alike, and as of which blocks all of those do; null where no so many do. */
+/**
+ * Returns the value that `agree` of these answers share, with the newest blocks that they all reach; null when no value,
+ * or more than one, is shared by that many.
+ */
 function inCommon<T>(said: readonly AsOf<T>[], agree: number, { textOf, merged }: AnswerEquality<T>): AsOf<T> | null {
   const groups = new Map<string, AsOf<T>[]>();
   for (const one of said) groups.set(textOf(one.value), [...(groups.get(textOf(one.value)) ?? []), one]);
   const found = [...groups.values()].filter((group) => group.length >= agree);
-  // Two answers that so many give at one block contradict each other.
+  // Two different values that reach the quorum at one block contradict each other.
   if (found.length !== 1) return null;
   const [group] = found as [AsOf<T>[]];
   const values = group.map(({ value }) => value);
@@ -119,10 +122,13 @@ function inCommon<T>(said: readonly AsOf<T>[], agree: number, { textOf, merged }
   };
 }
 
-/** Pauses (real ms) between reads of nodes that are at odds: the newest block may have changed while they were asked. */
+/** Pauses in real ms before each try, for nodes that disagree: the newest block may have changed during the read. */
 const AGAIN_MS = [0, 50, 250] as const;
 
-/** What `agree` nodes say as of one block, or why there is no such answer; `isAtOdds`: enough answered, and differently. */
+/**
+ * Reads as of one block on which `agree` nodes give the same value. Without such a block it returns the last failure;
+ * `isAtOdds` is true when enough nodes answered but their values differ.
+ */
 async function readTogether<T>(
   nodes: readonly TokenAtNode[],
   agree: number,
@@ -155,15 +161,15 @@ async function readTogether<T>(
 }
 
 /**
- * One answer of several nodes of a chain. Where one node is enough, it is the first that answers; where `agree` have to
- * say the same, all are asked, and what fewer say is neither so nor otherwise: the chain is down, and whoever asked asks
- * again. A node that lies, or lags, accuses nobody and excuses nobody.
+ * Reads from several nodes of a chain. With `agree` 1 the first node that answers is believed. With more, all nodes are
+ * asked and at least `agree` have to give the same value; otherwise the read throws ChainDown and the caller tries again
+ * later. A node that lies or lags can therefore neither create nor hide a settlement.
  */
 export const quorum = {
   /**
-   * A read with the blocks that it is as of. Nodes that have to agree are asked as of one block: the newest that so many
-   * have, and older ones where one of them lies of its height or of what is there.
-   * @param ask reads as of a block that the node has: state at that block, logs up to it
+   * Reads a value together with the blocks that it is as of. Nodes that have to agree are asked as of one block: first the
+   * newest that `agree` nodes have, then older ones, in case a node lies about its height or about that block.
+   * @param ask reads state at the block, and logs up to it, from one node
    * @throws ChainDown
    */
   async read<T>(
@@ -185,7 +191,7 @@ export const quorum = {
     }
     throw failed;
   },
-  /** What at least `agree` nodes say alike. @param textOf the same for answers that are the same */
+  /** Returns the answer that at least `agree` nodes give. @param textOf equal for equal answers @throws ChainDown */
   async same<T>(nodes: readonly TokenAtNode[], agree: number, ask: Ask<T>, textOf: (answer: T) => string): Promise<T> {
     if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
     const said = (await answersOf(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
@@ -193,7 +199,7 @@ export const quorum = {
     if (!found) throw new ChainDown(`no ${agree} of ${said.length} nodes that answered say the same`);
     return found.answer;
   },
-  /** The newest block that `agree` nodes have: later than none of them has it, so nothing is called over too soon. */
+  /** Returns the newest block that `agree` nodes have. @throws ChainDown */
   async head({ nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">): Promise<Block> {
     const heads = await answersOf(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, "latest"));
     return blockOf(agree, heads);

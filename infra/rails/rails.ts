@@ -1,47 +1,47 @@
 import { Failure } from "../errors.ts";
 
 /**
- * A payment rail: signs what a 402 asks for, and reads from the chain what really happened. It knows nothing of trust.
- * Amounts are atomic units of the asset (BigInt). Times here are chain time in unix seconds: never the record's clock.
+ * A payment rail signs payments for the terms of a 402, and reads from the chain which of them settled. Amounts are atomic
+ * units of the asset (BigInt). Times are chain time in unix seconds, never the record's clock.
  */
 export interface Rail {
-  /** CAIP-2 id of the chain, e.g. `eip155:84532`; of a rail over several, the first. */
+  /** CAIP-2 id of the chain, e.g. `eip155:84532`; the first one of a rail over several. */
   readonly network: string;
-  /** Of a rail over several chains: all of them. What is asked of such a rail names one. */
+  /** All chains of a rail over several. Every read of such a rail has to name one. */
   readonly networks?: readonly string[];
-  /** Asset contract this rail pays in, lower-case 0x address: a unit of it is a dollar. */
+  /** Contract of the asset, lower-case 0x address; one unit is one dollar. */
   readonly asset: string;
-  /** Decimals of the asset that an entry is paid in; absent: 6, as USDC has nearly everywhere. */
+  /** Returns the decimals of the asset that an entry is paid in; 6 when absent. */
   decimalsOf?(entry: Pick<PayableEntry, "network" | "asset">): number;
   /**
-   * Can this rail sign this entry (network, asset, payTo an address, amount a positive integer; x402 `exact`, or an mpp
-   * `evm/charge` challenge)? Whether a challenge has expired is only asked at the signature.
+   * Reports whether this rail can sign an entry: its network and asset match, payTo is an address, the amount is positive,
+   * and it is x402 `exact` or an mpp challenge. The expiry of a challenge is only checked by `sign`.
    */
   canPay(entry: PayableEntry): boolean;
   /**
-   * Make the signed payment for one entry, without sending it anywhere. The header value is complete: sending it and
-   * re-sending it later are the same payment (same nonce), so it is made durable before a byte leaves.
-   * @throws CannotSign when the seller's terms do not allow it now; ChainDown when the chain had to be asked.
+   * Signs the payment for one entry without sending it. The header value is complete and can be sent more than once: it
+   * has one nonce and settles once. The caller makes it durable before sending it.
+   * @throws CannotSign when the terms cannot be signed now; ChainDown when the chain has to be asked and does not answer
    */
   sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
   /**
-   * What the chain says of one authorization: the Transfer of exactly this nonce, or null as of a block at which it was
-   * not used, or was cancelled. Never believes a header of the seller. @throws ChainDown also where the token calls it
-   * used and no log says how
+   * Reads the settlement of one authorization: the Transfer of exactly this nonce, or null as of a block at which it was
+   * unused or cancelled. Headers of the seller play no part. @throws ChainDown also when the token reports the nonce as
+   * used and no log shows the transfer
    */
   settlementOf(query: SettlementQuery): Promise<AsOf<Settlement | null>>;
-  /** Transfers of the asset from `from` to `to` since a block, oldest first: how a refund is seen. @throws ChainDown */
+  /** Reads transfers of the asset from `from` to `to` since a block, oldest first. Finds refunds. @throws ChainDown */
   transfers(query: { from: string; to: string; sinceBlock: number } & AssetRef): Promise<AsOf<Settlement[]>>;
-  /** Transfers of the asset in one transaction; none while it is in no block. @throws ChainDown */
+  /** Reads the transfers of the asset in one transaction; empty while the transaction is in no block. @throws ChainDown */
   transfersIn(tx: string, place?: AssetRef): Promise<AsOf<Settlement[]>>;
   /**
-   * Who sent the asset to an address between two moments, block by block from the newest on; null where the chain has
-   * no block between them. @throws ChainDown; what `signal` was aborted with
+   * Reads who sent the asset to an address between two times; null when the chain has no block between them.
+   * @throws ChainDown; the reason with which `signal` was aborted
    */
   payersOf(query: PayersQuery): Promise<Payers | null>;
-  /** Newest block: where a search begins, and when to look again. What happened is never judged by it. @throws ChainDown */
+  /** Reads the newest block. It tells where to begin a search, and does not prove what settled. @throws ChainDown */
   head(place?: AssetRef): Promise<Block>;
-  /** Units of the asset that an address holds at `head`. @throws ChainDown */
+  /** Reads the atomic units of the asset that an address holds at `head`. @throws ChainDown */
   balance(address: string, place?: AssetRef): Promise<AsOf<bigint>>;
 }
 
@@ -51,65 +51,66 @@ export interface Block {
   time: number;
 }
 
-/** Between which blocks something was read. */
+/** The blocks that a value was read as of. */
 export interface Blocks {
-  /** The block that the answer was read at. */
+  /** The block at which the value was read. */
   head: Block;
   /** Newest block at or below `head` that is not expected to vanish. */
   final: Block;
 }
 
 /**
- * What was read from a chain, and as of when. All of it is what one and the same node said, or as many as have to agree:
- * a value of one node and the height of another say nothing together. That something did not happen is known up to
- * `final` alone, and is said only by {@link isFinallyExpired}.
+ * A value read from a chain, with the blocks that it is as of. Value and blocks come from the same node, or from the same
+ * quorum of nodes. That an event did not happen is certain up to `final` only; see {@link isFinallyExpired}.
  */
 export interface AsOf<T> extends Blocks {
   value: T;
 }
 
-/** The same read, put in other words. */
+/** Applies a function to the value of a read and keeps its blocks. */
 export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, put: (value: T, blocks: Blocks) => U): AsOf<U> => ({
   value: put(value, { head, final }),
   ...{ head, final },
 });
 
 /**
- * Can what a read did not find never happen any more? Only where a block that does not vanish is past the time until
- * which it could, of the very read that did not find it.
- * @param validBefore unix seconds of chain time from which on it cannot happen
- * @param marginS chain seconds after it in which an event in an older block may still become visible
+ * Reports whether an event that a read did not find can no longer happen: the final block of that same read is past the
+ * event's deadline.
+ * @param validBefore unix seconds of chain time from which on the event cannot happen
+ * @param marginS chain seconds after the deadline in which an event of an older block may still become visible
  */
 export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>
   final.time > validBefore + marginS;
 
-/** Blocks by which the logs of a node may lag behind its head. */
+/** Number of blocks by which the logs of a node may lag behind its head. */
 const LOGS_LAG_BLOCKS = 300;
 
 /**
- * Up to which block a list of transfers is whole for good: the next search begins after it. No state of a token says how
- * many there were, as it does of a nonce, so the newest blocks are looked at again, and all that are not final.
+ * Returns the block up to which a list of transfers is complete; the next search begins after it. A token has no state
+ * that counts transfers, as it has for a nonce, so blocks that are not final, and the newest 300, are searched again.
  */
 export const completeUpTo = ({ head, final }: Blocks): number => Math.min(final.number, head.number - LOGS_LAG_BLOCKS);
 
-/** Which chain (CAIP-2) and asset of a rail that has several; a rail over one may be asked without. */
+/** Names a chain (CAIP-2) and an asset of a rail over several; a rail over one needs neither. */
 export interface AssetRef {
   network?: string;
   asset?: string;
 }
 
-/** What a rail is asked while terms are read. */
+/** What the parser of a 402's terms needs of a rail. */
 export type RailCapabilities = Pick<Rail, "network" | "networks" | "canPay" | "decimalsOf">;
 
+/** Returns all networks of a rail. */
 export const networksOf = ({ network, networks }: Pick<Rail, "network" | "networks">): readonly string[] =>
   networks ?? [network];
 
+/** Returns the decimals of the asset that an entry is paid in; 6 when the rail does not tell. */
 export const decimalsOf = (rail: Pick<Rail, "decimalsOf">, entry: Pick<PayableEntry, "network" | "asset">): number =>
   rail.decimalsOf?.(entry) ?? 6;
 
-/** One payable entry of a 402, already read: of x402 terms, version 1 or 2, or one mpp challenge. */
+/** One payable entry of a 402, parsed from x402 terms (version 1 or 2) or an mpp challenge. */
 export interface PayableEntry {
-  /** null: no x402 entry but an mpp challenge, which `challenge` holds. */
+  /** null for an mpp challenge, which `challenge` holds. */
   x402Version: 1 | 2 | null;
   challenge?: PaymentChallenge;
   scheme: string;
@@ -120,13 +121,13 @@ export interface PayableEntry {
   amountAtomic: bigint;
   maxTimeoutSeconds: number;
   extra: Record<string, unknown>;
-  /** The entry as the seller sent it: what v2 wants echoed as `accepted`. */
+  /** The entry as the seller sent it; v2 echoes it as `accepted`. */
   raw: unknown;
 }
 
 /**
- * An mpp challenge (`WWW-Authenticate: Payment`) as the seller wrote it: text in, text out, since the seller bound its
- * id to these very characters. Names are the parameters'.
+ * An mpp challenge (`WWW-Authenticate: Payment`). Fields are the header's parameters, unchanged, since the seller's id may
+ * cover their exact characters.
  */
 export interface PaymentChallenge {
   id: string;
@@ -139,16 +140,18 @@ export interface PaymentChallenge {
   expires?: string;
   digest?: string;
   opaque?: string;
-  /** Header the credential is wanted in; absent: Authorization. */
+  /** Header for the credential; Authorization when absent. */
   header?: string;
 }
 
+/** Fields of the 402 around the entry that is signed. */
 export interface SignContext {
-  /** v2: `resource` and `extensions` of the 402, echoed as the protocol wants. */
+  /** `resource` and `extensions` of the 402, which x402 v2 echoes. */
   resource?: unknown;
   extensions?: unknown;
 }
 
+/** A complete payment header, and the fields that its signature covers. */
 export interface SignedPayment {
   headerName: "X-PAYMENT" | "PAYMENT-SIGNATURE" | "AUTHORIZATION" | "PAYMENT-AUTHORIZATION";
   headerValue: string;
@@ -160,71 +163,73 @@ export interface SignedPayment {
   amountAtomic: bigint;
 }
 
+/** Names one authorization. */
 export interface SettlementQuery extends AssetRef {
   from: string;
   nonce: string;
-  /** First block to look in. */
+  /** First block that is searched. */
   sinceBlock: number;
 }
 
 export interface PayersQuery extends AssetRef {
   to: string;
-  /** Unix seconds: blocks from `since` on and before `until`, long final. */
+  /** Unix seconds: blocks from `since` (inclusive) to `until` (exclusive), all long final. */
   since: number;
   until: number;
   signal?: AbortSignal | undefined;
 }
 
-/** What an address was sent in a range of blocks, without Transfers of nothing: anybody makes those for anybody. */
+/** The payers of an address in a range of blocks. Transfers of zero are left out: anybody can make them for any address. */
 export interface Payers {
   /** By lower-case address. */
   payers: ReadonlyMap<string, { transfers: number; amountAtomic: bigint }>;
-  /** First and last block of the range, both counted. */
+  /** First and last block of the range, inclusive. */
   fromBlock: number;
   toBlock: number;
-  /** false: what was asked for begins earlier, and a node did not give as much. */
+  /** false when the range begins later than was asked for, because a bound was met or a node has no older logs. */
   whole: boolean;
 }
 
+/** A Transfer of the asset in a block. */
 export interface Settlement {
   tx: string;
   blockNumber: number;
   blockTime: number;
   from: string;
   to: string;
-  /** Who sent the transaction, lower case: said of an authorization alone, and only where a node tells. */
+  /** Lower-case sender of the transaction. Only present for the settlement of an authorization, and when a node knows it. */
   sender?: string;
   amountAtomic: bigint;
   asset: string;
-  /** Of the asset; absent: 6. */
+  /** Decimals of the asset; 6 when absent. */
   decimals?: number;
   network: string;
-  /** Deep enough that we no longer expect it to vanish (confirmations are the rail's setting). */
+  /** Whether the block is deep enough not to be replaced, by the rail's setting `confirmations`. */
   final: boolean;
 }
 
-/** A paying wallet. `known` ones are ours in public; a `blind` one pays on one UTC day and never again. */
+/** A wallet that pays. The `known` wallet is public; a `blind` wallet pays on one UTC day only. */
 export interface Wallet {
   address: string;
-  /** 0x + 64 hex; never logged, never in the record. Absent: {@link signer} has it. */
+  /** 0x + 64 hex; never logged or recorded. Absent when {@link signer} keeps it. */
   privateKey?: string;
-  /** Address of the outside signer that has the key (account.ts). */
+  /** Url of the outside signer that keeps the key (account.ts). */
   signer?: string;
 }
 
-/** The seller's own terms cannot be signed at this moment (an expired or repeated challenge). Not our fault. */
+/** Thrown when a seller's terms cannot be signed: an expired or repeated challenge. */
 export class CannotSign extends Error {
   override readonly name = "CannotSign";
 }
 
-/** What a wallet is wanted for: how much of which asset, on which chain. */
+/** The amount, asset and chain that a wallet has to pay. */
 export interface Need extends Required<AssetRef> {
   amountAtomic: bigint;
 }
 
 /**
- * There is no wallet that could pay this now: none has the money, or none is left. Never the seller's fault, and the call
- * that was planned is written down as not made.
+ * Thrown when no wallet can pay now: none has the money, or none is left. Never counted as the seller's fault; the planned
+ * call is recorded as not made.
  */
 export class NoWallet extends Failure {
   constructor(message: string, options?: ErrorOptions) {
@@ -232,16 +237,16 @@ export class NoWallet extends Failure {
   }
 }
 
-/** The wallet is there, and who has its key did not sign with it. */
+/** Thrown when a wallet's outside signer did not sign. */
 export class NotSigned extends NoWallet {}
 
-/** Hands out wallets with money on them. Same arguments, same wallet: a restart pays from the same one. */
+/** Provides funded wallets. Equal arguments give the same wallet, also after a restart. */
 export interface Wallets {
-  /** @throws NoWallet, ChainDown */
+  /** Returns the known wallet. @param need what it has to pay; no balance is checked when absent @throws NoWallet, ChainDown */
   known(need?: Need): Promise<Wallet>;
   /**
-   * A wallet for one endpoint on one UTC day that holds at least `atLeastAtomic`.
-   * @param need what the local chain's wallets need not know: they are on one chain, and minted
+   * Returns a wallet for one endpoint on one UTC day that holds at least `atLeastAtomic`.
+   * @param need chain and asset; only wallets of the local chain, which mint one token, work without it
    * @throws NoWallet, ChainDown
    */
   blind(cap: string, day: string, atLeastAtomic: bigint, need?: Need): Promise<Wallet>;

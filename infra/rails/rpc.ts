@@ -13,26 +13,26 @@ import {
 import { Failure } from "../errors.ts";
 import { keepAddress, redactError } from "../secrets.ts";
 
-/** The chain did not answer, or answered nonsense, after every retry. Nothing is known of what was asked: ask again. */
+/** Thrown when a chain gave no usable answer after every retry. The answer is unknown; the caller asks again later. */
 export class ChainDown extends Failure {
   constructor(message: string, options?: ErrorOptions) {
     super("chain", message, { ...options, retriable: true });
   }
 }
 
-/** How often a question is asked again, and how long each time waits for an answer, ms. */
+/** Number of retries of a request, and how long each try waits for an answer, ms. */
 interface Patience {
   retries: number;
   timeoutMs: number;
 }
 const PATIENCE: Patience = { retries: 3, timeoutMs: 10_000 };
-/** For who only looks: a node that says nothing is told of within ten seconds. */
+/** For checks by an operator: a node that does not answer is reported within ten seconds. */
 export const SHORT_PATIENCE: Patience = { retries: 1, timeoutMs: 4_500 };
 const RETRY_DELAY_MS = 100;
 
 /**
- * A transport whose errors say nothing of the address: it may carry the key of an account, viem writes it into every
- * error, nodes echo it, and a message may be written into the record.
+ * Wraps a transport and removes secrets from its errors. A node's address may contain an API key, viem puts the address
+ * into every error, and an error's message may end in the record.
  */
 function quiet(transport: HttpTransport): HttpTransport {
   return (options) => {
@@ -48,25 +48,29 @@ function quiet(transport: HttpTransport): HttpTransport {
   };
 }
 
-/** Over HTTP, with retries; its errors say nothing of the address. */
+/** Returns an HTTP transport with retries, whose errors do not contain the address. */
 export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = PATIENCE) => {
   keepAddress(rpcUrl, true);
   return quiet(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
 };
 
 /**
- * A client that reads a chain. Each question is tried at most four times, ten seconds each, or as `patience` has it.
- * @param rpcUrl one node, or several in their order: the next one is asked when one does not answer; none is `ChainDown`
+ * Creates a client that reads a chain. By default each request is tried at most four times, ten seconds each.
+ * @param rpcUrl one node, or several in the order in which they are asked until one answers; with none every request
+ * throws ChainDown
  */
 export function createReader(rpcUrl: string | readonly string[], patience = PATIENCE) {
   const transports = [rpcUrl].flat().map((url) => quietHttp(url, patience));
   return createPublicClient({ transport: transports.length === 1 ? transports[0]! : inTurn(transports) });
 }
 
-/** How long a node that did not answer is asked after the others. */
+/** How long a node that did not answer is asked after the others, ms. */
 const REST_MS = 60_000;
 
-/** Which of several nodes or tills are passed over for a while: each question to one that is down costs seconds. */
+/**
+ * Remembers which of several nodes or tills failed a moment ago, so that they are asked last: each request to one that is
+ * down costs seconds.
+ */
 export class Cooldowns<K extends object> {
   readonly #until = new WeakMap<K, number>();
 
@@ -83,14 +87,14 @@ export class Cooldowns<K extends object> {
     this.#until.delete(one);
   }
 
-  /** In their order, those that rest last: a rest is a guess, and somebody has to be asked. */
+  /** Returns all of them in their order, those that failed within `ms` last. */
   ordered(all: readonly K[]): K[] {
     const rests = (one: K): boolean => (this.#until.get(one) ?? 0) > this.now();
     return [...all.filter((one) => !rests(one)), ...all.filter(rests)];
   }
 }
 
-/** Asks one node after the other, until one answers: also with a refusal, which says something of the question. */
+/** Asks one node after another until one answers. An error that is about the request itself counts as an answer. */
 function inTurn(transports: readonly HttpTransport[]): HttpTransport {
   return (options) => {
     const made = transports.map((transport) => transport(options));
@@ -114,18 +118,18 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
 
 export type Reader = ReturnType<typeof createReader>;
 
-/** Trouble that says nothing of the question. A block that is not found was replaced while we asked. */
+/** Errors of the transport, not of the request. A block that is not found was replaced during the read. */
 const PASSING = [ChainDown, HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
 const walked = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
   error.walk((cause) => cause instanceof kind) as E | null;
 
-/** EIP-1474 has no code for it; this one is what nodes agreed on. */
+/** JSON-RPC code of a revert. EIP-1474 does not define one; nodes use this. */
 const EXECUTION_REVERTED = 3;
 
 /**
- * What a call reverted with, or null when it was not answered by a revert. viem says the same of a node's internal
- * error, which says nothing of the call: so there must be data, the code of a revert, or the word.
+ * Returns the revert that an error holds, or null. viem also reports a node's internal error as a revert, so there has to
+ * be revert data, the code of a revert, or the word "revert".
  */
 export function revertIn(error: unknown): ContractFunctionRevertedError | null {
   if (!(error instanceof BaseError)) return null;
@@ -135,12 +139,12 @@ export function revertIn(error: unknown): ContractFunctionRevertedError | null {
   return said ? reverted : null;
 }
 
-/** Did the way to the chain fail, and not what was asked? */
+/** Reports whether an error is about the transport to the chain and not about the request. */
 export function isTransportError(error: unknown): error is BaseError {
   return error instanceof BaseError && !revertIn(error) && PASSING.some((kind) => walked(error, kind as never));
 }
 
-/** Run one read; trouble on the way to the chain becomes `ChainDown`, anything else passes as it is. */
+/** Runs one read and turns transport errors into ChainDown; other errors pass unchanged. @param what for the message */
 export async function chainRead<T>(what: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
@@ -150,12 +154,12 @@ export async function chainRead<T>(what: string, read: () => Promise<T>): Promis
   }
 }
 
-/** A node answered that it does not give so much at once: blocks, logs, or blocks so old. */
+/** Thrown when a node refuses a range: too many blocks or logs, or blocks too old. */
 export class RangeRefused extends Error {
   override readonly name = "RangeRefused";
 }
 
-/** Codes that are said of how often was asked, not of what: JSON-RPC over HTTP's own status, and one provider's. */
+/** Codes of rate limits, which do not refuse the range: HTTP's status as a JSON-RPC code, and one provider's own. */
 const TOO_OFTEN = [429, -32007];
 
 function isRefusal(error: unknown): boolean {
@@ -166,7 +170,7 @@ function isRefusal(error: unknown): boolean {
   return status === 400 || status === 413 || walked(error, ResponseBodyTooLargeError) !== null;
 }
 
-/** Read logs over a range of blocks. @throws RangeRefused where a smaller range may be answered; ChainDown otherwise */
+/** Reads logs of a range of blocks. @throws RangeRefused when a smaller range may be answered; ChainDown otherwise */
 export async function readLogRange<T>(read: () => Promise<T>): Promise<T> {
   try {
     return await chainRead("logs", read);

@@ -14,16 +14,16 @@ import { Failure } from "../errors.ts";
 import { redact } from "../secrets.ts";
 import { ChainDown, isTransportError, type Reader, revertIn } from "./rpc.ts";
 
-/** Ample for one EIP-3009 transfer. */
+/** Default gas limit, ample for one EIP-3009 transfer. */
 const GAS = 250_000n;
-/** How long fees that a node named are offered, real ms; and how much the base fee may rise meanwhile. */
+/** How long fees from a node are used, real ms, and the factor by which the base fee may rise meanwhile. */
 const FEES_MS = 10_000;
 const RISE = 2n;
 const ATTEMPTS = 12;
 const RECEIPT_WITHIN_MS = 15_000;
-/** How long a node may take to say what a transaction cost, real ms: the step that tells of it waits for that. */
+/** Longest wait for the cost of a transaction, real ms: the order step that records it waits for this. */
 const COST_WITHIN_MS = 3_000;
-/** Costs of transactions that are remembered, the newest. */
+/** Number of transactions whose costs are remembered. */
 const COSTS_KEPT = 1_000;
 
 export interface ContractCall {
@@ -31,46 +31,47 @@ export interface ContractCall {
   abi: readonly unknown[];
   functionName: string;
   args?: readonly unknown[];
-  /** Most that it may use; 250,000 when absent. */
+  /** Gas limit; 250,000 when absent. */
   gas?: bigint;
 }
 
 /**
- * What came of an attempt to move money. Only the chain says whether it moved: `sent` is in a block that may still
- * vanish, `refused` may be about a second attempt while the first one settled, and `unknown` is never a failure.
+ * The outcome of an attempt to move money. Only the chain decides whether money moved: a `sent` transaction is in a block
+ * that may still be replaced, a `refused` one may be the second of two attempts of which the first settled, and an
+ * `unknown` one may settle later.
  */
 export type Outcome =
   | { outcome: "sent"; tx: string }
   | { outcome: "refused"; reason: string; tx?: string }
   | { outcome: "unknown"; says: string; tx?: string };
 
-/** Tried against the newest block, it would be undone: nothing was sent. */
+/** Thrown when the simulation of a call against the newest block reverts. Nothing was sent. */
 export class WouldRevert extends Failure {
-  /** @param reason the error's name, or its words */
+  /** @param reason the name of the contract's error, or its message */
   constructor(readonly reason: string) {
-    super("failed", `it would revert: ${reason}`);
+    super("failed", `the call would revert: ${reason}`);
   }
 }
 
-/** The one way in which a key of ours sends: nothing leaves that would be undone as of the newest block. */
+/** Sends transactions of one key. Each call is simulated first, so that nothing is sent that would revert now. */
 export interface Sender {
   readonly address: Address;
   /**
-   * Try it against the newest block, sign and send; resolves with the hash once the node took it. Callers may run in
-   * parallel. @throws WouldRevert, ChainDown, and what a node refuses it with
+   * Simulates a call against the newest block, signs it and sends it. Resolves with the hash when the node has accepted the
+   * transaction. Callers may run in parallel. @throws WouldRevert, ChainDown, and the error with which a node refuses it
    */
   write(call: ContractCall): Promise<Hex>;
-  /** The receipt, once mined. Throws `ChainDown` after 15 s without one: the transaction may still be mined later. */
+  /** Waits for a receipt. @throws ChainDown after 15 s without one; the transaction may still be mined later */
   receipt(hash: Hex): Promise<Awaited<ReturnType<Reader["getTransactionReceipt"]>>>;
   /**
-   * What a transaction of this key cost, wei, as its receipt has it (`effectiveGasPrice` x `gasUsed`, and `l1Fee` where the
-   * chain adds one); null where another key sent it, it is in no block, its receipt names no price, or nobody says so within
-   * 3 s. Never rejects: it is bookkeeping, and money that moved is told without it.
+   * Returns what a transaction of this key cost in wei, from its receipt: `effectiveGasPrice` x `gasUsed`, plus `l1Fee` of
+   * a rollup. Null when another key sent it, it is in no block, its receipt names no price, or no node answers within 3 s.
+   * Never rejects: costs are bookkeeping, and a settlement is recorded without them.
    */
   spent(tx: string): Promise<bigint | null>;
 }
 
-/** The least power of `base` that is no less than this. */
+/** Returns the smallest power of `base` that is at least `wei`. */
 function upTo(base: bigint, wei: bigint): bigint {
   let power = 1n;
   while (power < wei) power *= base;
@@ -78,11 +79,13 @@ function upTo(base: bigint, wei: bigint): bigint {
 }
 
 /**
- * What this chain takes now: on one a thousandth of what another wants. Only the base fee of the block and the tip are
- * paid. In steps: of two transactions under one nonce a node keeps the one that offers more, so a second process with
- * this key that had asked a moment later would take the place of ours, instead of being refused and going on behind it.
+ * Estimates the fees to offer, rounded up to powers of 4 (fee) and 2 (tip). Rounding matters when a second process with
+ * this key sends under the same nonce: a node replaces a transaction by one that offers more, so without it the second
+ * process could replace our transaction instead of being refused and taking the next nonce. Only the block's base fee and
+ * the tip are paid.
  *
- * A tip is paid in full, whoever made it up: past the ceiling nothing is sent, and what is sent offers no more.
+ * A node could name any tip, and the tip is paid in full. So nothing is sent while the fee is above the ceiling, and no
+ * offer exceeds the ceiling.
  */
 function feesOf(reader: Reader, ceiling: bigint | null) {
   let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
@@ -103,16 +106,16 @@ function feesOf(reader: Reader, ceiling: bigint | null) {
   return { now, forget };
 }
 
-/** What the transactions of this key cost. */
+/** Remembers and reads what the transactions of this key cost. */
 function costsOf(reader: Reader, address: Address) {
   const costs = new BoundedMap<string, bigint>(COSTS_KEPT);
-  /** Null also where a node left out what it is made of, or wrote it otherwise: the transaction is mined all the same. */
+  /** Returns the cost in a receipt; null when another key sent the transaction or the node left a field out. */
   function costOf(receipt: Awaited<ReturnType<Sender["receipt"]>>): bigint | null {
     try {
       if (receipt.from.toLowerCase() !== address.toLowerCase()) return null;
-      // Of rollups: what their own chain charges for the bytes. A member that viem passes on as it came.
+      // Rollups add what their own chain charges for the bytes. viem passes this field through unparsed.
       const { l1Fee = 0n } = receipt as { l1Fee?: Hex | bigint | null };
-      // Of a member that is missing viem makes a null, whatever its type says; multiplied, that throws.
+      // viem makes a missing field null, although its type does not say so; multiplying null throws.
       const cost = receipt.effectiveGasPrice * receipt.gasUsed + BigInt(l1Fee ?? 0n);
       costs.set(receipt.transactionHash.toLowerCase(), cost);
       return cost;
@@ -134,9 +137,10 @@ function costsOf(reader: Reader, address: Address) {
 }
 
 /**
- * Sends transactions of one key in one line, so that nonces never skip and never clash: the next one is signed when
- * the node has taken the one before. Another process with the same key is met by asking for the nonce anew.
- * @param ceiling wei that a unit of gas may cost, tip and all; null: whatever the node names
+ * Creates the sender of one key. It sends one transaction at a time, so that nonces neither skip nor clash: a transaction
+ * is signed when the node has accepted the one before. When another process with the same key takes a nonce, the nonce is
+ * read again.
+ * @param ceiling most wei that a unit of gas may cost, including the tip; null for no limit
  */
 export function createSender(
   reader: Reader,
@@ -164,13 +168,13 @@ export function createSender(
         nonce += 1;
         return hash;
       } catch (error) {
-        // Whatever went wrong, what we believe of the nonce is worth nothing now; of fees, where they were the matter.
+        // After any error the nonce is read again, and the fees too unless the error was about the nonce.
         nonce = null;
         if (!/nonce|already|replacement/i.test(String(error))) fees.forget();
-        // The node took it and the answer was lost: sent again under another nonce, it would be two transactions.
+        // The node accepted the transaction and its answer was lost: sending it again would make two transactions.
         if (hash && (await reader.getTransaction({ hash }).catch(() => null))) return hash;
         if (attempt === ATTEMPTS || !/nonce|underpriced|already/i.test(String(error))) throw error;
-        // Two processes that step at the same pace would clash for ever.
+        // A random pause, since two processes that retry at the same pace would clash again.
         await new Promise((resolve) => setTimeout(resolve, Math.random() * 4 * attempt));
       }
     }
@@ -193,7 +197,7 @@ export function createSender(
         costOf(receipt);
         return receipt;
       } catch (error) {
-        // The node may have let go of it. Counted on, it would be a gap that nothing sent after it ever passes.
+        // The node may have dropped the transaction. Without reading the nonce again, its gap would block all later ones.
         nonce = null;
         throw error;
       }
@@ -201,7 +205,10 @@ export function createSender(
   };
 }
 
-/** Asks the node itself, where no receipt yet is a null: the client's own method would build an error each time. */
+/**
+ * Polls for a receipt with a raw request, which returns null until there is one; the client's own method would create an
+ * error at each poll. @throws ChainDown after 15 s
+ */
 async function minedReceipt(reader: Reader, hash: Hex): ReturnType<Sender["receipt"]> {
   const deadline = performance.now() + RECEIPT_WITHIN_MS;
   for (let wait = 2; ; wait = Math.min(wait * 2, 250)) {
@@ -214,13 +221,13 @@ async function minedReceipt(reader: Reader, hash: Hex): ReturnType<Sender["recei
 
 const MAX_SAYS = 300;
 
-/** An error in words for the record: of one bounded length, and without the secrets of this process. */
+/** Returns an error's message for the record: at most 300 characters, without the secrets of this process. */
 export function errorText(error: unknown): string {
   const text = error instanceof BaseError ? error.shortMessage : error instanceof Error ? error.message : String(error);
   return redact(text).slice(0, MAX_SAYS);
 }
 
-/** Would this call pass now, sent from here? Null, or what it reverts with. @throws ChainDown */
+/** Simulates a call against the newest block. Returns the revert's name or message, or null. @throws ChainDown */
 export async function whyItWouldRevert(reader: Reader, from: Address, call: ContractCall): Promise<string | null> {
   try {
     await reader.simulateContract({ ...call, account: from, gas: call.gas ?? GAS });
@@ -234,7 +241,7 @@ export async function whyItWouldRevert(reader: Reader, from: Address, call: Cont
   }
 }
 
-/** Send a call and wait for its receipt. Never throws for what the chain or the way to it does. */
+/** Sends a call and waits for its receipt. Never throws for what the chain or the transport does. */
 export async function transact(sender: Sender, call: ContractCall): Promise<Outcome> {
   let tx: Hex | undefined;
   try {

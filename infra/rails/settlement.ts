@@ -11,41 +11,48 @@ import type { Block, Blocks, Settlement, SettlementQuery } from "./rails.ts";
 import { ChainDown, chainRead, createReader, type Reader } from "./rpc.ts";
 
 const NONCES = parseAbi(["function authorizationState(address authorizer, bytes32 nonce) view returns (bool)"]);
-/** EIP-3009: emitted once per used authorization, and once per cancelled one. */
+/** Events of EIP-3009, emitted once for each used and each cancelled authorization. */
 const USED = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
 const CANCELED = parseAbiItem("event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)");
 export const TRANSFER_EVENT = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
 
-/** Public nodes refuse log questions over more than 10,000 blocks. */
+/** Most blocks of one log request; public nodes refuse more than 10,000. */
 export const BLOCKS_PER_QUESTION = 9_000;
 
 /**
- * When a block no longer vanishes: so many blocks deep (1 = it is in a block), or what the chain's own node calls so
- * (the block tags of the execution API: `safe`, `finalized`).
+ * When a block counts as final: at a number of confirmations (1 = the transaction is in a block), or by a block tag of the
+ * execution API.
  */
 export type Confirmations = number | "safe" | "finalized";
 
-/** Which money on which chain, as one node tells of it, and when what moved is final. */
+/** One token on one chain, read through one node. */
 export interface TokenAtNode {
   reader: Reader;
   network: string;
   asset: Address;
   confirmations: Confirmations;
-  /** EIP-712 name and version of a token that is not among those we know. */
+  /** EIP-712 name and version; only needed for a token that `signingDomain` does not know. */
   domain?: { name: string; version: string };
-  /** Absent: 6. */
+  /** 6 when absent. */
   decimals?: number;
 }
 
-/** The same of all nodes of its chain: `reader` takes the answer of any, and serves for what is no verdict. */
+/**
+ * One token on one chain, read through all nodes of the chain. `reader` takes the answer of the first node that responds;
+ * it is not for reads that decide whether money moved.
+ */
 export interface TokenOnChain extends TokenAtNode {
-  /** Each node by itself, in the order in which they are asked. */
+  /** The nodes, in the order in which they are asked. */
   nodes: readonly TokenAtNode[];
-  /** So many have to say the same. */
+  /** Number of nodes that have to give the same answer. */
   agree: number;
 }
 
-/** @param options `agree` is 1 when absent; no address at all: every question is `ChainDown` */
+/**
+ * Creates access to a token through the nodes of its chain. Without a node every read throws ChainDown.
+ * @param options `agree` is 1 when absent
+ * @throws RangeError when `agree` is below 1 or above the number of nodes
+ */
 export function tokenOnChain(
   options: Omit<TokenAtNode, "reader" | "asset"> & {
     asset: string;
@@ -61,7 +68,7 @@ export function tokenOnChain(
   return { ...readBy(createReader(urls)), nodes: urls.map((url) => readBy(createReader(url))), agree };
 }
 
-/** A block as a node has it. @throws ChainDown */
+/** Reads a block of one node. @throws ChainDown */
 export async function blockAt(
   { reader }: TokenAtNode,
   which: number | "latest" | "safe" | "finalized",
@@ -71,27 +78,28 @@ export async function blockAt(
   return { number: Number(block.number), time: Number(block.timestamp) };
 }
 
-/** Newest block at or below `head` that no longer vanishes, as the node that has this head says. @throws ChainDown */
+/** Reads the newest final block at or below `head`, from the node that gave this head. @throws ChainDown */
 export async function finalAt(money: TokenAtNode, head: Block): Promise<Block> {
   const { confirmations } = money;
   if (confirmations === 1) return head;
   const deep = typeof confirmations === "number" ? Math.max(0, head.number - confirmations + 1) : confirmations;
   const final = await blockAt(money, deep);
-  // Asked for by its tag, it may be one that the node took in since.
+  // The block of a tag may be newer than `head` when the node has advanced since.
   if (final.number >= head.number) return head;
   if (final.time > head.time) throw new ChainDown(`block ${final.number} is said to be later than ${head.number}`);
   return final;
 }
 
-/** A Transfer in a block. Whether it is final, the blocks of the read say that found it. */
+/** A Transfer in a block. The blocks of the read that found it decide whether it is final. */
 export type BlockTransfer = Omit<Settlement, "final">;
 
+/** Adds to a transfer whether its block is final as of a read. */
 export const asSettlement = (moved: BlockTransfer, { final }: Blocks): Settlement => ({
   ...moved,
   final: moved.blockNumber <= final.number,
 });
 
-/** Was a nonce of a payer used, or cancelled, up to a block (the newest)? @throws ChainDown */
+/** Reports whether a payer's nonce is used or cancelled, at a block or at the newest one. @throws ChainDown */
 export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex, blockNumber?: bigint) =>
   chainRead("a nonce", () =>
     reader.readContract({
@@ -100,7 +108,7 @@ export const isUsed = (reader: Reader, asset: Address, from: Address, nonce: Hex
     }),
   );
 
-/** Units of the token that an address holds at a block (the newest). @throws ChainDown */
+/** Reads the atomic units of the token that an address holds, at a block or at the newest one. @throws ChainDown */
 export const balanceOf = (
   { reader, asset }: Pick<TokenAtNode, "reader" | "asset">,
   address: string,
@@ -113,15 +121,15 @@ export const balanceOf = (
     }),
   );
 
-/** What became of one authorization (EIP-3009) up to a block. */
+/** State of one EIP-3009 authorization as of a block. */
 export type NonceFate =
   | { state: "unused" }
   | { state: "used"; moved: BlockTransfer }
   | { state: "cancelled"; tx: string; blockNumber: number };
 
 /**
- * The token's own state at this very block says whether the nonce was used; its logs say how. A node whose logs lag
- * behind its state is not believed. @throws ChainDown also where no log since `sinceBlock` says how it was used
+ * Reads the state of an authorization from one node: the token's state at this block tells whether the nonce is used, its
+ * logs tell by which event. @throws ChainDown also when the logs do not show that event: the node's logs lag behind
  */
 export async function fateOf(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<NonceFate> {
   const { reader, asset } = money;
@@ -143,7 +151,7 @@ export async function fateOf(money: TokenAtNode, query: SettlementQuery, head: B
   throw new ChainDown(`nonce ${query.nonce} was used, and no log since block ${query.sinceBlock} says how`);
 }
 
-/** The Transfer that a used nonce's own event tells of. */
+/** Returns the Transfer that belongs to an AuthorizationUsed event, or null. @throws ChainDown */
 async function transferAfter(
   money: TokenAtNode,
   from: Address,
@@ -168,7 +176,7 @@ async function transferAfter(
   return { ...(await blockTransferOf(money, transfer)), ...(await senderOf(money, transactionHash)) };
 }
 
-/** See `Rail.settlementOf`: the Transfer of a nonce, null where it was not used, or cancelled. @throws ChainDown */
+/** Reads the Transfer of a nonce from one node; null when it is unused or cancelled. See `Rail.settlementOf`. @throws ChainDown */
 export async function findSettlement(
   money: TokenAtNode,
   query: SettlementQuery,
@@ -178,7 +186,7 @@ export async function findSettlement(
   return fate.state === "used" ? fate.moved : null;
 }
 
-/** Who sent a transaction. A fact beside the settlement: a node that does not tell casts no doubt on the logs. */
+/** Reads the sender of a transaction; empty when the node does not answer, since the settlement is valid without it. */
 async function senderOf({ reader }: TokenAtNode, hash: Hex): Promise<{ sender?: string }> {
   try {
     const { from } = await chainRead("a transaction", () => reader.getTransaction({ hash }));
@@ -188,7 +196,7 @@ async function senderOf({ reader }: TokenAtNode, hash: Hex): Promise<{ sender?: 
   }
 }
 
-/** See `Rail.transfers`: oldest first. */
+/** Reads transfers between two addresses from one node, oldest first. See `Rail.transfers`. @throws ChainDown */
 export async function findTransfers(
   money: TokenAtNode,
   query: { from: string; to: string; sinceBlock: number },
@@ -202,7 +210,7 @@ export async function findTransfers(
   return Promise.all(logs.map((log) => blockTransferOf(money, log)));
 }
 
-/** See `Rail.transfersIn`. */
+/** Reads the transfers of one transaction from one node. See `Rail.transfersIn`. @throws ChainDown */
 export async function findTransfersIn(money: TokenAtNode, tx: string, head: Block): Promise<BlockTransfer[]> {
   const { reader, asset } = money;
   const receipt = await chainRead("a receipt", () => reader.getTransactionReceipt({ hash: tx as Hex })).catch(
@@ -217,7 +225,10 @@ export async function findTransfersIn(money: TokenAtNode, tx: string, head: Bloc
   return Promise.all(ours.map((log) => blockTransferOf(money, log)));
 }
 
-/** Logs from a block up to a head, in steps a public node accepts. Those of blocks that vanished are left out. */
+/**
+ * Reads logs from a block up to a head, in ranges that public nodes accept. Logs of replaced blocks are left out.
+ * @throws ChainDown
+ */
 export async function logsSince<L extends { removed: boolean }>(
   sinceBlock: number,
   head: Block,
@@ -233,7 +244,8 @@ export async function logsSince<L extends { removed: boolean }>(
 }
 
 /**
- * A node without a block refuses its logs by its hash (EIP-234), where a range past its end may come back empty.
+ * Requires that a node has a block, by asking for the block's logs by hash: a node without the block refuses that
+ * (EIP-234), but may return an empty list for a range of numbers past its end.
  * @throws ChainDown
  */
 export async function requireLogsOf({ reader, asset }: TokenAtNode, { number }: Block): Promise<void> {
@@ -247,7 +259,7 @@ export interface TransferLog {
   args: { from: Address; to: Address; value: bigint };
 }
 
-/** A Transfer with the time of its block. @throws ChainDown */
+/** Converts the log of a Transfer, and reads the time of its block. @throws ChainDown */
 export async function blockTransferOf(money: TokenAtNode, log: TransferLog): Promise<BlockTransfer> {
   const { number, time } = await blockAt(money, Number(log.blockNumber));
   return {

@@ -28,17 +28,17 @@ import {
 } from "./settlement.ts";
 
 /**
- * Chains of Tempo (CAIP-2) and the dollar that sellers ask for there, TIP-20 with 6 decimals: what mpp's own package
- * takes by default.
+ * Tempo's chains (CAIP-2) and their default dollar in mpp's package, a TIP-20 token with 6 decimals.
  */
 const DOLLARS: Readonly<Record<string, { symbol: string; address: string }>> = {
   "eip155:4217": { symbol: "USDC.e", address: "0x20c000000000000000000000b9537d11c60e8b50" },
   "eip155:42431": { symbol: "pathUSD", address: "0x20c0000000000000000000000000000000000000" },
 };
 
+/** Reports whether a network (CAIP-2) is one of Tempo's. */
 export const isTempo = (network: string): boolean => Object.hasOwn(DOLLARS, network);
 
-/** The dollar of a Tempo chain; null for any other network. */
+/** Returns the default dollar of a Tempo chain; null for any other network. */
 export const tempoDollar = (network: string): { symbol: string; address: string } | null =>
   isTempo(network) ? DOLLARS[network]! : null;
 
@@ -46,16 +46,16 @@ const CALL = parseAbi(["function transferWithMemo(address to, uint256 amount, by
 const WITH_MEMO = parseAbiItem(
   "event TransferWithMemo(address indexed from, address indexed to, uint256 amount, bytes32 indexed memo)",
 );
-/** A challenge that ends sooner could expire on the way. */
+/** A challenge with less time left than this, in seconds, is not signed. */
 const LEAST_VALIDITY_S = 10;
-/** How far back a memo is looked for before it is signed: challenges live for minutes. */
+/** Number of blocks in which an earlier use of a memo is searched before it is signed; challenges live for minutes. */
 const LOOK_BACK_BLOCKS = 9_000;
-/** Gas is priced in 1e-18 dollars, and a token has 6 decimals. */
+/** Units of the gas price (1e-18 dollars) in one unit of the token (1e-6 dollars). */
 const FEE_UNIT = 10n ** 12n;
 
 /**
- * Why this mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null when it can.
- * Pure; never throws. Method `tempo`, intent `charge`, mode `pull`, one transfer whose memo is ours to set.
+ * Returns why an mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null: the method
+ * must be `tempo`, the intent `charge`, the mode `pull`, and the memo must be ours to set. Pure; never throws.
  */
 function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {
   const why = challengeObstacle(entry, { method: "tempo", network, asset, bits: 128 });
@@ -63,11 +63,11 @@ function whyNotTempo(entry: PayableEntry, network: string, asset: string): strin
   const { supportedModes, memo } = methodDetails(entry.challenge!);
   if (supportedModes !== undefined && !(Array.isArray(supportedModes) && supportedModes.includes("pull")))
     return "only payments that the payer sends are taken";
-  // A memo of the seller's own choice may be another payment's: ours is made from the challenge, and names it alone.
+  // A memo chosen by the seller could belong to another payment; ours is derived from the challenge.
   return memo === undefined || memo === null ? null : "the seller sets the memo";
 }
 
-/** The protocol's client and the chain's transactions: seconds to load, and needed by who signs on Tempo alone. */
+/** Loads the protocol's client and the chain's transaction format, which takes seconds, when Tempo is first signed for. */
 async function loadClient() {
   const [{ tempo }, { Transaction }, { tempo: chain }] = await Promise.all([
     import("mppx/client"),
@@ -79,7 +79,11 @@ async function loadClient() {
 
 type Deserialize = Awaited<ReturnType<typeof loadClient>>["deserialize"];
 
-/** What the signed transaction does, held against what was to be signed: one transfer of this token, and nothing else. */
+/**
+ * Checks that a signed transaction makes exactly the transfer of this entry and nothing else.
+ * @returns its memo, its expiry (unix seconds) and its highest fee (units of the token)
+ * @throws Error otherwise
+ */
 function checked(
   deserialize: Deserialize,
   signed: string,
@@ -91,7 +95,7 @@ function checked(
     validBefore,
     gas = 0n,
     maxFeePerGas = 0n,
-    ...said
+    ...others
   } = deserialize(signed as Transaction.TransactionSerializedTempo) as {
     calls?: readonly { to?: string; data?: Hex; value?: bigint }[];
     validBefore?: number;
@@ -99,9 +103,9 @@ function checked(
     gas?: bigint;
     maxFeePerGas?: bigint;
   };
-  const [call, ...others] = calls ?? [];
-  if (!call?.data || others.length > 0 || !validBefore)
-    throw new Error("it is not one call with an end to its validity");
+  const [call, ...more] = calls ?? [];
+  if (!call?.data || more.length > 0 || !validBefore)
+    throw new Error("the signed transaction is not a single call with an expiry");
   const { args } = decodeFunctionData({ abi: CALL, data: call.data });
   const [to, amount, memo] = args;
   const isWanted =
@@ -109,16 +113,17 @@ function checked(
     to.toLowerCase() === entry.payTo.toLowerCase() &&
     amount === entry.amountAtomic &&
     (call.value ?? 0n) === 0n &&
-    (said.from === undefined || said.from.toLowerCase() === from.toLowerCase());
-  if (!isWanted) throw new Error("what was signed is not what was to be paid");
+    (others.from === undefined || others.from.toLowerCase() === from.toLowerCase());
+  if (!isWanted) throw new Error("the signed transaction does not pay what the entry asks for");
   return { memo, validBefore, fee: (gas * maxFeePerGas + FEE_UNIT - 1n) / FEE_UNIT };
 }
 
 /**
- * See `Rail.settlementOf`: the payment's memo stands in the token's own event. No state of the token says whether a memo
- * was used, so nothing ties the logs to the block as a nonce does: the node has to give the logs of this very block by
- * its hash, which one without the block refuses (EIP-234). A node that has it, and hides older logs, is believed; then
- * only `agree` helps.
+ * Reads a settlement from one node by the memo in the token's event (see `Rail.settlementOf`). The token has no state that
+ * tells whether a memo was used, so a missing log could mean that the node lags behind `head`. Therefore the node also has
+ * to return the logs of that block by hash, which it refuses without the block (EIP-234). A node that has the block and
+ * hides older logs is only detected by `agree`.
+ * @throws ChainDown
  */
 async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
   const args = { from: query.from as Address, memo: query.nonce as Hex };
@@ -134,10 +139,9 @@ async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Bloc
 }
 
 /**
- * Signs mpp `tempo/charge` challenges with the protocol's own client: a whole transaction, with a memo made from the
- * challenge, that is good for 25 seconds and that the seller sends. Nothing leaves here. The fee is taken from the
- * payer in the same token, unless the seller pays it, so a wallet needs no coin. The memo stands in the place of the
- * nonce.
+ * Returns a function that signs mpp `tempo/charge` challenges with the protocol's own client. The result is a complete
+ * transaction that is valid for 25 seconds and that the seller sends. Its memo is derived from the challenge and serves as
+ * the payment's nonce. The payer pays the fee in the same token, unless the seller sponsors it, so a wallet needs no coin.
  */
 function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
   const { reader, network } = any;
@@ -152,13 +156,13 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
 
   return async (entry, wallet) => {
     const challenge = entry.challenge as PaymentChallenge;
-    // Transactions of a form that no signer knows but the protocol's own client.
-    if (wallet.signer !== undefined) throw new NotSigned("on Tempo a wallet pays whose key lies in the folder");
+    // Outside signers do not know Tempo's transaction type.
+    if (wallet.signer !== undefined) throw new NotSigned("an outside signer cannot sign for Tempo; use a key file");
     const account = accountOf(wallet);
     const now = systemClock.now().getTime();
     if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + LEAST_VALIDITY_S * 1000)
       throw new CannotSign("the challenge has expired, or is about to");
-    // Only what was read and will be checked: whatever else the seller wrote asks for nothing of us.
+    // Only the parsed fields, which are checked below; the seller's other fields do not reach the client.
     const asked = {
       ...{ amount: entry.amountAtomic.toString(), currency: entry.asset, recipient: entry.payTo },
       methodDetails: { chainId, ...(methodDetails(challenge).feePayer === true ? { feePayer: true } : {}) },
@@ -179,8 +183,8 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     const { memo, validBefore, fee } = checked(deserialize, payload.signature, entry, from);
     const sponsored = asked.methodDetails.feePayer === true;
     const held = await balanceOf(any, from);
-    // The client signs what the wallet cannot pay, and a seller that cannot take it would look like one that does not
-    // want to.
+    // The client signs even when the wallet cannot pay; the seller could not settle that, and would look like one that
+    // does not deliver.
     if (held < entry.amountAtomic + (sponsored ? 0n : fee))
       throw new NoWallet(`the wallet holds ${held} units, too few for ${entry.amountAtomic} and a fee of up to ${fee}`);
     await refuseUsed(from, memo);
@@ -193,7 +197,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
   };
 }
 
-/** Rail for mpp `tempo/charge` with a TIP-20 token: settlement is read from the token's event that carries the memo. */
+/** Creates a rail for mpp `tempo/charge` with a TIP-20 token. Settlements are found by the memo in the token's event. */
 export const createTempoRail = (options: EvmRailOptions): Rail =>
   createTokenRail(options, {
     obstacleTo: (entry) => whyNotTempo(entry, options.network, options.asset.toLowerCase()),

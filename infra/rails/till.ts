@@ -9,31 +9,32 @@ import { Cooldowns } from "./rpc.ts";
 import { errorText, type Outcome } from "./sender.ts";
 
 /**
- * Where buyers are charged: x402 `exact`, versions 1 and 2, with EIP-3009 authorizations. It knows nothing of orders,
- * and is never asked whether money moved: that is `Rail.settlementOf`.
+ * A till charges buyers: x402 `exact`, versions 1 and 2, with EIP-3009 authorizations. It does not decide whether money
+ * moved; `Rail.settlementOf` does.
  */
 export interface Till {
-  /** For logs and status. */
+  /** Name for logs and status. */
   readonly name: string;
   /**
-   * Would this payment settle now? Moves nothing. Two payments under one nonce are both valid, and one of them settles.
-   * @param payment decoded payment header, as a stranger sent it
-   * @param requirements our own offer in its v2 form; a v1 payment is held against the same offer in the words of v1
-   * @throws TillDown when nobody could be asked
+   * Checks whether a payment would settle now, without moving money. Two payments with one nonce are both valid until one
+   * of them settles.
+   * @param payment decoded payment header, untrusted
+   * @param requirements our offer in its v2 form; a v1 payment is compared with its v1 form
+   * @throws TillDown when no facilitator answered
    */
   verify(payment: unknown, requirements: PaymentRequirements): Promise<Verified>;
   /**
-   * Charge the buyer. Waits until the transaction is in a block, or as long as this till waits. Never throws for what a
-   * facilitator does. After `unknown` the chain decides; the same payment may be settled again, here or elsewhere: its
+   * Charges the buyer and waits until the transaction is in a block, or until the till's timeout. Never throws for what a
+   * facilitator does. After `unknown` the caller reads the chain. Settling a payment again, here or elsewhere, is safe: its
    * nonce moves money once.
    */
   settle(payment: unknown, requirements: PaymentRequirements): Promise<Outcome>;
 }
 
-/** `payer` is lower-case. A reason is the facilitator's own word, any text of up to 300 characters. */
+/** `payer` is lower-case. `reason` is the facilitator's own text, at most 300 characters. */
 export type Verified = { valid: true; payer: string } | { valid: false; reason: string };
 
-/** Nobody could be asked whether a payment is valid, or what was answered is no answer. Nothing is known: ask again. */
+/** Thrown when no facilitator gave a usable answer. Whether the payment is valid is unknown; the caller asks again. */
 export class TillDown extends Failure {
   constructor(message: string, options?: ErrorOptions) {
     super("failed", message, { ...options, retriable: true });
@@ -43,29 +44,30 @@ export class TillDown extends Failure {
 const MAX_REASON = 300;
 const cut = (reason: string | undefined): string => redact(reason ?? "no reason given").slice(0, MAX_REASON);
 
-/** Stated after a receipt that says so: the transfer was undone, and this transaction is over. */
+/** Reasons that a facilitator gives after the receipt of a reverted transaction. Such a transaction is final. */
 const REVERTED = new Set(["invalid_exact_evm_transaction_failed", "invalid_transaction_state"]);
 /**
- * Not a verdict on the payment: the reference facilitator says `..transaction_failed` without a transaction when its
- * node did not answer, and others have words of their own for the same. Then the transaction may be on its way.
+ * Reasons that leave the outcome open. The reference facilitator answers `..transaction_failed` without a transaction when
+ * its node did not answer, and others have reasons of their own for it. The transaction may still settle.
  */
 const UNSURE =
   /pending|unexpected|time_?d?_?out|transaction_failed|unavailable|internal|unknown|network_error|rpc|node/;
-/** A reason is a code of the protocol; a sentence is an error that somebody passed on. */
+/** Matches reasons that are codes of the protocol; sentences are errors that a facilitator passed on. */
 const CODE = /^[a-z0-9_]{1,100}$/;
-/** Refusals of a request, not of a payment: the next one may be taken. */
+/** Statuses that refuse the request and not the payment, so that a later request may succeed. */
 const NOT_NOW = new Set([401, 403, 404, 408, 409, 425, 429]);
 
+/** Reports whether an error status is a verdict on the payment. */
 const isVerdict = (status: number): boolean => status >= 400 && status < 500 && !NOT_NOW.has(status);
 
-/** A payment whose version, scheme and authorization can be read, and what its version is asked with. */
+/** A payment with a known version, scheme and authorization, and our offer in the form of that version. */
 interface Readable {
   payload: PaymentPayload;
   requirements: PaymentRequirements;
   payer: string;
 }
 
-/** Null when no facilitator needs to be asked: some crash on what is missing here, and a crash is not an answer. */
+/** Parses a payment; null when a required field is missing. Some facilitators crash on such payments, so none is asked. */
 function readable(payment: unknown, requirements: PaymentRequirements): Readable | null {
   const authorization = authorizationOf(payment);
   if (!authorization) return null;
@@ -80,18 +82,18 @@ function readable(payment: unknown, requirements: PaymentRequirements): Readable
 }
 
 /**
- * The same offer in the words of x402 v1: the amount is called `maxAmountRequired`, and the chain has a name.
- * @param spelling the buyer's name for the chain, taken when it is one of its names
+ * Converts an offer to x402 v1, where the amount is called `maxAmountRequired` and the chain has a name.
+ * @param spelling the buyer's name for the chain, used when it is one of the chain's names
  */
 export function asVersion1(requirements: PaymentRequirements, spelling?: string): PaymentRequirements {
   const { amount, network, ...rest } = requirements;
   const names = v1NamesOf(network);
   const name = names.includes(spelling ?? "") ? spelling : names[0];
-  // The package types v1 requirements by their v2 shape, and reads the v1 fields.
+  // The package's type of v1 requirements has v2's fields, but its code reads v1's.
   return { ...rest, network: name ?? network, maxAmountRequired: amount } as unknown as PaymentRequirements;
 }
 
-/** A till over one facilitator, in this process or elsewhere. */
+/** Creates a till over one facilitator, in this process or elsewhere. */
 export function createTill(name: string, facilitator: FacilitatorClient): Till {
   return {
     name,
@@ -99,7 +101,7 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
       const asked = readable(payment, requirements);
       if (!asked) return { valid: false, reason: "invalid_payload" };
       const answer = await facilitator.verify(asked.payload, asked.requirements).catch((error: unknown) => {
-        // Some answer a payment that is not valid with a 400.
+        // Some facilitators answer an invalid payment with a 400.
         if (error instanceof VerifyError && error.invalidReason && isVerdict(error.statusCode)) {
           return { isValid: false as const, invalidReason: error.invalidReason, payer: undefined };
         }
@@ -129,7 +131,7 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
   };
 }
 
-/** What an answer to `settle` is worth. Whatever may have been sent and is not known to be over is unknown. */
+/** Converts a facilitator's answer to `settle`. A transaction that may have been sent and is not final is `unknown`. */
 function settled(answer: {
   success: boolean;
   errorReason?: string;
@@ -138,7 +140,9 @@ function settled(answer: {
 }): Outcome {
   const tx = /^0x[0-9a-fA-F]{64}$/.test(answer.transaction) ? { tx: answer.transaction.toLowerCase() } : null;
   if (answer.success)
-    return tx ? { outcome: "sent", ...tx } : { outcome: "unknown", says: "settled, it says, nowhere" };
+    return tx
+      ? { outcome: "sent", ...tx }
+      : { outcome: "unknown", says: "the facilitator reports success without a transaction" };
   const reason = cut(answer.errorReason);
   const isOver = tx ? REVERTED.has(reason) : CODE.test(reason) && !UNSURE.test(reason);
   if (isOver) return { outcome: "refused", reason, ...tx };
@@ -147,26 +151,27 @@ function settled(answer: {
 
 export interface HttpTillOptions {
   name: string;
-  /** An operator's own choice, not a stranger's: it is fetched directly, private addresses too. */
+  /** Base url. The operator chose it, so it is fetched without the checks for untrusted addresses. */
   url: string;
-  /** For one question, its answer's body included. Default 20 s: a settlement waits for a block. */
+  /** Timeout of one request including the body of its answer. Default 20 s, since a settlement waits for a block. */
   timeout_ms?: number;
-  /** Headers that the facilitator knows us by. */
+  /** Headers of every request, for authentication. */
   headers?: Readonly<Record<string, string>>;
 }
 
 function clientOf({ name, url, timeout_ms = 20_000, headers }: HttpTillOptions): HTTPFacilitatorClient {
   const protocol = parseUrl(url)?.protocol;
-  if (protocol !== "https:" && protocol !== "http:") throw new TypeError(`${name}: no address of a facilitator`);
+  if (protocol !== "https:" && protocol !== "http:")
+    throw new TypeError(`${name}: expected the http(s) address of a facilitator`);
   keepAddress(url);
   const all = { verify: headers ?? {}, settle: headers ?? {}, supported: headers ?? {} };
   return new HTTPFacilitatorClient({ url, timeoutMs: timeout_ms, createAuthHeaders: async () => all });
 }
 
-/** A till over a facilitator that speaks the protocol's HTTP (`POST /verify`, `POST /settle`). */
+/** Creates a till over a facilitator's HTTP interface (`POST /verify`, `POST /settle`). @throws TypeError for a bad url */
 export const createHttpTill = (options: HttpTillOptions): Till => createTill(options.name, clientOf(options));
 
-/** Does it say (`GET /supported`) that it settles `exact` on this network? @throws TillDown when it says nothing */
+/** Reports whether a facilitator lists `exact` on this network in `GET /supported`. @throws TillDown when it fails */
 export async function settlesOn(options: HttpTillOptions, network: string): Promise<boolean> {
   const said = await clientOf(options)
     .getSupported()
@@ -178,15 +183,13 @@ export async function settlesOn(options: HttpTillOptions, network: string): Prom
 }
 
 /**
- * Several tills in their order of preference. One that could not be asked rests for a while (30 s) and is tried again;
- * when all of them rest, they are asked all the same, since a rest is a guess and a buyer waits.
+ * Combines several tills in their order of preference. A till that failed is asked after the others for 30 s.
  *
- * Whether a payment is valid is asked of the next one when nobody answers. A settlement goes to one till only: after
- * `unknown` it may be on its way to a block, and whether to send it again is the caller's to decide, who reads the
- * chain. If it does, the till that left it unknown rests, so that another one is asked.
+ * `verify` asks the next till when one does not answer. `settle` asks one till only: after `unknown` the transaction may
+ * still reach a block, so the caller reads the chain before it settles again. That second attempt goes to another till.
  */
 export function createTills(tills: readonly Till[], resting = new Cooldowns<Till>(30_000)): Till {
-  if (tills.length === 0) throw new RangeError("no till");
+  if (tills.length === 0) throw new RangeError("no tills given");
   return {
     name: tills.map(({ name }) => name).join(", "),
     async verify(payment, requirements) {

@@ -9,7 +9,7 @@ import { parseUrl } from "../url.ts";
 import type { Wallet } from "./rails.ts";
 import { walletOf } from "./wallets.ts";
 
-/** A blind wallet was given to an endpoint for one UTC day: from then on it pays on that day alone. */
+/** Records that a blind wallet was given to an endpoint for one UTC day, the only day on which it pays. */
 export interface WalletUse {
   address: string;
   day: string;
@@ -17,32 +17,32 @@ export interface WalletUse {
   network: string;
 }
 
-/** What a folder of wallets holds, as it stands in its files. */
+/** The wallets of a folder. */
 export interface WalletsHeld {
-  /** null: there is none. */
+  /** The public wallet that pays known calls; null when there is none. */
   known: Wallet | null;
-  /** Pays the gas of sweeps and of what is sold, never the token; null: there is none. */
+  /** Pays gas for sweeps and sales; holds no token. Null when there is none. */
   gas: Wallet | null;
-  /** Buyers pay it, and refunds leave from it; null: there is none. */
+  /** Receives buyers' payments and sends refunds; null when there is none. */
   till: Wallet | null;
-  /** Sellers are paid from it for buyers; null: there is none. */
+  /** Pays sellers for buyers; null when there is none. */
   float: Wallet | null;
   blind: readonly Wallet[];
   uses: readonly WalletUse[];
 }
 
 const SEED = "seed.key";
-/** Wallets of which there is one: each has a key file of its own, or follows from the seed. */
+/** Roles with one wallet each. Its key is in a key file of its own, or derived from the seed. */
 const SINGLE = ["known", "gas", "till", "float"] as const;
 type Single = (typeof SINGLE)[number];
 const FILES: readonly string[] = [SEED, ...SINGLE.map((role) => `${role}.key`)];
-/** What was derived from the seed, and which wallet was used when: one JSON object a line, only ever appended to. */
+/** Append-only NDJSON: which wallets were derived from the seed, and which were used when. */
 const JOURNAL = "journal.ndjson";
 const MAX_BLIND = 10_000;
 
 type Line = { made: Single } | { made: "blind"; n: number } | ({ used: true } & WalletUse);
 
-/** A key, or who has it: `https://signer.example 0x…`. */
+/** Reads a key file: a private key, or an outside signer and its wallet's address (`https://signer.example 0x…`). */
 const keyIn = (path: string): Wallet => {
   const text = readPrivate(path).toString("utf8").trim();
   const [signer, address = "", ...more] = text.split(/\s+/);
@@ -61,22 +61,22 @@ const keyIn = (path: string): Wallet => {
 };
 
 /**
- * Wallets in a folder of their own, mode 0700, files 0600. They are derived from one seed (`seed.key`), or lie there as
- * key files: `known.key`, `gas.key`, `till.key`, `float.key`, and any other `*.key` is a blind one. A key file may name
- * an outside signer in the place of a key. A journal beside
- * them says which were derived and which blind wallet was given to whom on which day. It is on the disk before the wallet pays.
+ * Wallets in a folder of mode 0700, files of mode 0600. A wallet is derived from the folder's seed (`seed.key`) or has a
+ * key file: `known.key`, `gas.key`, `till.key` and `float.key`, and every other `*.key` is a blind wallet. A key file may
+ * name an outside signer instead of a key. A journal records which wallets were derived, and which blind wallet was given
+ * to which endpoint on which day; its lines are on disk before the wallet pays.
  */
 export class WalletFolder {
   readonly #journal: string;
   readonly #derived = new Map<string, Wallet>();
 
-  /** @throws Failure `keys` when others may write in the folder */
+  /** @throws Failure `keys` when other users may write in the folder */
   constructor(readonly dir: string) {
     this.#journal = join(dir, JOURNAL);
     if (existsSync(dir)) refuseSharedFolder(dir);
   }
 
-  /** Everything as it stands now: another process may have made wallets since. @throws Failure `keys` */
+  /** Reads all wallets from disk, since another process may have added some. @throws Failure `keys` */
   read(): WalletsHeld {
     if (!existsSync(this.dir)) return { known: null, gas: null, till: null, float: null, blind: [], uses: [] };
     const files = readdirSync(this.dir).filter((name) => name.endsWith(".key"));
@@ -91,7 +91,7 @@ export class WalletFolder {
     const own = files.filter((name) => !FILES.includes(name)).sort();
     const derived = lines.flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
     if (derived.length > 0 && !seed)
-      throw new Failure("keys", `${join(this.dir, SEED)} is missing: wallets hang on it`);
+      throw new Failure("keys", `${join(this.dir, SEED)} is missing: wallets were derived from it`);
     return {
       ...{ known: single("known"), gas: single("gas"), till: single("till"), float: single("float") },
       blind: [
@@ -103,12 +103,13 @@ export class WalletFolder {
   }
 
   /**
-   * Make the known wallet and the one for gas where there is none, and so many further blind ones. Nothing is replaced.
-   * @param sells those too that buyers pay and sellers are paid from
-   * @returns the blind ones that are new
+   * Derives the known and the gas wallet if they are missing, and `blind` more blind wallets. Existing wallets are kept.
+   * @param sells whether to derive the till and the float too
+   * @returns the new blind wallets
+   * @throws RangeError past 10,000 blind wallets; Failure `keys`
    */
   make(blind: number, sells = false): Wallet[] {
-    if (!Number.isSafeInteger(blind) || blind < 0) throw new RangeError(`no number of wallets: ${blind}`);
+    if (!Number.isSafeInteger(blind) || blind < 0) throw new RangeError(`not a number of wallets: ${blind}`);
     privateFolder(this.dir);
     if (!existsSync(join(this.dir, SEED))) createPrivate(join(this.dir, SEED), `${randomBytes(32).toString("hex")}\n`);
     const held = this.read();
@@ -123,12 +124,12 @@ export class WalletFolder {
     return Array.from({ length: blind }, (_, i) => this.#walletOf(seed, `blind|${first + i}`));
   }
 
-  /** Written down, and on the disk when this returns. */
+  /** Records a use of a blind wallet; it is on disk when this returns. */
   use(use: WalletUse): void {
     this.#append([{ used: true, ...use }]);
   }
 
-  /** Kept: an address costs a multiplication on the curve, and a folder may hold thousands. */
+  /** Derives a wallet and remembers it: each address costs a curve multiplication, and a folder may hold thousands. */
   #walletOf(seed: Buffer, label: string): Wallet {
     const key = `${seed.toString("hex").slice(0, 8)} ${label}`;
     const wallet = this.#derived.get(key) ?? walletOf(seed, label);
@@ -146,7 +147,7 @@ export class WalletFolder {
   #lines(): Line[] {
     if (!existsSync(this.#journal)) return [];
     const text = readPrivate(this.#journal).toString("utf8");
-    // A line that a crash cut off was never acted on: a wallet is used only once its line is on the disk.
+    // A line that a crash cut off was never acted on: a wallet pays only after its line is on disk.
     const whole = text
       .slice(0, text.lastIndexOf("\n") + 1)
       .split("\n")
@@ -160,7 +161,7 @@ export class WalletFolder {
     });
   }
 
-  /** One write, so that two processes' lines do not mix; what a crash cut off is ended first. */
+  /** Appends with one write, so that lines of two processes do not mix. A line that a crash cut off is ended first. */
   #append(lines: readonly Line[]): void {
     if (lines.length === 0) return;
     if (!existsSync(this.#journal)) createPrivate(this.#journal, "");

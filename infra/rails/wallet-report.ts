@@ -7,33 +7,36 @@ import type { Network, Token } from "./networks.ts";
 import type { Rail } from "./rails.ts";
 import type { WalletFolder, WalletsHeld } from "./wallet-folder.ts";
 
-/** When to raise an alarm (settings `wallets.low_water` and `low_blind`). */
+/** Levels below which an alarm is raised (settings `wallets.low_water` and `low_blind`). */
 export interface LowWater {
-  /** Money, such as "1.00". */
+  /** Units of the token, such as "1.00". */
   money: string;
+  /** Number of unused blind wallets with money. */
   blind: number;
 }
 
-/** One wallet and what it holds, by `network symbol`, in units of the asset; null where a chain could not be asked. */
+/** One wallet and its balances. */
 export interface WalletBalances {
   role: "known" | "gas" | "till" | "float" | "blind";
   address: string;
-  /** UTC day on which a blind one pays or paid; null: it was never used. */
+  /** UTC day of a blind wallet; null when it was never used. */
   day: string | null;
-  /** Endpoints that it was given to. */
+  /** Capability ids of the endpoints that it was given to. */
   caps: string[];
+  /** Units of the asset by `network symbol`; null when the chain could not be asked. */
   balances: Record<string, string | null>;
 }
 
-/** What there is to pay with in one asset. */
+/** The money of all wallets in one asset, in units of the asset. */
 export interface AssetFunds {
   network: string;
   symbol: string;
   known: string | null;
-  /** Blind wallets that were never used and hold anything, and what they hold together; null: a chain was not asked. */
+  /** Number of unused blind wallets with money; null when the chain could not be asked. */
   fresh: number | null;
+  /** What those wallets hold together; null when the chain could not be asked. */
   freshTotal: string | null;
-  /** Blind wallets that were never used and hold nothing; null: a chain was not asked. */
+  /** Number of unused blind wallets without money; null when the chain could not be asked. */
   unfunded: number | null;
 }
 
@@ -44,7 +47,7 @@ export interface WalletReport {
 
 const READS_AT_ONCE = 8;
 
-/** Wallets of a folder and their balances on each network, read now. A chain that does not answer is a null. */
+/** Reads the balances of a folder's wallets on each network. A balance is null when its chain does not answer. */
 export async function walletReport(
   held: WalletsHeld,
   rail: Pick<Rail, "balance">,
@@ -102,8 +105,8 @@ function poolOf(wallets: readonly WalletBalances[], network: string, { symbol, d
 }
 
 /**
- * What an operator has to do about the wallets: one finding for the known one and one for the blind ones, a pool. Warnings
- * alone: money that runs low stops nothing yet, and a role that has none pays nothing and harms nobody.
+ * Returns what an operator has to do about the wallets: for each asset one finding for the known wallet and one for the
+ * blind ones. All problems are warnings, since a role without money only makes no paid calls.
  */
 export function walletFindings({ pools, wallets }: WalletReport, low: LowWater): Finding[] {
   if (!wallets.some(({ role }) => role === "known")) {
@@ -123,7 +126,7 @@ export function walletFindings({ pools, wallets }: WalletReport, low: LowWater):
   });
 }
 
-/** Are there enough unused blind wallets with money? Those that are there and empty are funded before others are made. */
+/** Checks whether enough unused blind wallets have money. The advice is to fund empty wallets before making more. */
 function blindFinding(name: string, { symbol, fresh, freshTotal, unfunded }: AssetFunds, low: LowWater): Finding {
   const [rich, empty] = [fresh ?? 0, unfunded ?? 0];
   const says = `${rich + empty} were never used: ${rich} hold ${freshTotal} in all, ${empty} hold nothing`;
@@ -148,7 +151,10 @@ export interface WalletWatchOptions {
 
 const EVERY_MS = 600_000;
 
-/** One look: gauges, an alarm in the log for what is low, and a line for money that came in since the look before. */
+/**
+ * Reads all balances once: sets the gauges, warns in the log about what is low, and logs money that arrived since the last
+ * read. @param before balances of the last read; updated
+ */
 async function look(options: WalletWatchOptions, before: Map<string, string>): Promise<void> {
   const { folder, rail, networks, low, logger, metrics } = options;
   const report = await walletReport(folder.read(), rail, networks);
@@ -172,7 +178,7 @@ async function look(options: WalletWatchOptions, before: Map<string, string>): P
   }
 }
 
-/** Looks at the wallets now and every ten minutes until stopped; what goes wrong is a line in the log. */
+/** Reads the wallets' balances now and every ten minutes until stopped. A failure is logged and the next read tried. */
 export function watchWallets(options: WalletWatchOptions): { stop(): Promise<void> } {
   const before = new Map<string, string>();
   const tried = () =>

@@ -9,7 +9,7 @@ const TOKEN = parseAbi([
   "function topUp(address[] accounts, uint256[] floors)",
   "function balanceOf(address) view returns (uint256)",
 ]);
-/** An account that the local chain's node signs for itself: mints, and nothing else. */
+/** An account whose key the local chain's node holds. It only mints. */
 export const LOCAL_MINTER: Address = "0xa0Ee7A142d267C1f36714E4a8F75612F20a79720";
 const ACCOUNTS_A_TRANSACTION = 64;
 const GAS_AN_ACCOUNT = 70_000;
@@ -18,27 +18,28 @@ const MAX_WAITING = 2_000;
 
 export interface LocalWalletsOptions {
   rpcUrl: string;
-  /** Secret all keys are derived from, at least 16 bytes. Whoever has it has the wallets. */
+  /** Secret that all keys are derived from, at least 16 bytes. */
   seed: Uint8Array;
-  /** The local chain's token; it is minted, so these wallets exist on the local chain only. */
+  /** The local chain's token, which can be minted. */
   asset: string;
-  /** What the known wallet is lifted to when it holds less than half of it. Default 10,000 USDC. */
+  /** Atomic units that the known wallet is topped up to when it holds less than half of them. Default 10,000 USDC. */
   knownFloorAtomic?: bigint;
 }
 
-/** Wallets that only the local chain has: further ones of our own, by their part in the business. */
+/** Wallets of the local chain, with further wallets by role. */
 export interface LocalWallets extends Wallets {
   /**
-   * A wallet of our own under one name, e.g. the float that pays sellers, or the till that buyers pay into.
-   * @param floorAtomic what it is lifted to when it holds less than half of it; 0n leaves it as it is. Default: the
-   * known wallet's floor
+   * Returns the wallet of a role, e.g. the float that pays sellers, or the till that buyers pay into.
+   * @param floorAtomic atomic units that it is topped up to when it holds less than half of them; 0n for no top-up. Default:
+   * the known wallet's
    */
   named(role: string, floorAtomic?: bigint): Promise<Wallet>;
 }
 
 /**
- * Wallets on the local chain. Keys are HMAC-SHA256(seed, role|cap|day): nothing is stored, and a restart pays from
- * the same ones. Funding is a mint, so every wallet's money comes from the zero address and none is linked to another.
+ * Creates wallets on the local chain. Keys are HMAC-SHA256(seed, role|cap|day), so nothing is stored and a restart has the
+ * same wallets. They are funded by minting, so no transfer links one wallet to another.
+ * @throws RangeError for a seed of less than 16 bytes
  */
 export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
   const { rpcUrl, seed, asset, knownFloorAtomic = 10_000_000_000n } = options;
@@ -69,9 +70,9 @@ export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
   };
 }
 
-/** The wallet of a seed under a label: HMAC-SHA256(seed, label), so that nothing but the seed is kept. */
+/** Derives the wallet of a seed and a label; its key is HMAC-SHA256(seed, label). */
 export function walletOf(seed: Uint8Array, label: string): Wallet {
-  // A secp256k1 key lies below the group order: all but one in 2^127 digests do.
+  // A secp256k1 key has to be below the group order; about one digest in 2^127 is not, and the next round is tried.
   for (let round = 0; ; round++) {
     const privateKey: Hex = `0x${createHmac("sha256", seed).update(`${label}|${round}`).digest("hex")}`;
     try {
@@ -82,6 +83,7 @@ export function walletOf(seed: Uint8Array, label: string): Wallet {
   }
 }
 
+/** An account that waits to be topped up. */
 interface Waiting {
   address: Address;
   floor: bigint;
@@ -89,7 +91,8 @@ interface Waiting {
 }
 
 /**
- * Lifts accounts to a floor. What is asked while a mint is on its way shares the next one: one transaction for many.
+ * Returns a function that tops up an account to a floor. Requests that come while a mint is running share the next
+ * transaction.
  */
 function createFunding(reader: Reader, token: Address): (address: string, floor: bigint) => Promise<void> {
   const waiting: Waiting[] = [];
@@ -114,7 +117,7 @@ function createFunding(reader: Reader, token: Address): (address: string, floor:
     });
 }
 
-/** Mint by the account the local chain signs for itself; another process doing so at the same moment is a retry. */
+/** Mints for a batch of accounts. Retries when another process mints from the same account at the same moment. */
 async function topUp(reader: Reader, token: Address, batch: Waiting[]): Promise<void> {
   const args = [batch.map((one) => one.address), batch.map((one) => one.floor)] as const;
   const data = encodeFunctionData({ abi: TOKEN, functionName: "topUp", args });
@@ -122,7 +125,7 @@ async function topUp(reader: Reader, token: Address, batch: Waiting[]): Promise<
   for (let attempt = 1; ; attempt++) {
     try {
       const transaction = { from: LOCAL_MINTER, to: token, data, gas };
-      // The node's own method, unknown to the client's types: it answers when the transaction is in a block.
+      // A method of the node that the client's types do not know; it answers when the transaction is in a block.
       const receipt: { status: Hex } = await reader.request({
         method: "eth_sendTransactionSync",
         params: [transaction],
@@ -139,8 +142,8 @@ async function topUp(reader: Reader, token: Address, batch: Waiting[]): Promise<
 }
 
 /**
- * Money is minted where nobody believes in it: on a node that was started for this.
- * @throws ConfigError on any other chain; ChainDown when it cannot be asked
+ * Refuses to mint on anything but a local chain, recognised by its node (anvil).
+ * @throws ConfigError on any other chain; ChainDown when the node does not answer
  */
 export async function requireLocalChain(rpcUrl: string): Promise<void> {
   const reader = createReader(rpcUrl);
@@ -150,13 +153,13 @@ export async function requireLocalChain(rpcUrl: string): Promise<void> {
 }
 
 /**
- * Give an address 1,000 ETH for gas when it has less than one, on a local chain that somebody else may have started. On
- * any other chain it throws: such a node does not know the method.
+ * Sets the balance of an address to 1,000 ETH for gas when it has less than 1 ETH. Works on a local chain (anvil) only;
+ * other nodes do not know the method, and it throws.
  */
 export async function giveLocalGas(rpcUrl: string, address: string): Promise<void> {
   const reader = createReader(rpcUrl);
   const held = await chainRead("gas", () => reader.getBalance({ address: address as Address }));
   if (held >= 10n ** 18n) return;
-  // The node's own method, unknown to the client's types.
+  // A method of the node that the client's types do not know.
   await reader.request({ method: "anvil_setBalance", params: [address, toHex(10n ** 21n)] } as never);
 }
