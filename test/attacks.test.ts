@@ -40,7 +40,7 @@ const ATTACKS: readonly [attack: string, file: string, says: string][] = [
   ["take the till's money by a lagging node", "pipelines/orders/lagging", "is found once the node has caught up"],
   [
     "have a verdict of two nodes that disagree",
-    "infra/rails/agreed",
+    "infra/rails/quorum",
     "a head of one node and a missing settlement of the next",
   ],
   ["have a refund signed twice", "pipelines/orders/lagging", "a refund that a lagging node does not show"],
