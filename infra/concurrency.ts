@@ -202,7 +202,7 @@ export function repeating(work: () => Promise<void>, everyMs: number, clock: Pic
 }
 
 /** Who waits for a turn, first come first served. `width` holders at once: 1 is a mutex. */
-export class Turns {
+export class Semaphore {
   readonly width: number;
   #free: number;
   readonly #waiting: (() => void)[] = [];

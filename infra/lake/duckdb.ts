@@ -6,7 +6,7 @@ import {
   DuckDBInstance,
   type DuckDBMaterializedResult,
 } from "@duckdb/node-api";
-import { Turns } from "../concurrency.ts";
+import { Semaphore } from "../concurrency.ts";
 import { Failure } from "../errors.ts";
 import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside, setAside } from "./damage.ts";
 
@@ -111,8 +111,8 @@ class DuckLake implements Lake {
   readonly workDir: string;
   aside: SetAside | null = null;
   readonly #settings: LakeSettings;
-  readonly #writing = new Turns(1);
-  readonly #reading: Turns;
+  readonly #writing = new Semaphore(1);
+  readonly #reading: Semaphore;
   #instance: DuckDBInstance | undefined;
   #writer: DuckDBConnection | undefined;
   #readers: DuckDBConnection[] = [];
@@ -120,7 +120,7 @@ class DuckLake implements Lake {
   constructor(path: string, settings: LakeSettings) {
     this.path = path;
     this.#settings = settings;
-    this.#reading = new Turns(settings.readers ?? 2);
+    this.#reading = new Semaphore(settings.readers ?? 2);
     this.workDir = `${path}.work`;
   }
 

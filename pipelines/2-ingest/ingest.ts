@@ -1,6 +1,6 @@
 import { rm } from "node:fs/promises";
 import type { Clock } from "../../infra/clock.ts";
-import { Turns } from "../../infra/concurrency.ts";
+import { Semaphore } from "../../infra/concurrency.ts";
 import { isDamage } from "../../infra/lake/damage.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -94,7 +94,7 @@ class Ingester implements Ingest {
   readonly #parts: PartitionParts;
   #held: ReadonlySet<number>;
   #partitions: readonly Partition[];
-  readonly #turns = new Turns(1);
+  readonly #turns = new Semaphore(1);
   revocations = 0;
   #checked = false;
 

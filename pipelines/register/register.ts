@@ -1,7 +1,7 @@
 import { stat } from "node:fs/promises";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import type { Clock } from "../../infra/clock.ts";
-import { Turns } from "../../infra/concurrency.ts";
+import { Semaphore } from "../../infra/concurrency.ts";
 import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { REGISTER_FORM } from "./import.ts";
@@ -42,7 +42,7 @@ const MAX_WAITING = 64;
 
 /** One opened file. It is closed when it was replaced and its last question has ended. */
 class OpenedFile {
-  readonly #turns = new Turns(AT_ONCE);
+  readonly #turns = new Semaphore(AT_ONCE);
   #waiting = 0;
   #users = 0;
   #dropped = false;
