@@ -2,7 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 
 /**
- * Work with a bound on what is under way at once. What differs is what a failure does: {@link eachAtOnce} stops at the
+ * Work with a bound on what is under way at once. What differs is what a failure does: {@link forEachConcurrent} stops at the
  * first, {@link allAtOnce} goes on and keeps every one, {@link ahead} hands it to whoever takes the results. And
  * {@link inTurns}: work with a bound on how long others wait meanwhile.
  */
@@ -11,7 +11,7 @@ import type { Clock } from "./clock.ts";
  * Do `work` for the items in their order, at most `width` at once. After the first failure nothing new begins; it is thrown
  * once all work under way has ended, so that whoever catches it knows that nothing is still being written.
  */
-export async function eachAtOnce<T>(
+export async function forEachConcurrent<T>(
   items: Iterable<T>,
   width: number,
   work: (item: T) => Promise<unknown>,

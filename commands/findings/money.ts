@@ -1,5 +1,5 @@
 import { isIP } from "node:net";
-import { eachAtOnce } from "../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { accountOf } from "../../infra/rails/account.ts";
@@ -90,7 +90,7 @@ const WORD = {
 async function signerFindings({ known, gas, till, float, blind }: WalletsHeld): Promise<Finding[]> {
   const outside = [known, gas, till, float, ...blind].flatMap((one) => (one?.signer === undefined ? [] : [one]));
   const broke: Finding[] = [];
-  await eachAtOnce(outside, ASKED_AT_ONCE, async (wallet) => {
+  await forEachConcurrent(outside, ASKED_AT_ONCE, async (wallet) => {
     try {
       await accountOf(wallet).signTypedData(WORD);
     } catch (error) {

@@ -1,7 +1,7 @@
 import { createHmac } from "node:crypto";
 import { formatUnits } from "viem";
 import { type Clock, systemClock } from "../clock.ts";
-import { eachAtOnce } from "../concurrency.ts";
+import { forEachConcurrent } from "../concurrency.ts";
 import type { Logger, Metrics } from "../telemetry.ts";
 import { type Need, NoWallet, type Rail, type Wallet, type Wallets } from "./rails.ts";
 import type { WalletFolder, WalletUse } from "./wallet-folder.ts";
@@ -72,7 +72,7 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
     for (let from = 0; from < asked.length; from += READS_AT_ONCE) {
       const some = asked.slice(from, from + READS_AT_ONCE);
       const has = new Map<Wallet, boolean>();
-      await eachAtOnce(some, READS_AT_ONCE, async (wallet) => {
+      await forEachConcurrent(some, READS_AT_ONCE, async (wallet) => {
         const enough = (await free(wallet.address, need)) >= need.amountAtomic;
         has.set(wallet, enough);
         if (!enough && need.amountAtomic > 0n) poor.set(key(wallet), now() + POOR_MS);

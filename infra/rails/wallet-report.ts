@@ -1,6 +1,6 @@
 import { formatUnits, parseUnits } from "viem";
 import type { Clock } from "../clock.ts";
-import { eachAtOnce, repeating } from "../concurrency.ts";
+import { forEachConcurrent, repeating } from "../concurrency.ts";
 import { type Finding, ok, warn } from "../finding.ts";
 import type { Logger, Metrics } from "../telemetry.ts";
 import type { Network, Token } from "./networks.ts";
@@ -70,7 +70,7 @@ export async function walletReport(
   const paying = wallets.filter(({ role }) => role !== "gas");
   for (const { network, asset } of places) {
     let isDown = false;
-    await eachAtOnce(paying, READS_AT_ONCE, async (wallet) => {
+    await forEachConcurrent(paying, READS_AT_ONCE, async (wallet) => {
       const atomic = isDown
         ? null
         : await rail.balance(wallet.address, { network, asset: asset.address }).then(

@@ -1,6 +1,6 @@
 import { compress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
-import { eachAtOnce, type GiveTurn, inTurns, turnByTurn } from "../../infra/concurrency.ts";
+import { forEachConcurrent, type GiveTurn, inTurns, turnByTurn } from "../../infra/concurrency.ts";
 import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedCap } from "../published/caps.ts";
@@ -85,7 +85,7 @@ async function writeShards(
 ): Promise<Named[]> {
   const shards: Named[] = [];
   const pages: Page[] = [];
-  await eachAtOnce(members.entries(), SHARDS_AT_ONCE, async ([n, caps]) => {
+  await forEachConcurrent(members.entries(), SHARDS_AT_ONCE, async ([n, caps]) => {
     const page = pages.pop() ?? new Page();
     shards[n] = await writeShard(store, moment, caps, page, giveTurn);
     pages.push(page);

@@ -1,6 +1,6 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { eachAtOnce } from "../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { packBundle, unpackBundle } from "../../infra/tree/bundle.ts";
@@ -129,7 +129,7 @@ export async function writeTree(store: Store, { live, tiles, bundles, from }: Gr
     (tile) => () => putPublic(store, tilePath(tile.level, tile.n, tile.width), tile.bytes),
   );
   for (const { n, entries } of bundles) writes.push(() => writeBundle(store, n, entries));
-  await eachAtOnce(writes, WRITES_AT_ONCE, (write) => write());
+  await forEachConcurrent(writes, WRITES_AT_ONCE, (write) => write());
   const [first, end] = [from, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [number, number];
   for (let n = first; n < end; n++) {
     // Two compressors may pack one segment differently.

@@ -1,4 +1,4 @@
-import { eachAtOnce } from "../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { verifyObject } from "../../infra/keys/verify.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
@@ -180,7 +180,7 @@ async function auditEvidence(source: Source, log: LogReading, found: Found, onPr
 /** Checks the bytes of bought calls that their buyers published against the lines of the evidence. */
 async function auditCalls(source: Source, calls: readonly NamedCall[], onProgress: Progress): Promise<Finding> {
   const check = new Check("bought calls, published");
-  await eachAtOnce(calls, CALLS_AT_ONCE, async (call) => {
+  await forEachConcurrent(calls, CALLS_AT_ONCE, async (call) => {
     onProgress(`calls: ${call.sha256}`);
     await check.look(async () => void (await fetchCall(source, call)));
   });

@@ -1,6 +1,6 @@
 import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
-import { eachAtOnce } from "../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { endpointOf } from "../published/endpoint.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
@@ -249,7 +249,7 @@ class IndexAudit {
 
   async #readShards(named: readonly ShardLine[]): Promise<void> {
     const fresh = new Map(named.map((line) => [line.sha256, line]));
-    await eachAtOnce(fresh.values(), SHARDS_AT_ONCE, (line) =>
+    await forEachConcurrent(fresh.values(), SHARDS_AT_ONCE, (line) =>
       this.shards.look(async () => {
         const packed = await fetchShard(this.source, line);
         const text = await unpackShard(packed, line);

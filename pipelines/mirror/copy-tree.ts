@@ -1,4 +1,4 @@
-import { ahead, eachAtOnce, range } from "../../infra/concurrency.ts";
+import { ahead, forEachConcurrent, range } from "../../infra/concurrency.ts";
 import { packBundle } from "../../infra/tree/bundle.ts";
 import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
@@ -128,7 +128,7 @@ class SegmentCopier {
 
   /** Writes a segment that the walk has read, after its entry bundles. @throws what the store throws */
   async expose({ n, packed, entries }: Segment): Promise<void> {
-    await eachAtOnce(range(0, TILE_WIDTH), WRITES_AT_ONCE, async (i) => {
+    await forEachConcurrent(range(0, TILE_WIDTH), WRITES_AT_ONCE, async (i) => {
       const bundle = await packBundle(entries.slice(i * TILE_WIDTH, (i + 1) * TILE_WIDTH));
       await this.exposed.put(entriesPath(n * TILE_WIDTH + i), bundle);
     });

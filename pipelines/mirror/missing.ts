@@ -1,6 +1,6 @@
 import { z } from "zod";
 import type { Clock } from "../../infra/clock.ts";
-import { eachAtOnce } from "../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { SourceDown, Unproven } from "../published/errors.ts";
@@ -89,7 +89,7 @@ export class Objects {
   ): Promise<void> {
     const shards: WantedObject[] = [];
     const [lists, rest] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
-    await eachAtOnce(lists, width, (one) =>
+    await forEachConcurrent(lists, width, (one) =>
       this.#one(one, async () => {
         for (const line of await this.named.index(one.leaf, one.jwks)) shards.push({ what: "shard", line });
       }),
@@ -98,7 +98,7 @@ export class Objects {
     const all = [...shards, ...rest];
     let done = 0;
     for (const wave of [all, calls]) {
-      await eachAtOnce(wave, width, async (one) => {
+      await forEachConcurrent(wave, width, async (one) => {
         await this.#one(one, async () => {
           for (const call of await this.#fetch(one)) calls.push({ what: "call", call });
         });

@@ -1,6 +1,6 @@
 import { asCatalogue, type NamedCatalogue } from "../../infra/catalogues.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { eachAtOnce } from "../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -98,7 +98,7 @@ export class Pipeline {
    */
   async intake(catalogues: readonly NamedCatalogue[], everybody = false): Promise<void> {
     const { observer, logger, metrics, clock } = this.parts;
-    await eachAtOnce(catalogues, clock.jumps ? 1 : CATALOGUES_AT_ONCE, async (named) => {
+    await forEachConcurrent(catalogues, clock.jumps ? 1 : CATALOGUES_AT_ONCE, async (named) => {
       try {
         await observer.intakeCatalogue(named);
       } catch (error) {

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
-import { ahead, allAtOnce, eachAtOnce, range } from "../../infra/concurrency.ts";
+import { ahead, allAtOnce, forEachConcurrent, range } from "../../infra/concurrency.ts";
 
 /** Notes what was begun and ended; work on an item takes as many ms as `takes` says, and fails where it is in `bad`. */
 function watched(bad: readonly number[] = [], takes: (item: number) => number = () => 1) {
@@ -19,20 +19,20 @@ function watched(bad: readonly number[] = [], takes: (item: number) => number = 
 describe("eachAtOnce", () => {
   it("works through all items in their order, and never on more than so many", async () => {
     const { seen, work } = watched();
-    await eachAtOnce(range(0, 20), 3, work);
+    await forEachConcurrent(range(0, 20), 3, work);
     expect(seen.begun).toEqual([...range(0, 20)]);
     expect([seen.ended.length, seen.most]).toEqual([20, 3]);
   });
 
   it("begins nothing after the first failure, and throws it when all under way has ended", async () => {
     const { seen, work } = watched([1, 2], (item) => (item === 1 ? 1 : 15));
-    await expect(eachAtOnce(range(0, 20), 3, work)).rejects.toThrow("item 1");
+    await expect(forEachConcurrent(range(0, 20), 3, work)).rejects.toThrow("item 1");
     expect(seen.begun).toEqual([0, 1, 2]);
     expect([...seen.ended].sort()).toEqual([0, 1, 2]);
   });
 
   it("tells of a failure that is nothing", async () => {
-    await expect(eachAtOnce([1], 2, () => Promise.reject(undefined))).rejects.toBe(undefined);
+    await expect(forEachConcurrent([1], 2, () => Promise.reject(undefined))).rejects.toBe(undefined);
   });
 });
 

@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { asCatalogue, type NamedCatalogue } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
-import { eachAtOnce } from "../../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../../infra/concurrency.ts";
 import { type Egress, withRequestFields } from "../../../infra/egress/egress.ts";
 import type { Memory } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
@@ -77,7 +77,7 @@ export class Sellers {
     const today = dayOf(clock.now());
     const ours = [...new Set(urls.map(originOf))].filter((origin) => hosts.owns(hostOf(origin)));
     const due = ours.filter((origin) => this.#readOn.get(origin) !== today);
-    await eachAtOnce(due, INTAKE_AT_ONCE, async (origin) => {
+    await forEachConcurrent(due, INTAKE_AT_ONCE, async (origin) => {
       if (signal?.aborted || !hosts.owns(hostOf(origin))) return;
       addReport(report, await this.read(origin));
     });

@@ -1,6 +1,6 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
-import { eachAtOnce } from "../../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../../infra/concurrency.ts";
 import { type AsOf, completeUpTo, type Rail, type Settlement } from "../../../infra/rails/rails.ts";
 import { params } from "../../3-grade/params.ts";
 import { MAX_UNDELIVERED, type Memory, type OpenIntent } from "../../record/memory.ts";
@@ -109,7 +109,7 @@ export class Refunds {
     let found = 0;
     this.#look++;
     const pairs = await this.#pairs(heads);
-    await eachAtOnce(pairs, AT_ONCE, async (payments) => {
+    await forEachConcurrent(pairs, AT_ONCE, async (payments) => {
       const { seen } = payments[0]!;
       const { network, asset } = seen;
       const pair = pairOf(seen.to, seen.from);

@@ -1,7 +1,7 @@
 import { setMaxListeners } from "node:events";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { type Clock, systemClock } from "../../../infra/clock.ts";
-import { eachAtOnce, turnByTurn } from "../../../infra/concurrency.ts";
+import { forEachConcurrent, turnByTurn } from "../../../infra/concurrency.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap, Memory } from "../../record/memory.ts";
 import type { DayPlan, PlanLine } from "../../record/plan.ts";
@@ -124,7 +124,7 @@ export class Spans {
     // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
     setMaxListeners(0, signal);
     try {
-      await eachAtOnce(hosts, atOnce, async ([host, lines]) => {
+      await forEachConcurrent(hosts, atOnce, async ([host, lines]) => {
         try {
           await this.#callHost(span, host, lines, clockFrom(from), signal);
         } catch (error) {

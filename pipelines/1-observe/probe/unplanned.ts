@@ -1,5 +1,5 @@
 import type { Clock } from "../../../infra/clock.ts";
-import { eachAtOnce } from "../../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../../infra/concurrency.ts";
 import { withRequestFields } from "../../../infra/egress/egress.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { sql } from "../../../infra/lake/sql.ts";
@@ -230,7 +230,7 @@ export async function probeListed(
 ): Promise<void> {
   const byCap = new Map(claims.map((claim) => [claim.cap, claim]));
   const queue = new HostQueue(hostsAtOnce, MAX_WAITING);
-  await eachAtOnce([...byCap.values()], MAX_WAITING, async ({ cap, body }) => {
+  await forEachConcurrent([...byCap.values()], MAX_WAITING, async ({ cap, body }) => {
     const { claims: said, normalised_url: url } = body;
     const method = said.method ?? (said.input_in === "body" ? "POST" : "GET");
     if (said.tool !== null) return tell(skipped(cap, url, method));

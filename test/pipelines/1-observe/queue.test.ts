@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
-import { eachAtOnce } from "../../../infra/concurrency.ts";
+import { forEachConcurrent } from "../../../infra/concurrency.ts";
 import { HostQueue } from "../../../pipelines/1-observe/queue.ts";
 
 const turn = () => new Promise<void>((done) => setImmediate(done));
@@ -89,7 +89,7 @@ describe("small helpers", () => {
   test("work in parallel: all of it, no more than asked at once, and no new one after a failure", async () => {
     const seen: number[] = [];
     let now = 0;
-    await eachAtOnce([1, 2, 3, 4, 5], 2, async (n) => {
+    await forEachConcurrent([1, 2, 3, 4, 5], 2, async (n) => {
       expect(++now).toBeLessThanOrEqual(2);
       await turn();
       seen.push(n);
@@ -97,7 +97,7 @@ describe("small helpers", () => {
     });
     expect(seen.sort()).toEqual([1, 2, 3, 4, 5]);
     const begun: number[] = [];
-    const all = eachAtOnce([1, 2, 3, 4, 5, 6], 2, async (n) => {
+    const all = forEachConcurrent([1, 2, 3, 4, 5, 6], 2, async (n) => {
       begun.push(n);
       await turn();
       if (n === 1) throw new Error("one");
