@@ -3,7 +3,7 @@ import type { Clock } from "./clock.ts";
 
 /**
  * Work with a bound on what is under way at once. What differs is what a failure does: {@link forEachConcurrent} stops at the
- * first, {@link allAtOnce} goes on and keeps every one, {@link ahead} hands it to whoever takes the results. And
+ * first, {@link forEachSettled} goes on and keeps every one, {@link ahead} hands it to whoever takes the results. And
  * {@link inTurns}: work with a bound on how long others wait meanwhile.
  */
 
@@ -24,7 +24,7 @@ export async function forEachConcurrent<T>(
  * Do `work` for all items, at most `width` at once, whatever fails: what can be done is done.
  * @returns every failure, in the order in which they came; never rejects
  */
-export const allAtOnce = async <T>(
+export const forEachSettled = async <T>(
   items: Iterable<T>,
   width: number,
   work: (item: T) => Promise<unknown>,

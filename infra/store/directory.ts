@@ -1,6 +1,6 @@
 import { dirname, resolve } from "node:path";
 import { sha256hex } from "../canonical.ts";
-import { allAtOnce } from "../concurrency.ts";
+import { forEachSettled } from "../concurrency.ts";
 import { Failure } from "../errors.ts";
 import { type FileStat, type FsSeam, makeFolder, nodeFs } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
@@ -325,6 +325,6 @@ class DirectoryBulk implements Bulk {
 
   /** Runs `work` on all items, even when some fail, and keeps the first error. */
   async #all<T>(items: Iterable<T>, work: (item: T) => Promise<void>): Promise<void> {
-    for (const error of await allAtOnce(items, SYNCS_AT_ONCE, work)) this.#fault ??= { error };
+    for (const error of await forEachSettled(items, SYNCS_AT_ONCE, work)) this.#fault ??= { error };
   }
 }

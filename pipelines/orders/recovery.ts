@@ -1,5 +1,5 @@
 import { systemClock } from "../../infra/clock.ts";
-import { allAtOnce, repeating } from "../../infra/concurrency.ts";
+import { forEachSettled, repeating } from "../../infra/concurrency.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
 import { completeUpTo, isFinallyExpired, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -139,7 +139,7 @@ export class Recovery {
     const isDue = (order: Order): boolean => dueAt(order) <= now && !this.#looking.has(order.id);
     const due = all ? ofKind : ofKind.filter(isDue).sort((a, b) => dueAt(a) - dueAt(b));
     if (!all) this.#underWay.add(kind);
-    await allAtOnce(all ? due : due.slice(0, kind.most), kind.atOnce, async (order) => {
+    await forEachSettled(all ? due : due.slice(0, kind.most), kind.atOnce, async (order) => {
       while (this.#looking.has(order.id)) await this.#looking.get(order.id);
       const look = this.#lookAt(order, kind.everyMs * pace).finally(() => this.#looking.delete(order.id));
       this.#looking.set(order.id, look);
@@ -177,7 +177,7 @@ export class Recovery {
   async #cancelLeft(orders: readonly Order[]): Promise<void> {
     const { buying, logger } = this.deps;
     const leftMs = Math.min(LEFT_MS, buying.orders.staleMs);
-    await allAtOnce(orders, CANCELS_AT_ONCE, async (order) => {
+    await forEachSettled(orders, CANCELS_AT_ONCE, async (order) => {
       if (this.#isOver) return;
       await buying.cancelling.cancelLeft(order, leftMs).catch((error: unknown) => {
         logger.warn({ err: error, order: order.id }, "a payment that was left could not be cancelled");

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
-import { ahead, allAtOnce, forEachConcurrent, range } from "../../infra/concurrency.ts";
+import { ahead, forEachConcurrent, forEachSettled, range } from "../../infra/concurrency.ts";
 
 /** Notes what was begun and ended; work on an item takes as many ms as `takes` says, and fails where it is in `bad`. */
 function watched(bad: readonly number[] = [], takes: (item: number) => number = () => 1) {
@@ -39,13 +39,13 @@ describe("eachAtOnce", () => {
 describe("allAtOnce", () => {
   it("works through all items whatever fails, and returns every failure", async () => {
     const { seen, work } = watched([1, 5, 19]);
-    const failures = await allAtOnce(range(0, 20), 4, work);
+    const failures = await forEachSettled(range(0, 20), 4, work);
     expect(failures.map((error) => (error as Error).message)).toEqual(["item 1", "item 5", "item 19"]);
     expect([seen.ended.length, seen.most]).toEqual([20, 4]);
   });
 
   it("returns nothing when nothing fails", async () => {
-    expect(await allAtOnce([], 4, async () => undefined)).toEqual([]);
+    expect(await forEachSettled([], 4, async () => undefined)).toEqual([]);
   });
 });
 
