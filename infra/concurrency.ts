@@ -3,7 +3,7 @@ import type { Clock } from "./clock.ts";
 
 /**
  * Work with a bound on what is under way at once. What differs is what a failure does: {@link forEachConcurrent} stops at the
- * first, {@link forEachSettled} goes on and keeps every one, {@link ahead} hands it to whoever takes the results. And
+ * first, {@link forEachSettled} goes on and keeps every one, {@link mapConcurrent} hands it to whoever takes the results. And
  * {@link inTurns}: work with a bound on how long others wait meanwhile.
  */
 
@@ -57,7 +57,7 @@ async function worked<T>(
  * Results of `work` in the order of `items`, with at most `width` under way or waiting to be taken. Whoever stops early, or
  * catches a failure, knows that nothing is under way any more.
  */
-export async function* ahead<T, R>(
+export async function* mapConcurrent<T, R>(
   width: number,
   items: Iterable<T>,
   work: (item: T) => Promise<R>,

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { ahead, range } from "../../infra/concurrency.ts";
+import { mapConcurrent, range } from "../../infra/concurrency.ts";
 import { packBundle } from "../../infra/tree/bundle.ts";
 import { leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { edgeOf, levelsOf, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
@@ -69,7 +69,9 @@ async function rebuild(
   let tree = TreeState.empty;
   const sameTile = (tile: Tile) => tiles.look(() => refuseOtherTile(tile, fetch));
   const numbers = range(0, Math.ceil(size / TILE_WIDTH));
-  const fetched = ahead(BUNDLES_AHEAD, numbers, (n) => bundleOf(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH)));
+  const fetched = mapConcurrent(BUNDLES_AHEAD, numbers, (n) =>
+    bundleOf(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH)),
+  );
   for await (const { key, entries, packed, ours } of fetched) {
     bundles.ok();
     packing.add("entry bundles", key, packed, ours);

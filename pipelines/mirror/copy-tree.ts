@@ -1,4 +1,4 @@
-import { ahead, forEachConcurrent, range } from "../../infra/concurrency.ts";
+import { forEachConcurrent, mapConcurrent, range } from "../../infra/concurrency.ts";
 import { packBundle } from "../../infra/tree/bundle.ts";
 import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
@@ -43,7 +43,10 @@ export async function copyTree(copy: TreeCopy, walk: Walk, head: { size: number;
   // A begun segment of which little is missing: its bundles, before the segments after it.
   if (first > packHere && end > packHere) await byBundles(copy, walk, first * SEGMENT_LEAVES);
   const unpacked: number[] = [];
-  const fetched = ahead(SEGMENTS_AHEAD, range(first, end), async (n) => ({ n, segment: await segments.fetch(n) }));
+  const fetched = mapConcurrent(SEGMENTS_AHEAD, range(first, end), async (n) => ({
+    n,
+    segment: await segments.fetch(n),
+  }));
   for await (const { n, segment } of fetched) {
     if (segment) {
       const read = walk.size - n * SEGMENT_LEAVES;
@@ -74,7 +77,7 @@ async function byBundles({ source, exposed, tiles, tally, width, onProgress }: T
   const copier = new BundleCopier(source, exposed, tiles, tally);
   const [first, end] = [Math.floor(walk.size / TILE_WIDTH), Math.ceil(size / TILE_WIDTH)];
   let done = 0;
-  for await (const bundle of ahead(width, range(first, end), (n) => copier.copy(n))) {
+  for await (const bundle of mapConcurrent(width, range(first, end), (n) => copier.copy(n))) {
     await walk.bundle(bundle);
     onProgress(++done, end - first, "bundles");
   }

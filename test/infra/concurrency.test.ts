@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
-import { ahead, forEachConcurrent, forEachSettled, range } from "../../infra/concurrency.ts";
+import { forEachConcurrent, forEachSettled, mapConcurrent, range } from "../../infra/concurrency.ts";
 
 /** Notes what was begun and ended; work on an item takes as many ms as `takes` says, and fails where it is in `bad`. */
 function watched(bad: readonly number[] = [], takes: (item: number) => number = () => 1) {
@@ -53,7 +53,7 @@ describe("ahead", () => {
   it("gives results in the order of the items, with so many under way or waiting", async () => {
     const { seen, work } = watched([], (item) => (item % 3) * 3);
     const results: number[] = [];
-    for await (const result of ahead(3, range(0, 10), work)) {
+    for await (const result of mapConcurrent(3, range(0, 10), work)) {
       results.push(result);
       expect(seen.begun.length - results.length).toBeLessThanOrEqual(3);
     }
@@ -64,7 +64,7 @@ describe("ahead", () => {
     const { seen, work } = watched([1], (item) => (item > 1 ? 15 : 1));
     const results: number[] = [];
     const taking = async () => {
-      for await (const result of ahead(4, range(0, 10), work)) results.push(result);
+      for await (const result of mapConcurrent(4, range(0, 10), work)) results.push(result);
     };
     await expect(taking()).rejects.toThrow("item 1");
     expect(results).toEqual([0]);
@@ -73,7 +73,7 @@ describe("ahead", () => {
 
   it("leaves nothing under way for whoever stops early", async () => {
     const { seen, work } = watched([], () => 5);
-    for await (const _ of ahead(4, range(0, 10), work)) break;
+    for await (const _ of mapConcurrent(4, range(0, 10), work)) break;
     expect(seen.ended).toHaveLength(seen.begun.length);
   });
 });
