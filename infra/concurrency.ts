@@ -4,7 +4,7 @@ import type { Clock } from "./clock.ts";
 /**
  * Work with a bound on what is under way at once. What differs is what a failure does: {@link forEachConcurrent} stops at the
  * first, {@link forEachSettled} goes on and keeps every one, {@link mapConcurrent} hands it to whoever takes the results. And
- * {@link inTurns}: work with a bound on how long others wait meanwhile.
+ * {@link forEachYielding}: work with a bound on how long others wait meanwhile.
  */
 
 /**
@@ -123,7 +123,7 @@ export function turnByTurn(most = 1): GiveTurn {
 }
 
 /** Does this with each item, in order, so many between two turns of others. */
-export async function inTurns<T>(
+export async function forEachYielding<T>(
   items: Iterable<T>,
   atOnce: number,
   work: (item: T) => unknown,

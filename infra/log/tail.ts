@@ -1,4 +1,4 @@
-import { inTurns } from "../concurrency.ts";
+import { forEachYielding } from "../concurrency.ts";
 import type { FoldFile, ReadTo } from "./fold-file.ts";
 import { type Log, type LogRecord, OffsetGone } from "./log.ts";
 
@@ -131,7 +131,7 @@ export class LogTail {
     const from = this.#read.get(partition)?.next ?? (await this.log.bounds(this.topic, partition)).start;
     try {
       const records = await this.log.read(this.topic, partition, from, { waitMs });
-      await inTurns(records, APPLIED_A_TURN, this.apply);
+      await forEachYielding(records, APPLIED_A_TURN, this.apply);
       const last = records.at(-1);
       if (last) this.#read.set(partition, { partition, next: last.offset + 1, last: last.eventId });
       else if (!this.#read.has(partition)) this.#read.set(partition, { partition, next: from, last: null });

@@ -1,4 +1,4 @@
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { params } from "../3-grade/params.ts";
@@ -32,7 +32,7 @@ export function createMemory(lake: Lake): Memory {
     async listed() {
       const listed: ListedCap[] = [];
       const rows = await lake.all<ListedRow>(sql("queries/listings:listed"), { block_ms: BLOCK_MS });
-      await inTurns(rows, LISTED_A_TURN, (row) => listed.push(listedOf(row)));
+      await forEachYielding(rows, LISTED_A_TURN, (row) => listed.push(listedOf(row)));
       return listed;
     },
     listingsOf: (source, day) => lake.all<StandingListing>(sql("queries/listings:of_source"), { source, day }),

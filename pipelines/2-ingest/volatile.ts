@@ -1,4 +1,4 @@
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { requestOf } from "../1-observe/probe/request.ts";
@@ -70,7 +70,9 @@ export async function volatileRows(
   const rows: VolatileRow[] = [];
   if (wanted.length === 0) return rows;
   for await (const batch of lake.stream<Row>(sql("queries/volatile"), { wanted: JSON.stringify(wanted) })) {
-    await inTurns(batch, ROWS_A_TURN, (row) => rows.push(volatileOf(row, corrections.get(row.capability_id) ?? [])));
+    await forEachYielding(batch, ROWS_A_TURN, (row) =>
+      rows.push(volatileOf(row, corrections.get(row.capability_id) ?? [])),
+    );
   }
   const requests = await requestsOf(lake, wanted);
   for (const row of rows) row.request = requests.get(row.capability_id) ?? null;
@@ -82,7 +84,7 @@ async function requestsOf(lake: Lake, wanted: readonly { cap: string }[]): Promi
   const requests = new Map<string, string>();
   const caps = JSON.stringify(wanted.map(({ cap }) => cap));
   for await (const batch of lake.stream<CurrentRow>(sql("queries/listings:current"), { caps })) {
-    await inTurns(batch, ROWS_A_TURN, (row) => {
+    await forEachYielding(batch, ROWS_A_TURN, (row) => {
       const request = repeatable(listingFrom(row));
       if (request !== null) requests.set(row.cap, request);
     });

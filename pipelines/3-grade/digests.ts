@@ -1,5 +1,5 @@
 import { sha256hex } from "../../infra/canonical.ts";
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { inputsDigest, type Sample } from "./sample.ts";
@@ -74,7 +74,7 @@ export async function digestsOf(
     if (made === null) unprinted.push(ep);
     else digests.set(ep, made);
   };
-  await inTurns(printed, DIGESTED_A_TURN, digest);
+  await forEachYielding(printed, DIGESTED_A_TURN, digest);
   for (const ep of unprinted) digests.set(ep, await slowDigest(db, ep, window));
   return digests;
 }

@@ -1,5 +1,5 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
@@ -157,7 +157,7 @@ async function* batchesOf(
         batch.rows += rows.read[ep]!;
         if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.read[ep]!, line });
       };
-      await inTurns(all.entries(), LINES_A_TURN, grade);
+      await forEachYielding(all.entries(), LINES_A_TURN, grade);
     }
     if (i + 1 < ends.length) found = await readEndpoints(db, end, ends[i + 1]!);
     yield batch;

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { z } from "zod";
 import { sha256hex } from "../../infra/canonical.ts";
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { DayPlan, PlanLine } from "../record/plan.ts";
 import { dayStart } from "../record/time.ts";
@@ -47,7 +47,7 @@ export async function knownPlan(privateStore: Pick<Store, "get">, day: string): 
   if (!known) return null;
   const plan = Lines.parse(JSON.parse(Buffer.from(known.bytes).toString("utf8")));
   const lines: PlanLine[] = [];
-  await inTurns(plan.lines, LINES_A_TURN, (line) => lines.push(PlanLine.parse(line)));
+  await forEachYielding(plan.lines, LINES_A_TURN, (line) => lines.push(PlanLine.parse(line)));
   return { ...plan, lines };
 }
 

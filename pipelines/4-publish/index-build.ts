@@ -1,6 +1,6 @@
 import { compress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
-import { forEachConcurrent, type GiveTurn, inTurns, turnByTurn } from "../../infra/concurrency.ts";
+import { forEachConcurrent, forEachYielding, type GiveTurn, turnByTurn } from "../../infra/concurrency.ts";
 import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedCap } from "../published/caps.ts";
@@ -65,14 +65,14 @@ async function membersOfShards(
   const count = (cap: PublishedCap): void => {
     if (moment.entryOf(cap)) lines++;
   };
-  await inTurns(moment.caps(), COUNTED_AT_ONCE, count, giveTurn);
+  await forEachYielding(moment.caps(), COUNTED_AT_ONCE, count, giveTurn);
   const bits = shardBits(lines);
   const members: PublishedCap[][] = Array.from({ length: 2 ** bits }, () => []);
   const place = (cap: PublishedCap): void => {
     const entry = moment.entryOf(cap);
     if (entry) members[shardOf(entry.listing.url, bits)]!.push(cap);
   };
-  await inTurns(moment.caps(), COUNTED_AT_ONCE, place, giveTurn);
+  await forEachYielding(moment.caps(), COUNTED_AT_ONCE, place, giveTurn);
   return { bits, lines, members };
 }
 
@@ -102,7 +102,7 @@ async function writeShard(
 ): Promise<Named> {
   const entries = sortEntries(caps.map((cap) => moment.entryOf(cap)!));
   page.clear();
-  await inTurns(entries, LINES_AT_ONCE, (entry) => page.add(`${lineText(entry)}\n`), giveTurn);
+  await forEachYielding(entries, LINES_AT_ONCE, (entry) => page.add(`${lineText(entry)}\n`), giveTurn);
   const sha256 = sha256hex(page.bytes);
   const key = shardKey(sha256);
   // The name speaks of the unpacked bytes: compressors differ between versions.

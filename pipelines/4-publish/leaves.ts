@@ -1,6 +1,6 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import { canonicalHalves, joinHalves } from "../../infra/canonical-text.ts";
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import { Failure } from "../../infra/errors.ts";
 import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
@@ -98,6 +98,6 @@ export async function sealGroups(
       sealed.refused.push(error);
     }
   };
-  await inTurns(groups, GROUPS_A_TURN, seal);
+  await forEachYielding(groups, GROUPS_A_TURN, seal);
   return sealed;
 }

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { compress, decompress } from "zstd-napi";
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import { highestNumbered, numberedKey } from "../../infra/store/numbered.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { RunHeader, RunLine } from "../record/card.ts";
@@ -69,8 +69,8 @@ export async function writeRun(
   drafts: RunDrafts = [],
 ): Promise<number> {
   const body: string[] = [];
-  await inTurns(lines, LINES_A_TURN, (line) => body.push(`${JSON.stringify(checkLine(line))}\n`));
-  await inTurns(drafts, LINES_A_TURN, (draft) => body.push(draftLine(draft)));
+  await forEachYielding(lines, LINES_A_TURN, (line) => body.push(`${JSON.stringify(checkLine(line))}\n`));
+  await forEachYielding(drafts, LINES_A_TURN, (draft) => body.push(draftLine(draft)));
   let n = (await highestNumbered(store, "runs", known)) + 1;
   for (let race = 0; race < MAX_RACES; race++, n++) {
     const text = `${JSON.stringify(RunHeader.parse({ ...header, n }))}\n${body.join("")}`;
@@ -90,7 +90,7 @@ export async function readRun(store: Store, n: number): Promise<Run | null> {
     if (header.n !== n) throw new Error(`its header says ${header.n}`);
     const lines: RunLine[] = [];
     const drafts: RunDrafts[number][] = [];
-    await inTurns(rest, LINES_A_TURN, (text) => {
+    await forEachYielding(rest, LINES_A_TURN, (text) => {
       const value = JSON.parse(text) as object;
       if ("cap" in value) lines.push(checkLine(value));
       else drafts.push(DraftLine.parse(value).draft as unknown as RunDrafts[number]);

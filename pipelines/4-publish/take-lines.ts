@@ -1,4 +1,4 @@
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import { type Signer, signTextSoon } from "../../infra/keys/signer.ts";
 import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
@@ -79,7 +79,7 @@ export async function takeLines(
     group.catch(() => undefined);
     if (own.length + drafts.length) taken.groups.push(group);
   };
-  await inTurns(lines, LINES_A_TURN, take);
+  await forEachYielding(lines, LINES_A_TURN, take);
   return { ...taken, groups: await Promise.all(taken.groups) };
 }
 

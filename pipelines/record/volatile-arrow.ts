@@ -9,7 +9,7 @@ import {
   type Vector,
   vectorFromArray,
 } from "apache-arrow";
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import { columnsIn } from "./arrow-file.ts";
 import type { VolatileRow } from "./volatile.ts";
 
@@ -63,7 +63,7 @@ const NONE: string[] = Object.freeze([]) as unknown as string[];
  */
 export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8Array> {
   const columns: Record<string, Vector> = {};
-  await inTurns(NAMES, 1, (name) => {
+  await forEachYielding(NAMES, 1, (name) => {
     const values = rows.map((row) => row[name]);
     columns[name] = vectorFromArray(values, COLUMNS[name]);
   });

@@ -1,5 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
-import { inTurns, turnByTurn } from "../../infra/concurrency.ts";
+import { forEachYielding, turnByTurn } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { endpointOf, nextEndpoint } from "../../pipelines/published/endpoint.ts";
@@ -101,7 +101,7 @@ export class Follower {
     const { volatile, came } = await this.#volatile(old);
     const name = (row: VolatileRow): void =>
       old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
-    await inTurns(came, FOLDED_A_TURN, name);
+    await forEachYielding(came, FOLDED_A_TURN, name);
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
     if (changed) {

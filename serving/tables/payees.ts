@@ -1,4 +1,4 @@
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { BANDS, type Letter } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
@@ -42,7 +42,7 @@ export class PayeeTable {
   /** The same, in turns with others: there are as many rows as endpoints. */
   static async inTurns(view: Paid): Promise<PayeeTable> {
     const table = new PayeeTable(view);
-    await inTurns(view.volatile.rows.values(), ADDED_A_TURN, (row) => table.#add(row));
+    await forEachYielding(view.volatile.rows.values(), ADDED_A_TURN, (row) => table.#add(row));
     return table;
   }
 

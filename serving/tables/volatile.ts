@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { inTurns } from "../../infra/concurrency.ts";
+import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { VIEW } from "../../pipelines/published/objects.ts";
 import { type VolatileRow, wentBack } from "../../pipelines/record/volatile.ts";
@@ -91,7 +91,7 @@ async function fold(
         thefts.set(row.capability_id, row);
       add(key, 1);
     };
-    await inTurns(await readTable(store, key), ROWS_A_TURN, take);
+    await forEachYielding(await readTable(store, key), ROWS_A_TURN, take);
   }
   const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
   for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;

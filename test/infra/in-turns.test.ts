@@ -1,14 +1,14 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer } from "node:net";
 import { expect, it } from "vitest";
-import { inTurns, range, sorting, stepsInTurns, turnByTurn } from "../../infra/concurrency.ts";
+import { forEachYielding, range, sorting, stepsInTurns, turnByTurn } from "../../infra/concurrency.ts";
 import { drawn, SEED } from "../helpers/drawn.ts";
 import { TurnsSeen } from "../helpers/turns.ts";
 
 it("works on so many items in their order, and on no more within one turn of the loop", async () => {
   const turns = new TurnsSeen();
   const done: number[] = [];
-  await inTurns(range(0, 100), 8, (item) => {
+  await forEachYielding(range(0, 100), 8, (item) => {
     turns.see();
     done.push(item);
   });
@@ -22,7 +22,7 @@ it("throws what the work throws, and does nothing after it", async () => {
     done.push(item);
     if (item === 5) throw new Error("five");
   };
-  await expect(inTurns(range(0, 100), 2, work)).rejects.toThrow("five");
+  await expect(forEachYielding(range(0, 100), 2, work)).rejects.toThrow("five");
   expect(done).toEqual([0, 1, 2, 3, 4, 5]);
 });
 
@@ -79,7 +79,7 @@ it("lets several of those who wait at the door in before each piece of work, whe
     socket.on("error", () => {});
   });
   const seen: number[] = [];
-  await inTurns(range(0, 3 * many), 1, () => seen.push(inside));
+  await forEachYielding(range(0, 3 * many), 1, () => seen.push(inside));
   for (const client of clients) client.destroy();
   server.close();
   // One at a time took as many pieces of work as there are clients.
