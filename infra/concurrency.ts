@@ -137,7 +137,7 @@ export async function forEachYielding<T>(
 }
 
 /** Does work that stops now and then, so many pieces of it between two turns of others. @returns what it comes to */
-export async function stepsInTurns<T>(steps: Generator<unknown, T>, atOnce: number): Promise<T> {
+export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: number): Promise<T> {
   for (let done = 0; ; done++) {
     if (done % atOnce === 0) await turns();
     const step = steps.next();

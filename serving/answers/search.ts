@@ -1,5 +1,5 @@
 import { setImmediate as turn } from "node:timers/promises";
-import { sorting, stepsInTurns } from "../../infra/concurrency.ts";
+import { runYielding, sorting } from "../../infra/concurrency.ts";
 import type { ListingFacts } from "../../pipelines/published/endpoint.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
@@ -54,7 +54,7 @@ const byRank = (a: Ranked, b: Ranked): number =>
 function rankedIn({ entries }: View): Promise<readonly ListedEntry[]> {
   const known = orders.get(entries);
   if (known) return known;
-  const made = stepsInTurns(ranking(entries), STEPS_AT_ONCE);
+  const made = runYielding(ranking(entries), STEPS_AT_ONCE);
   orders.set(entries, made);
   return made;
 }

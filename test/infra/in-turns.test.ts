@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer } from "node:net";
 import { expect, it } from "vitest";
-import { forEachYielding, range, sorting, stepsInTurns, turnByTurn } from "../../infra/concurrency.ts";
+import { forEachYielding, range, runYielding, sorting, turnByTurn } from "../../infra/concurrency.ts";
 import { drawn, SEED } from "../helpers/drawn.ts";
 import { TurnsSeen } from "../helpers/turns.ts";
 
@@ -59,7 +59,7 @@ it("sorts no more within one turn of the loop than was asked for", async () => {
     turns.see();
     return a - b;
   };
-  const sorted = await stepsInTurns(sorting(items, compare, 32), 4);
+  const sorted = await runYielding(sorting(items, compare, 32), 4);
   expect(sorted).toEqual([...items].sort((a, b) => a - b));
   const seen = turns.end();
   // 4 steps of 32 items: each is compared once when merged, and log2(32) times in its first run.

@@ -1,6 +1,6 @@
 import { createHmac } from "node:crypto";
 import { sha256hex } from "../../../infra/canonical.ts";
-import { sorting, stepsInTurns } from "../../../infra/concurrency.ts";
+import { runYielding, sorting } from "../../../infra/concurrency.ts";
 import { leafHash, rootOf } from "../../../infra/tree/hash.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { parseMoney } from "../../record/money.ts";
@@ -212,7 +212,7 @@ const SORTED_A_STEP = 16;
 
 /** Draws a day's plan step by step, so that a process that plans a large market answers and measures meanwhile. */
 export function planInTurns(input: PlanInput): Promise<DayPlan> {
-  return stepsInTurns(drawn(input), DRAWN_A_TURN);
+  return runYielding(drawn(input), DRAWN_A_TURN);
 }
 
 /**
