@@ -109,7 +109,7 @@ export type GiveTurn = (work?: number) => Promise<unknown>;
  * so much of it goes on in a turn. One loop answers strangers and measures sellers, so nothing that grows with the record
  * may hold it for longer than a few milliseconds.
  */
-export function turnByTurn(most = 1): GiveTurn {
+export function createYielder(most = 1): GiveTurn {
   let left = 0;
   let last: Promise<unknown> = Promise.resolve();
   return (work = 1) => {
@@ -127,7 +127,7 @@ export async function forEachYielding<T>(
   items: Iterable<T>,
   atOnce: number,
   work: (item: T) => unknown,
-  giveTurn: GiveTurn = turnByTurn(),
+  giveTurn: GiveTurn = createYielder(),
 ): Promise<void> {
   let done = 0;
   for (const item of items) {

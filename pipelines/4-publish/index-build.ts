@@ -1,6 +1,6 @@
 import { compress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
-import { forEachConcurrent, forEachYielding, type GiveTurn, turnByTurn } from "../../infra/concurrency.ts";
+import { createYielder, forEachConcurrent, forEachYielding, type GiveTurn } from "../../infra/concurrency.ts";
 import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedCap } from "../published/caps.ts";
@@ -36,7 +36,7 @@ export async function writeIndex(
   store: Store,
   fold: PublishedFold,
   cards: Signer,
-  giveTurn: GiveTurn = turnByTurn(),
+  giveTurn: GiveTurn = createYielder(),
 ): Promise<Draft | null> {
   if (fold.size === 0 || fold.index?.tree_size === fold.size) return null;
   // Read before the first turn: the log may go on below.

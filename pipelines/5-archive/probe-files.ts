@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { DuckDBBlobVector, DuckDBVector } from "@duckdb/node-api";
 import { canonicalText } from "../../infra/canonical.ts";
-import { turnByTurn } from "../../infra/concurrency.ts";
+import { createYielder } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -213,7 +213,7 @@ export async function gradeFiles(
     files.push(await madeFile(lake, packing, rows));
     [rows, packing] = [0, null];
   };
-  const giveTurn = turnByTurn(LEAVES_A_TURN);
+  const giveTurn = createYielder(LEAVES_A_TURN);
   for await (const { bytes, leaf } of reader.leaves(span.first, span.end)) {
     await giveTurn();
     if (leaf.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) continue;

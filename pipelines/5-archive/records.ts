@@ -1,4 +1,4 @@
-import { turnByTurn } from "../../infra/concurrency.ts";
+import { createYielder } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { type DaySegmentsParts, openDaySegments } from "../2-ingest/day-segments.ts";
@@ -115,7 +115,7 @@ async function* recordGroupsIn(
   );
   const ends = JSON.stringify(Object.entries(below).map(([topic, next]) => ({ topic, part, next })));
   const params = { day, files, ends, known: JSON.stringify(known) };
-  const giveTurn = turnByTurn(FACTS_A_TURN);
+  const giveTurn = createYielder(FACTS_A_TURN);
   let held: (RecordGroup & { about: string; cap: string }) | null = null;
   for await (const rows of lake.stream<Row>(sql("evidence/records:of_day"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {

@@ -1,5 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
-import { forEachYielding, turnByTurn } from "../../infra/concurrency.ts";
+import { createYielder, forEachYielding } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { endpointOf, nextEndpoint } from "../../pipelines/published/endpoint.ts";
@@ -34,7 +34,7 @@ export class Follower {
   #looking: Promise<boolean> | null = null;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
-  readonly #giveTurn = turnByTurn(FOLDED_A_TURN);
+  readonly #giveTurn = createYielder(FOLDED_A_TURN);
 
   constructor(private readonly deps: FollowerDeps) {
     this.#view = View.empty(deps.origin);

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer } from "node:net";
 import { expect, it } from "vitest";
-import { forEachYielding, range, runYielding, sorting, turnByTurn } from "../../infra/concurrency.ts";
+import { createYielder, forEachYielding, range, runYielding, sorting } from "../../infra/concurrency.ts";
 import { drawn, SEED } from "../helpers/drawn.ts";
 import { TurnsSeen } from "../helpers/turns.ts";
 
@@ -27,7 +27,7 @@ it("throws what the work throws, and does nothing after it", async () => {
 });
 
 it("bounds a turn for all who take part, however many begin at once and whatever each has to do", async () => {
-  const giveTurn = turnByTurn(10);
+  const giveTurn = createYielder(10);
   const turns = new TurnsSeen();
   await Promise.all(
     Array.from({ length: 50 }, async () => {

@@ -1,7 +1,7 @@
 import { setMaxListeners } from "node:events";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { type Clock, systemClock } from "../../../infra/clock.ts";
-import { forEachConcurrent, turnByTurn } from "../../../infra/concurrency.ts";
+import { createYielder, forEachConcurrent } from "../../../infra/concurrency.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap, Memory } from "../../record/memory.ts";
 import type { DayPlan, PlanLine } from "../../record/plan.ts";
@@ -86,7 +86,7 @@ export class Spans {
   readonly #retests = new Map<string, RetestState>();
   readonly #tally: Tally;
   /** All hosts of a plan begin their day, and often their block, at one moment: this lets other work run in between. */
-  readonly #giveTurn = turnByTurn(LINES_A_TURN);
+  readonly #giveTurn = createYielder(LINES_A_TURN);
 
   constructor(
     private readonly tools: Tools,
