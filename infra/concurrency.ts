@@ -102,14 +102,14 @@ async function turns(): Promise<void> {
 }
 
 /** Lets others have their turn, before so much work is done (default 1). */
-export type GiveTurn = (work?: number) => Promise<unknown>;
+export type YieldToOthers = (work?: number) => Promise<unknown>;
 
 /**
  * A turn of the event loop for each `most` of work that is announced, whoever announces it: however many wait for theirs,
  * so much of it goes on in a turn. One loop answers strangers and measures sellers, so nothing that grows with the record
  * may hold it for longer than a few milliseconds.
  */
-export function createYielder(most = 1): GiveTurn {
+export function createYielder(most = 1): YieldToOthers {
   let left = 0;
   let last: Promise<unknown> = Promise.resolve();
   return (work = 1) => {
@@ -127,7 +127,7 @@ export async function forEachYielding<T>(
   items: Iterable<T>,
   atOnce: number,
   work: (item: T) => unknown,
-  giveTurn: GiveTurn = createYielder(),
+  giveTurn: YieldToOthers = createYielder(),
 ): Promise<void> {
   let done = 0;
   for (const item of items) {

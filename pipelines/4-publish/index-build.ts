@@ -1,6 +1,6 @@
 import { compress } from "zstd-napi";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
-import { createYielder, forEachConcurrent, forEachYielding, type GiveTurn } from "../../infra/concurrency.ts";
+import { createYielder, forEachConcurrent, forEachYielding, type YieldToOthers } from "../../infra/concurrency.ts";
 import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedCap } from "../published/caps.ts";
@@ -36,7 +36,7 @@ export async function writeIndex(
   store: Store,
   fold: PublishedFold,
   cards: Signer,
-  giveTurn: GiveTurn = createYielder(),
+  giveTurn: YieldToOthers = createYielder(),
 ): Promise<Draft | null> {
   if (fold.size === 0 || fold.index?.tree_size === fold.size) return null;
   // Read before the first turn: the log may go on below.
@@ -59,7 +59,7 @@ export async function writeIndex(
 /** Endpoints by their shard: counted first, since their number says how many shards there are. */
 async function membersOfShards(
   moment: IndexMoment,
-  giveTurn: GiveTurn,
+  giveTurn: YieldToOthers,
 ): Promise<{ bits: number; lines: number; members: PublishedCap[][] }> {
   let lines = 0;
   const count = (cap: PublishedCap): void => {
@@ -81,7 +81,7 @@ async function writeShards(
   store: Store,
   moment: IndexMoment,
   members: readonly (readonly PublishedCap[])[],
-  giveTurn: GiveTurn,
+  giveTurn: YieldToOthers,
 ): Promise<Named[]> {
   const shards: Named[] = [];
   const pages: Page[] = [];
@@ -98,7 +98,7 @@ async function writeShard(
   moment: IndexMoment,
   caps: readonly PublishedCap[],
   page: Page,
-  giveTurn: GiveTurn,
+  giveTurn: YieldToOthers,
 ): Promise<Named> {
   const entries = sortEntries(caps.map((cap) => moment.entryOf(cap)!));
   page.clear();
