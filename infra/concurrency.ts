@@ -149,7 +149,7 @@ export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: numbe
  * A sorted copy, stable as `Array.sort` is, by merging: it stops after each `piece` of items that found their next place, so
  * that a million of them hold the loop no longer than a hundred.
  */
-export function* sorting<T>(
+export function* sortSteps<T>(
   items: Iterable<T>,
   compare: (a: T, b: T) => number,
   piece = 64,

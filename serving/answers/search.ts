@@ -1,5 +1,5 @@
 import { setImmediate as turn } from "node:timers/promises";
-import { runYielding, sorting } from "../../infra/concurrency.ts";
+import { runYielding, sortSteps } from "../../infra/concurrency.ts";
 import type { ListingFacts } from "../../pipelines/published/endpoint.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
@@ -66,7 +66,7 @@ function* ranking(entries: Layered<Entry>): Generator<undefined, readonly Listed
     rows.push({ entry, rank: RANKED.indexOf(bandOf(entry)), composite: headlineOf(entry)?.composite ?? 0 });
     if (rows.length % LOOKED_A_STEP === 0) yield;
   }
-  return (yield* sorting(rows, byRank, LOOKED_A_STEP)).map(({ entry }) => entry);
+  return (yield* sortSteps(rows, byRank, LOOKED_A_STEP)).map(({ entry }) => entry);
 }
 
 function holds({ url, description, class: kind, tool }: ListingFacts, words: readonly string[]): boolean {
