@@ -1,7 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
-import { type Finding, looked, type Standing } from "../infra/finding.ts";
+import { type Finding, findingsWithin, type Standing } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { withOpen } from "./files.ts";
@@ -23,25 +23,31 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
   return withOpen(egressOf(config), async (egress) => {
-    const nodes = pays ? looked("networks", "mend networks, or chain", () => networkFindings(config)) : null;
+    const nodes = pays ? findingsWithin("networks", "mend networks, or chain", () => networkFindings(config)) : null;
     // Wallets are asked of the same nodes: one that says nothing is waited for once.
     const money = nodes?.then((found) =>
-      looked("wallets", "look at the folder of the wallets", () => walletFindings(config, found)),
+      findingsWithin("wallets", "look at the folder of the wallets", () => walletFindings(config, found)),
     );
     const looks = await Promise.all([
-      looked("settings", "mend the settings", () => settingsFindings(config)),
-      looked("keys", "fix what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
-      looked("disk", "look at the disk of data_dir", () => diskFindings(config)),
-      looked("log", "bring the log up, or fix its settings", () => logFindings(config)),
-      looked("record", "see docs/operate.md, backup and restore", () => recordFindings(config, role)),
+      findingsWithin("settings", "mend the settings", () => settingsFindings(config)),
+      findingsWithin("keys", "fix what it names, or bring the keys back from your copy", () =>
+        keyFindings(config, role),
+      ),
+      findingsWithin("disk", "look at the disk of data_dir", () => diskFindings(config)),
+      findingsWithin("log", "bring the log up, or fix its settings", () => logFindings(config)),
+      findingsWithin("record", "see docs/operate.md, backup and restore", () => recordFindings(config, role)),
       ...(["private", "public", "orders"] as const).map((name) =>
-        looked(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
+        findingsWithin(`store.${name}`, "bring the store up, or fix its settings", () =>
+          storeFindings(config, role, name),
+        ),
       ),
       ...(nodes && money ? [nodes, money] : []),
-      ...(pays ? [looked("observe", "mend observe", async () => blindFindings(config))] : []),
-      ...(sells ? [looked("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
-      ...(pays ? [looked("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
-      ...(pays ? [looked("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
+      ...(pays ? [findingsWithin("observe", "mend observe", async () => blindFindings(config))] : []),
+      ...(sells ? [findingsWithin("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
+      ...(pays
+        ? [findingsWithin("control", "look at the way out", () => controlFindings(config, egress, systemClock))]
+        : []),
+      ...(pays ? [findingsWithin("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
     ]);
     return looks.flat();
   });

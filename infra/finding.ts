@@ -29,7 +29,7 @@ const LOOK_MS = 20_000;
  * The findings of one look; one that throws, or takes longer than 20 s, is a finding itself, in the words of its error.
  * @param todo what to do where the error does not say it
  */
-export async function looked(name: string, todo: string, look: () => Promise<Finding[]>): Promise<Finding[]> {
+export async function findingsWithin(name: string, todo: string, look: () => Promise<Finding[]>): Promise<Finding[]> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`nothing was heard for ${LOOK_MS / 1000} s`)), LOOK_MS);
