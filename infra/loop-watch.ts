@@ -63,7 +63,7 @@ export class TimedLoop implements LoopWatch {
 }
 
 /** What `work` came to, and what the loop did meanwhile; a span whose work throws is over too. */
-export async function watched<T>(watch: LoopWatch, work: () => Promise<T>): Promise<[came: T, seen: LoopSeen]> {
+export async function withLoopWatch<T>(watch: LoopWatch, work: () => Promise<T>): Promise<[came: T, seen: LoopSeen]> {
   const end = watch.begin();
   let came: T;
   try {

@@ -1,7 +1,7 @@
 import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
-import { type LoopSeen, type LoopWatch, watched } from "../../../infra/loop-watch.ts";
+import { type LoopSeen, type LoopWatch, withLoopWatch } from "../../../infra/loop-watch.ts";
 import { rfc3339 } from "../../record/time.ts";
 import { callTool, type ToolExchange } from "../mcp/session.ts";
 import type { Reader } from "../reading/reader.ts";
@@ -48,7 +48,7 @@ export async function exchange(means: Means, request: Request, how: How): Promis
     const result = await asked(means, request, how);
     return { result, loop: result.loop ?? STEADY };
   }
-  const [mcp, ours] = await watched(means.loop, () => calledTool(means, request, tool, how));
+  const [mcp, ours] = await withLoopWatch(means.loop, () => calledTool(means, request, tool, how));
   const { result } = mcp;
   const { stoodStill, atEnd } = result.loop ?? STEADY;
   return { result, mcp, loop: { stoodStill: stoodStill || ours.stoodStill, atEnd: atEnd || ours.atEnd } };
