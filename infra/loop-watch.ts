@@ -5,7 +5,7 @@ export const STOOD_STILL_MS = 250;
 const LOOK_MS = 50;
 
 /** What our own event loop did in some span of time. */
-export interface LoopSeen {
+export interface LoopStall {
   /** It stood still for longer than {@link STOOD_STILL_MS}: a time taken in the span may hold that. */
   stoodStill: boolean;
   /** It did so right before the end: whatever ended the span may have waited for us. A deadline that passed is one. */
@@ -15,7 +15,7 @@ export interface LoopSeen {
 /** Tells whether the event loop of this process stood still. */
 export interface LoopWatch {
   /** Begins a span; what it gives back ends it, and may be called once. */
-  begin(): () => LoopSeen;
+  begin(): () => LoopStall;
 }
 
 interface Span {
@@ -35,7 +35,7 @@ export class TimedLoop implements LoopWatch {
   /** @param now ms of a steady counter */
   constructor(private readonly now: () => number = () => performance.now()) {}
 
-  begin(): () => LoopSeen {
+  begin(): () => LoopStall {
     // A span that begins where the loop has stood still already did not see it.
     this.look();
     const span: Span = { until: null };
@@ -63,7 +63,7 @@ export class TimedLoop implements LoopWatch {
 }
 
 /** What `work` came to, and what the loop did meanwhile; a span whose work throws is over too. */
-export async function withLoopWatch<T>(watch: LoopWatch, work: () => Promise<T>): Promise<[came: T, seen: LoopSeen]> {
+export async function withLoopWatch<T>(watch: LoopWatch, work: () => Promise<T>): Promise<[came: T, seen: LoopStall]> {
   const end = watch.begin();
   let came: T;
   try {

@@ -1,4 +1,4 @@
-import type { LoopSeen } from "../loop-watch.ts";
+import type { LoopStall } from "../loop-watch.ts";
 import type { Holder } from "../shares.ts";
 
 /**
@@ -60,7 +60,7 @@ export type EgressResult = {
    * Present when our own event loop stood still during the exchange, so that the times are not the stranger's alone. A
    * deadline that passed after a long wait for a place is reported in this form too, since that delay is ours as well.
    */
-  loop?: LoopSeen;
+  loop?: LoopStall;
 } & (
   | {
       outcome: "answered";

@@ -1,7 +1,7 @@
 import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
-import { type LoopSeen, type LoopWatch, withLoopWatch } from "../../../infra/loop-watch.ts";
+import { type LoopStall, type LoopWatch, withLoopWatch } from "../../../infra/loop-watch.ts";
 import { rfc3339 } from "../../record/time.ts";
 import { callTool, type ToolExchange } from "../mcp/session.ts";
 import type { Reader } from "../reading/reader.ts";
@@ -14,7 +14,7 @@ export interface Exchanged {
   /**
    * Did the event loop stand still that took the times? For a tool this includes our own, which takes messages apart.
    */
-  loop: LoopSeen;
+  loop: LoopStall;
   /** Only for a tool. */
   mcp?: ToolExchange;
 }
@@ -37,7 +37,7 @@ export interface How {
   signal?: AbortSignal | undefined;
 }
 
-const STEADY: LoopSeen = { stoodStill: false, atEnd: false };
+const STEADY: LoopStall = { stoodStill: false, atEnd: false };
 
 /** Time for a whole exchange with a tool without payment, ms: as long as a handshake over HTTP may take. */
 const FREE_TOTAL_MS = 20_000;

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Egress, EgressRequest, EgressResult } from "../../../infra/egress/egress.ts";
 import type { Log, LogRecord, NewRecord } from "../../../infra/log/log.ts";
-import type { LoopSeen } from "../../../infra/loop-watch.ts";
+import type { LoopStall } from "../../../infra/loop-watch.ts";
 import type {
   AsOf,
   Block,
@@ -370,7 +370,7 @@ export class FakeEgress implements Egress {
   readonly sellers = new Map<string, Handler>();
   before: ((asked: Asked) => void) | null = null;
   /** What the loop did that took the times of what is answered from here on. */
-  loop: LoopSeen = { stoodStill: false, atEnd: false };
+  loop: LoopStall = { stoodStill: false, atEnd: false };
 
   async fetch(request: EgressRequest): Promise<EgressResult> {
     const headers = Object.fromEntries(Object.entries(request.headers ?? {}).map(([k, v]) => [k.toLowerCase(), v]));

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
-import type { LoopSeen } from "../../../../infra/loop-watch.ts";
+import type { LoopStall } from "../../../../infra/loop-watch.ts";
 import { Control } from "../../../../pipelines/1-observe/probe/exchange.ts";
 import { differences, probe } from "../../../../pipelines/1-observe/probe/probe.ts";
 import type { Request } from "../../../../pipelines/1-observe/probe/request.ts";
@@ -39,7 +39,7 @@ interface Options {
   control?: Handler;
   claims?: Claims | null;
   /** What the event loop did that took the times; of a tool, what the one did that leads the session. */
-  loop?: LoopSeen;
+  loop?: LoopStall;
   asked?: Request;
   reader?: Reader;
 }
@@ -159,7 +159,7 @@ describe("an exchange in which our own event loop stood still", () => {
   const atEnd = { stoodStill: true, atEnd: true };
   const late: Handler = () => ({ ...terms402(), totalMs: 11_000 }) as never;
   const large: Handler = () => ({ outcome: "too_large", says: "past the cap", status: 200, totalMs: 90, sent: true });
-  test.each<[string, Handler, LoopSeen, Record<string, unknown>]>([
+  test.each<[string, Handler, LoopStall, Record<string, unknown>]>([
     [
       "a 402: what it says stands, no time was taken",
       () => terms402(),
