@@ -1,12 +1,12 @@
 /** How long the event loop may stand still before a time taken meanwhile is not believed, ms: what is measured over the
  * internet varies by tens, and the score of a latency is a logarithm that begins at 300. */
-export const STOOD_STILL_MS = 250;
+export const LOOP_STALL_MS = 250;
 /** How often we look, ms. */
 const LOOK_MS = 50;
 
 /** What our own event loop did in some span of time. */
 export interface LoopStall {
-  /** It stood still for longer than {@link STOOD_STILL_MS}: a time taken in the span may hold that. */
+  /** It stood still for longer than {@link LOOP_STALL_MS}: a time taken in the span may hold that. */
   stoodStill: boolean;
   /** It did so right before the end: whatever ended the span may have waited for us. A deadline that passed is one. */
   atEnd: boolean;
@@ -50,14 +50,14 @@ export class TimedLoop implements LoopWatch {
         this.#timer = undefined;
       }
       const stoodStill = span.until !== null;
-      return { stoodStill, atEnd: stoodStill && this.now() - span.until! < STOOD_STILL_MS };
+      return { stoodStill, atEnd: stoodStill && this.now() - span.until! < LOOP_STALL_MS };
     };
   }
 
   /** What the timer does. */
   look(): void {
     const now = this.now();
-    if (now - this.#last > STOOD_STILL_MS + LOOK_MS) for (const span of this.#spans) span.until = now;
+    if (now - this.#last > LOOP_STALL_MS + LOOK_MS) for (const span of this.#spans) span.until = now;
     this.#last = now;
   }
 }

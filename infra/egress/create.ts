@@ -1,4 +1,4 @@
-import { type LoopWatch, STOOD_STILL_MS, withLoopWatch } from "../loop-watch.ts";
+import { LOOP_STALL_MS, type LoopWatch, withLoopWatch } from "../loop-watch.ts";
 import { Places } from "../shares.ts";
 import { parseUrl } from "../url.ts";
 import {
@@ -185,7 +185,7 @@ class GuardedEgress implements Egress {
       const exchange = () => follow(request, first, { limits, signal }, { ...this.#hopOptions, sourceTo });
       const [result, loop] = this.options.loop ? await withLoopWatch(this.options.loop, exchange) : [await exchange()];
       // The wait for a place used up part of the deadline, so the timeout is our fault: told as our loop standing still.
-      const late = result.outcome === "timeout" && waitedMs > STOOD_STILL_MS;
+      const late = result.outcome === "timeout" && waitedMs > LOOP_STALL_MS;
       if (late) return { ...result, loop: { stoodStill: true, atEnd: true } };
       return loop?.stoodStill ? { ...result, loop } : result;
     } finally {

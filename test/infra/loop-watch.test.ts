@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { STOOD_STILL_MS, TimedLoop } from "../../infra/loop-watch.ts";
+import { LOOP_STALL_MS, TimedLoop } from "../../infra/loop-watch.ts";
 
 /** A loop that turns when the test says so. */
 function driven() {
@@ -15,14 +15,14 @@ function driven() {
 it("a loop that turns in time did not stand still", () => {
   const { loop, turn } = driven();
   const end = loop.begin();
-  for (let i = 0; i < 100; i++) turn(STOOD_STILL_MS / 2);
+  for (let i = 0; i < 100; i++) turn(LOOP_STALL_MS / 2);
   expect(end()).toEqual({ stoodStill: false, atEnd: false });
 });
 
 it("one that stood still did so for everybody who was there, and for nobody who came later", () => {
   const { loop, turn } = driven();
   const [one, two] = [loop.begin(), loop.begin()];
-  turn(10 * STOOD_STILL_MS);
+  turn(10 * LOOP_STALL_MS);
   const three = loop.begin();
   expect(one()).toEqual({ stoodStill: true, atEnd: true });
   for (let i = 0; i < 10; i++) turn(50);
@@ -47,7 +47,7 @@ it("nobody looked between two spans: that is no standing still", () => {
 
 it("sees the real loop of this process stand still", async () => {
   const end = new TimedLoop().begin();
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * STOOD_STILL_MS + 200);
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * LOOP_STALL_MS + 200);
   await new Promise((resolve) => setImmediate(resolve));
   expect(end()).toEqual({ stoodStill: true, atEnd: true });
 });
