@@ -27,7 +27,7 @@ interface Span {
  * A timer of our own that is late when the loop stood still, by our own work or because the machine gave us no
  * processor. It runs only while somebody looks.
  */
-export class TimedLoop implements LoopWatch {
+export class TimerLoopWatch implements LoopWatch {
   readonly #spans = new Set<Span>();
   #timer: NodeJS.Timeout | undefined;
   #last = 0;
@@ -90,4 +90,4 @@ export const ownLag: LagWatch = (see) => {
 };
 
 /** The loop of this process. */
-export const ownLoop: LoopWatch = new TimedLoop();
+export const ownLoop: LoopWatch = new TimerLoopWatch();

@@ -1,10 +1,10 @@
 import { expect, it } from "vitest";
-import { LOOP_STALL_MS, TimedLoop } from "../../infra/loop-watch.ts";
+import { LOOP_STALL_MS, TimerLoopWatch } from "../../infra/loop-watch.ts";
 
 /** A loop that turns when the test says so. */
 function driven() {
   let now = 1_000_000;
-  const loop = new TimedLoop(() => now);
+  const loop = new TimerLoopWatch(() => now);
   const turn = (ms: number) => {
     now += ms;
     loop.look();
@@ -32,7 +32,7 @@ it("one that stood still did so for everybody who was there, and for nobody who 
 
 it("counts what its own timer could not see yet", () => {
   let now = 0;
-  const loop = new TimedLoop(() => now);
+  const loop = new TimerLoopWatch(() => now);
   const end = loop.begin();
   now += 8_000;
   expect(end()).toEqual({ stoodStill: true, atEnd: true });
@@ -46,7 +46,7 @@ it("nobody looked between two spans: that is no standing still", () => {
 });
 
 it("sees the real loop of this process stand still", async () => {
-  const end = new TimedLoop().begin();
+  const end = new TimerLoopWatch().begin();
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2 * LOOP_STALL_MS + 200);
   await new Promise((resolve) => setImmediate(resolve));
   expect(end()).toEqual({ stoodStill: true, atEnd: true });
