@@ -3,7 +3,7 @@ import { BoundedMap } from "./bounded-map.ts";
 /**
  * Resources that strangers share, and the one rule by which they do: whoever asks counts under each of its names (its
  * payer, its client network, the domain it sends us to), and under none of them it gets so much that somebody with less
- * is left without. {@link Places} are held for a while and cannot be taken back; {@link Line}s hold entries, which can.
+ * is left without. {@link Places} are held for a while and cannot be taken back; {@link FairQueue}s hold entries, which can.
  */
 export interface Holder {
   payer?: string | undefined;
@@ -252,7 +252,7 @@ export interface LineOptions {
  * Entries of which so many are kept at once. While there is room everybody may have any number of them; when it is full,
  * whoever has fewer pushes out the newest entry of whoever has most, until all have the same.
  */
-export class Line<T> {
+export class FairQueue<T> {
   readonly name: string;
   readonly size: number;
   readonly #holders = new Map<T, string[]>();

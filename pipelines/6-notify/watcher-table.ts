@@ -1,6 +1,6 @@
 import type { KeptFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
-import { type Holder, Line as SharedLine } from "../../infra/shares.ts";
+import { type Holder, FairQueue as SharedLine } from "../../infra/shares.ts";
 import type { ReadLeaf } from "../published/reader.ts";
 import type { BodyOf, Standing } from "../record/bodies.ts";
 import { readRecord } from "../record/envelope.ts";

@@ -1,7 +1,7 @@
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
-import { Line } from "../../infra/shares.ts";
+import { FairQueue } from "../../infra/shares.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
@@ -71,16 +71,16 @@ export interface Wait {
  */
 export class AskLine {
   readonly #open = new Map<string, Waiting>();
-  readonly #asks: Line<string>;
-  readonly #retests: Line<string>;
+  readonly #asks: FairQueue<string>;
+  readonly #retests: FairQueue<string>;
   readonly #domains = new Map<string, Domain>();
   readonly #looked = new BoundedMap<string, number>(MAX_LOOKED);
   readonly #retested = new BoundedMap<string, number>(MAX_LOOKED);
   #came = 0;
 
   constructor(private readonly limits: LineLimits) {
-    this.#asks = new Line({ name: "asks", size: limits.max });
-    this.#retests = new Line({ name: "re-tests", size: Math.ceil(KEPT_SHARE * limits.max) });
+    this.#asks = new FairQueue({ name: "asks", size: limits.max });
+    this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(KEPT_SHARE * limits.max) });
   }
 
   /** Asks in line. */

@@ -1,6 +1,6 @@
 import { setMaxListeners } from "node:events";
 import { describe, expect, test } from "vitest";
-import { type Holder, Line, type Place, Places, type PlacesOptions } from "../../infra/shares.ts";
+import { FairQueue, type Holder, type Place, Places, type PlacesOptions } from "../../infra/shares.ts";
 import { fc } from "../helpers/histories.ts";
 
 const never = new AbortController().signal;
@@ -169,7 +169,7 @@ describe("places", () => {
 
 describe("a line of entries", () => {
   const filled = (size: number, ...of: [string, number][]) => {
-    const line = new Line<string>({ name: "test", size });
+    const line = new FairQueue<string>({ name: "test", size });
     for (const [client, n] of of) for (let i = 0; i < n; i++) line.admit({ client }, `${client}${i}`);
     return line;
   };
@@ -185,7 +185,7 @@ describe("a line of entries", () => {
   });
 
   test("nobody pushes out an entry of his own, under any of his names", () => {
-    const line = new Line<string>({ name: "test", size: 3 });
+    const line = new FairQueue<string>({ name: "test", size: 3 });
     for (const n of ["1", "2", "3"]) line.admit({ client: `c${n}`, domain: "d" }, n);
     expect(line.wouldEvict({ client: "c4", domain: "d" })).toBeUndefined();
     expect(line.wouldEvict({ client: "c4", domain: "e" })).toBe("3");
@@ -195,7 +195,7 @@ describe("a line of entries", () => {
     const step = fc.tuple(fc.constantFrom("a", "b", "c", "d", "e"), fc.boolean());
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), (history) => {
-        const line = new Line<number>({ name: "test", size: 8 });
+        const line = new FairQueue<number>({ name: "test", size: 8 });
         const model = new Map<number, string>();
         const count = (client: string) => [...model.values()].filter((one) => one === client).length;
         for (const [n, [client, comes]] of history.entries()) {
