@@ -242,7 +242,7 @@ export class Places {
 
 const heldBy = (holder: Holder): Held => ({ names: namesOf(holder), reserved: holder.reserved === true });
 
-export interface LineOptions {
+export interface FairQueueOptions {
   /** As {@link PlacesOptions.name}. */
   name: string;
   size: number;
@@ -262,7 +262,7 @@ export class FairQueue<T> {
   readonly #levels = new Map<number, Set<string>>();
   #top = 0;
 
-  constructor({ name, size }: LineOptions) {
+  constructor({ name, size }: FairQueueOptions) {
     this.name = name;
     this.size = size;
   }
