@@ -29,7 +29,7 @@ function stderrWithoutSecrets(): pino.DestinationStream {
 export const createLogger = (level: string, name = "touchstone"): Logger =>
   pino({ name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } }, stderrWithoutSecrets());
 
-export type GaugeStand = prom.MetricValue<string>;
+export type GaugeValue = prom.MetricValue<string>;
 
 /** Counters, gauges and histograms of the tables in `metrics.ts`, in Prometheus text form. */
 export interface Metrics {
@@ -40,7 +40,7 @@ export interface Metrics {
   /** A gauge of something that is no more of this process: it would stand at its last value for ever. */
   forget(name: GaugeName, labels: Record<string, string>): void;
   /** What a gauge stands at, by its labels; none where nobody in this process set it. */
-  gauges(name: GaugeName): Promise<readonly GaugeStand[]>;
+  gauges(name: GaugeName): Promise<readonly GaugeValue[]>;
   /** All of them, and what Node tells of the process. */
   text(): Promise<string>;
 }

@@ -1,5 +1,5 @@
 import { html } from "hono/html";
-import type { GaugeStand } from "../../infra/telemetry.ts";
+import type { GaugeValue } from "../../infra/telemetry.ts";
 import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
 import type { View } from "../tables/view.ts";
 import { simulatedNote } from "./home.ts";
@@ -28,7 +28,7 @@ export interface Status {
   /** Number of known orders by state; null where nothing is sold. */
   orders: ReadonlyMap<string, number> | null;
   /** Gauges of this process by {@link GAUGES}, with those of roles that run in it. */
-  gauges: Record<keyof typeof GAUGES, readonly GaugeStand[]>;
+  gauges: Record<keyof typeof GAUGES, readonly GaugeValue[]>;
 }
 
 const MINUTE_MS = 60_000;
