@@ -106,7 +106,7 @@ export const canonicalText = (value: unknown, { published = false }: CanonicalOp
   print(value, { at: [], published });
 
 /** An object's text cut in two, where a further member would stand: the members before and after it, without braces. */
-export interface Halves {
+export interface SplitText {
   before: string;
   after: string;
 }
@@ -116,7 +116,7 @@ export interface Halves {
  * only later, is put there by {@link joinHalves} and nothing is printed twice.
  * @throws TypeError as {@link canonicalText} does
  */
-export function canonicalHalves(object: object, name: string, { published = false }: CanonicalOptions = {}): Halves {
+export function canonicalHalves(object: object, name: string, { published = false }: CanonicalOptions = {}): SplitText {
   const walk: Walk = { at: [], published };
   const names = namesOf(object, walk);
   const half = (of: readonly string[]) => printMembers(object as Record<string, unknown>, of, walk);
@@ -126,5 +126,5 @@ export function canonicalHalves(object: object, name: string, { published = fals
 const joined = (a: string, b: string): string => (a && b ? `${a},${b}` : a || b);
 
 /** The whole object. @param member the one between, printed as `"name":value`; none by default */
-export const joinHalves = ({ before, after }: Halves, member = ""): string =>
+export const joinHalves = ({ before, after }: SplitText, member = ""): string =>
   `{${joined(joined(before, member), after)}}`;
