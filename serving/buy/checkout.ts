@@ -53,7 +53,7 @@ const EXPOSED =
   "PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, Touchstone-Order, Touchstone-Salt-Request, Touchstone-Salt-Response";
 
 /** What a buyer asked for with a payment. */
-export interface Asked {
+export interface PurchaseRequest {
   operation: Purchase["claim"]["operation"];
   requestSha256: string;
   /** Seller's price, micro-units; 0 for work of our own. What the sale costs beside it is our fee. */
@@ -180,7 +180,7 @@ export class Checkout {
   }
 
   /** The claim of a payment that was verified. */
-  claimOf(payment: Payment, sale: Sale, asked: Asked): Claimed {
+  claimOf(payment: Payment, sale: Sale, asked: PurchaseRequest): Claimed {
     const { cashier, clientName } = this.sales;
     const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
     const requirements = answered(payment, held ?? requirementsOf(cashier, sale.totalMicro));
