@@ -74,7 +74,7 @@ const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
 });
 
 /** A 402 that offers what would still be taken: nothing, or the escrow alone. */
-export const refusedAs = (error: string, { exactOnly }: { exactOnly: boolean }) =>
+export const refusalOffer = (error: string, { exactOnly }: { exactOnly: boolean }) =>
   ({ error, sold: exactOnly ? "escrow" : false }) as const;
 
 const unwritten = (): Problem =>
@@ -226,7 +226,7 @@ export class Checkout {
     try {
       return await this.told(this.same(await act(), payment, claim.request_sha256), payment, sale);
     } catch (error) {
-      if (error instanceof NotBought) return paymentRequired(cashier, sale, refusedAs(error.message, error));
+      if (error instanceof NotBought) return paymentRequired(cashier, sale, refusalOffer(error.message, error));
       if (error instanceof StepNotSeen) throw unwritten();
       throw error;
     }

@@ -7,7 +7,7 @@ import { platformOf } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
-import { Checkout, refusedAs, type Sales } from "./checkout.ts";
+import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
 import { type Sold, soldAs, unsold } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
@@ -126,7 +126,7 @@ export class PayOnDelivery {
     const unfit = unsold(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
-    if (refused) return paymentRequired(cashier, sale, refusedAs(refused.says, refused));
+    if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.wrongWith(payment, sale, holdsFor(quote));
     if (wrong) return paymentRequired(cashier, sale, { error: wrong });
