@@ -99,7 +99,7 @@ export class Checkout {
    * The order that has this payment already, or null.
    * @throws Problem payment_used when it bought something else; log_unavailable
    */
-  async known(payment: Payment, requestSha256: string): Promise<Order | null> {
+  async existingOrder(payment: Payment, requestSha256: string): Promise<Order | null> {
     const { buying, cashier } = this.sales;
     const key = claimKey({ ...payment, asset: cashier.asset });
     await buying.claimWritten(key);
@@ -129,7 +129,7 @@ export class Checkout {
       throw error;
     });
     if (!(came instanceof Problem) && came.status !== 402) return came;
-    const known = await this.known(payment, requestSha256);
+    const known = await this.existingOrder(payment, requestSha256);
     // The order ended without a delivery: the problem is its cause, and tells the buyer more than the order's state.
     if (came instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw came;
     return known ? this.told(known, payment, sale) : (came as Response);

@@ -146,7 +146,7 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
   const { payment, bytes } = execution;
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return fresh(selling, execution, requestSha256);
-  const known = await checkout.known(payment, requestSha256);
+  const known = await checkout.existingOrder(payment, requestSha256);
   if (known) return checkout.told(known, payment, saleOf(selling, parseMoney(known.quote.total)));
   const answer = () => fresh(selling, execution, requestSha256);
   return checkout.unlessKnown(payment, requestSha256, saleOf(selling, 0n), answer);

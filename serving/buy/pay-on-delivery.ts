@@ -111,7 +111,7 @@ export class PayOnDelivery {
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
     const { payment } = wanted;
     if (!payment) return this.#fresh(wanted, sold, request);
-    const known = await this.checkout.known(payment, request.sha256);
+    const known = await this.checkout.existingOrder(payment, request.sha256);
     if (known) return this.checkout.told(known, payment, this.#saleOf(sold));
     const answer = () => this.#fresh(wanted, sold, request);
     return this.checkout.unlessKnown(payment, request.sha256, this.#saleOf(sold), answer);

@@ -69,7 +69,7 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const bytes = await bytesOf(request.body, work.maxBodyBytes);
   const input = validated(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
-  const known = await checkout.known(payment, requestSha256);
+  const known = await checkout.existingOrder(payment, requestSha256);
   if (known) return checkout.told(known, payment, sale);
   return checkout.unlessKnown(payment, requestSha256, sale, async () => {
     const wrong = await checkout.wrongWith(payment, sale, HOLDS_S);
