@@ -118,7 +118,7 @@ export class Checkout {
    * which would tell it to pay a second time.
    * @throws Problem of `answer` where no order has the payment, or the order ended without a delivery
    */
-  async unlessKnown(
+  async orExistingOrder(
     payment: Payment,
     requestSha256: string,
     sale: Sale,

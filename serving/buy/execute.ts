@@ -149,7 +149,7 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
   const known = await checkout.existingOrder(payment, requestSha256);
   if (known) return checkout.told(known, payment, saleOf(selling, parseMoney(known.quote.total)));
   const answer = () => fresh(selling, execution, requestSha256);
-  return checkout.unlessKnown(payment, requestSha256, saleOf(selling, 0n), answer);
+  return checkout.orExistingOrder(payment, requestSha256, saleOf(selling, 0n), answer);
 }
 
 /** Of a payment that no order has yet, or without one. */

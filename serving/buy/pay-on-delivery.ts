@@ -114,7 +114,7 @@ export class PayOnDelivery {
     const known = await this.checkout.existingOrder(payment, request.sha256);
     if (known) return this.checkout.told(known, payment, this.#saleOf(sold));
     const answer = () => this.#fresh(wanted, sold, request);
-    return this.checkout.unlessKnown(payment, request.sha256, this.#saleOf(sold), answer);
+    return this.checkout.orExistingOrder(payment, request.sha256, this.#saleOf(sold), answer);
   }
 
   /** Of a payment that no order has yet, or without one. */

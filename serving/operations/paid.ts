@@ -71,7 +71,7 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await checkout.existingOrder(payment, requestSha256);
   if (known) return checkout.told(known, payment, sale);
-  return checkout.unlessKnown(payment, requestSha256, sale, async () => {
+  return checkout.orExistingOrder(payment, requestSha256, sale, async () => {
     const wrong = await checkout.wrongWith(payment, sale, HOLDS_S);
     if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
     const { client } = call;
