@@ -109,7 +109,7 @@ export class Checkout {
       throw unwritten();
     }
     const order = buying.orders.table.ofKey(key);
-    return order ? this.same(order, payment, requestSha256) : null;
+    return order ? this.requireSameRequest(order, payment, requestSha256) : null;
   }
 
   /**
@@ -136,7 +136,7 @@ export class Checkout {
   }
 
   /** @throws Problem payment_used for an order of another request, or of other bytes under one nonce */
-  same(order: Order, payment: Payment, requestSha256: string): Order {
+  requireSameRequest(order: Order, payment: Payment, requestSha256: string): Order {
     if (order.requestSha256 === requestSha256 && order.paymentSha256 === payment.sha256) return order;
     throw new Problem("payment_used", "this payment belongs to another order: sign a new one");
   }
@@ -204,7 +204,7 @@ export class Checkout {
     };
   }
 
-  /** A call, bought with a payment that was verified. @throws Problem as {@link told} and {@link same} do */
+  /** A call, bought with a payment that was verified. @throws Problem as {@link told} and {@link requireSameRequest} do */
   buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
     return this.#ended(purchase, payment, sale, () => this.sales.buying.buy(purchase));
   }
@@ -224,7 +224,7 @@ export class Checkout {
   async #ended({ claim }: Claimed, payment: Payment, sale: Sale, act: () => Promise<Order>): Promise<Response> {
     const { cashier } = this.sales;
     try {
-      return await this.told(this.same(await act(), payment, claim.request_sha256), payment, sale);
+      return await this.told(this.requireSameRequest(await act(), payment, claim.request_sha256), payment, sale);
     } catch (error) {
       if (error instanceof NotBought) return paymentRequired(cashier, sale, refusalOffer(error.message, error));
       if (error instanceof StepNotSeen) throw unwritten();
