@@ -146,7 +146,7 @@ export class Checkout {
    * @param holdsS seconds from now in which it must still hold
    * @throws Problem unavailable when nobody can say
    */
-  async wrongWith(payment: Payment, sale: Sale, holdsS: number): Promise<string | null> {
+  async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<string | null> {
     const { cashier, till } = this.sales;
     const now = chainNow();
     const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
@@ -166,7 +166,7 @@ export class Checkout {
   }
 
   /**
-   * What {@link wrongWith} says of a payment into escrow. It has to be valid until the hold is placed; the escrow checks how
+   * What {@link paymentFault} says of a payment into escrow. It has to be valid until the hold is placed; the escrow checks how
    * long the hold itself lasts.
    */
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {

@@ -166,7 +166,7 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   const sale = saleOf(selling, totalOf(priceMicro), quote.want.mime);
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
-  const wrong = await checkout.wrongWith(payment, sale, holdsFor(quote));
+  const wrong = await checkout.paymentFault(payment, sale, holdsFor(quote));
   if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
   const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client };
   const claimed = checkout.claimOf(payment, sale, asked);

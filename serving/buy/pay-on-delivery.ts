@@ -128,7 +128,7 @@ export class PayOnDelivery {
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
     if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
-    const wrong = await this.checkout.wrongWith(payment, sale, holdsFor(quote));
+    const wrong = await this.checkout.paymentFault(payment, sale, holdsFor(quote));
     if (wrong) return paymentRequired(cashier, sale, { error: wrong });
     return this.#buy(wanted, payment, sale, quote);
   }

@@ -72,7 +72,7 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const known = await checkout.existingOrder(payment, requestSha256);
   if (known) return checkout.told(known, payment, sale);
   return checkout.orExistingOrder(payment, requestSha256, sale, async () => {
-    const wrong = await checkout.wrongWith(payment, sale, HOLDS_S);
+    const wrong = await checkout.paymentFault(payment, sale, HOLDS_S);
     if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
     const { client } = call;
     const asked = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
