@@ -132,7 +132,7 @@ export class Checkout {
     const known = await this.existingOrder(payment, requestSha256);
     // The order ended without a delivery: the problem is its cause, and tells the buyer more than the order's state.
     if (came instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw came;
-    return known ? this.told(known, payment, sale) : (came as Response);
+    return known ? this.responseOf(known, payment, sale) : (came as Response);
   }
 
   /** @throws Problem payment_used for an order of another request, or of other bytes under one nonce */
@@ -204,7 +204,7 @@ export class Checkout {
     };
   }
 
-  /** A call, bought with a payment that was verified. @throws Problem as {@link told} and {@link requireSameRequest} do */
+  /** A call, bought with a payment that was verified. @throws Problem as {@link responseOf} and {@link requireSameRequest} do */
   buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
     return this.#ended(purchase, payment, sale, () => this.sales.buying.buy(purchase));
   }
@@ -224,7 +224,7 @@ export class Checkout {
   async #ended({ claim }: Claimed, payment: Payment, sale: Sale, act: () => Promise<Order>): Promise<Response> {
     const { cashier } = this.sales;
     try {
-      return await this.told(this.requireSameRequest(await act(), payment, claim.request_sha256), payment, sale);
+      return await this.responseOf(this.requireSameRequest(await act(), payment, claim.request_sha256), payment, sale);
     } catch (error) {
       if (error instanceof NotBought) return paymentRequired(cashier, sale, refusalOffer(error.message, error));
       if (error instanceof StepNotSeen) throw unwritten();
@@ -236,7 +236,7 @@ export class Checkout {
    * What a buyer is told of its order, now or once it has ended.
    * @throws Problem seller_failed, answer_expired, log_unavailable
    */
-  async told(known: Order, payment: Payment, sale: Sale): Promise<Response> {
+  async responseOf(known: Order, payment: Payment, sale: Sale): Promise<Response> {
     const order = await this.sales.buying.outcome(known, WAIT_MS);
     const headers = { "touchstone-order": order.id };
     if (order.state === "settled") return this.#bought(order, payment);

@@ -147,7 +147,7 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return fresh(selling, execution, requestSha256);
   const known = await checkout.existingOrder(payment, requestSha256);
-  if (known) return checkout.told(known, payment, saleOf(selling, parseMoney(known.quote.total)));
+  if (known) return checkout.responseOf(known, payment, saleOf(selling, parseMoney(known.quote.total)));
   const answer = () => fresh(selling, execution, requestSha256);
   return checkout.orExistingOrder(payment, requestSha256, saleOf(selling, 0n), answer);
 }

@@ -112,7 +112,7 @@ export class PayOnDelivery {
     const { payment } = wanted;
     if (!payment) return this.#fresh(wanted, sold, request);
     const known = await this.checkout.existingOrder(payment, request.sha256);
-    if (known) return this.checkout.told(known, payment, this.#saleOf(sold));
+    if (known) return this.checkout.responseOf(known, payment, this.#saleOf(sold));
     const answer = () => this.#fresh(wanted, sold, request);
     return this.checkout.orExistingOrder(payment, request.sha256, this.#saleOf(sold), answer);
   }

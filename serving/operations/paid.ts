@@ -70,7 +70,7 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const input = validated(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await checkout.existingOrder(payment, requestSha256);
-  if (known) return checkout.told(known, payment, sale);
+  if (known) return checkout.responseOf(known, payment, sale);
   return checkout.orExistingOrder(payment, requestSha256, sale, async () => {
     const wrong = await checkout.paymentFault(payment, sale, HOLDS_S);
     if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
