@@ -24,7 +24,7 @@ export const SALE_POLICY: Omit<SalePolicy, "leastPrice"> = {
 };
 
 /** An endpoint that is sold, as the record knows it. */
-export interface Sold {
+export interface SellableEndpoint {
   cap: string;
   url: string;
   method: "GET" | "POST";
@@ -43,7 +43,7 @@ function passesOf(view: View, cap: string): { band: string; passes: number } {
 }
 
 /** Where it is called, or words why an endpoint like this is not sold at any price. */
-export function soldAs(view: View, cap: string): Sold | { says: string } {
+export function soldAs(view: View, cap: string): SellableEndpoint | { says: string } {
   const entry = view.entry(cap);
   const row = view.row(cap);
   const url = entry?.listing?.url ?? row?.url ?? null;

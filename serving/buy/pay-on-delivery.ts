@@ -8,7 +8,7 @@ import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
-import { type Sold, soldAs, unsold } from "./eligible.ts";
+import { type SellableEndpoint, soldAs, unsold } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
 import { paymentRequired, type Sale, totalOf } from "./terms.ts";
@@ -58,7 +58,7 @@ const passedOn = (name: string, value: string | null, otherwise: string): Record
 
 /** The buyer's query and body on the seller's address; nothing else of the buyer's request reaches the seller. */
 export function requestTo(
-  { url, method }: Sold,
+  { url, method }: SellableEndpoint,
   { query, body, headers }: Pick<Wanted, "query" | "body" | "headers">,
 ): CallRequest {
   const target = new URL(url);
@@ -118,7 +118,7 @@ export class PayOnDelivery {
   }
 
   /** Of a payment that no order has yet, or without one. */
-  async #fresh(wanted: Wanted, sold: Sold, request: CallRequest): Promise<Response> {
+  async #fresh(wanted: Wanted, sold: SellableEndpoint, request: CallRequest): Promise<Response> {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request, wanted);
@@ -139,7 +139,7 @@ export class PayOnDelivery {
     return own.take(payer.toLowerCase()).ok && all.take("all").ok;
   }
 
-  #sold({ cap, method }: Wanted): Sold {
+  #sold({ cap, method }: Wanted): SellableEndpoint {
     const view = this.deps.view();
     if (!view.has(cap)) throw new Problem("unknown_capability", "no endpoint in the record has this id");
     const sold = soldAs(view, cap);
@@ -151,7 +151,7 @@ export class PayOnDelivery {
 
   /** The seller's price of this request, now. @throws Problem too_many_requests, unavailable, seller_failed */
   async quote(
-    sold: Sold,
+    sold: SellableEndpoint,
     request: CallRequest,
     { client, payment }: Pick<Wanted, "client" | "payment">,
   ): Promise<SellerQuote> {
@@ -169,7 +169,7 @@ export class PayOnDelivery {
     return quote;
   }
 
-  #saleOf({ cap }: Sold, quote?: SellerQuote): Sale {
+  #saleOf({ cap }: SellableEndpoint, quote?: SellerQuote): Sale {
     const priceMicro = quote?.priceMicro ?? 0n;
     return {
       url: `${this.deps.baseUrl}/v1/via/${cap}`,
