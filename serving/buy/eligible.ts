@@ -43,7 +43,7 @@ function passesOf(view: View, cap: string): { band: string; passes: number } {
 }
 
 /** Where it is called, or words why an endpoint like this is not sold at any price. */
-export function soldAs(view: View, cap: string): SellableEndpoint | { says: string } {
+export function sellableOf(view: View, cap: string): SellableEndpoint | { says: string } {
   const entry = view.entry(cap);
   const row = view.row(cap);
   const url = entry?.listing?.url ?? row?.url ?? null;
@@ -88,7 +88,7 @@ export interface Seller {
  * and go within seconds are told by via alone.
  */
 export function buyOf(view: View, cap: string, baseUrl: string, { policy, cashier, buying }: Seller): Buy | undefined {
-  const sold = soldAs(view, cap);
+  const sold = sellableOf(view, cap);
   const row = view.row(cap);
   // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.
   if ("says" in sold || row?.pay_to == null || row.price === null || row.unit !== "USD") return undefined;

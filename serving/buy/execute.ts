@@ -6,7 +6,7 @@ import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
 import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
-import { soldAs, unsold } from "./eligible.ts";
+import { sellableOf, unsold } from "./eligible.ts";
 import { holderOf, holdsFor, type PayOnDelivery, requestTo } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { planOf } from "./plan.ts";
@@ -95,7 +95,7 @@ class Candidates implements Fallback {
     const { buying, policy } = selling.sales;
     const view = selling.deps.view();
     if (!view.has(cap)) return "it is not in the record.";
-    const sold = soldAs(view, cap);
+    const sold = sellableOf(view, cap);
     if ("says" in sold) return sold.says;
     const { query, body } = asked.input;
     if (body !== undefined && sold.method === "GET") return "it takes no body.";

@@ -8,7 +8,7 @@ import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
-import { type SellableEndpoint, soldAs, unsold } from "./eligible.ts";
+import { type SellableEndpoint, sellableOf, unsold } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
 import { paymentRequired, type Sale, totalOf } from "./terms.ts";
@@ -142,7 +142,7 @@ export class PayOnDelivery {
   #sold({ cap, method }: Wanted): SellableEndpoint {
     const view = this.deps.view();
     if (!view.has(cap)) throw new Problem("unknown_capability", "no endpoint in the record has this id");
-    const sold = soldAs(view, cap);
+    const sold = sellableOf(view, cap);
     if ("says" in sold) throw new Problem("not_sold", sold.says);
     if (sold.method === method) return sold;
     const allow = sold.method;
