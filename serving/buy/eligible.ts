@@ -60,7 +60,7 @@ export function sellableOf(view: View, cap: string): SellableEndpoint | { says: 
  * Why a call at this price is not sold, in words, or null: a failing seller costs us its price each time, and of one
  * without a letter nobody knows more than our own few calls.
  */
-export function unsold(view: View, cap: string, priceMicro: bigint, policy: SalePolicy): string | null {
+export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy: SalePolicy): string | null {
   const { band, passes } = passesOf(view, cap);
   if (band === "F") return "Its letter is F: calls of it are not bought through this service.";
   if (view.row(cap)?.unserved) return "It took money for a call of ours and gave nothing: it is not bought from.";
@@ -94,7 +94,7 @@ export function buyOf(view: View, cap: string, baseUrl: string, { policy, cashie
   if ("says" in sold || row?.pay_to == null || row.price === null || row.unit !== "USD") return undefined;
   if (!row.networks.includes(cashier.network)) return undefined;
   const price = parseMoney(row.price);
-  if (unsold(view, cap, price, policy) !== null) return undefined;
+  if (saleRefusal(view, cap, price, policy) !== null) return undefined;
   if (buying.orders.table.owes(row.pay_to.toLowerCase())) return undefined;
   const total = totalOf(price);
   return {

@@ -6,7 +6,7 @@ import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
 import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
-import { sellableOf, unsold } from "./eligible.ts";
+import { saleRefusal, sellableOf } from "./eligible.ts";
 import { holderOf, holdsFor, type PayOnDelivery, requestTo } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { planOf } from "./plan.ts";
@@ -108,7 +108,7 @@ class Candidates implements Fallback {
     if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price)) return "it asks for more now.";
     if (totalOf(priceMicro) > parseMoney(asked.max_total)) return "with our fee it would cost more than the most.";
     if (this.#most !== null && priceMicro > this.#most) return "it asks for more than what was quoted.";
-    const refused = unsold(view, cap, priceMicro, policy);
+    const refused = saleRefusal(view, cap, priceMicro, policy);
     if (refused) return refused;
     const now = Math.floor(systemClock.now().getTime() / 1000);
     // What is in escrow already waits there, whenever the signature that brought it there ends.

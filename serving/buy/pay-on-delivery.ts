@@ -8,7 +8,7 @@ import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
-import { type SellableEndpoint, sellableOf, unsold } from "./eligible.ts";
+import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
 import { paymentRequired, type Sale, totalOf } from "./terms.ts";
@@ -123,7 +123,7 @@ export class PayOnDelivery {
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request, wanted);
     const sale = this.#saleOf(sold, quote);
-    const unfit = unsold(this.deps.view(), quote.cap, quote.priceMicro, policy);
+    const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
     if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
