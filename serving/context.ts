@@ -21,7 +21,7 @@ import { PublicObjects } from "./answers/objects.ts";
 import { Retests } from "./answers/retests.ts";
 import { Watchers } from "./answers/watchers.ts";
 import type { Sales } from "./buy/checkout.ts";
-import { buyOf } from "./buy/eligible.ts";
+import { buyOffer } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
 import { type ClientFile, readClientFile, withHashes } from "./client-file.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
@@ -158,7 +158,7 @@ export function serviceOf(deps: ServingDeps): Service {
   });
   const checks = new Checks({
     ...{ view, asks, demand, validateUrl, signer, clock },
-    buy: sales && ((at, cap) => buyOf(at, cap, baseUrl, sales)),
+    buy: sales && ((at, cap) => buyOffer(at, cap, baseUrl, sales)),
     ...(deps.cache ? { bounds: deps.cache } : {}),
   });
   const dependencies = limiter("dependencies", limits.dependencies_per_minute);

@@ -87,7 +87,12 @@ export interface Seller {
  * How to buy it through the service, as a check answer says it; undefined when via would refuse right now. Caps that come
  * and go within seconds are told by via alone.
  */
-export function buyOf(view: View, cap: string, baseUrl: string, { policy, cashier, buying }: Seller): Buy | undefined {
+export function buyOffer(
+  view: View,
+  cap: string,
+  baseUrl: string,
+  { policy, cashier, buying }: Seller,
+): Buy | undefined {
   const sold = sellableOf(view, cap);
   const row = view.row(cap);
   // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.

@@ -7,7 +7,7 @@ import type { CheckFacts } from "../schemas/check.ts";
 import { PASSED_OVER, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
 import type { ListedEntry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
-import { buyOf, type Seller } from "./eligible.ts";
+import { buyOffer, type Seller } from "./eligible.ts";
 
 type Candidate = PlanAnswer["candidates"][number];
 
@@ -42,7 +42,7 @@ function looked(
   const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);
   if (!minBand(facts.band, query.min_band)) return "below_band";
   if (query.method !== undefined && entry.listing.method !== query.method) return "other_method";
-  const buy = buyOf(view, entry.cap, baseUrl, seller);
+  const buy = buyOffer(view, entry.cap, baseUrl, seller);
   if (!buy) return "not_sold";
   const { seller_price: price, fee, total } = buy;
   if (query.max_price !== undefined && parseMoney(price) > parseMoney(query.max_price)) return "too_dear";

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { PLANTED_HEADERS, plantedHtml, plantedPage } from "../../pipelines/record/classes/planted.ts";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
-import { buyOf } from "../buy/eligible.ts";
+import { buyOffer } from "../buy/eligible.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, type Representation, reply, TEXT_TYPE } from "../http/reply.ts";
 import { badgeSvg } from "../pages/badge.ts";
@@ -125,7 +125,7 @@ const endpoint: Operation = {
     const { view } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     const now = clock.now();
-    const buy = payOnDelivery ? buyOf(view, id, baseUrl, payOnDelivery.sales) : undefined;
+    const buy = payOnDelivery ? buyOffer(view, id, baseUrl, payOnDelivery.sales) : undefined;
     const known = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
     const facts = buy ? { ...known, buy } : known;
     const made = (days: readonly HistoryDay[] | null) =>
