@@ -76,7 +76,7 @@ export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy:
 }
 
 /** What decides whether a call of an endpoint is sold: the rules, where sellers are paid, and who has money of ours for nothing. */
-export interface Seller {
+export interface SaleContext {
   policy: SalePolicy;
   /** Sellers are paid on the network that buyers pay on. */
   cashier: { network: string };
@@ -91,7 +91,7 @@ export function buyOffer(
   view: View,
   cap: string,
   baseUrl: string,
-  { policy, cashier, buying }: Seller,
+  { policy, cashier, buying }: SaleContext,
 ): Buy | undefined {
   const sold = sellableOf(view, cap);
   const row = view.row(cap);

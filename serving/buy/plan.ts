@@ -7,7 +7,7 @@ import type { CheckFacts } from "../schemas/check.ts";
 import { PASSED_OVER, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
 import type { ListedEntry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
-import { buyOffer, type Seller } from "./eligible.ts";
+import { buyOffer, type SaleContext } from "./eligible.ts";
 
 type Candidate = PlanAnswer["candidates"][number];
 
@@ -86,7 +86,7 @@ function ranked(candidates: Candidate[]): Candidate[] {
 
 export interface PlanContext {
   baseUrl: string;
-  seller: Seller;
+  seller: SaleContext;
   now: Date;
 }
 
