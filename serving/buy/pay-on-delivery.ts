@@ -24,7 +24,7 @@ export interface PayOnDeliveryDeps {
 }
 
 /** A call that somebody wants to buy, as it came to us. */
-export interface Wanted {
+export interface ViaCall {
   cap: string;
   method: "GET" | "POST";
   query: URLSearchParams;
@@ -59,7 +59,7 @@ const passedOn = (name: string, value: string | null, otherwise: string): Record
 /** The buyer's query and body on the seller's address; nothing else of the buyer's request reaches the seller. */
 export function requestTo(
   { url, method }: SellableEndpoint,
-  { query, body, headers }: Pick<Wanted, "query" | "body" | "headers">,
+  { query, body, headers }: Pick<ViaCall, "query" | "body" | "headers">,
 ): CallRequest {
   const target = new URL(url);
   for (const name of new Set(query.keys())) {
@@ -105,7 +105,7 @@ export class PayOnDelivery {
    * The answer to a call of via: a price, what was bought, or how its order stands.
    * @throws Problem
    */
-  async call(wanted: Wanted): Promise<Response> {
+  async call(wanted: ViaCall): Promise<Response> {
     const sold = this.#sold(wanted);
     const request = requestTo(sold, wanted);
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
@@ -118,7 +118,7 @@ export class PayOnDelivery {
   }
 
   /** Of a payment that no order has yet, or without one. */
-  async #fresh(wanted: Wanted, sold: SellableEndpoint, request: CallRequest): Promise<Response> {
+  async #fresh(wanted: ViaCall, sold: SellableEndpoint, request: CallRequest): Promise<Response> {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request, wanted);
@@ -139,7 +139,7 @@ export class PayOnDelivery {
     return own.take(payer.toLowerCase()).ok && all.take("all").ok;
   }
 
-  #sold({ cap, method }: Wanted): SellableEndpoint {
+  #sold({ cap, method }: ViaCall): SellableEndpoint {
     const view = this.deps.view();
     if (!view.has(cap)) throw new Problem("unknown_capability", "no endpoint in the record has this id");
     const sold = sellableOf(view, cap);
@@ -153,7 +153,7 @@ export class PayOnDelivery {
   async quote(
     sold: SellableEndpoint,
     request: CallRequest,
-    { client, payment }: Pick<Wanted, "client" | "payment">,
+    { client, payment }: Pick<ViaCall, "client" | "payment">,
   ): Promise<SellerQuote> {
     const domain = platformOf(request.url);
     const taken = this.#platforms.take(domain);
@@ -180,7 +180,7 @@ export class PayOnDelivery {
     };
   }
 
-  async #buy(wanted: Wanted, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
+  async #buy(wanted: ViaCall, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
     const { checkout } = this;
     const { priceMicro, request } = quote;
     const { publish, client } = wanted;
