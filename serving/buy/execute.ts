@@ -7,7 +7,7 @@ import { parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
 import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
-import { holderOf, holdsFor, type PayOnDelivery, requestTo } from "./pay-on-delivery.ts";
+import { holderOf, type PayOnDelivery, requestTo, requiredValidityS } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { planOf } from "./plan.ts";
 import { paymentRequired, type Sale, totalOf } from "./terms.ts";
@@ -113,7 +113,8 @@ class Candidates implements Fallback {
     const now = Math.floor(systemClock.now().getTime() / 1000);
     // What is in escrow already waits there, whenever the signature that brought it there ends.
     const ends = payment?.scheme === "exact" ? payment.validBefore : null;
-    if (this.#most !== null && ends !== null && ends < now + holdsFor(quote)) return "your payment ends too soon.";
+    if (this.#most !== null && ends !== null && ends < now + requiredValidityS(quote))
+      return "your payment ends too soon.";
     if (this.#most === null) return buying.refusal(sellerOf(quote), null)?.says ?? quote;
     if (!this.#place?.move(holderOf(execution.client, payment!, request.url)))
       return "too many calls of it are under way.";
@@ -166,7 +167,7 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   const sale = saleOf(selling, totalOf(priceMicro), quote.want.mime);
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
-  const wrong = await checkout.paymentFault(payment, sale, holdsFor(quote));
+  const wrong = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
   if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
   const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client };
   const claimed = checkout.claimOf(payment, sale, asked);

@@ -40,7 +40,7 @@ export interface ViaCall {
 const MARGIN_S = 45;
 
 /** Seconds for which a payment must still hold when a call at this quote begins. */
-export const holdsFor = ({ entry }: Pick<SellerQuote, "entry">): number =>
+export const requiredValidityS = ({ entry }: Pick<SellerQuote, "entry">): number =>
   Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + MARGIN_S;
 
 /** Whose a bought call is. @param payment a verified one @param url the seller's */
@@ -128,7 +128,7 @@ export class PayOnDelivery {
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
     if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
-    const wrong = await this.checkout.paymentFault(payment, sale, holdsFor(quote));
+    const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
     if (wrong) return paymentRequired(cashier, sale, { error: wrong });
     return this.#buy(wanted, payment, sale, quote);
   }
