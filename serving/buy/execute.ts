@@ -7,7 +7,7 @@ import { parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
 import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
-import { holderOf, type PayOnDelivery, requestTo, requiredValidityS } from "./pay-on-delivery.ts";
+import { holderOf, type PayOnDelivery, requiredValidityS, sellerRequest } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { planOf } from "./plan.ts";
 import { paymentRequired, type Sale, totalOf } from "./terms.ts";
@@ -101,7 +101,11 @@ class Candidates implements Fallback {
     if (body !== undefined && sold.method === "GET") return "it takes no body.";
     if (asked.method !== undefined && sold.method !== asked.method) return `it is called with ${sold.method}.`;
     const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
-    const request = requestTo(sold, { query: new URLSearchParams(query ?? {}), body: sent, headers: new Headers() });
+    const request = sellerRequest(sold, {
+      query: new URLSearchParams(query ?? {}),
+      body: sent,
+      headers: new Headers(),
+    });
     if (request.url.length > 4096) return "its address with this query is too long.";
     const quote = await selling.quote(sold, request, execution);
     const { priceMicro } = quote;

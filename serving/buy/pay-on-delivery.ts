@@ -57,7 +57,7 @@ const passedOn = (name: string, value: string | null, otherwise: string): Record
 });
 
 /** The buyer's query and body on the seller's address; nothing else of the buyer's request reaches the seller. */
-export function requestTo(
+export function sellerRequest(
   { url, method }: SellableEndpoint,
   { query, body, headers }: Pick<ViaCall, "query" | "body" | "headers">,
 ): CallRequest {
@@ -107,7 +107,7 @@ export class PayOnDelivery {
    */
   async call(wanted: ViaCall): Promise<Response> {
     const sold = this.#sold(wanted);
-    const request = requestTo(sold, wanted);
+    const request = sellerRequest(sold, wanted);
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
     const { payment } = wanted;
     if (!payment) return this.#fresh(wanted, sold, request);
