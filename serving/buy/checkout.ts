@@ -13,7 +13,7 @@ import type { Quote } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
 import { freshJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
-import { answered, asSent, type Payment } from "./payments.ts";
+import { asSent, offerAnsweredBy, type Payment } from "./payments.ts";
 import { orderShown, wordsOf } from "./shown.ts";
 import {
   type Cashier,
@@ -174,7 +174,7 @@ export class Checkout {
     const { escrow } = cashier;
     if (buying.wastes({ payer: payment.from, client: null }))
       return "nothing more is held for this wallet today: too many of its payments came to nothing";
-    const said = await escrow!.check(asSent(payment, answered(payment, offer)), offer, now).catch(() => null);
+    const said = await escrow!.check(asSent(payment, offerAnsweredBy(payment, offer)), offer, now).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
     return said.valid ? null : `the payment is not valid: ${said.reason}`;
   }
@@ -183,7 +183,7 @@ export class Checkout {
   claimOf(payment: Payment, sale: Sale, asked: PurchaseRequest): Claimed {
     const { cashier, clientName } = this.sales;
     const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
-    const requirements = answered(payment, held ?? requirementsOf(cashier, sale.totalMicro));
+    const requirements = offerAnsweredBy(payment, held ?? requirementsOf(cashier, sale.totalMicro));
     const { operation, requestSha256: request_sha256, priceMicro, publish } = asked;
     return {
       key: claimKey({ ...payment, asset: cashier.asset }),

@@ -106,7 +106,7 @@ export function paymentOf(headers: Headers): Payment | null {
 }
 
 /** Our offer as this payment answers it: with the deadlines of the moment when it was made. */
-export const answered = ({ deadlines }: Payment, offer: PaymentRequirements): PaymentRequirements =>
+export const offerAnsweredBy = ({ deadlines }: Payment, offer: PaymentRequirements): PaymentRequirements =>
   deadlines ? { ...offer, extra: { ...offer.extra, ...deadlines } } : offer;
 
 /** The payment as its version has it, with nothing else of what came. @param requirements the offer that it answers */
