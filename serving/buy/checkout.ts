@@ -13,7 +13,7 @@ import type { Quote } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
 import { freshJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
-import { asSent, offerAnsweredBy, type Payment } from "./payments.ts";
+import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
 import { orderShown, wordsOf } from "./shown.ts";
 import {
   type Cashier,
@@ -159,7 +159,7 @@ export class Checkout {
     if (payment.validBefore < now + holdsS) return `the payment must hold for at least ${holdsS} s from now`;
     if (payment.validBefore > now + MAX_HOLDS_S) return `the payment may hold for at most ${MAX_HOLDS_S} s from now`;
     const requirements = requirementsOf(cashier, sale.totalMicro);
-    const said = await till.verify(asSent(payment, requirements), requirements).catch(() => null);
+    const said = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
     if (!said.valid) return `the payment is not valid: ${said.reason}`;
     return said.payer === payment.from ? null : "the payment is another wallet's";
@@ -174,7 +174,9 @@ export class Checkout {
     const { escrow } = cashier;
     if (buying.wastes({ payer: payment.from, client: null }))
       return "nothing more is held for this wallet today: too many of its payments came to nothing";
-    const said = await escrow!.check(asSent(payment, offerAnsweredBy(payment, offer)), offer, now).catch(() => null);
+    const said = await escrow!
+      .check(paymentEnvelope(payment, offerAnsweredBy(payment, offer)), offer, now)
+      .catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
     return said.valid ? null : `the payment is not valid: ${said.reason}`;
   }
@@ -196,7 +198,7 @@ export class Checkout {
         },
         ...{ payer: payment.from, nonce: payment.nonce, client: clientName(asked.client) },
         ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
-        payment: { ...asSent(payment, requirements) },
+        payment: { ...paymentEnvelope(payment, requirements) },
         ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
         ...{ request_sha256, quote: quoteOf(priceMicro, sale.totalMicro), publish },
         ...(publish || operation === "own" ? {} : { salts: newSalts() }),

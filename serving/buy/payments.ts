@@ -110,7 +110,7 @@ export const offerAnsweredBy = ({ deadlines }: Payment, offer: PaymentRequiremen
   deadlines ? { ...offer, extra: { ...offer.extra, ...deadlines } } : offer;
 
 /** The payment as its version has it, with nothing else of what came. @param requirements the offer that it answers */
-export function asSent({ version, scheme, networkName, payload }: Payment, requirements: object): object {
+export function paymentEnvelope({ version, scheme, networkName, payload }: Payment, requirements: object): object {
   return version === 1
     ? { x402Version: 1, scheme, network: networkName, payload }
     : { x402Version: 2, accepted: requirements, payload };
