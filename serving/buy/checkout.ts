@@ -14,7 +14,7 @@ import { Problem } from "../http/problem.ts";
 import { freshJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
 import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
-import { orderShown, wordsOf } from "./shown.ts";
+import { orderShown, orderText } from "./shown.ts";
 import {
   type Cashier,
   chainNow,
@@ -243,10 +243,10 @@ export class Checkout {
     const headers = { "touchstone-order": order.id };
     if (order.state === "settled") return this.#bought(order, payment);
     if (order.state === "written_off" || order.state === "hold_failed") {
-      return paymentRequired(this.sales.cashier, sale, { error: wordsOf(order), sold: false, headers });
+      return paymentRequired(this.sales.cashier, sale, { error: orderText(order), sold: false, headers });
     }
     if (GIVEN_UP.has(order.state) || order.state.startsWith("refund")) {
-      throw new Problem("seller_failed", wordsOf(order), { headers });
+      throw new Problem("seller_failed", orderText(order), { headers });
     }
     const location = `/v1/orders/${order.id}`;
     return freshJson(orderShown(order), 202, { ...headers, location, "retry-after": RETRY_S });

@@ -32,7 +32,7 @@ const WORDS: Readonly<Record<Order["state"], string>> = {
 };
 
 /** How an order stands, in one sentence and its reason. */
-export function wordsOf(order: Order): string {
+export function orderText(order: Order): string {
   const failed = order.legs.at(-1)?.result?.checks.filter(({ ok }) => !ok) ?? [];
   const why = failed.map(({ name, says }) => (says ? `${name} (${says})` : name)).join(", ");
   const reason = why === "" ? (order.says ?? "") : `Failed: ${why}.`;
@@ -67,7 +67,7 @@ export function orderShown(
   return {
     schema: "svc.order.v1",
     ...{ order_id: order.id, operation: order.operation, scheme: order.scheme, state: order.state },
-    ...{ ended: isEnded(order), says: wordsOf(order), created_at: order.createdAt, changed_at: order.changedAt },
+    ...{ ended: isEnded(order), says: orderText(order), created_at: order.createdAt, changed_at: order.changedAt },
     ...{ payer: order.payer, network: order.network, asset: order.asset },
     ...{ seller_price: order.quote.price, fee: order.quote.fee, total: order.quote.total },
     hold: order.hold ? { tx: order.hold.tx, capture_deadline: order.hold.captureDeadline } : null,
