@@ -14,7 +14,7 @@ import { Problem } from "../http/problem.ts";
 import { freshJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
 import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
-import { orderShown, orderText } from "./shown.ts";
+import { orderDocument, orderText } from "./shown.ts";
 import {
   type Cashier,
   chainNow,
@@ -249,7 +249,7 @@ export class Checkout {
       throw new Problem("seller_failed", orderText(order), { headers });
     }
     const location = `/v1/orders/${order.id}`;
-    return freshJson(orderShown(order), 202, { ...headers, location, "retry-after": RETRY_S });
+    return freshJson(orderDocument(order), 202, { ...headers, location, "retry-after": RETRY_S });
   }
 
   async #bought(order: Order, { version }: Payment): Promise<Response> {

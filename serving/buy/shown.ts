@@ -57,7 +57,7 @@ const legShown = (leg: Leg): OrderShown["legs"][number] => ({
  * @param byId what is said only where the order is read by its id: the answer's bytes, where the buyer was charged (null:
  *   not kept any more), and the salts of its commitments
  */
-export function orderShown(
+export function orderDocument(
   order: Order,
   byId: { answer: Uint8Array | null; salts: OrderShown["salts"] } | null = null,
 ): OrderShown {

@@ -6,7 +6,7 @@ import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import { PUBLISH_HEADER } from "../buy/eligible.ts";
 import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { orderShown } from "../buy/shown.ts";
+import { orderDocument } from "../buy/shown.ts";
 import { requirementsOf } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
@@ -128,7 +128,7 @@ const order: Operation = {
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
     const bytes = found.state === "settled" ? answerOf(objects, found) : null;
     const [answer, salts] = await Promise.all([bytes, saltsOf(orders, found)]).catch(unread);
-    return freshJson(orderShown(found, { answer, salts }), 200, limitHeaders);
+    return freshJson(orderDocument(found, { answer, salts }), 200, limitHeaders);
   },
 };
 
@@ -213,7 +213,7 @@ export const buyerOrders: Operation = {
     const answer: BuyerOrders = {
       schema: "svc.orders.v1",
       payer: address.toLowerCase(),
-      orders: page.map((order) => orderShown(order)),
+      orders: page.map((order) => orderDocument(order)),
       next: at + limit < all.length ? page.at(-1)!.id : null,
     };
     return freshJson(answer, 200, limitHeaders);
