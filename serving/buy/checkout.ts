@@ -13,8 +13,8 @@ import type { Quote } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
 import { freshJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
+import { orderDocument, orderText } from "./order-document.ts";
 import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
-import { orderDocument, orderText } from "./shown.ts";
 import {
   type Cashier,
   chainNow,

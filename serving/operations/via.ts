@@ -4,9 +4,9 @@ import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts"
 import { answerOf } from "../../pipelines/orders/order-objects.ts";
 import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import { PUBLISH_HEADER } from "../buy/eligible.ts";
+import { orderDocument } from "../buy/order-document.ts";
 import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { orderDocument } from "../buy/shown.ts";
 import { requirementsOf } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
