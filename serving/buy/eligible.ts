@@ -4,7 +4,7 @@ import { isTemplate } from "../../pipelines/record/template.ts";
 import type { Buy } from "../schemas/check.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
-import { totalOf } from "./terms.ts";
+import { buyerTotal } from "./terms.ts";
 
 /** The header that puts a bought call into the public record. */
 export const PUBLISH_HEADER = "Touchstone-Publish";
@@ -101,7 +101,7 @@ export function buyOffer(
   const price = parseMoney(row.price);
   if (saleRefusal(view, cap, price, policy) !== null) return undefined;
   if (buying.orders.table.owes(row.pay_to.toLowerCase())) return undefined;
-  const total = totalOf(price);
+  const total = buyerTotal(price);
   return {
     url: `${baseUrl}/v1/via/${cap}`,
     method: sold.method,

@@ -10,7 +10,7 @@ import { saleRefusal, sellableOf } from "./eligible.ts";
 import { holderOf, type PayOnDelivery, requiredValidityS, sellerRequest } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { planOf } from "./plan.ts";
-import { paymentRequired, type Sale, totalOf } from "./terms.ts";
+import { buyerTotal, paymentRequired, type Sale } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
 
@@ -110,7 +110,7 @@ class Candidates implements Fallback {
     const quote = await selling.quote(sold, request, execution);
     const { priceMicro } = quote;
     if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price)) return "it asks for more now.";
-    if (totalOf(priceMicro) > parseMoney(asked.max_total)) return "with our fee it would cost more than the most.";
+    if (buyerTotal(priceMicro) > parseMoney(asked.max_total)) return "with our fee it would cost more than the most.";
     if (this.#most !== null && priceMicro > this.#most) return "it asks for more than what was quoted.";
     const refused = saleRefusal(view, cap, priceMicro, policy);
     if (refused) return refused;
@@ -168,7 +168,7 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
     return paymentRequired(sales.cashier, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
   }
   const { priceMicro } = quote;
-  const sale = saleOf(selling, totalOf(priceMicro), quote.want.mime);
+  const sale = saleOf(selling, buyerTotal(priceMicro), quote.want.mime);
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
   const wrong = await checkout.paymentFault(payment, sale, requiredValidityS(quote));

@@ -11,7 +11,7 @@ import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
 import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
-import { paymentRequired, type Sale, totalOf } from "./terms.ts";
+import { buyerTotal, paymentRequired, type Sale } from "./terms.ts";
 
 export interface PayOnDeliveryDeps {
   view: () => View;
@@ -175,7 +175,7 @@ export class PayOnDelivery {
       url: `${this.deps.baseUrl}/v1/via/${cap}`,
       description: "A call bought through Touchstone: you are charged only if the answer passed",
       mime: quote?.want.mime ?? "application/json",
-      totalMicro: totalOf(priceMicro),
+      totalMicro: buyerTotal(priceMicro),
       escrow: true,
     };
   }

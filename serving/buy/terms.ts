@@ -34,7 +34,7 @@ export interface Sale {
 }
 
 /** What a buyer is charged for a call at this seller's price, micro-units: our fee is on top of it. */
-export const totalOf = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
+export const buyerTotal = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
 
 /** Totals that may wait in escrow, micro-units: below, gas is too much of it; above, too much waits in one place. */
 const ESCROW_FROM = 50_000n;
