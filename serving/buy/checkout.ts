@@ -15,15 +15,7 @@ import { freshJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
 import { orderDocument, orderText } from "./order-document.ts";
 import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
-import {
-  type Cashier,
-  chainNow,
-  escrowOf,
-  paymentRequired,
-  requirementsOf,
-  type Sale,
-  settledHeader,
-} from "./terms.ts";
+import { type Cashier, chainNow, escrowOf, exactOffer, paymentRequired, type Sale, settledHeader } from "./terms.ts";
 
 /** What calls are bought and charged with, and what of it is sold. */
 export interface Sales {
@@ -158,7 +150,7 @@ export class Checkout {
     if (payment.validAfter > now) return "the payment does not hold yet";
     if (payment.validBefore < now + holdsS) return `the payment must hold for at least ${holdsS} s from now`;
     if (payment.validBefore > now + MAX_HOLDS_S) return `the payment may hold for at most ${MAX_HOLDS_S} s from now`;
-    const requirements = requirementsOf(cashier, sale.totalMicro);
+    const requirements = exactOffer(cashier, sale.totalMicro);
     const said = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
     if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
     if (!said.valid) return `the payment is not valid: ${said.reason}`;
@@ -185,7 +177,7 @@ export class Checkout {
   claimOf(payment: Payment, sale: Sale, asked: PurchaseRequest): Claimed {
     const { cashier, clientName } = this.sales;
     const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
-    const requirements = offerAnsweredBy(payment, held ?? requirementsOf(cashier, sale.totalMicro));
+    const requirements = offerAnsweredBy(payment, held ?? exactOffer(cashier, sale.totalMicro));
     const { operation, requestSha256: request_sha256, priceMicro, publish } = asked;
     return {
       key: claimKey({ ...payment, asset: cashier.asset }),

@@ -50,7 +50,7 @@ export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1
 const VALID_S = 240;
 
 /** The offer in the words of x402 version 2. */
-export const requirementsOf = (
+export const exactOffer = (
   { network, asset, payTo, domain }: Omit<Cashier, "escrow">,
   totalMicro: bigint,
 ): PaymentRequirements => ({
@@ -76,14 +76,14 @@ type Sold = boolean | "escrow";
 /** All offers in the words of version 2, the one that holds nothing first. */
 function offersOf(cashier: Cashier, sale: Sale, sold: Sold): PaymentRequirements[] {
   const escrow = sold ? escrowOf(cashier, sale) : null;
-  return [...(sold === true ? [requirementsOf(cashier, sale.totalMicro)] : []), ...(escrow ? [escrow] : [])];
+  return [...(sold === true ? [exactOffer(cashier, sale.totalMicro)] : []), ...(escrow ? [escrow] : [])];
 }
 
 /** The same offer in the words of version 1; null where that version has no name for the network. */
 function offerV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale): object | null {
   if (v1NamesOf(cashier.network).length === 0) return null;
   return {
-    ...asVersion1(requirementsOf(cashier, totalMicro)),
+    ...asVersion1(exactOffer(cashier, totalMicro)),
     ...{ resource: url, description, mimeType: mime },
   };
 }

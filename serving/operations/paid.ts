@@ -1,7 +1,7 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { paymentRequired, requirementsOf, type Sale } from "../buy/terms.ts";
+import { exactOffer, paymentRequired, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { bytesOf, jsonOf } from "../http/request.ts";
@@ -38,7 +38,7 @@ const paid = (work: Work): Operation => ({
   price: {
     mode: "fixed",
     amount: formatMoney(PRICE_MICRO),
-    accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, PRICE_MICRO)] : []),
+    accepts: ({ payOnDelivery }) => (payOnDelivery ? [exactOffer(payOnDelivery.sales.cashier, PRICE_MICRO)] : []),
     since: "2026-11-23",
   },
   errors: [...new Set([...ERRORS, ...work.errors])],

@@ -7,7 +7,7 @@ import { PUBLISH_HEADER } from "../buy/eligible.ts";
 import { orderDocument } from "../buy/order-document.ts";
 import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { requirementsOf } from "../buy/terms.ts";
+import { exactOffer } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { freshJson, JSON_TYPE } from "../http/reply.ts";
@@ -58,7 +58,7 @@ const ViaPath = z.object({ capability_id: CapId });
 const PRICE: Price = {
   mode: "dynamic",
   amount: "0.002000",
-  accepts: ({ payOnDelivery }) => (payOnDelivery ? [requirementsOf(payOnDelivery.sales.cashier, 2_000n)] : []),
+  accepts: ({ payOnDelivery }) => (payOnDelivery ? [exactOffer(payOnDelivery.sales.cashier, 2_000n)] : []),
   since: "2026-11-23",
 };
 
