@@ -15,7 +15,15 @@ import { freshJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
 import { orderDocument, orderText } from "./order-document.ts";
 import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
-import { type Cashier, chainNow, escrowOf, exactOffer, paymentRequired, type Sale, settledHeader } from "./terms.ts";
+import {
+  type Cashier,
+  chainNow,
+  escrowOfferFor,
+  exactOffer,
+  paymentRequired,
+  type Sale,
+  settledHeader,
+} from "./terms.ts";
 
 /** What calls are bought and charged with, and what of it is sold. */
 export interface Sales {
@@ -141,7 +149,7 @@ export class Checkout {
   async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<string | null> {
     const { cashier, till } = this.sales;
     const now = chainNow();
-    const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
+    const held = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
     if (payment.scheme !== "exact" && !held) return `the scheme ${payment.scheme} was not offered`;
     if (payment.network !== cashier.network) return `the payment is on ${payment.network}, not on ${cashier.network}`;
     if (payment.amountAtomic !== sale.totalMicro) return `the price is ${formatMoney(sale.totalMicro)} USDC now`;
@@ -176,7 +184,7 @@ export class Checkout {
   /** The claim of a payment that was verified. */
   claimOf(payment: Payment, sale: Sale, asked: PurchaseRequest): Claimed {
     const { cashier, clientName } = this.sales;
-    const held = payment.scheme === "auth-capture" ? escrowOf(cashier, sale) : null;
+    const held = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
     const requirements = offerAnsweredBy(payment, held ?? exactOffer(cashier, sale.totalMicro));
     const { operation, requestSha256: request_sha256, priceMicro, publish } = asked;
     return {

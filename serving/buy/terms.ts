@@ -64,7 +64,7 @@ export const exactOffer = (
 });
 
 /** The offer of an escrow, with deadlines of this moment; null where this sale has none. */
-export function escrowOf({ escrow }: Cashier, sale: Sale): PaymentRequirements | null {
+export function escrowOfferFor({ escrow }: Cashier, sale: Sale): PaymentRequirements | null {
   const { totalMicro } = sale;
   const may = sale.escrow && totalMicro >= ESCROW_FROM && totalMicro <= ESCROW_TO;
   return may && escrow ? escrow.offer(totalMicro, chainNow()) : null;
@@ -75,7 +75,7 @@ type Sold = boolean | "escrow";
 
 /** All offers in the words of version 2, the one that holds nothing first. */
 function offersOf(cashier: Cashier, sale: Sale, sold: Sold): PaymentRequirements[] {
-  const escrow = sold ? escrowOf(cashier, sale) : null;
+  const escrow = sold ? escrowOfferFor(cashier, sale) : null;
   return [...(sold === true ? [exactOffer(cashier, sale.totalMicro)] : []), ...(escrow ? [escrow] : [])];
 }
 
