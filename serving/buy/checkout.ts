@@ -21,8 +21,8 @@ import {
   escrowOfferFor,
   exactOffer,
   paymentRequired,
+  paymentResponseHeader,
   type Sale,
-  settledHeader,
 } from "./terms.ts";
 
 /** What calls are bought and charged with, and what of it is sold. */
@@ -272,7 +272,7 @@ export class Checkout {
         "access-control-expose-headers": EXPOSED,
         "touchstone-order": order.id,
         ...(salts ? { "touchstone-salt-request": salts.request, "touchstone-salt-response": salts.response } : {}),
-        ...settledHeader(version, { network, payer, tx: order.charged!.tx }),
+        ...paymentResponseHeader(version, { network, payer, tx: order.charged!.tx }),
       },
     });
   }

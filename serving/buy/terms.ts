@@ -122,7 +122,7 @@ export function paymentRequired(
 }
 
 /** The header that tells a buyer of its settlement, in the version it paid in. */
-export function settledHeader(
+export function paymentResponseHeader(
   version: Payment["version"],
   { network, payer, tx }: { network: string; payer: string; tx: string },
 ): Record<string, string> {
