@@ -15,7 +15,7 @@ import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { capId, crockford130, isId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl, PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
-import { Limiter, type Taken } from "../http/limits.ts";
+import { Limiter, type LimitResult } from "../http/limits.ts";
 import { badField, type FieldError, Problem } from "../http/problem.ts";
 import { type ServingLog, TakesNothing } from "../replica/late-log.ts";
 import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
@@ -178,7 +178,7 @@ export class Watchers {
 
   /** @throws Problem too_many_requests */
   #admit(client: string, platform: string): Record<string, string> {
-    const admitted = (limiter: Limiter, key: string, whose: string): Taken => {
+    const admitted = (limiter: Limiter, key: string, whose: string): LimitResult => {
       const taken = limiter.take(key);
       if (taken.ok) return taken;
       const detail = `at most ${limiter.limit.quota} receivers ${whose} are challenged in an hour`;

@@ -9,7 +9,7 @@ export interface Limit {
   windowS: number;
 }
 
-export interface Taken {
+export interface LimitResult {
   ok: boolean;
   /** Whole tokens left. */
   remaining: number;
@@ -34,7 +34,7 @@ export class Limiter {
   ) {}
 
   /** Take `cost` tokens of this client, if it has at least one; into debt where it has fewer than they cost. */
-  take(client: string, cost = 1): Taken {
+  take(client: string, cost = 1): LimitResult {
     const { quota } = this.limit;
     const tokens = this.#tokensOf(client);
     // Refilling by fractions must not leave a client a hair short of the token it was promised.
@@ -74,7 +74,7 @@ export class Limiter {
   }
 
   /** `RateLimit-Policy` and `RateLimit` of an answer, and `Retry-After` of a refusal. */
-  headers(taken: Taken): Record<string, string> {
+  headers(taken: LimitResult): Record<string, string> {
     const { name, quota, windowS } = this.limit;
     const headers: Record<string, string> = {
       "ratelimit-policy": `"${name}";q=${quota};w=${windowS}`,
