@@ -111,12 +111,12 @@ export class Asks {
   }
 
   /** Real ms by which an ask is delayed because its client asked for much. */
-  #heldBack = (client: string): number => Math.round(this.#clients.owes(client, 1));
+  #heldBack = (client: string): number => Math.round(this.#clients.msUntil(client, 1));
 
   /**
    * Real ms by which an ask is delayed: because its client asked for much, or else because all clients together did.
    */
-  #held = (client: string): number => this.#heldBack(client) || Math.round(this.#total.owes("all", 1));
+  #held = (client: string): number => this.#heldBack(client) || Math.round(this.#total.msUntil("all", 1));
 
   async #append(ask: Ask, cap: string, turn: Turn): Promise<Place> {
     const { now, from, client, proof } = turn;

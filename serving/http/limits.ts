@@ -47,7 +47,7 @@ export class Limiter {
   }
 
   /** Real ms until this client has `cost` tokens. */
-  owes(client: string, cost: number): number {
+  msUntil(client: string, cost: number): number {
     return Math.max(0, cost - this.#tokensOf(client)) / this.#perMs;
   }
 
