@@ -40,7 +40,7 @@ export function negotiate(acceptEncoding: string | null): Coding {
  * Chunks packed on their way. Backpressure reaches the source; when the source fails so does this, so that a cut stream
  * never looks like a whole one; when the reader stops, the source is ended too.
  */
-export async function* packed(chunks: AsyncIterable<Uint8Array>, coding: Coding): AsyncGenerator<Uint8Array> {
+export async function* compressed(chunks: AsyncIterable<Uint8Array>, coding: Coding): AsyncGenerator<Uint8Array> {
   if (coding === "identity") {
     yield* chunks;
     return;

@@ -5,7 +5,7 @@ import type { Snapshot } from "../../pipelines/published/reader.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
-import { codingHeaders, linesToChunks, negotiate, packed } from "../http/encoding.ts";
+import { codingHeaders, compressed, linesToChunks, negotiate } from "../http/encoding.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { freshJson, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
@@ -142,7 +142,7 @@ function ndjson(
   const etag = `"${tag}-${coding}"`;
   // Nothing is read for an answer without a body.
   const empty = request.method === "HEAD" || matchesEtag(request, etag);
-  const body = empty ? null : service.streams.stream(client, packed(linesToChunks(lines), coding));
+  const body = empty ? null : service.streams.stream(client, compressed(linesToChunks(lines), coding));
   return reply(request, body, {
     type: NDJSON_TYPE,
     cache,
