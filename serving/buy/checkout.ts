@@ -11,7 +11,7 @@ import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import type { Quote } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
-import { freshJson } from "../http/reply.ts";
+import { uncachedJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
 import { orderDocument, orderText } from "./order-document.ts";
 import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
@@ -249,7 +249,7 @@ export class Checkout {
       throw new Problem("seller_failed", orderText(order), { headers });
     }
     const location = `/v1/orders/${order.id}`;
-    return freshJson(orderDocument(order), 202, { ...headers, location, "retry-after": RETRY_S });
+    return uncachedJson(orderDocument(order), 202, { ...headers, location, "retry-after": RETRY_S });
   }
 
   async #bought(order: Order, { version }: Payment): Promise<Response> {

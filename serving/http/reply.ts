@@ -61,7 +61,7 @@ export const HTML_TYPE = "text/html; charset=utf-8";
 export const TEXT_TYPE = "text/plain; charset=utf-8";
 
 /** JSON that was made for this request alone and is kept by nobody. */
-export const freshJson = (value: object, status: number, headers: Record<string, string>): Response =>
+export const uncachedJson = (value: object, status: number, headers: Record<string, string>): Response =>
   new FastResponse(JSON.stringify(value), {
     status,
     headers: [...OPEN, ["cache-control", "no-store"], ["content-type", JSON_TYPE], ...Object.entries(headers)],

@@ -1,5 +1,5 @@
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
-import { etagOfText, formAnswer, freshJson, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply } from "../http/reply.ts";
+import { etagOfText, formAnswer, HTML_TYPE, JSON_TYPE, refuseOtherSites, reply, uncachedJson } from "../http/reply.ts";
 import { formBody, jsonBody } from "../http/request.ts";
 import { checkListingPage, type Shown } from "../pages/check-listing.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
@@ -28,7 +28,7 @@ export const validateListing: Operation = {
   async run({ service, request, client, limitHeaders }) {
     const question = validated(ListingQuestion, await jsonBody(request.body, MAX_BODY));
     const answer = await service.looks.answer(question, client);
-    return freshJson(answer, 200, limitHeaders);
+    return uncachedJson(answer, 200, limitHeaders);
   },
 };
 
@@ -48,7 +48,7 @@ export const retestListing: Operation = {
   limiter: (service) => service.lookLimiter,
   async run({ service, request, client, limitHeaders }) {
     const retest = validated(RetestRequest, await jsonBody(request.body, MAX_BODY));
-    return freshJson(await service.retests.put(retest, client), 202, limitHeaders);
+    return uncachedJson(await service.retests.put(retest, client), 202, limitHeaders);
   },
 };
 

@@ -3,7 +3,7 @@ import { paymentOf } from "../buy/payments.ts";
 import { planOf } from "../buy/plan.ts";
 import type { Service } from "../context.ts";
 import { validated } from "../http/problem.ts";
-import { freshJson, JSON_TYPE } from "../http/reply.ts";
+import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { bytesOf, jsonBody, jsonOf } from "../http/request.ts";
 import { EvaluateAnswer, EvaluateRequest } from "../schemas/evaluate.ts";
 import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
@@ -41,7 +41,7 @@ const plan: Operation = {
   },
   limiter: (service) => service.checkLimiter,
   async run({ service, request, limitHeaders }) {
-    return freshJson(await planned(service, await jsonBody(request.body, MAX_PLAN_BODY)), 200, limitHeaders);
+    return uncachedJson(await planned(service, await jsonBody(request.body, MAX_PLAN_BODY)), 200, limitHeaders);
   },
 };
 
@@ -93,6 +93,6 @@ export const evaluate: Operation = {
   limiter: (service) => service.evaluateLimiter,
   async run({ service, request, limitHeaders }) {
     const asked = validated(EvaluateRequest, await jsonBody(request.body, MAX_BODY));
-    return freshJson(await service.evaluations.evaluate(asked), 200, limitHeaders);
+    return uncachedJson(await service.evaluations.evaluate(asked), 200, limitHeaders);
   },
 };

@@ -7,7 +7,7 @@ import { correctionsOf } from "../answers/corrections.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
 import { codingHeaders, compressed, linesToChunks, negotiate } from "../http/encoding.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
-import { freshJson, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply } from "../http/reply.ts";
+import { JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
 import { DisputeReceipt, FeedQuery, TrustParams, TrustResponse } from "../schemas/trust.ts";
@@ -264,6 +264,6 @@ export const disputes: Operation = {
   async run({ service, request, params, limitHeaders }) {
     const { id } = validated(TrustParams, params);
     const receipt = await service.disputes.put(id, await jsonBody(request.body, MAX_DISPUTE));
-    return freshJson(receipt, 201, { location: `/v1/trust/${id}`, ...limitHeaders });
+    return uncachedJson(receipt, 201, { location: `/v1/trust/${id}`, ...limitHeaders });
   },
 };

@@ -10,7 +10,7 @@ import { paymentOf } from "../buy/payments.ts";
 import { exactOffer } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
-import { freshJson, JSON_TYPE } from "../http/reply.ts";
+import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { bytesOf } from "../http/request.ts";
 import { CapId } from "../schemas/common.ts";
 import { BuyerOrders, BuyerPath, BuyerQuery, OrderId, OrderShown } from "../schemas/orders.ts";
@@ -128,7 +128,7 @@ const order: Operation = {
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
     const bytes = found.state === "settled" ? answerOf(objects, found) : null;
     const [answer, salts] = await Promise.all([bytes, saltsOf(orders, found)]).catch(unread);
-    return freshJson(orderDocument(found, { answer, salts }), 200, limitHeaders);
+    return uncachedJson(orderDocument(found, { answer, salts }), 200, limitHeaders);
   },
 };
 
@@ -216,6 +216,6 @@ export const buyerOrders: Operation = {
       orders: page.map((order) => orderDocument(order)),
       next: at + limit < all.length ? page.at(-1)!.id : null,
     };
-    return freshJson(answer, 200, limitHeaders);
+    return uncachedJson(answer, 200, limitHeaders);
   },
 };

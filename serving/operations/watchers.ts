@@ -1,6 +1,6 @@
 import { bearerOf, shown } from "../answers/watchers.ts";
 import { validated } from "../http/problem.ts";
-import { freshJson, JSON_TYPE } from "../http/reply.ts";
+import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { StopRequest, WatcherAnswer, WatcherMade, WatcherParams, WatcherRequest } from "../schemas/watchers.ts";
 import type { Call, Operation } from "./operation.ts";
@@ -10,7 +10,7 @@ const MAX_BODY = 1024 * 1024;
 
 /** What only the holder of a token may see: never kept, and no page of another origin gets it by accident. */
 const answered = ({ limitHeaders }: Pick<Call, "limitHeaders">, status: number, value: object, location?: string) =>
-  freshJson(value, status, { ...(location === undefined ? {} : { location }), ...limitHeaders });
+  uncachedJson(value, status, { ...(location === undefined ? {} : { location }), ...limitHeaders });
 
 /** POST /v1/watchers: a receiver that echoes its challenge becomes a watcher (docs/watchers.md). */
 const make: Operation = {
