@@ -2,7 +2,7 @@ import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { badField, Problem } from "./problem.ts";
 
 /** A request's body, of at most `maxBytes`. @throws Problem too_large, bad_request */
-export async function bytesOf(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
+export async function bodyBytes(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   let bytes = 0;
   try {
@@ -29,7 +29,7 @@ export async function jsonBody(
   maxBytes: number,
   empty?: object,
 ): Promise<unknown> {
-  const bytes = await bytesOf(body, maxBytes);
+  const bytes = await bodyBytes(body, maxBytes);
   return bytes.length === 0 && empty ? empty : jsonOf(bytes);
 }
 
@@ -44,7 +44,7 @@ export function jsonOf(bytes: Uint8Array): unknown {
 
 /** The fields of a form that a browser sent (application/x-www-form-urlencoded). @throws Problem too_large, bad_request */
 export async function formBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<URLSearchParams> {
-  return new URLSearchParams((await bytesOf(body, maxBytes)).toString("utf8"));
+  return new URLSearchParams((await bodyBytes(body, maxBytes)).toString("utf8"));
 }
 
 /** The `url` of a body, normalised. @throws Problem bad_request */

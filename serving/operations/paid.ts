@@ -4,7 +4,7 @@ import { paymentOf } from "../buy/payments.ts";
 import { exactOffer, paymentRequired, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
-import { bytesOf, jsonOf } from "../http/request.ts";
+import { bodyBytes, jsonOf } from "../http/request.ts";
 import { researchBrief } from "../work/brief/research-brief.ts";
 import { companiesLookup } from "../work/companies.ts";
 import { docsExtract } from "../work/docs-extract.ts";
@@ -66,7 +66,7 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const payment = paymentOf(request.headers);
   const asking = { error: "Payment required: you are charged once the work is done." };
   if (!payment) return paymentRequired(sales.cashier, sale, asking);
-  const bytes = await bytesOf(request.body, work.maxBodyBytes);
+  const bytes = await bodyBytes(request.body, work.maxBodyBytes);
   const input = validated(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await checkout.existingOrder(payment, requestSha256);

@@ -4,7 +4,7 @@ import { planOf } from "../buy/plan.ts";
 import type { Service } from "../context.ts";
 import { validated } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
-import { bytesOf, jsonBody, jsonOf } from "../http/request.ts";
+import { bodyBytes, jsonBody, jsonOf } from "../http/request.ts";
 import { EvaluateAnswer, EvaluateRequest } from "../schemas/evaluate.ts";
 import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
 import type { Operation } from "./operation.ts";
@@ -60,7 +60,7 @@ const executes: Operation = {
     const payment = paymentOf(headers);
     if (!payment) shed();
     const publish = wantsPublish(headers);
-    const bytes = await bytesOf(request.body, MAX_EXECUTE_BODY);
+    const bytes = await bodyBytes(request.body, MAX_EXECUTE_BODY);
     const asked = validated(ExecuteRequest, jsonOf(bytes));
     return execute(selling, { asked, bytes, payment, publish, client });
   },

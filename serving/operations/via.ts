@@ -11,7 +11,7 @@ import { exactOffer } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
-import { bytesOf } from "../http/request.ts";
+import { bodyBytes } from "../http/request.ts";
 import { CapId } from "../schemas/common.ts";
 import { BuyerOrders, BuyerPath, BuyerQuery, OrderId, OrderShown } from "../schemas/orders.ts";
 import type { Call, Operation, Price } from "./operation.ts";
@@ -48,7 +48,7 @@ async function viaCall(
   // Asking what a call costs is free: it waits where those who pay need what is left.
   if (!payment) shed();
   const publish = wantsPublish(headers);
-  const body = method === "POST" ? await bytesOf(request.body, MAX_BODY) : null;
+  const body = method === "POST" ? await bodyBytes(request.body, MAX_BODY) : null;
   return selling.call({ cap, method, query, body, headers, payment, publish, client });
 }
 
