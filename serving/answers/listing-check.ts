@@ -8,7 +8,7 @@ import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
 import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { badField, Problem } from "../http/problem.ts";
-import { normalOf } from "../http/request.ts";
+import { normalisedUrl } from "../http/request.ts";
 import type { ListingAnswer, ListingQuestion } from "../schemas/listing.ts";
 import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
@@ -62,7 +62,7 @@ export class ListingChecks {
    * looked at); unavailable (too many looks are running, or this process probes nothing)
    */
   answer({ url, method }: ListingQuestion, client: string): Promise<ListingAnswer> {
-    const normalised = normalOf(url);
+    const normalised = normalisedUrl(url);
     const key = `${method ?? ""} ${normalised}`;
     const kept = this.#kept.get(key);
     if (kept && this.deps.clock.monotonic() - kept.madeAt < KEPT_MS) return Promise.resolve(kept.answer);

@@ -5,7 +5,7 @@ import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts"
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { DAY_MS, dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { badField, Problem } from "../http/problem.ts";
-import { normalOf } from "../http/request.ts";
+import { normalisedUrl } from "../http/request.ts";
 import type { RetestAnswer, RetestRequest } from "../schemas/listing.ts";
 import { matchUrl, toolAsked } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
@@ -71,7 +71,7 @@ export class Retests {
 
   /** Finds the endpoint: it must be in the record, and its url one that is fetched. @throws Problem */
   #endpoint(view: View, { url, method }: RetestRequest): string {
-    const normalised = normalOf(url);
+    const normalised = normalisedUrl(url);
     const match = matchUrl(view, normalised, method, toolAsked(url));
     if (match?.matched !== "exact") throw new Problem("unknown_capability", `${normalised} is not in the record`);
     if (match.tools) {

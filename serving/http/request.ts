@@ -48,7 +48,7 @@ export async function formBody(body: ReadableStream<Uint8Array> | null, maxBytes
 }
 
 /** The `url` of a body, normalised. @throws Problem bad_request */
-export function normalOf(url: string): string {
+export function normalisedUrl(url: string): string {
   try {
     return normaliseUrl(url);
   } catch (error) {
