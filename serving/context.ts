@@ -31,7 +31,7 @@ import { Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
 import { StatusFigures } from "./pages/status-figures.ts";
 import { NO_LOG, type ServingLog } from "./replica/late-log.ts";
-import type { AskLine } from "./tables/ask-line.ts";
+import type { AskQueue } from "./tables/ask-line.ts";
 import type { Follower } from "./tables/follower.ts";
 import { HistoryTables } from "./tables/history.ts";
 import { docsCorpus } from "./work/brief/corpus.ts";
@@ -81,7 +81,7 @@ export interface ServingDeps {
   limits?: Partial<ServingLimits>;
   cache?: CacheBounds;
   /** The line of asks, as a fold of the log; without one a replica knows only what it appended itself. */
-  askLine?: AskLine;
+  askLine?: AskQueue;
   /** Counts who is asked for; without it nothing is counted. */
   demand?: Demand;
   /** What a look at a listing is made with; without it nobody gets this process to probe. */

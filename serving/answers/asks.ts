@@ -9,15 +9,15 @@ import { capId } from "../../pipelines/record/ids.ts";
 import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
 import { TakesNothing } from "../replica/late-log.ts";
-import { AskLine, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
+import { AskQueue, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
 
 /** Real ms after which the queue is searched again for urls that were probed meanwhile. */
 const DROP_MS = 60_000;
 
 /** The queue of asks that serving folds from the log, with these limits. */
-export const askLineOf = (limits: Partial<Limits> = {}): AskLine => {
+export const askLineOf = (limits: Partial<Limits> = {}): AskQueue => {
   const { asks_in_line: max, asks_per_domain_hour: perDomainHour } = { ...LIMITS, ...limits };
-  return new AskLine({ max, perDomainHour });
+  return new AskQueue({ max, perDomainHour });
 };
 
 export interface Ask {
@@ -55,7 +55,7 @@ export interface AskDeps {
   baseUrl: string;
   limits?: Partial<Limits>;
   /** The queue as folded from the log; without it, only what this replica itself appended. */
-  line?: AskLine;
+  line?: AskQueue;
   /** Time of an endpoint's newest handshake in the tables, unix ms. */
   seen?: (cap: string) => number | null;
 }
@@ -67,7 +67,7 @@ export interface AskDeps {
 export class Asks {
   readonly #clients: Limiter;
   readonly #total: Limiter;
-  readonly #line: AskLine;
+  readonly #line: AskQueue;
   #droppedAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {

@@ -69,7 +69,7 @@ export interface Wait {
  * stays in this process, and where the line is full the newest ask of whoever has most is forgotten here for one of a
  * client that has fewer. What stands in the log is looked at all the same, so replicas may forget different ones.
  */
-export class AskLine {
+export class AskQueue {
   readonly #open = new Map<string, Waiting>();
   readonly #asks: FairQueue<string>;
   readonly #retests: FairQueue<string>;
@@ -264,7 +264,7 @@ export interface FollowAsks {
 /** Follows the topic `asks` from its beginning, `everyMs` (real) apart. A read that fails is made again next time. */
 export function followAsks(
   log: Pick<Log, "read" | "bounds" | "partitions">,
-  line: AskLine,
+  line: AskQueue,
   logger: Pick<Logger, "warn">,
   everyMs = 2_000,
 ): FollowAsks {
