@@ -9,7 +9,7 @@ import { capId } from "../../pipelines/record/ids.ts";
 import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
 import { TakesNothing } from "../replica/late-log.ts";
-import { AskQueue, type Held, LONGEST_HOURS, type Wait } from "../tables/ask-line.ts";
+import { AskQueue, LONGEST_HOURS, type Wait, type WaitReason } from "../tables/ask-line.ts";
 
 /** Real ms after which the queue is searched again for urls that were probed meanwhile. */
 const DROP_MS = 60_000;
@@ -196,13 +196,13 @@ export class Asks {
 const FRESH = "Its free handshake was just made. Ask again in a few minutes.";
 const FULL = "The line of urls for a free handshake is full, so it is not in it. Ask again in about an hour.";
 /** For asks whose turn would come after the time at which an ask is dropped. */
-const TOO_LONG: Record<Held, string> = {
+const TOO_LONG: Record<WaitReason, string> = {
   domain: "So many urls of this domain are in line that it would wait for weeks; it is not in it. Ask again tomorrow.",
   moment:
     "So many urls came from where it was asked that it would wait for weeks; it is not in line. Ask again tomorrow.",
   line: FULL,
 };
-const HELD_BY: Record<Held, string> = {
+const HELD_BY: Record<WaitReason, string> = {
   domain: "many urls of this domain are in line",
   moment: "it was looked at within the day, or many urls came from where it was asked",
   line: "many urls are in line",

@@ -54,13 +54,13 @@ interface Waiting {
 }
 
 /** What keeps an ask waiting longest: others of its domain, its own moment, or the whole line. */
-export type Held = "domain" | "moment" | "line";
+export type WaitReason = "domain" | "moment" | "line";
 
 export interface Wait {
   /** Hours until an answer can be expected, at least 1. */
   hours: number;
   /** Only where that is more than one hour. */
-  by?: Held;
+  by?: WaitReason;
 }
 
 /**
