@@ -255,7 +255,7 @@ function placeOf(line: readonly Waiting[], { from, n }: Pick<Waiting, "from" | "
   return low;
 }
 
-export interface FollowAsks {
+export interface AskFollower {
   /** Read what is new, now. */
   catchUp(): Promise<void>;
   stop(): Promise<void>;
@@ -267,7 +267,7 @@ export function followAsks(
   line: AskQueue,
   logger: Pick<Logger, "warn">,
   everyMs = 2_000,
-): FollowAsks {
+): AskFollower {
   const tail = new LogTail(log, "asks", (record) => line.apply(record));
   let timer: NodeJS.Timeout | null = null;
   let stopped = false;
