@@ -7,7 +7,7 @@ import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Observed } from "../schemas/check.ts";
 import type { SearchAnswer, SearchQuery } from "../schemas/search.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
-import type { Layered } from "../tables/layered.ts";
+import type { LayeredMap } from "../tables/layered.ts";
 import type { View } from "../tables/view.ts";
 import { knownFacts, observedOf } from "./facts.ts";
 
@@ -32,7 +32,7 @@ const LOOKED_A_STEP = 64;
 const STEPS_AT_ONCE = 32;
 
 /** The sorted endpoints, by the published entries they were made from: a new volatile table sorts nothing again. */
-const orders = new WeakMap<Layered<Entry>, Promise<readonly ListedEntry[]>>();
+const orders = new WeakMap<LayeredMap<Entry>, Promise<readonly ListedEntry[]>>();
 
 const bandOf = (entry: Entry): Band => headlineOf(entry)?.band ?? "UNRATED";
 
@@ -59,7 +59,7 @@ function rankedIn({ entries }: View): Promise<readonly ListedEntry[]> {
   return made;
 }
 
-function* ranking(entries: Layered<Entry>): Generator<undefined, readonly ListedEntry[]> {
+function* ranking(entries: LayeredMap<Entry>): Generator<undefined, readonly ListedEntry[]> {
   const rows: Ranked[] = [];
   for (const entry of entries.values()) {
     if (!isListed(entry)) continue;

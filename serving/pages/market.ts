@@ -1,6 +1,6 @@
 import { BANDS, type Band } from "../../pipelines/record/vocabulary.ts";
 import { type CardEntry, type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
-import type { Layered } from "../tables/layered.ts";
+import type { LayeredMap } from "../tables/layered.ts";
 import type { View } from "../tables/view.ts";
 
 /** Endpoints on one page of the market. */
@@ -62,7 +62,7 @@ const writtenHost = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?
  * Markets by the published entries that they are made from: a new volatile table does not sort a hundred thousand rows
  * again.
  */
-const markets = new WeakMap<Layered<Entry>, Market>();
+const markets = new WeakMap<LayeredMap<Entry>, Market>();
 
 function marketOf(view: View): Market {
   const known = markets.get(view.entries);

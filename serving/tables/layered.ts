@@ -3,7 +3,7 @@ const MERGE_SHARE = 8;
 const MERGE_MIN = 1024;
 
 /** An immutable map in two layers: a large base that stays, and a small delta that is copied when something changes. */
-export class Layered<V> {
+export class LayeredMap<V> {
   private constructor(
     private readonly base: ReadonlyMap<string, V>,
     private readonly delta: ReadonlyMap<string, V>,
@@ -11,8 +11,8 @@ export class Layered<V> {
     readonly size: number,
   ) {}
 
-  static empty<V>(): Layered<V> {
-    return new Layered<V>(new Map(), new Map(), 0);
+  static empty<V>(): LayeredMap<V> {
+    return new LayeredMap<V>(new Map(), new Map(), 0);
   }
 
   get(key: string): V | undefined {
@@ -20,14 +20,14 @@ export class Layered<V> {
   }
 
   /** A new map with these changes; this one stays as it is. */
-  with(changes: ReadonlyMap<string, V>): Layered<V> {
+  with(changes: ReadonlyMap<string, V>): LayeredMap<V> {
     if (changes.size === 0) return this;
     let added = 0;
     for (const key of changes.keys()) if (this.get(key) === undefined) added++;
     const delta = new Map([...this.delta, ...changes]);
     const size = this.size + added;
-    if (delta.size < Math.max(MERGE_MIN, this.base.size / MERGE_SHARE)) return new Layered(this.base, delta, size);
-    return new Layered(new Map([...this.base, ...delta]), new Map(), size);
+    if (delta.size < Math.max(MERGE_MIN, this.base.size / MERGE_SHARE)) return new LayeredMap(this.base, delta, size);
+    return new LayeredMap(new Map([...this.base, ...delta]), new Map(), size);
   }
 
   /** Every value once, base first. */

@@ -2,7 +2,7 @@ import { ArchiveFold } from "../../pipelines/published/fold.ts";
 import type { EvidenceLeaf } from "../../pipelines/record/leaf.ts";
 import type { Positions, VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Entry } from "./entry.ts";
-import { Layered } from "./layered.ts";
+import { LayeredMap } from "./layered.ts";
 import { Names } from "./names.ts";
 import { PayeeTable } from "./payees.ts";
 import { TheftTable } from "./thefts.ts";
@@ -28,7 +28,7 @@ export interface Volatile {
    */
   files: ReadonlyMap<string, number>;
   /** The newest row of every capability. */
-  rows: Layered<FoldedRow>;
+  rows: LayeredMap<FoldedRow>;
   /** Those of them that name thefts, by payee and domain. */
   thefts: TheftTable;
   /** Bucket -> key of its history file: prices and latencies day by day, read when somebody looks. */
@@ -41,7 +41,7 @@ export const NO_VOLATILE: Volatile = {
   treeSize: 0,
   positions: {},
   files: new Map(),
-  rows: Layered.empty(),
+  rows: LayeredMap.empty(),
   thefts: TheftTable.empty,
   history: new Map(),
 };
@@ -52,7 +52,7 @@ export interface ViewParts {
   origin: string;
   /** Leaves that are folded in. */
   size: number;
-  entries: Layered<Entry>;
+  entries: LayeredMap<Entry>;
   volatile: Volatile;
   names: Names;
   evidence: EvidenceFiles;
@@ -66,7 +66,7 @@ export interface ViewParts {
 export class View {
   readonly origin: string;
   readonly size: number;
-  readonly entries: Layered<Entry>;
+  readonly entries: LayeredMap<Entry>;
   readonly volatile: Volatile;
   readonly names: Names;
   readonly evidence: EvidenceFiles;
@@ -85,7 +85,7 @@ export class View {
   }
 
   static empty(origin: string): View {
-    const nothing = { size: 0, entries: Layered.empty<Entry>(), volatile: NO_VOLATILE };
+    const nothing = { size: 0, entries: LayeredMap.empty<Entry>(), volatile: NO_VOLATILE };
     const growing = { names: new Names(), evidence: new EvidenceFiles(), archive: new ArchiveFold() };
     return new View({ origin, ...nothing, ...growing });
   }

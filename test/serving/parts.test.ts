@@ -4,7 +4,7 @@ import { AnswerCache } from "../../serving/http/answer-cache.ts";
 import { negotiate } from "../../serving/http/encoding.ts";
 import { clientKey, Limiter, parseProxies } from "../../serving/http/limits.ts";
 import { renderMarkdown } from "../../serving/pages/markdown.ts";
-import { Layered } from "../../serving/tables/layered.ts";
+import { LayeredMap } from "../../serving/tables/layered.ts";
 import { fc } from "../helpers/histories.ts";
 
 describe("client key", () => {
@@ -108,8 +108,8 @@ test("the answer cache keeps within its number and its size, and forgets in time
 
 test("a layered map answers as a plain one, before and after it merges", () => {
   const plain = new Map<string, number>();
-  let layered = Layered.empty<number>();
-  const versions: [Layered<number>, number][] = [];
+  let layered = LayeredMap.empty<number>();
+  const versions: [LayeredMap<number>, number][] = [];
   for (let step = 0; step < 40; step++) {
     const changes = new Map(
       Array.from({ length: 97 }, (_, i) => [`k${(step * 61 + i * 7) % 3000}`, step * 1000 + i] as const),
