@@ -88,7 +88,7 @@ export type ListedEntry = Entry & { listing: ListingFacts };
 export const isListed = (entry: Entry | undefined): entry is ListedEntry => entry?.listed === true;
 
 /** What serving keeps of an endpoint: its cards packed, and letters for the chart. */
-export const SERVED: Projection<Entry> = {
+export const SERVING_PROJECTION: Projection<Entry> = {
   bare: unknownEndpoint,
   card: (leaf, bytes = Buffer.from(canonicalText(leaf))) => ({
     leaf: leaf.index,

@@ -5,7 +5,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { endpointOf, nextEndpoint } from "../../pipelines/published/endpoint.ts";
 import { isSimulated, type PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
-import { type Entry, SERVED } from "./entry.ts";
+import { type Entry, SERVING_PROJECTION } from "./entry.ts";
 import { View } from "./view.ts";
 import { loadVolatile } from "./volatile.ts";
 
@@ -138,8 +138,8 @@ export class Follower {
       if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.archive(leaf);
       const cap = endpointOf(leaf);
       if (cap === null) continue;
-      const before = changes.get(cap) ?? old.entry(cap) ?? SERVED.bare(cap);
-      changes.set(cap, nextEndpoint(before, leaf, SERVED, bytes));
+      const before = changes.get(cap) ?? old.entry(cap) ?? SERVING_PROJECTION.bare(cap);
+      changes.set(cap, nextEndpoint(before, leaf, SERVING_PROJECTION, bytes));
       if (leaf.kind === "listing") old.names.add({ cap, url: leaf.url, method: leaf.method });
     }
     return old.entries.with(changes);

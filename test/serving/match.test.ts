@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { normaliseUrl } from "../../pipelines/record/url.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
-import { SERVED } from "../../serving/tables/entry.ts";
+import { SERVING_PROJECTION } from "../../serving/tables/entry.ts";
 import { matchUrl } from "../../serving/tables/match.ts";
 import { View } from "../../serving/tables/view.ts";
 import { capOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
@@ -105,7 +105,7 @@ function viewOf(urls: readonly string[]): View {
   const entries = urls.map((url) => {
     const cap = capOf({ url });
     view.names.add({ cap, url, method: "GET" });
-    return { ...SERVED.bare(cap), listing: { capability_id: cap, url, ...about }, listed: true };
+    return { ...SERVING_PROJECTION.bare(cap), listing: { capability_id: cap, url, ...about }, listed: true };
   });
   return new View({ ...view, entries: view.entries.with(new Map(entries.map((entry) => [entry.cap, entry]))) });
 }

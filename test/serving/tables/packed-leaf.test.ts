@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { nextEndpoint } from "../../../pipelines/published/endpoint.ts";
 import { GradeLeaf } from "../../../pipelines/record/leaf.ts";
-import { headlineOf, leafOf, packLeaf, SERVED, unpackLeaf } from "../../../serving/tables/entry.ts";
+import { headlineOf, leafOf, packLeaf, SERVING_PROJECTION, unpackLeaf } from "../../../serving/tables/entry.ts";
 import { fc } from "../../helpers/histories.ts";
 
 const golden = new URL("../../pipelines/4-publish/leaves.golden.ndjson", import.meta.url);
@@ -13,7 +13,12 @@ const grades = leaves.filter((text) => text.includes('"kind":"grade"'));
 test("a card that was folded reads as its leaf, and takes less than half of it", () => {
   for (const text of grades) {
     const leaf = GradeLeaf.parse(JSON.parse(text));
-    const entry = nextEndpoint(SERVED.bare(leaf.card.capability_id), leaf, SERVED, Buffer.from(text));
+    const entry = nextEndpoint(
+      SERVING_PROJECTION.bare(leaf.card.capability_id),
+      leaf,
+      SERVING_PROJECTION,
+      Buffer.from(text),
+    );
     const [card] = entry.cards;
     expect(leafOf(card!)).toEqual(JSON.parse(text));
     expect(headlineOf(entry)?.leaf ?? null).toBe((JSON.parse(text) as GradeLeaf).headline ? card!.leaf : null);
