@@ -3,7 +3,7 @@ import { html, raw } from "hono/html";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
-import type { LetterAt } from "../tables/entry.ts";
+import type { DatedLetter } from "../tables/entry.ts";
 import { ALL_BANDS } from "./market.ts";
 import {
   FLOOR,
@@ -219,7 +219,7 @@ const LETTERS_TABLE = "letters";
 const words = (band: Band): string => (band === "UNRATED" ? "none" : band);
 
 /** The letter over time, from the leaves of the tree: the published letter, and the raw one of each card. */
-export function lettersChart(letters: readonly LetterAt[], now: number): unknown {
+export function lettersChart(letters: readonly DatedLetter[], now: number): unknown {
   const points = letters.map(({ at, raw, band }) => ({ at: Date.parse(at), raw, band }));
   const last = points.at(-1);
   if (!last) return "";
@@ -248,7 +248,7 @@ export function lettersChart(letters: readonly LetterAt[], now: number): unknown
 }
 
 /** The letters as a table. */
-export const lettersTable = (letters: readonly LetterAt[]): unknown =>
+export const lettersTable = (letters: readonly DatedLetter[]): unknown =>
   letters.length === 0
     ? ""
     : html`<details id="${LETTERS_TABLE}"><summary>Every published card's letter as a table</summary><div class="scroll" tabindex="0" role="region" aria-label="Letters over time">

@@ -65,7 +65,7 @@ export interface CardEntry {
 }
 
 /** One published headline letter, for the chart of letters. */
-export interface LetterAt {
+export interface DatedLetter {
   /** Moment of its run, RFC 3339. */
   at: string;
   /** This card's own letter, before the hold of 14 days. */
@@ -80,7 +80,7 @@ export interface LetterAt {
 export const MAX_LETTERS = 120;
 
 /** What the tree says of one endpoint, as of a size of the log. */
-export type Entry = Endpoint<CardEntry, LetterAt>;
+export type Entry = Endpoint<CardEntry, DatedLetter>;
 
 /** An endpoint of the market index. */
 export type ListedEntry = Entry & { listing: ListingFacts };
