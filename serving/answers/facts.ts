@@ -7,7 +7,7 @@ import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { CheckFacts, CheckQuery, Observed, Payee } from "../schemas/check.ts";
 import { defectsOf } from "../tables/defects.ts";
 import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
-import type { Match, ToolsMeant } from "../tables/match.ts";
+import type { Match, ToolChoice } from "../tables/match.ts";
 import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
@@ -117,7 +117,7 @@ function moreOrigins(view: View, { pay_to }: CheckQuery): string | null {
 /** Most tools that one answer names. */
 const MAX_TOOLS = 20;
 
-function whichTool(url: string, { about, others, missing }: ToolsMeant): string {
+function whichTool(url: string, { about, others, missing }: ToolChoice): string {
   const named = others.slice(0, MAX_TOOLS).join(", ");
   const more = others.length > MAX_TOOLS ? ` and ${others.length - MAX_TOOLS} more` : "";
   return [

@@ -8,11 +8,11 @@ export interface Match {
   cap: string;
   matched: Exclude<Matched, "none">;
   /** Only where the url is that of an MCP server, and more could be meant by it. */
-  tools?: ToolsMeant;
+  tools?: ToolChoice;
 }
 
 /** Which tool of a server an answer is about, where the question did not name it. */
-export interface ToolsMeant {
+export interface ToolChoice {
   about: string;
   /** The other tools of this server in the record, in the order of their names. */
   others: readonly string[];
@@ -36,7 +36,7 @@ const toolOf = (view: View, { cap }: Name): string | null => view.entry(cap)?.li
 export const hasTools = (view: View, normalised: string): boolean =>
   view.names.withUrl(normalised).some((name) => toolOf(view, name) !== null);
 
-function toolsMeant(view: View, names: readonly Name[], meant: Name, missing: string | null): ToolsMeant | null {
+function toolsMeant(view: View, names: readonly Name[], meant: Name, missing: string | null): ToolChoice | null {
   const about = toolOf(view, meant);
   if (about === null) return null;
   const tools = new Set(names.flatMap((name) => toolOf(view, name) ?? []));
