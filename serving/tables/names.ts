@@ -17,7 +17,7 @@ const NONE: readonly never[] = [];
  * Which ids a url may mean. Append-only and shared by all views: an id that a view does not hold yet is simply not
  * found through it, so growing the names under an old view changes none of its answers.
  */
-export class Names {
+export class UrlIndex {
   readonly #known = new Set<string>();
   readonly #byUrl = new Map<string, Name[]>();
   readonly #byPath = new Map<string, Name[]>();

@@ -3,7 +3,7 @@ import type { EvidenceLeaf } from "../../pipelines/record/leaf.ts";
 import type { Positions, VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Entry } from "./entry.ts";
 import { LayeredMap } from "./layered.ts";
-import { Names } from "./names.ts";
+import { UrlIndex } from "./names.ts";
 import { PayeeTable } from "./payees.ts";
 import { TheftTable } from "./thefts.ts";
 
@@ -54,7 +54,7 @@ export interface ViewParts {
   size: number;
   entries: LayeredMap<Entry>;
   volatile: Volatile;
-  names: Names;
+  names: UrlIndex;
   evidence: EvidenceFiles;
   archive: ArchiveFold;
 }
@@ -68,7 +68,7 @@ export class View {
   readonly size: number;
   readonly entries: LayeredMap<Entry>;
   readonly volatile: Volatile;
-  readonly names: Names;
+  readonly names: UrlIndex;
   readonly evidence: EvidenceFiles;
   /** Every file of the archive. It only grows, so views share it: each looks at the leaves below its own size. */
   readonly archive: ArchiveFold;
@@ -86,7 +86,7 @@ export class View {
 
   static empty(origin: string): View {
     const nothing = { size: 0, entries: LayeredMap.empty<Entry>(), volatile: NO_VOLATILE };
-    const growing = { names: new Names(), evidence: new EvidenceFiles(), archive: new ArchiveFold() };
+    const growing = { names: new UrlIndex(), evidence: new EvidenceFiles(), archive: new ArchiveFold() };
     return new View({ origin, ...nothing, ...growing });
   }
 
