@@ -1,7 +1,7 @@
 import { segmentsOf } from "../../pipelines/record/template.ts";
 import type { Matched } from "../../pipelines/record/vocabulary.ts";
 import { headlineOf } from "./entry.ts";
-import type { Name } from "./names.ts";
+import type { NamedEndpoint } from "./names.ts";
 import type { View } from "./view.ts";
 
 export interface Match {
@@ -30,13 +30,18 @@ export function toolAsked(url: string): string | null {
   }
 }
 
-const toolOf = (view: View, { cap }: Name): string | null => view.entry(cap)?.listing?.tool ?? null;
+const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry(cap)?.listing?.tool ?? null;
 
 /** Is this the url of an MCP server with tools in the record? Only there a fragment means something. */
 export const hasTools = (view: View, normalised: string): boolean =>
   view.names.withUrl(normalised).some((name) => toolOf(view, name) !== null);
 
-function toolsMeant(view: View, names: readonly Name[], meant: Name, missing: string | null): ToolChoice | null {
+function toolsMeant(
+  view: View,
+  names: readonly NamedEndpoint[],
+  meant: NamedEndpoint,
+  missing: string | null,
+): ToolChoice | null {
   const about = toolOf(view, meant);
   if (about === null) return null;
   const tools = new Set(names.flatMap((name) => toolOf(view, name) ?? []));
@@ -53,17 +58,17 @@ const methodRank = (method: string): number => {
 };
 
 /** Most paid samples, then most handshakes, then smallest id (records.md, Identity). */
-function betterFirst(view: View): (a: Name, b: Name) => number {
-  const paid = (name: Name): number => {
+function betterFirst(view: View): (a: NamedEndpoint, b: NamedEndpoint) => number {
+  const paid = (name: NamedEndpoint): number => {
     const entry = view.entry(name.cap);
     return view.row(name.cap)?.paid_calls ?? (entry ? (headlineOf(entry)?.paidSamples ?? 0) : 0);
   };
-  const probes = (name: Name): number => view.row(name.cap)?.probes ?? 0;
+  const probes = (name: NamedEndpoint): number => view.row(name.cap)?.probes ?? 0;
   return (a, b) => paid(b) - paid(a) || probes(b) - probes(a) || (a.cap < b.cap ? -1 : 1);
 }
 
 /** The one of several candidates that is meant, or null when the view holds none with that method. */
-function choose(view: View, names: readonly Name[], method: string | undefined): Name | null {
+function choose(view: View, names: readonly NamedEndpoint[], method: string | undefined): NamedEndpoint | null {
   let left = names.filter((name) => view.has(name.cap) && (method === undefined || name.method === method));
   if (left.length > 1) {
     const listed = left.filter((name) => view.entry(name.cap)?.listed);
@@ -77,7 +82,7 @@ function choose(view: View, names: readonly Name[], method: string | undefined):
 /** Templates that are looked at for one question: those met first, so a flood of later ones hides none of them. */
 const MAX_TEMPLATES = 500;
 
-function underTemplate(view: View, normalised: string, method: string | undefined): Name | null {
+function underTemplate(view: View, normalised: string, method: string | undefined): NamedEndpoint | null {
   const segments = segmentsOf(normalised);
   let left = MAX_TEMPLATES;
   for (const templates of view.names.templatesFor(normalised)) {

@@ -2,14 +2,14 @@ import { compileTemplate, segmentsOf, type Template } from "../../pipelines/reco
 import { pathKey } from "../../pipelines/record/url.ts";
 
 /** What an id stands for. It never changes, since the id is made of it. */
-export interface Name {
+export interface NamedEndpoint {
   cap: string;
   url: string;
   method: string;
 }
 
 /** A name whose url is a template, compiled when the name was added. */
-export interface TemplateName extends Name, Template {}
+export interface TemplateName extends NamedEndpoint, Template {}
 
 const NONE: readonly never[] = [];
 
@@ -19,12 +19,12 @@ const NONE: readonly never[] = [];
  */
 export class UrlIndex {
   readonly #known = new Set<string>();
-  readonly #byUrl = new Map<string, Name[]>();
-  readonly #byPath = new Map<string, Name[]>();
+  readonly #byUrl = new Map<string, NamedEndpoint[]>();
+  readonly #byPath = new Map<string, NamedEndpoint[]>();
   /** By literal prefix, in the order in which they were met. */
   readonly #templates = new Map<string, TemplateName[]>();
 
-  add(name: Name): void {
+  add(name: NamedEndpoint): void {
     if (this.#known.has(name.cap)) return;
     this.#known.add(name.cap);
     push(this.#byUrl, name.url, name);
@@ -33,11 +33,11 @@ export class UrlIndex {
     else push(this.#byPath, pathKey(name.url), name);
   }
 
-  withUrl(normalised: string): readonly Name[] {
+  withUrl(normalised: string): readonly NamedEndpoint[] {
     return this.#byUrl.get(normalised) ?? NONE;
   }
 
-  withPath(normalised: string): readonly Name[] {
+  withPath(normalised: string): readonly NamedEndpoint[] {
     return this.#byPath.get(pathKey(normalised)) ?? NONE;
   }
 
