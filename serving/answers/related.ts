@@ -1,7 +1,7 @@
 import { dayOf } from "../../pipelines/record/time.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 import type { Flag } from "../../pipelines/record/vocabulary.ts";
-import type { Taken } from "../tables/thefts.ts";
+import type { TheftSummary } from "../tables/thefts.ts";
 import type { View } from "../tables/view.ts";
 
 /** The endpoint and addresses that an answer is about. */
@@ -32,7 +32,7 @@ const someOf = (names: readonly string[]): string => {
 
 const NOTHING = "settled on the chain, brought nothing and were not paid back";
 
-const whereOf = ({ caps, last }: Taken): string => `at ${someOf(caps)}; last on ${dayOf(new Date(last))}`;
+const whereOf = ({ caps, last }: TheftSummary): string => `at ${someOf(caps)}; last on ${dayOf(new Date(last))}`;
 
 const OF_OTHERS: readonly string[] = ["payee_took_the_money", "domain_took_the_money"];
 

@@ -14,7 +14,7 @@ interface Taker {
 }
 
 /** Endpoints that took money, as an answer says it. */
-export interface Taken {
+export interface TheftSummary {
   /** Ascending. */
   caps: string[];
   /** Unix ms of the newest day on which one of them did. */
@@ -62,19 +62,19 @@ export class TheftTable {
   }
 
   /** Did this endpoint take money, and when last? */
-  own(cap: string, now: Date): Taken | null {
+  own(cap: string, now: Date): TheftSummary | null {
     const taker = this.takers.get(cap);
     return taker ? counted([taker], allDays, now) : null;
   }
 
   /** Endpoints but this one where this very address had the money. */
-  ofPayee(address: string, except: string | null, now: Date): Taken | null {
+  ofPayee(address: string, except: string | null, now: Date): TheftSummary | null {
     const key = addressKey(address);
     return counted(others(this.#byAddress, key, except), ({ days }) => days.get(key) ?? [], now);
   }
 
   /** Endpoints but this one under the registrable domain of a url. */
-  ofDomain(domain: string, except: string | null, now: Date): Taken | null {
+  ofDomain(domain: string, except: string | null, now: Date): TheftSummary | null {
     return counted(others(this.#byDomain, domain, except), allDays, now);
   }
 }
@@ -99,7 +99,11 @@ function push(index: Index, key: string, taker: Taker): void {
 const others = (index: Index, key: string, except: string | null): Taker[] =>
   (index.get(key) ?? []).filter(({ cap }) => cap !== except);
 
-function counted(takers: readonly Taker[], daysOf: (taker: Taker) => readonly number[], now: Date): Taken | null {
+function counted(
+  takers: readonly Taker[],
+  daysOf: (taker: Taker) => readonly number[],
+  now: Date,
+): TheftSummary | null {
   const [from, until] = [windowStart(now).getTime(), now.getTime() - AFTER.pendingTheft];
   const caps: string[] = [];
   let last = Number.NEGATIVE_INFINITY;
