@@ -4,7 +4,7 @@ import { WORK } from "../../pipelines/1-observe/queue.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Problem } from "../http/problem.ts";
 import type { Extracted } from "../schemas/extract.ts";
-import { type Asked, type Extractor, NobodyReads, NotExtracted } from "./extract/extractor.ts";
+import { type ExtractionRequest, type Extractor, NobodyReads, NotExtracted } from "./extract/extractor.ts";
 
 /** What came from a stranger's address. */
 export type Answered = Extract<EgressResult, { outcome: "answered" }>;
@@ -73,7 +73,7 @@ export async function documentAt(egress: Egress, asked: Fetching): Promise<Answe
  * What the extractor reads, its faults as problems.
  * @throws Problem not_extracted with the pointer, naming the bound where one was exceeded; unavailable when nobody reads
  */
-export async function readBy(extractor: Extractor, asked: Asked, pointer: string): Promise<Extracted> {
+export async function readBy(extractor: Extractor, asked: ExtractionRequest, pointer: string): Promise<Extracted> {
   try {
     return await extractor.read(asked);
   } catch (error) {

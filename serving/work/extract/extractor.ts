@@ -13,7 +13,7 @@ import { EXTRACT_LIMITS, type ExtractLimits } from "./limits.ts";
 export type Kind = Extracted["kind"];
 
 /** A document to be read. */
-export interface Asked {
+export interface ExtractionRequest {
   bytes: Uint8Array;
   /** Media type that it was sent with. */
   type?: string | undefined;
@@ -55,7 +55,7 @@ export class NobodyReads extends Error {
 /** The way to what reads documents. */
 export interface Extractor {
   /** @throws NotExtracted, NobodyReads */
-  read(asked: Asked): Promise<Extracted>;
+  read(asked: ExtractionRequest): Promise<Extracted>;
   /** Ends every child; what waits is refused. */
   close(): Promise<void>;
 }
@@ -161,7 +161,7 @@ class Job {
 
   /** @param isWanted do others wait for its place? */
   constructor(
-    private readonly asked: Asked,
+    private readonly asked: ExtractionRequest,
     private readonly limits: ExtractLimits,
     private readonly isWanted: () => boolean,
   ) {
@@ -286,7 +286,7 @@ class ChildExtractor implements Extractor {
     this.#places = new Places({ name: "documents", size, waiting });
   }
 
-  async read(asked: Asked): Promise<Extracted> {
+  async read(asked: ExtractionRequest): Promise<Extracted> {
     const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.most };
     const off = asked.signal ? [asked.signal, this.#closing.signal] : [this.#closing.signal];
     const { kinds, type, part, most } = asked;
@@ -311,7 +311,12 @@ class ChildExtractor implements Extractor {
   }
 
   /** Work that gave nothing is not paid for: what it took is remembered of whoever sent it. */
-  async #inChild(asked: Asked, limits: ExtractLimits, document: string, signal: AbortSignal): Promise<Extracted> {
+  async #inChild(
+    asked: ExtractionRequest,
+    limits: ExtractLimits,
+    document: string,
+    signal: AbortSignal,
+  ): Promise<Extracted> {
     if (signal.aborted) throw new NobodyReads("called off");
     const { holder = {} } = asked;
     const job = new Job(asked, limits, () => this.#places.isWantedBeside(holder));

@@ -6,9 +6,9 @@ import { deflateSync } from "node:zlib";
 import { afterAll, describe, expect, test } from "vitest";
 import { processorMs } from "../../../infra/bounded-thread.ts";
 import {
-  type Asked,
   childFlags,
   createExtractor,
+  type ExtractionRequest,
   type ExtractorOptions,
   limited,
   NobodyReads,
@@ -23,11 +23,15 @@ afterAll(() => extractor.close());
 
 const pause = (ms: number) => new Promise((done) => setTimeout(done, ms));
 
-const read = (bytes: string | Buffer, more: Partial<Asked> = {}, reader = extractor) =>
+const read = (bytes: string | Buffer, more: Partial<ExtractionRequest> = {}, reader = extractor) =>
   reader.read({ bytes: Buffer.from(bytes as string), kinds: ["pdf", "html"], ...more });
 
 /** Why a document gave nothing: [why, bound, words]. */
-async function fault(bytes: string | Buffer, limits: ExtractorOptions["limits"] = {}, more: Partial<Asked> = {}) {
+async function fault(
+  bytes: string | Buffer,
+  limits: ExtractorOptions["limits"] = {},
+  more: Partial<ExtractionRequest> = {},
+) {
   const reader = createExtractor({ limits: { wallMs: 300_000, ...limits } });
   try {
     const said = await read(bytes, more, reader);
