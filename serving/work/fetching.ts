@@ -4,7 +4,7 @@ import { WORK } from "../../pipelines/1-observe/queue.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Problem } from "../http/problem.ts";
 import type { Extracted } from "../schemas/extract.ts";
-import { type ExtractionRequest, type Extractor, NobodyReads, NotExtracted } from "./extract/extractor.ts";
+import { type ExtractionRequest, type Extractor, ExtractorUnavailable, NotExtracted } from "./extract/extractor.ts";
 
 /** What came from a stranger's address. */
 export type Answered = Extract<EgressResult, { outcome: "answered" }>;
@@ -77,7 +77,7 @@ export async function readBy(extractor: Extractor, asked: ExtractionRequest, poi
   try {
     return await extractor.read(asked);
   } catch (error) {
-    if (error instanceof NobodyReads) throw notNow(error.message);
+    if (error instanceof ExtractorUnavailable) throw notNow(error.message);
     if (!(error instanceof NotExtracted)) throw error;
     const says = error.bound === null ? error.message : `beyond the limit of ${error.bound}: ${error.message}`;
     throw new Problem("not_extracted", says, at(pointer, says));

@@ -48,7 +48,7 @@ export class NotExtracted extends Error {
  * Nobody can read now: too many wait, no child could be begun, it took long while others waited, or it was called off. It
  * says nothing of the document.
  */
-export class NobodyReads extends Error {
+export class ExtractorUnavailable extends Error {
   override readonly name = "NobodyReads";
 }
 
@@ -196,7 +196,7 @@ class Job {
     child.stdin!.on("error", () => {});
     const ended = new Promise<void>((resolve) => {
       child.once("error", (error) => {
-        this.#fault ??= new NobodyReads(`no reader can be begun: ${error.message}`);
+        this.#fault ??= new ExtractorUnavailable(`no reader can be begun: ${error.message}`);
         resolve();
       });
       child.once("close", () => resolve());
@@ -220,7 +220,9 @@ class Job {
       this.end(pastBound("memory", `reading it takes more than ${mib(rssBytes)} of memory`));
     if (used.cpuMs > cpuMs) this.end(pastBound("time", `reading it takes more than ${cpuMs} ms of processor time`));
     else if (used.cpuMs > sharedCpuMs && this.isWanted()) {
-      this.end(new NobodyReads(`others wait, and reading it takes more than ${sharedCpuMs} ms of processor time`));
+      this.end(
+        new ExtractorUnavailable(`others wait, and reading it takes more than ${sharedCpuMs} ms of processor time`),
+      );
     }
   }
 
@@ -294,7 +296,7 @@ class ChildExtractor implements Extractor {
     this.#refuseKnown(document, limits);
     const patience = AbortSignal.timeout(this.options.waitMs ?? DEFAULTS.waitMs);
     const place = await this.#places.take(asked.holder ?? {}, AbortSignal.any([...off, patience]));
-    if (!place) throw new NobodyReads("too many documents are being read");
+    if (!place) throw new ExtractorUnavailable("too many documents are being read");
     try {
       this.#refuseKnown(document, limits);
       return await this.#inChild(asked, limits, document, AbortSignal.any(off));
@@ -317,10 +319,10 @@ class ChildExtractor implements Extractor {
     document: string,
     signal: AbortSignal,
   ): Promise<Extracted> {
-    if (signal.aborted) throw new NobodyReads("called off");
+    if (signal.aborted) throw new ExtractorUnavailable("called off");
     const { holder = {} } = asked;
     const job = new Job(asked, limits, () => this.#places.isWantedBeside(holder));
-    const off = () => job.end(new NobodyReads("called off"));
+    const off = () => job.end(new ExtractorUnavailable("called off"));
     signal.addEventListener("abort", off, { once: true });
     this.#jobs.add(job);
     try {

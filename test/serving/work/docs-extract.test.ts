@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { MAX_SENT_BYTES } from "../../../serving/schemas/extract.ts";
 import { docsExtract } from "../../../serving/work/docs-extract.ts";
-import { NobodyReads } from "../../../serving/work/extract/extractor.ts";
+import { ExtractorUnavailable } from "../../../serving/work/extract/extractor.ts";
 import { pdfWith } from "./pdf.ts";
 import { did, NOW, page, refusal, type World, worldOf } from "./world.ts";
 
@@ -115,7 +115,7 @@ describe("bad input and bad documents: a problem, and no answer", () => {
   });
 
   test("that nobody can read or fetch now is our side, and may be asked again", async () => {
-    const read = () => Promise.reject(new NobodyReads("too many documents are being read"));
+    const read = () => Promise.reject(new ExtractorUnavailable("too many documents are being read"));
     const busy = { ...world, extractor: { read, close: () => Promise.resolve() } };
     expect((await refusal(docsExtract, { bytes: base64(HTML) }, busy)).slice(0, 2)).toEqual(["unavailable", 503]);
     const fetch: Egress["fetch"] = async () => ({ outcome: "refused", says: "full", totalMs: 0, sent: false });

@@ -10,8 +10,8 @@ import {
   createExtractor,
   type ExtractionRequest,
   type ExtractorOptions,
+  ExtractorUnavailable,
   limited,
-  NobodyReads,
   NotExtracted,
 } from "../../../serving/work/extract/extractor.ts";
 import { flate, type PageOf, pdfOf, pdfWith } from "./pdf.ts";
@@ -362,7 +362,7 @@ describe("the child", () => {
     await pause(50);
     const waiting = read("<p>second", {}, reader);
     await pause(50);
-    await expect(read("<p>third", {}, reader)).rejects.toThrow(NobodyReads);
+    await expect(read("<p>third", {}, reader)).rejects.toThrow(ExtractorUnavailable);
     expect(await slow).toBeInstanceOf(NotExtracted);
     expect((await waiting).text).toBe("second");
     await reader.close();
@@ -391,12 +391,12 @@ describe("the child", () => {
       stop.abort();
       await one;
       expect(begun()).toEqual([]);
-      const two = expect(read(endless, {}, reader)).rejects.toThrow(NobodyReads);
+      const two = expect(read(endless, {}, reader)).rejects.toThrow(ExtractorUnavailable);
       await expect.poll(begun).toHaveLength(1);
       await reader.close();
       expect(begun()).toEqual([]);
       await two;
-      await expect(read("<p>x", {}, reader)).rejects.toThrow(NobodyReads);
+      await expect(read("<p>x", {}, reader)).rejects.toThrow(ExtractorUnavailable);
     },
   );
 

@@ -7,7 +7,7 @@ import { docsCorpus } from "../../../serving/work/brief/corpus.ts";
 import { researchBrief } from "../../../serving/work/brief/research-brief.ts";
 import type { Summariser } from "../../../serving/work/brief/summariser.ts";
 import { docsExtract } from "../../../serving/work/docs-extract.ts";
-import { type Extractor, NobodyReads } from "../../../serving/work/extract/extractor.ts";
+import { type Extractor, ExtractorUnavailable } from "../../../serving/work/extract/extractor.ts";
 import { pdfWith } from "./pdf.ts";
 import { did, NOW, page, refusal, type World, worldOf } from "./world.ts";
 
@@ -95,7 +95,7 @@ test("without addresses the service's own documentation is asked, and the answer
   let reads = 0;
   const read: Extractor["read"] = (asked) => {
     reads += 1;
-    if (reads === 1) throw new NobodyReads("too many documents are being read");
+    if (reads === 1) throw new ExtractorUnavailable("too many documents are being read");
     return world.extractor.read(asked);
   };
   const extractor = { read, close: () => Promise.resolve() };

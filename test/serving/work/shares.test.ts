@@ -1,6 +1,11 @@
 import { deflateSync } from "node:zlib";
 import { afterEach, expect, test } from "vitest";
-import { createExtractor, type Extractor, NobodyReads, NotExtracted } from "../../../serving/work/extract/extractor.ts";
+import {
+  createExtractor,
+  type Extractor,
+  ExtractorUnavailable,
+  NotExtracted,
+} from "../../../serving/work/extract/extractor.ts";
 
 /** Documents that burn the readers' processors: nobody else is shut out by them, and they are not read twice for nothing. */
 let reader: Extractor | null = null;
@@ -68,6 +73,6 @@ test("a document that takes long makes room where others wait, and that is nothi
   const long = outcomeOf(extractor.read({ bytes: BURNER, kinds: ["pdf"], holder: stranger }));
   await new Promise((done) => setTimeout(done, 50));
   const waiting = extractor.read({ bytes: page, type: "text/html", kinds: ["html"], holder: { client: "other" } });
-  expect(await long).toBeInstanceOf(NobodyReads);
+  expect(await long).toBeInstanceOf(ExtractorUnavailable);
   expect((await waiting).text).toBe("An honest page.");
 });
