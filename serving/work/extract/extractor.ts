@@ -10,7 +10,7 @@ import { type Holder, Places } from "../../../infra/shares.ts";
 import { Extracted } from "../../schemas/extract.ts";
 import { EXTRACT_LIMITS, type ExtractLimits } from "./limits.ts";
 
-export type Kind = Extracted["kind"];
+export type DocumentKind = Extracted["kind"];
 
 /** A document to be read. */
 export interface ExtractionRequest {
@@ -21,7 +21,7 @@ export interface ExtractionRequest {
   url?: string | null;
   part?: Extracted["part"];
   /** What it may be; anything else is refused. */
-  kinds: readonly Kind[];
+  kinds: readonly DocumentKind[];
   /** Changes to what an answer holds. */
   most?: Partial<ExtractLimits>;
   /** Who wants it read; default: we do. */
