@@ -113,7 +113,7 @@ const KERNEL_SLACK_S = 2;
 const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec nice -n 10 "$@"';
 
 /** A command that runs Node with these arguments under limits of the kernel. @param seconds of a processor */
-export const limited = (seconds: number, node: readonly string[]): [string, string[]] => [
+export const withKernelLimits = (seconds: number, node: readonly string[]): [string, string[]] => [
   "/bin/sh",
   ["-c", LIMITED, "sh", String(seconds), process.execPath, ...node],
 ];
@@ -166,7 +166,7 @@ class Job {
     private readonly isWanted: () => boolean,
   ) {
     const seconds = Math.ceil(limits.cpuMs / 1_000) + KERNEL_SLACK_S;
-    this.#child = spawn(...limited(seconds, [...childFlags(limits.heapMib), CHILD]), {
+    this.#child = spawn(...withKernelLimits(seconds, [...childFlags(limits.heapMib), CHILD]), {
       stdio: ["pipe", "pipe", "pipe"],
       cwd: "/",
       env: {},

@@ -11,8 +11,8 @@ import {
   type ExtractionRequest,
   type ExtractorOptions,
   ExtractorUnavailable,
-  limited,
   NotExtracted,
+  withKernelLimits,
 } from "../../../serving/work/extract/extractor.ts";
 import { flate, type PageOf, pdfOf, pdfWith } from "./pdf.ts";
 
@@ -345,13 +345,13 @@ describe("the child", () => {
   });
 
   test("is ended by the kernel where nobody watches it, and writes no file", () => {
-    const endless = limited(1, [...childFlags(64), "-e", "for (;;);"]);
+    const endless = withKernelLimits(1, [...childFlags(64), "-e", "for (;;);"]);
     const { signal, status } = spawnSync(...endless, { env: {}, cwd: "/" });
     expect(signal === "SIGXCPU" || signal === "SIGKILL", `${signal} ${status}`).toBe(true);
     const dir = mkdtempSync(join(tmpdir(), "child-"));
     // Without the permission model: what is left is the kernel's own word.
     const script = `require("node:fs").writeFileSync(${JSON.stringify(join(dir, "out"))}, "text")`;
-    const wrote = spawnSync(...limited(5, ["-e", script]), { env: {}, cwd: "/" });
+    const wrote = spawnSync(...withKernelLimits(5, ["-e", script]), { env: {}, cwd: "/" });
     expect([wrote.status === 0, readFileSync(join(dir, "out"), "utf8")]).toEqual([false, ""]);
     rmSync(dir, { recursive: true });
   });
