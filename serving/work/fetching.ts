@@ -7,7 +7,7 @@ import type { Extracted } from "../schemas/extract.ts";
 import { type ExtractionRequest, type Extractor, ExtractorUnavailable, NotExtracted } from "./extract/extractor.ts";
 
 /** What came from a stranger's address. */
-export type Answered = Extract<EgressResult, { outcome: "answered" }>;
+export type FetchedAnswer = Extract<EgressResult, { outcome: "answered" }>;
 
 export interface Fetching {
   url: string;
@@ -30,7 +30,10 @@ const notNow = (detail: string): Problem =>
  * One GET of what a caller named, within the bounds of evidence: whatever it answered, whole.
  * @throws Problem bad_request (an address that is never fetched), not_fetched (no whole answer), unavailable (our side)
  */
-export async function answeredBy(egress: Egress, { url, pointer, hops, holder, signal }: Fetching): Promise<Answered> {
+export async function answeredBy(
+  egress: Egress,
+  { url, pointer, hops, holder, signal }: Fetching,
+): Promise<FetchedAnswer> {
   const result = await egress.fetch({
     url,
     method: "GET",
@@ -54,7 +57,7 @@ export async function answeredBy(egress: Egress, { url, pointer, hops, holder, s
  * The same, where only a document will do.
  * @throws Problem as {@link answeredBy}; not_fetched for any status but 2xx and for nothing
  */
-export async function documentAt(egress: Egress, asked: Fetching): Promise<Answered> {
+export async function documentAt(egress: Egress, asked: Fetching): Promise<FetchedAnswer> {
   const answer = await answeredBy(egress, asked);
   const { status, body } = answer;
   const wrong =

@@ -7,7 +7,7 @@ import { signedText } from "../answers/check.ts";
 import { Problem } from "../http/problem.ts";
 import { FetchedUrl } from "../schemas/extract.ts";
 import { textOnly } from "./extract/limits.ts";
-import { type Answered, answeredBy, readBy } from "./fetching.ts";
+import { answeredBy, type FetchedAnswer, readBy } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
 /** Body of POST /v1/web/evidence. */
@@ -98,7 +98,7 @@ function headersOf(answered: Record<string, string>): Headers {
   return { headers, headers_cut: cut, headers_left_out: named.map((name) => name.slice(0, NAME_CHARS)) };
 }
 
-function locationOf({ status, headers, url }: Answered): string | null {
+function locationOf({ status, headers, url }: FetchedAnswer): string | null {
   const { location } = headers;
   if (location === undefined || status < 300 || status > 399) return null;
   return (parseUrl(location, url)?.href ?? location).slice(0, 2 * VALUE_CHARS);
@@ -107,7 +107,7 @@ function locationOf({ status, headers, url }: Answered): string | null {
 /** What can be read of it. A document that cannot is evidence all the same; that nobody can read now is our fault. */
 async function excerptOf(
   { extractor, holder }: Pick<WorkDeps, "extractor" | "holder">,
-  answer: Answered,
+  answer: FetchedAnswer,
   signal?: AbortSignal,
 ): Promise<Pick<EvidenceReceipt, "excerpt" | "excerpt_missing">> {
   if (answer.body.length === 0) return { excerpt: null, excerpt_missing: "the body is empty" };
