@@ -30,7 +30,7 @@ const notNow = (detail: string): Problem =>
  * One GET of what a caller named, within the bounds of evidence: whatever it answered, whole.
  * @throws Problem bad_request (an address that is never fetched), not_fetched (no whole answer), unavailable (our side)
  */
-export async function answeredBy(
+export async function fetchAnswer(
   egress: Egress,
   { url, pointer, hops, holder, signal }: Fetching,
 ): Promise<FetchedAnswer> {
@@ -55,10 +55,10 @@ export async function answeredBy(
 
 /**
  * The same, where only a document will do.
- * @throws Problem as {@link answeredBy}; not_fetched for any status but 2xx and for nothing
+ * @throws Problem as {@link fetchAnswer}; not_fetched for any status but 2xx and for nothing
  */
 export async function documentAt(egress: Egress, asked: Fetching): Promise<FetchedAnswer> {
-  const answer = await answeredBy(egress, asked);
+  const answer = await fetchAnswer(egress, asked);
   const { status, body } = answer;
   const wrong =
     status === 402

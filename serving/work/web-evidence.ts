@@ -7,7 +7,7 @@ import { signedText } from "../answers/check.ts";
 import { Problem } from "../http/problem.ts";
 import { FetchedUrl } from "../schemas/extract.ts";
 import { textOnly } from "./extract/limits.ts";
-import { answeredBy, type FetchedAnswer, readBy } from "./fetching.ts";
+import { type FetchedAnswer, fetchAnswer, readBy } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
 /** Body of POST /v1/web/evidence. */
@@ -140,7 +140,7 @@ export const webEvidence: Work<EvidenceRequest, EvidenceReceipt> = {
   errors: ["not_fetched", "unavailable"],
   async run({ url, compare_to }, deps, signal) {
     const { egress, clock, signer, holder } = deps;
-    const answer = await answeredBy(egress, { url, pointer: "/url", hops: 0, holder, signal });
+    const answer = await fetchAnswer(egress, { url, pointer: "/url", hops: 0, holder, signal });
     const fetchedAt = clock.now();
     const [sha256, excerpt] = await Promise.all([sha256Soon(answer.body), excerptOf(deps, answer, signal)]);
     const compared = compare_to && ({ to: compare_to, result: compare_to === sha256 ? "same" : "different" } as const);
