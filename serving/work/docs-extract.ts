@@ -2,7 +2,7 @@ import { sha256Soon } from "../../infra/canonical.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { badField } from "../http/problem.ts";
 import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
-import { documentAt, readBy } from "./fetching.ts";
+import { fetchDocument, readBy } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
 /** The document in base64, and the rest of the body. */
@@ -29,7 +29,7 @@ async function sourceOf({ url, bytes }: ExtractRequest, deps: WorkDeps, signal?:
     const nowhere = { url: null, final_url: null, fetched_at: null, content_type: null };
     return { ...nowhere, document: sent(bytes ?? ""), pointer: "/bytes" };
   }
-  const answer = await documentAt(deps.egress, { url, pointer: "/url", holder: deps.holder, signal });
+  const answer = await fetchDocument(deps.egress, { url, pointer: "/url", holder: deps.holder, signal });
   return {
     url,
     final_url: answer.url,

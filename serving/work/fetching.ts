@@ -57,7 +57,7 @@ export async function fetchAnswer(
  * The same, where only a document will do.
  * @throws Problem as {@link fetchAnswer}; not_fetched for any status but 2xx and for nothing
  */
-export async function documentAt(egress: Egress, asked: Fetching): Promise<FetchedAnswer> {
+export async function fetchDocument(egress: Egress, asked: Fetching): Promise<FetchedAnswer> {
   const answer = await fetchAnswer(egress, asked);
   const { status, body } = answer;
   const wrong =

@@ -3,7 +3,7 @@ import { rfc3339 } from "../../../pipelines/record/time.ts";
 import { badField, Problem } from "../../http/problem.ts";
 import { BriefAnswer, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
 import { textOnly } from "../extract/limits.ts";
-import { documentAt, readBy } from "../fetching.ts";
+import { fetchDocument, readBy } from "../fetching.ts";
 import type { Work, WorkDeps } from "../work.ts";
 import { LOOKED_AT_CHARS, type Source } from "./corpus.ts";
 import { termsOf } from "./rank.ts";
@@ -19,7 +19,7 @@ type Tried = { ok: true; source: Source } | { ok: false; url: string; problem: P
 
 async function readAt(url: string, i: number, deps: WorkDeps, signal?: AbortSignal): Promise<Source> {
   const pointer = `/urls/${i}`;
-  const answer = await documentAt(deps.egress, { url, pointer, holder: deps.holder, signal });
+  const answer = await fetchDocument(deps.egress, { url, pointer, holder: deps.holder, signal });
   const fetchedAt = deps.clock.now();
   const asked = {
     bytes: answer.body,
