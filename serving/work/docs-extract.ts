@@ -2,7 +2,7 @@ import { sha256Soon } from "../../infra/canonical.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { badField } from "../http/problem.ts";
 import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
-import { fetchDocument, readBy } from "./fetching.ts";
+import { extractDocument, fetchDocument } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
 /** The document in base64, and the rest of the body. */
@@ -54,7 +54,7 @@ export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
     const { document, pointer, ...source } = await sourceOf(asked, deps, signal);
     const [sha256, extracted] = await Promise.all([
       sha256Soon(document),
-      readBy(
+      extractDocument(
         deps.extractor,
         {
           bytes: document,

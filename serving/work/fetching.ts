@@ -76,7 +76,11 @@ export async function fetchDocument(egress: Egress, asked: Fetching): Promise<Fe
  * What the extractor reads, its faults as problems.
  * @throws Problem not_extracted with the pointer, naming the bound where one was exceeded; unavailable when nobody reads
  */
-export async function readBy(extractor: Extractor, asked: ExtractionRequest, pointer: string): Promise<Extracted> {
+export async function extractDocument(
+  extractor: Extractor,
+  asked: ExtractionRequest,
+  pointer: string,
+): Promise<Extracted> {
   try {
     return await extractor.read(asked);
   } catch (error) {

@@ -7,7 +7,7 @@ import { signedText } from "../answers/check.ts";
 import { Problem } from "../http/problem.ts";
 import { FetchedUrl } from "../schemas/extract.ts";
 import { textOnly } from "./extract/limits.ts";
-import { type FetchedAnswer, fetchAnswer, readBy } from "./fetching.ts";
+import { extractDocument, type FetchedAnswer, fetchAnswer } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
 /** Body of POST /v1/web/evidence. */
@@ -121,7 +121,7 @@ async function excerptOf(
     ...(signal ? { signal } : {}),
   };
   try {
-    return { excerpt: (await readBy(extractor, asked, "/url")).text, excerpt_missing: null };
+    return { excerpt: (await extractDocument(extractor, asked, "/url")).text, excerpt_missing: null };
   } catch (error) {
     if (!(error instanceof Problem) || error.code !== "not_extracted") throw error;
     return { excerpt: null, excerpt_missing: error.message };

@@ -3,7 +3,7 @@ import { rfc3339 } from "../../../pipelines/record/time.ts";
 import { badField, Problem } from "../../http/problem.ts";
 import { BriefAnswer, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
 import { textOnly } from "../extract/limits.ts";
-import { fetchDocument, readBy } from "../fetching.ts";
+import { extractDocument, fetchDocument } from "../fetching.ts";
 import type { Work, WorkDeps } from "../work.ts";
 import { LOOKED_AT_CHARS, type Source } from "./corpus.ts";
 import { termsOf } from "./rank.ts";
@@ -33,7 +33,7 @@ async function readAt(url: string, i: number, deps: WorkDeps, signal?: AbortSign
   };
   const [sha256, { text, kind, part, metadata, cut }] = await Promise.all([
     sha256Soon(answer.body),
-    readBy(deps.extractor, asked, pointer),
+    extractDocument(deps.extractor, asked, pointer),
   ]);
   return {
     about: {
