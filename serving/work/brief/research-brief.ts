@@ -7,7 +7,7 @@ import { extractDocument, fetchDocument } from "../fetching.ts";
 import type { Work, WorkDeps } from "../work.ts";
 import { LOOKED_AT_CHARS, type Source } from "./corpus.ts";
 import { termsOf } from "./rank.ts";
-import { placed } from "./summariser.ts";
+import { verifiedQuotes } from "./summariser.ts";
 
 const MAX_BODY = 32_768;
 const MAX_SENTENCES = 8;
@@ -111,7 +111,7 @@ async function summaryOf(question: string, sources: readonly Source[], deps: Wor
   try {
     const given = await Promise.race([deps.summariser.summarise(question, evidence, MAX_SENTENCES, off), late]);
     const asked = given.slice(0, MAX_SENTENCES);
-    const quotes = placed(asked, evidence);
+    const quotes = verifiedQuotes(asked, evidence);
     return { quotes, notQuoted: asked.length - quotes.length };
   } catch {
     throw new Problem("unavailable", "the brief cannot be made now", { headers: { "retry-after": "10" } });

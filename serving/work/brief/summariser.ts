@@ -14,7 +14,7 @@ export interface Quote {
   offset?: number;
 }
 
-/** What makes a brief. A model may stand here: what it gives is kept only where it is quoted ({@link placed}). */
+/** What makes a brief. A model may stand here: what it gives is kept only where it is quoted ({@link verifiedQuotes}). */
 export interface Summariser {
   readonly name: string;
   /** What it does, for whoever reads its briefs. */
@@ -38,7 +38,7 @@ export type Placed = Required<Quote>;
 const MIN_QUOTE = 20;
 
 /** Quotes that stand word for word in the source that they name, once each; all others are dropped. */
-export function placed(quotes: readonly Quote[], evidence: readonly Evidence[]): Placed[] {
+export function verifiedQuotes(quotes: readonly Quote[], evidence: readonly Evidence[]): Placed[] {
   const kept = new Map<string, Placed>();
   for (const { source, text, offset } of quotes) {
     const whole = evidence[source]?.text;

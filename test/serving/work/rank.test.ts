@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { rank as rankTexts, sentencesOf, termsOf } from "../../../serving/work/brief/rank.ts";
-import { placed } from "../../../serving/work/brief/summariser.ts";
+import { verifiedQuotes } from "../../../serving/work/brief/summariser.ts";
 
 const TERMS = [
   "Our shop sells salt and pepper. A buyer may ask for a refund within 30 days of the purchase.",
@@ -106,7 +106,7 @@ describe("quotes", () => {
     ["of a source by a strange number", { source: -1, text: "The shop is closed on Sundays" }, null],
     ["too short to be one", { source: 0, text: "The shop" }, null],
   ])("%s", (_, quote, offset) => {
-    const found = placed([quote as { source: number; text: string }], evidence);
+    const found = verifiedQuotes([quote as { source: number; text: string }], evidence);
     expect(found.map((one) => one.offset)).toEqual(offset === null ? [] : [offset]);
   });
 });
