@@ -32,14 +32,14 @@ export interface Summariser {
 }
 
 /** A quote as it stands in its source. */
-export type Placed = Required<Quote>;
+export type VerifiedQuote = Required<Quote>;
 
 /** Shortest text that counts as a quote, characters: single words stand everywhere. */
 const MIN_QUOTE = 20;
 
 /** Quotes that stand word for word in the source that they name, once each; all others are dropped. */
-export function verifiedQuotes(quotes: readonly Quote[], evidence: readonly Evidence[]): Placed[] {
-  const kept = new Map<string, Placed>();
+export function verifiedQuotes(quotes: readonly Quote[], evidence: readonly Evidence[]): VerifiedQuote[] {
+  const kept = new Map<string, VerifiedQuote>();
   for (const { source, text, offset } of quotes) {
     const whole = evidence[source]?.text;
     if (whole === undefined || text.length < MIN_QUOTE) continue;
