@@ -1,10 +1,10 @@
-/** A map that forgets its oldest entry past `max`: for what is only remembered to save work. */
+/** A map of at most `max` entries, which drops the entry that was set longest ago. For caches. */
 export class BoundedMap<K, V> extends Map<K, V> {
   constructor(readonly max: number) {
     super();
   }
 
-  /** An entry that is set again is the newest: whoever does so while reading the map reads a copy of it. */
+  /** Sets an entry and makes it the newest. Iterate over a copy of the map when the loop sets entries. */
   override set(key: K, value: V): this {
     this.delete(key);
     super.set(key, value);

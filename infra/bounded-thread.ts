@@ -1,24 +1,24 @@
 import { readFileSync } from "node:fs";
 import { type ResourceLimits, Worker } from "node:worker_threads";
 
-/** What one question may cost. */
+/** Limits and priority of one question. */
 export interface QuestionLimits {
-  /** Time of a processor, ms. */
+  /** Processor time, ms. */
   cpuMs: number;
-  /** Goes before those that are not. */
+  /** Whether it goes before all waiting questions that are not urgent. */
   urgent: boolean;
 }
 
-/** The thread was ended for this question, or died of it twice: it has no answer, and everybody else's was asked again. */
+/** Thrown when a question used up its processor time, or the thread died twice while it worked on the question. */
 export class OutOfBounds extends Error {
   override readonly name = "OutOfBounds";
 }
 
 export interface BoundedThreadOptions {
-  /** What it is for, as in "a thread that reads documents", for messages. */
+  /** What the thread does, for messages: the end of "a thread that ..". */
   does: string;
   memory: ResourceLimits;
-  /** Questions that may wait. */
+  /** Most questions that wait. */
   maxWaiting: number;
 }
 
@@ -27,22 +27,22 @@ interface Question {
   limits: QuestionLimits;
   resolve: (answer: unknown) => void;
   reject: (error: Error) => void;
-  /** Times that the thread died under it. */
+  /** How often the thread died while it worked on this question. */
   deaths: number;
 }
 
-/** Looks, its limit of the clock apart, until a question that is given no processor at all is given up. */
+/** Number of measurements, `cpuMs` apart, after which a question is given up even if its thread got no processor. */
 const PATIENCE = 40;
-/** Longest until a thread is ready, real ms: a machine with much else to do takes tens of seconds to compile what it needs. */
+/** Longest time until a thread is ready, real ms. A busy machine takes tens of seconds to compile the thread's modules. */
 const BEGIN_MS = 120_000;
 
 /**
- * A thread for work that may never end: one question at a time, each under a hard limit of processor time. When one
- * uses it up the thread is ended, whatever it is doing, and another begins for those that wait. A machine that has much
- * else to do stretches anybody's work, so the time that counts is what the system says the thread had of a processor.
+ * A worker thread for work that may never end. It answers one question at a time, each under a hard limit of processor
+ * time. When a question uses up its limit the thread is terminated, and a new thread serves the questions that wait. The
+ * limit is on processor time and not on real time, so that a busy machine does not fail questions.
  *
- * The file posts `{ready: <its thread id of the system, or null>}` once, and then one message for each it is sent. It is
- * begun by the first question and holds no process open.
+ * The thread's file posts `{ready: <thread id of the operating system, or null>}` once, and then one message for each
+ * message that it receives. The first question starts the thread; an idle thread does not keep the process alive.
  */
 export class BoundedThread {
   #worker: Worker | null = null;
@@ -59,8 +59,9 @@ export class BoundedThread {
   ) {}
 
   /**
-   * The answer, as a structured clone. What is asked is cloned when its turn comes: it must not change until then.
-   * @throws OutOfBounds; Error when too many wait or no thread can be begun, which says nothing of the question
+   * Asks a question and returns the answer, both as structured clones. The message is cloned when its turn comes, so the
+   * caller must not change it until then.
+   * @throws OutOfBounds; Error when too many questions wait or no thread can be started
    */
   ask<T>(message: object, limits: QuestionLimits): Promise<T> {
     const { does, maxWaiting } = this.options;
@@ -89,7 +90,7 @@ export class BoundedThread {
     try {
       worker.postMessage(waits.message);
     } catch (error) {
-      // It cannot be cloned: the asker's fault, and nobody else's.
+      // The message cannot be cloned; only its caller fails.
       this.#current = null;
       waits.reject(error as Error);
       this.#next();
@@ -99,7 +100,7 @@ export class BoundedThread {
   }
 
   #begin(): Worker {
-    // The flags of a test runner or loader are not for this thread: it brings its own.
+    // Flags of a test runner or loader must not reach this thread, which registers its own loader.
     const worker = new Worker(this.file, { execArgv: [], resourceLimits: this.options.memory });
     this.#worker = worker;
     worker.on("message", (message) => this.#hear(worker, message));
@@ -124,8 +125,9 @@ export class BoundedThread {
   }
 
   /**
-   * Ends the question that uses up its time. The first look is only taken once that much has passed on the clock, so
-   * what is answered at once costs a timer. Looks are counted, and not the clock: we may have stood still ourselves.
+   * Measures the thread's processor time every `cpuMs` of real time and gives the question up when it used its limit. A
+   * short question costs only a timer. Measurements are counted instead of real time, since this process may have been
+   * stopped.
    */
   #watch(asked: Question): void {
     const { cpuMs } = asked.limits;
@@ -158,14 +160,14 @@ export class BoundedThread {
     }
     if (asked) {
       asked.deaths++;
-      // Once may be anything; twice under one question is that question's doing.
+      // One death may have any cause; a second one is blamed on the question.
       if (asked.deaths > 1) asked.reject(new OutOfBounds(`the thread died of it: ${why.message}`));
       else (asked.limits.urgent ? this.#urgent : this.#others).unshift(asked);
     }
     this.#next();
   }
 
-  /** Forgets the thread: nothing that it still says is heard. */
+  /** Forgets the thread, so that its later messages are ignored. */
   #leave(): Worker | null {
     const worker = this.#worker;
     clearTimeout(this.#timer);
@@ -181,12 +183,12 @@ export class BoundedThread {
 }
 
 /**
- * Time that a thread of this process has had of a processor, ms; where the system does not tell, that of the whole process.
- * @param thread its number to the system, or whoever asks; null: it is not known
+ * Returns the processor time of a thread of this process, ms; on systems without /proc that of the whole process.
+ * @param thread the thread's id of the operating system, "own" for the calling thread, or null when it is not known
  */
 export function processorMs(thread: number | "own" | null): number {
   try {
-    if (thread === null) throw new Error("not told");
+    if (thread === null) throw new Error("unknown thread");
     const of = thread === "own" ? "thread-self" : `self/task/${thread}`;
     return Number.parseInt(readFileSync(`/proc/${of}/schedstat`, "utf8"), 10) / 1e6;
   } catch {

@@ -1,14 +1,15 @@
 import packaged from "../package.json" with { type: "json" };
 import type { Config } from "./config.ts";
 
-/** What this process is: said in its first log line and in its metrics. */
+/** Version, source revision and Node release of this process, for its first log line and its metrics. */
 export interface BuildInfo {
   version: string;
-  /** As the builder named it; `unknown` where nobody did. */
+  /** The revision in the settings; `unknown` when not set. */
   revision: string;
   node: string;
 }
 
+/** Returns the build information of this process. */
 export const buildInfo = ({ revision }: Pick<Config, "revision">): BuildInfo => ({
   version: packaged.version,
   revision: revision ?? "unknown",

@@ -1,32 +1,32 @@
 /**
- * RFC 8785 without Node: what a browser, a client or an auditor needs to rebuild signed bytes. What is refused and what is
- * printed in one walk, since cards are printed by the million; tests hold it against the package `canonicalize`.
- * `canonical.ts` adds hashing; on the server import that one.
+ * RFC 8785 (JSON Canonicalization Scheme) without Node's modules, for browsers, clients and auditors that rebuild signed
+ * bytes. Values are checked and printed in one walk, since cards are printed by the million; tests compare it with the
+ * package `canonicalize`. Code that runs on Node imports `canonical.ts`, which adds hashing.
  */
 
-/** What RFC 8785 can print. Anything else (undefined, function, bigint, NaN) is refused before it becomes bad bytes. */
+/** A value that RFC 8785 can print. Other values (function, bigint, NaN) are refused. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json | undefined };
 
-/** Nesting that we sign or hash: the walk recurses, and a stranger's object must not overflow the stack. */
+/** Deepest nesting that is printed. The walk recurses, so untrusted objects are bounded to protect the stack. */
 export const MAX_DEPTH = 64;
 
 /**
- * Past this, two different integers in a text are the same double, so a signature would hold for both: 2^53 itself is what
- * 2^53 + 1 reads as (RFC 7493 section 2.2).
+ * Largest integer that is published, 2^53 - 1. Above it two different integers in a text parse to the same double, so a
+ * signature over one would hold for the other (RFC 7493 section 2.2).
  */
 export const MAX_INTEGER = Number.MAX_SAFE_INTEGER;
 
 export interface CanonicalOptions {
-  /** Refuse integers past 2^53 - 1: for everything that is published. Plain RFC 8785 prints them. */
+  /** Refuses integers past 2^53 - 1; set for everything that is published. Plain RFC 8785 prints them. */
   published?: boolean;
 }
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
-/** ASCII that stands in a text as it is. */
+/** Matches ASCII text that needs no escapes. */
 const PLAIN = /^[ !#-[\]-~]*$/;
 
-/** A walk in progress: names and positions that lead to the value in hand. */
+/** State of a walk: the path of names and positions to the current value, for messages. */
 interface Walk {
   at: (string | number)[];
   published: boolean;
@@ -39,7 +39,7 @@ function fail(what: string, { at }: Walk): never {
 function printString(value: string, what: string, walk: Walk): string {
   if (PLAIN.test(value)) return `"${value}"`;
   if (LONE_SURROGATE.test(value)) fail(what, walk);
-  // Of well-formed text RFC 8785 section 3.2.2.2 is what ECMAScript prints.
+  // For well-formed text RFC 8785 section 3.2.2.2 is what JSON.stringify prints.
   return JSON.stringify(value);
 }
 
@@ -52,7 +52,7 @@ function printNumber(value: number, walk: Walk): string {
 
 function printArray(value: readonly unknown[], walk: Walk): string {
   let text = "";
-  // By index, so that a hole counts as the undefined it reads as.
+  // By index, so that a hole is refused like an undefined element.
   for (let i = 0; i < value.length; i++) {
     walk.at.push(i);
     text += `${i > 0 ? "," : ""}${print(value[i], walk)}`;
@@ -61,7 +61,7 @@ function printArray(value: readonly unknown[], walk: Walk): string {
   return `[${text}]`;
 }
 
-/** Members with these names, in their order, without braces. */
+/** Prints the members with these names, in this order, without braces. */
 function printMembers(value: Record<string, unknown>, names: readonly string[], walk: Walk): string {
   let text = "";
   for (const name of names) {
@@ -75,13 +75,13 @@ function printMembers(value: Record<string, unknown>, names: readonly string[], 
   return text;
 }
 
-/** A Date, Map, Buffer or database value has its own idea of JSON; what is signed must be what is sent. */
+/** Reports whether a value is an instance of a class (Date, Map, Buffer), which JSON.stringify might print differently. */
 function isInstance(value: object): boolean {
   const proto = Object.getPrototypeOf(value);
   return proto !== null && Object.getPrototypeOf(proto) !== null;
 }
 
-/** Names of a plain object by UTF-16 unit, as RFC 8785 section 3.2.3 orders them. */
+/** Returns the names of a plain object in the order of RFC 8785 section 3.2.3 (by UTF-16 code unit). */
 function namesOf(value: object, walk: Walk): string[] {
   if (isInstance(value)) fail("an instance of a class", walk);
   return Object.keys(value).sort();
@@ -98,22 +98,22 @@ function print(value: unknown, walk: Walk): string {
 }
 
 /**
- * RFC 8785 text of a JSON value. Members that are `undefined` are left out, as JSON.stringify does.
- * @throws TypeError, naming where, on functions, bigint, NaN, infinities, undefined in an array, instances of
- * classes, lone surrogates (RFC 8785 section 3.2.2.2), nesting past MAX_DEPTH and, with `published`, integers past 2^53 - 1.
+ * Returns the RFC 8785 text of a JSON value. Members that are `undefined` are left out, as JSON.stringify does.
+ * @throws TypeError with the path, on functions, bigint, NaN, infinities, undefined in an array, instances of classes, lone
+ * surrogates (RFC 8785 section 3.2.2.2), nesting past MAX_DEPTH and, with `published`, integers past 2^53 - 1
  */
 export const canonicalText = (value: unknown, { published = false }: CanonicalOptions = {}): string =>
   print(value, { at: [], published });
 
-/** An object's text cut in two, where a further member would stand: the members before and after it, without braces. */
+/** The text of an object split at the position of one more member: the members before and after it, without braces. */
 export interface SplitText {
   before: string;
   after: string;
 }
 
 /**
- * RFC 8785 text of an object without the member of this name, cut where that belongs: what is printed already, or is known
- * only later, is put there by {@link joinHalves} and nothing is printed twice.
+ * Returns the RFC 8785 text of an object without one member, split where that member belongs. {@link joinHalves} inserts
+ * the member later, so that a member that is already printed, or not yet known, need not be printed with the others.
  * @throws TypeError as {@link canonicalText} does
  */
 export function canonicalHalves(object: object, name: string, { published = false }: CanonicalOptions = {}): SplitText {
@@ -125,6 +125,6 @@ export function canonicalHalves(object: object, name: string, { published = fals
 
 const joined = (a: string, b: string): string => (a && b ? `${a},${b}` : a || b);
 
-/** The whole object. @param member the one between, printed as `"name":value`; none by default */
+/** Joins a split object. @param member the member between the halves, printed as `"name":value`; none by default */
 export const joinHalves = ({ before, after }: SplitText, member = ""): string =>
   `{${joined(joined(before, member), after)}}`;

@@ -1,39 +1,40 @@
 import { z } from "zod";
 
-/** How a catalogue is read: page by page, as one document, or as the documents of one seller at its own origin. */
+/** Formats of a catalogue: a paged Bazaar, one document, or the documents of one seller at its own origin. */
 const CATALOGUE_KINDS = ["bazaar", "document", "seller"] as const;
 
-/** A catalogue as it is read. */
+/** A catalogue of listings, with every default filled in. */
 export interface Catalogue {
   url: string;
   kind: (typeof CATALOGUE_KINDS)[number];
-  /** Sent with every page, and to nobody else: keys among them are secrets of the settings. */
+  /** Sent with every request to this catalogue only; they may hold keys, which are secrets of the settings. */
   headers: Readonly<Record<string, string>>;
   /** Pause between two pages, ms. */
   pause_ms: number;
-  /** Somebody looks at what is listed there: the limit of endpoints of one domain does not hold for it. */
+  /** Whether its operator reviews listings; then the limit of endpoints of one domain does not apply. */
   curated: boolean;
 }
 
-/** A catalogue as it is named: an address alone is a Bazaar's. */
+/** A catalogue in the settings: an address alone is that of a Bazaar. */
 export type NamedCatalogue = string | Catalogue;
 
-/** A catalogue of three hundred pages takes minutes, and its host serves others meanwhile. */
+/** Default pause between two pages, ms, to be polite to the catalogue's host. */
 const PAUSE_MS = 250;
 const DEFAULTS = { kind: "bazaar", headers: {}, pause_ms: PAUSE_MS, curated: false } as const;
 
-/** Addresses that their operators publish, by a name of ours. */
+/** Well-known catalogues by the names that the settings accept. */
 export const KNOWN_CATALOGUES: Readonly<Record<string, Catalogue>> = {
   "cdp-bazaar": { ...DEFAULTS, url: "https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources" },
   "payai-bazaar": { ...DEFAULTS, url: "https://facilitator.payai.network/discovery/resources" },
-  // Most of it stands under one domain, and each entry was looked at before it was let in.
+  // Most of its entries are under one domain, and each entry was reviewed.
   "mpp-directory": { ...DEFAULTS, url: "https://mpp.dev/api/services", kind: "document", curated: true },
 };
 
+/** Returns a catalogue with defaults filled in. */
 export const asCatalogue = (named: NamedCatalogue): Catalogue =>
   typeof named === "string" ? { ...DEFAULTS, url: named } : named;
 
-/** What stands in the record as the source: the address without what may be a key. */
+/** Returns the name of a catalogue in the record: its url, without user, password and query, which may hold keys. */
 export function sourceName(url: string): string {
   const { username, password, search, origin, pathname } = new URL(url);
   return username || password || search ? `${origin}${pathname}` : url;
@@ -56,11 +57,11 @@ const full = z
     curated: z.boolean().default(false),
   })
   .refine(({ url, headers }) => Object.keys(headers).length === 0 || url.startsWith("https:") || isHere(url), {
-    message: "headers are sent over https alone: a key would be read on the way",
+    message: "headers are only sent over https, since they may hold keys",
     path: ["url"],
   });
 
-/** The setting: an address, a known name, or all that is to be said of it. */
+/** The schema of one entry of the setting `catalogues`: an address, a known name, or an object. */
 const EXPECTED = `expected an http(s) address, ${Object.keys(KNOWN_CATALOGUES).join(", ")}, or {url, kind?, headers?, ..}`;
 export const CatalogueSetting = z.union([known, z.url({ protocol: /^https?$/, error: EXPECTED }), full], {
   error: EXPECTED,

@@ -1,17 +1,17 @@
 /**
- * The clock. Every time that enters the record comes from here, so that a test or the demo's simulated past can move it.
- * Chain time does not: a payment's `validBefore` is held against the chain's time, which is real.
+ * The source of every time that enters the record, so that tests and the demo's simulated past can control it. Chain time
+ * is real and does not come from here: a payment's `validBefore` is compared with the chain's time.
  */
 export interface Clock {
-  /** Current time of the record. UTC; milliseconds are what the record keeps. */
+  /** Returns the current time of the record, to the millisecond. */
   now(): Date;
-  /** Milliseconds of a steady counter, for latencies and deadlines. Never goes back, never simulated. */
+  /** Returns the milliseconds of a steady counter, for latencies and deadlines. Never goes back and is never simulated. */
   monotonic(): number;
-  /** Wait `ms` of the record's time. A simulated clock jumps instead of waiting. Rejects when `signal` aborts. */
+  /** Waits `ms` of the record's time. A clock that jumps advances instead of waiting. Rejects when `signal` aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** True while record time is simulated: comparisons of our clock with a chain's are off then. */
+  /** True while record time is simulated; it then cannot be compared with a chain's time. */
   readonly simulated: boolean;
-  /** True when `sleep` jumps instead of waiting: then nobody waits for anybody, and each host may have a clock of its own. */
+  /** True when `sleep` jumps instead of waiting; each host may then have a clock of its own. */
   readonly jumps: boolean;
 }
 
@@ -30,7 +30,7 @@ const realSleep = (ms: number, signal?: AbortSignal): Promise<void> =>
     signal?.addEventListener("abort", stop, { once: true });
   });
 
-/** Wall clock of this machine. */
+/** The real clock of this machine. */
 export const systemClock: Clock = {
   now: () => new Date(),
   monotonic: () => performance.now(),
@@ -62,7 +62,7 @@ export class SimulatedClock implements Clock {
     return performance.now();
   }
 
-  /** Jump forward to `t`; a `t` already passed is ignored, since time in the record never goes back. */
+  /** Jumps forward to `t`. A `t` in the past is ignored, since time in the record never goes back. */
   advanceTo(t: Date): void {
     if (t.getTime() <= this.now().getTime()) return;
     this.#base = t.getTime();
@@ -76,21 +76,21 @@ export class SimulatedClock implements Clock {
 }
 
 /**
- * Runs `rate` times as fast as the real clock from `start`, a moment of the past, until it meets the present; from then on
- * it is the real clock. Weeks of the schedule can be watched in minutes, with real waits between the calls.
+ * A clock that starts at `start` in the past and runs `rate` times as fast as the real clock until it reaches the present;
+ * from then on it is the real clock. It shows weeks of the schedule in minutes, with real waits between calls.
  */
 export class PacedClock implements Clock {
   readonly jumps = false;
   readonly #start: number;
   readonly #from: number;
 
-  /** @param rate at least 1 @param real the clock that it meets */
+  /** @param rate at least 1 @param real the clock that it catches up with @throws RangeError for a rate below 1 */
   constructor(
     start: Date,
     private readonly rate: number,
     private readonly real: Clock = systemClock,
   ) {
-    if (!(rate >= 1)) throw new RangeError(`a pace of ${rate} never meets the present`);
+    if (!(rate >= 1)) throw new RangeError(`the rate of a paced clock must be at least 1, got ${rate}`);
     this.#start = start.getTime();
     this.#from = real.monotonic();
   }
@@ -109,7 +109,7 @@ export class PacedClock implements Clock {
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const until = this.now().getTime() + ms;
-    // A wait that begins before the present is met and ends after it takes two turns.
+    // A wait that begins before the clock reaches the present and ends after it takes two rounds.
     for (let left = ms; left > 0; left = until - this.now().getTime()) {
       await this.real.sleep(this.simulated ? Math.max(1, left / this.rate) : left, signal);
     }
@@ -121,7 +121,7 @@ export class PacedClock implements Clock {
   }
 }
 
-/** A clock that stands still until told otherwise: for tests. */
+/** A clock for tests that stands still until it is set or `sleep` advances it. */
 export class FixedClock implements Clock {
   readonly simulated = true;
   readonly jumps = true;
@@ -144,7 +144,7 @@ export class FixedClock implements Clock {
   }
 }
 
-/** A clock that hands over to another one: the demo simulates its past, then goes on in real time. */
+/** A clock that delegates to another one, which can be replaced: the demo goes from a simulated past to real time. */
 export class SwitchedClock implements Clock {
   #inner: Clock;
   constructor(inner: Clock) {

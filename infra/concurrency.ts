@@ -2,14 +2,14 @@ import { setImmediate } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 
 /**
- * Work with a bound on what is under way at once. What differs is what a failure does: {@link forEachConcurrent} stops at the
- * first, {@link forEachSettled} goes on and keeps every one, {@link mapConcurrent} hands it to whoever takes the results. And
- * {@link forEachYielding}: work with a bound on how long others wait meanwhile.
+ * Bounded concurrency. The functions differ in what a failure does: {@link forEachConcurrent} stops at the first,
+ * {@link forEachSettled} runs all items and collects the failures, {@link mapConcurrent} throws it from the generator of
+ * results. {@link forEachYielding} bounds how long synchronous work blocks the event loop.
  */
 
 /**
- * Do `work` for the items in their order, at most `width` at once. After the first failure nothing new begins; it is thrown
- * once all work under way has ended, so that whoever catches it knows that nothing is still being written.
+ * Runs `work` for the items in their order, at most `width` at once. After the first failure no further item is started.
+ * The failure is thrown when all started work has ended, so that its catcher knows that nothing runs any more.
  */
 export async function forEachConcurrent<T>(
   items: Iterable<T>,
@@ -21,8 +21,8 @@ export async function forEachConcurrent<T>(
 }
 
 /**
- * Do `work` for all items, at most `width` at once, whatever fails: what can be done is done.
- * @returns every failure, in the order in which they came; never rejects
+ * Runs `work` for all items, at most `width` at once, also after failures.
+ * @returns all failures in the order in which they happened; never rejects
  */
 export const forEachSettled = async <T>(
   items: Iterable<T>,
@@ -54,8 +54,8 @@ async function worked<T>(
 }
 
 /**
- * Results of `work` in the order of `items`, with at most `width` under way or waiting to be taken. Whoever stops early, or
- * catches a failure, knows that nothing is under way any more.
+ * Yields the results of `work` in the order of `items`, with at most `width` results running or waiting to be taken. When
+ * the consumer stops early, or a failure is thrown, all started work has ended.
  */
 export async function* mapConcurrent<T, R>(
   width: number,
@@ -68,7 +68,7 @@ export async function* mapConcurrent<T, R>(
     const next = iterator.next();
     if (next.done) return;
     const running = work(next.value);
-    // Looked at in its turn; until then a failure is not an unhandled one.
+    // The failure is thrown when its turn comes; until then it must not count as unhandled.
     running.catch(() => undefined);
     begun.push(running);
   };
@@ -85,15 +85,15 @@ export async function* mapConcurrent<T, R>(
   }
 }
 
-/** Whole numbers [from, to). */
+/** Yields the whole numbers [from, to). */
 export function* range(from: number, to: number): Generator<number> {
   for (let n = from; n < to; n++) yield n;
 }
 
 /**
- * Turns of the event loop that work gives to others at a time. In each turn libuv takes one connection from the system's
- * queue (since 1.45: libuv/libuv#3696), so with one at a time a stranger's connection waited for a piece of work for each
- * that came before it, and on a busy machine the queue filled up. A turn in which nothing waits costs some 3 us.
+ * Iterations of the event loop per yield. libuv accepts one connection per iteration (since 1.45: libuv/libuv#3696), so
+ * with one iteration a connection would wait for a piece of work for each connection before it, and on a busy machine the
+ * accept queue would fill up. An iteration in which nothing waits costs about 3 us.
  */
 const TURNS = 8;
 
@@ -101,13 +101,13 @@ async function turns(): Promise<void> {
   for (let n = 0; n < TURNS; n++) await setImmediate();
 }
 
-/** Lets others have their turn, before so much work is done (default 1). */
+/** Yields to the event loop before an amount of work is done (default 1). */
 export type YieldToOthers = (work?: number) => Promise<unknown>;
 
 /**
- * A turn of the event loop for each `most` of work that is announced, whoever announces it: however many wait for theirs,
- * so much of it goes on in a turn. One loop answers strangers and measures sellers, so nothing that grows with the record
- * may hold it for longer than a few milliseconds.
+ * Creates a function that yields to the event loop once for each `most` units of work that its callers announce, summed
+ * over all callers. One event loop answers clients and measures sellers' latency, so work that grows with the record must
+ * not block it for more than a few milliseconds.
  */
 export function createYielder(most = 1): YieldToOthers {
   let left = 0;
@@ -122,7 +122,7 @@ export function createYielder(most = 1): YieldToOthers {
   };
 }
 
-/** Does this with each item, in order, so many between two turns of others. */
+/** Runs synchronous `work` for the items in order, and yields to the event loop before each `atOnce` of them. */
 export async function forEachYielding<T>(
   items: Iterable<T>,
   atOnce: number,
@@ -136,7 +136,7 @@ export async function forEachYielding<T>(
   }
 }
 
-/** Does work that stops now and then, so many pieces of it between two turns of others. @returns what it comes to */
+/** Runs a generator to its end, and yields to the event loop before each `atOnce` steps. @returns its return value */
 export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: number): Promise<T> {
   for (let done = 0; ; done++) {
     if (done % atOnce === 0) await turns();
@@ -146,8 +146,8 @@ export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: numbe
 }
 
 /**
- * A sorted copy, stable as `Array.sort` is, by merging: it stops after each `piece` of items that found their next place, so
- * that a million of them hold the loop no longer than a hundred.
+ * Returns a sorted copy by a stable merge sort that yields after each `piece` of items, so that sorting a million items
+ * need not block the event loop; see {@link runYielding}.
  */
 export function* sortSteps<T>(
   items: Iterable<T>,
@@ -184,7 +184,10 @@ function appended<T>(to: T[], items: readonly T[]): T[] {
   return to;
 }
 
-/** Work, which never rejects, again and again with a pause in between. @returns its first turn, and how it is stopped */
+/**
+ * Runs work repeatedly with a pause in between. @param work must not reject
+ * @returns `first`, the first run, and `stop`, which ends the loop and resolves when the current run has ended
+ */
 export function repeating(work: () => Promise<void>, everyMs: number, clock: Pick<Clock, "sleep">) {
   const stopped = new AbortController();
   const first = work();
@@ -201,7 +204,7 @@ export function repeating(work: () => Promise<void>, everyMs: number, clock: Pic
   return { first, stop };
 }
 
-/** Who waits for a turn, first come first served. `width` holders at once: 1 is a mutex. */
+/** A first-come-first-served semaphore with `width` holders at once; 1 is a mutex. */
 export class Semaphore {
   readonly width: number;
   #free: number;
@@ -212,7 +215,7 @@ export class Semaphore {
     this.#free = width;
   }
 
-  /** Resolves with the function that gives the turn back; calling it twice gives back once. */
+  /** Waits for a place. Resolves with the function that releases it; further calls of that function have no effect. */
   async take(): Promise<() => void> {
     if (this.#free > 0) this.#free--;
     else await new Promise<void>((resume) => this.#waiting.push(resume));

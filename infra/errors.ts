@@ -1,9 +1,9 @@
-/** Codes of failures, with the exit code that the command line ends with: a script tells causes apart by it. */
+/** Codes of failures and the exit codes of the command line, by which scripts tell causes apart. */
 export const EXIT = {
   ok: 0,
-  /** Anything that has no code of its own. */
+  /** Any failure without a code of its own. */
   failed: 1,
-  /** Wrong words on the command line, or a setting that cannot be used. */
+  /** Wrong arguments on the command line, or an invalid setting. */
   usage: 2,
   /** Keys or secrets: missing, readable by others, damaged. */
   keys: 3,
@@ -11,45 +11,45 @@ export const EXIT = {
   port: 4,
   /** The chain or the market cannot be reached. */
   chain: 5,
-  /** Disk full, or a store or log that does not take writes. */
+  /** The disk is full, or a store or log does not accept writes. */
   storage: 6,
-  /** This is not our log, or records are lost: an operator has to look. */
+  /** The log is not the expected one, or records are lost: an operator has to act. */
   record: 7,
-  /** Another process holds the lake, or the partitions. */
+  /** Another process has locked the lake or the partitions. */
   busy: 8,
   /** A mirror's source shows fewer leaves than were proven before. */
   rollback: 9,
-  /** Two signed checkpoints that no one log can have; a file keeps both. */
+  /** Two signed checkpoints contradict each other; a file keeps both. */
   fork: 10,
-  /** Bytes of a source that do not hold against root, hash or signature. */
+  /** Bytes of a source do not match the tree's root, a hash or a signature. */
   tampered: 11,
   /** The newest checkpoint is older than accepted. */
   stale: 12,
-  /** An endpoint, record or correction that the record does not hold. */
+  /** The record does not hold the endpoint, record or correction. */
   unknown: 13,
-  /** It is there already: a settings file, or a correction that was made, taken back or disputed before. */
+  /** It exists already: a settings file, or a correction that was made, taken back or disputed before. */
   already: 14,
-  /** A signature that is not of the address it should be of. */
+  /** A signature was made by another address than required. */
   signature: 15,
-  /** A file or an answer that is nothing of what is read here, or names nothing that can be taken. */
+  /** A file or an answer has no known format, or holds nothing that can be used. */
   unreadable: 16,
-  /** An address that was named on the command line does not answer, or may not be fetched. */
+  /** An address of the command line does not answer, or may not be fetched. */
   unreachable: 17,
-  /** A published card that does not follow from the published evidence. */
+  /** A published card does not follow from the published evidence. */
   differs: 18,
-  /** No card that could be recomputed by now. */
+  /** No card can be recomputed yet. */
   nothing: 19,
-  /** A mirror whose log is whole, and objects named by it are not there or do not hold: the next run asks again. */
+  /** A mirror's log is complete, but objects that it names are missing or damaged; the next run tries again. */
   missing: 20,
-  /** A chain is not what the settings say: its id, or a token's decimals or signing domain. */
+  /** A chain contradicts the settings: its id, or a token's decimals or signing domain. */
   network: 21,
-  /** There is no wallet with the money for it. */
+  /** No wallet has the money for a payment. */
   wallet: 22,
-  /** `doctor` found something that keeps a role from its work. */
+  /** `doctor` found something that stops a role. */
   unfit: 23,
-  /** `listing`: it can be paid, and something of it is not as the protocols have it. */
+  /** `listing`: the endpoint can be paid, but deviates from the protocols. */
   flawed: 30,
-  /** `listing`: buyers cannot pay it, or would refuse to. */
+  /** `listing`: buyers cannot pay the endpoint, or would refuse to. */
   unpayable: 31,
 } as const;
 
@@ -57,11 +57,11 @@ export const EXIT = {
 export type Code = Exclude<keyof typeof EXIT, "ok">;
 
 /**
- * A failure that has a cause of its own. Thrown as it is where its code and its words say all; a class below it is for
- * failures that are caught by class, carry values, or are told apart by name in a log or in /health.
+ * An error with a code. Subclasses exist only for failures that are caught by class, carry values, or are told apart by
+ * name in a log or in /health; all others are thrown as Failure itself.
  */
 export class Failure extends Error {
-  /** May pass by itself: whoever waits asks again. */
+  /** Whether the same operation may succeed later, so that the caller tries again. */
   readonly retriable: boolean;
   constructor(
     readonly code: Code,

@@ -1,17 +1,18 @@
-/** How bad a finding is: `broken` stops a role from doing its work, `warn` lets it and may pass, `off` was not asked for. */
+/** Severity of a finding: `broken` stops a role, `warn` does not and may pass, `off` is not configured. */
 export type Standing = "ok" | "warn" | "broken" | "off";
 
-/** One thing that was looked at on this machine, for people and for scripts. */
+/** The result of one check of this machine, for people and for scripts. */
 export interface Finding {
-  /** What was looked at: `disk`, `store.public`, `control 1`. Unique in a report. */
+  /** What was checked: `disk`, `store.public`, `control 1`. Unique in a report. */
   name: string;
   standing: Standing;
-  /** What is, in one sentence. */
+  /** What was found, in one sentence. */
   says: string;
-  /** What to do; absent where nothing is to be done. */
+  /** What to do; absent when there is nothing to do. */
   todo?: string;
 }
 
+/** Creates a finding of this severity. @param says what was found @param todo what to do */
 export const ok = (name: string, says: string): Finding => ({ name, standing: "ok", says });
 export const off = (name: string, says: string): Finding => ({ name, standing: "off", says });
 export const warn = (name: string, says: string, todo: string): Finding => ({ name, standing: "warn", says, todo });
@@ -22,17 +23,18 @@ export const broken = (name: string, says: string, todo: string): Finding => ({
   todo,
 });
 
-/** Longest wait for one look, ms: an address that hangs must not hang the doctor. */
+/** Longest wait for one check, ms, so that an address that hangs does not hang `doctor`. */
 const LOOK_MS = 20_000;
 
 /**
- * The findings of one look; one that throws, or takes longer than 20 s, is a finding itself, in the words of its error.
- * @param todo what to do where the error does not say it
+ * Runs one check and returns its findings. A check that throws, or takes longer than 20 s, becomes a `broken` finding with
+ * the error's message.
+ * @param todo what to do in that case
  */
 export async function findingsWithin(name: string, todo: string, look: () => Promise<Finding[]>): Promise<Finding[]> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`nothing was heard for ${LOOK_MS / 1000} s`)), LOOK_MS);
+    timer = setTimeout(() => reject(new Error(`no answer within ${LOOK_MS / 1000} s`)), LOOK_MS);
   });
   try {
     return await Promise.race([look(), late]);

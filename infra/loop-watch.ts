@@ -1,31 +1,33 @@
-/** How long the event loop may stand still before a time taken meanwhile is not believed, ms: what is measured over the
- * internet varies by tens, and the score of a latency is a logarithm that begins at 300. */
+/**
+ * Longest stall of the event loop after which a time measured meanwhile is still used, ms. Latencies over the internet vary
+ * by tens of ms, and their score is logarithmic from 300 ms on.
+ */
 export const LOOP_STALL_MS = 250;
-/** How often we look, ms. */
+/** Interval of the timer, ms. */
 const LOOK_MS = 50;
 
-/** What our own event loop did in some span of time. */
+/** Whether the event loop of this process stalled during a span. */
 export interface LoopStall {
-  /** It stood still for longer than {@link LOOP_STALL_MS}: a time taken in the span may hold that. */
+  /** It stalled for longer than {@link LOOP_STALL_MS}, so times measured in the span may be too long. */
   stoodStill: boolean;
-  /** It did so right before the end: whatever ended the span may have waited for us. A deadline that passed is one. */
+  /** It stalled right before the end, so the event that ended the span (such as a timeout) may be due to the stall. */
   atEnd: boolean;
 }
 
-/** Tells whether the event loop of this process stood still. */
+/** Detects stalls of the event loop of this process. */
 export interface LoopWatch {
-  /** Begins a span; what it gives back ends it, and may be called once. */
+  /** Begins a span. The returned function ends it and may be called once. */
   begin(): () => LoopStall;
 }
 
 interface Span {
-  /** When the last time of standing still was over; null: it never stood still. */
+  /** When the last stall ended, ms of the steady counter; null when there was none. */
   until: number | null;
 }
 
 /**
- * A timer of our own that is late when the loop stood still, by our own work or because the machine gave us no
- * processor. It runs only while somebody looks.
+ * Detects stalls by a timer that fires late when the loop was busy or the machine gave the process no processor. The timer
+ * runs only while a span is open.
  */
 export class TimerLoopWatch implements LoopWatch {
   readonly #spans = new Set<Span>();
@@ -36,13 +38,13 @@ export class TimerLoopWatch implements LoopWatch {
   constructor(private readonly now: () => number = () => performance.now()) {}
 
   begin(): () => LoopStall {
-    // A span that begins where the loop has stood still already did not see it.
+    // A stall that ended before the span must not be counted in it.
     this.look();
     const span: Span = { until: null };
     this.#spans.add(span);
     this.#timer ??= setInterval(() => this.look(), LOOK_MS).unref();
     return () => {
-      // The timer may be as late as we are.
+      // The timer may not have fired yet after a stall.
       this.look();
       this.#spans.delete(span);
       if (this.#spans.size === 0) {
@@ -54,7 +56,7 @@ export class TimerLoopWatch implements LoopWatch {
     };
   }
 
-  /** What the timer does. */
+  /** Checks for a stall since the last check. The timer calls it. */
   look(): void {
     const now = this.now();
     if (now - this.#last > LOOP_STALL_MS + LOOK_MS) for (const span of this.#spans) span.until = now;
@@ -62,7 +64,7 @@ export class TimerLoopWatch implements LoopWatch {
   }
 }
 
-/** What `work` came to, and what the loop did meanwhile; a span whose work throws is over too. */
+/** Runs `work` in a span. Returns its result and whether the loop stalled; the span also ends when `work` throws. */
 export async function withLoopWatch<T>(watch: LoopWatch, work: () => Promise<T>): Promise<[came: T, seen: LoopStall]> {
   const end = watch.begin();
   let came: T;
@@ -75,10 +77,10 @@ export async function withLoopWatch<T>(watch: LoopWatch, work: () => Promise<T>)
   return [came, end()];
 }
 
-/** Calls with how late each look of ours was, ms. @returns ends it */
+/** Calls back at each interval with how late its timer was, ms. @returns a function that ends it */
 export type LagWatch = (see: (lateMs: number) => void) => () => void;
 
-/** Looks at the loop of this process: a look is late by as long as the loop was busy when it was due. */
+/** Reports how late a timer of this process fires, which is how long its event loop was busy. */
 export const ownLag: LagWatch = (see) => {
   let last = performance.now();
   const timer = setInterval(() => {
@@ -89,5 +91,5 @@ export const ownLag: LagWatch = (see) => {
   return () => clearInterval(timer);
 };
 
-/** The loop of this process. */
+/** The stall detector of this process. */
 export const ownLoop: LoopWatch = new TimerLoopWatch();

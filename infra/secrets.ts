@@ -1,25 +1,24 @@
 import { parseUrl } from "./url.ts";
 
 /**
- * Texts of this process that nobody else may read: passwords and keys of the settings, and what an address carries of them.
- * Client libraries put the address they asked into their errors, and nodes echo the key that they refuse. So whatever is
- * written down for others goes through `redact`: log lines, last words, and errors of the chain's client before anybody
- * takes a message out of them for the record.
+ * Secrets of this process: passwords and keys of the settings, and the parts of addresses that may be keys. Client libraries
+ * put addresses into their errors, and nodes echo a key that they refuse. So log lines, final error messages, and errors of
+ * the chain's client, whose messages may enter the record, pass through `redact`.
  */
 const kept = new Set<string>();
-/** Longest first, so that nothing of a text is left beside a part of it that was taken out. */
+/** The secrets, longest first, so that a secret is removed before a shorter one that is part of it. */
 let longestFirst: string[] = [];
 
-/** Shorter texts stand in any line by chance. As a part of a longer one (`key=abc`) they are kept all the same. */
+/** Shortest text that is treated as a secret, since shorter ones occur in any line by chance. */
 const SHORTEST = 6;
 const HIDDEN = "[hidden]";
 
-/** From now on these are taken out of every text. Null and what is too short are ignored. */
+/** Adds texts that `redact` removes from now on. Null and texts of less than 6 characters are ignored. */
 export function keepSecret(...texts: readonly (string | null | undefined)[]): void {
   for (const text of texts) {
     if (!text || text.length < SHORTEST) continue;
     kept.add(text);
-    // As it stands inside a line of JSON.
+    // The form inside a JSON string.
     kept.add(JSON.stringify(text).slice(1, -1));
   }
   longestFirst = [...kept].sort((a, b) => b.length - a.length);
@@ -34,8 +33,8 @@ const decoded = (text: string): string => {
 };
 
 /**
- * Keep what an address may carry of a key: user and password, the query and its values. @param withPath the path and its
- * segments too, as nodes of chains have it
+ * Adds the parts of an address that may be keys to the secrets: user and password, the query and its values.
+ * @param withPath also the path and its segments, where nodes of chains put keys
  */
 export function keepAddress(address: string | null, withPath = false): void {
   const url = address === null ? null : parseUrl(address);
@@ -44,23 +43,23 @@ export function keepAddress(address: string | null, withPath = false): void {
   const user = `${decoded(username)}:${decoded(password)}`;
   const parts = [username, password, search.slice(1), ...searchParams.values()];
   if (username || password) parts.push(`${username}:${password}`, user, Buffer.from(user).toString("base64"));
-  // Segments as short as `v2` or `rpc` are words, not keys.
+  // Short segments such as `v2` or `rpc` are words, not keys.
   if (withPath)
     parts.push(pathname + search, pathname, ...pathname.split("/").filter((part) => part.length > SHORTEST));
   keepSecret(...parts, ...parts.map(decoded));
 }
 
-/** The text without the secrets of this process. */
+/** Returns the text with every secret of this process replaced by `[hidden]`. */
 export function redact(text: string): string {
   let left = text;
   for (const secret of longestFirst) if (left.includes(secret)) left = left.replaceAll(secret, HIDDEN);
   return left;
 }
 
-/** How far an error's causes are followed. */
+/** Most causes of an error that are followed. */
 const DEPTH = 10;
 
-/** Text, and what is made of text and can be written as JSON; anything else is left as it is. */
+/** Redacts a string, or a value that can be written as JSON; other values are returned unchanged. */
 function redactValue(value: unknown): unknown {
   if (typeof value === "string") return redact(value);
   if (typeof value !== "object" || value === null || value instanceof Error) return value;
@@ -73,7 +72,7 @@ function redactValue(value: unknown): unknown {
   }
 }
 
-/** The same error without the secrets of this process, in its fields and in those of its causes. */
+/** Redacts the fields of an error and of its causes in place, and returns the error. */
 export function redactError<T>(error: T): T {
   let one: unknown = error;
   for (let depth = 0; depth < DEPTH && one instanceof Error; depth++) {

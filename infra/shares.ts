@@ -1,17 +1,19 @@
 import { BoundedMap } from "./bounded-map.ts";
 
 /**
- * Resources that strangers share, and the one rule by which they do: whoever asks counts under each of its names (its
- * payer, its client network, the domain it sends us to), and under none of them it gets so much that somebody with less
- * is left without. {@link Places} are held for a while and cannot be taken back; {@link FairQueue}s hold entries, which can.
+ * Fair shares of resources that untrusted clients compete for. A request counts under each of its names: its payer, its
+ * client network, and the domain that it makes this process contact. Under none of them does it get so much that a request
+ * with fewer holdings gets nothing. {@link Places} are held for a while and cannot be taken back; a {@link FairQueue} holds
+ * entries that can be evicted.
  */
 export interface Holder {
+  /** Address of the wallet that pays. */
   payer?: string | undefined;
-  /** The network that it comes from. */
+  /** Key of the client network. */
   client?: string | undefined;
-  /** Whom it has us reach, by what such a name costs: platforms count as one. */
+  /** Registrable domain that is contacted; a platform with many subdomains counts as one. */
   domain?: string | undefined;
-  /** It may have what is kept: it pays, or it is known for another reason. */
+  /** Whether it may use the reserved places: it pays, or is trusted for another reason. */
   reserved?: boolean;
 }
 
@@ -21,7 +23,7 @@ const DIMENSIONS: readonly Dimension[] = ["payer", "client", "domain"];
 const namesOf = (holder: Holder): string[] =>
   DIMENSIONS.flatMap((dimension) => (holder[dimension] === undefined ? [] : [`${dimension} ${holder[dimension]}`]));
 
-/** How many of something each name has; names with nothing are forgotten. */
+/** Counts by name; names with a count of zero are forgotten. */
 class Counts {
   readonly #counts = new Map<string, number>();
 
@@ -38,29 +40,30 @@ class Counts {
   }
 }
 
-/** Names whose debts are remembered; the one charged longest ago is forgotten first. */
+/** Number of names whose debts are remembered; the one charged longest ago is forgotten first. */
 const MAX_DEBTORS = 10_000;
-/** Half of a debt is forgotten in so long, ms. */
+/** Half-life of a debt, ms. */
 const HALF_MS = 300_000;
 
 export interface PlacesOptions {
-  /** Names the resource in the list of all of them (test/shares.test.ts). */
+  /** Name of the resource, for messages and for the list of all resources (test/shares.test.ts). */
   name: string;
   size: number;
-  /** Places that only holders with `reserved` get. */
+  /** Number of places that only holders with `reserved` get. */
   kept?: number;
-  /** Most that one name may hold, on top of what the rule says. */
+  /** Fixed limits of what one name may hold, in addition to its share. */
   most?: Partial<Record<Dimension, number>>;
-  /** Most that wait for a place (default 1,024). */
+  /** Most holders that wait for a place (default 1,024). */
   waiting?: number;
-  /** A steady counter, ms. */
+  /** Returns milliseconds of a steady counter. */
   now?: () => number;
 }
 
+/** A place that is held. */
 export interface Place {
-  /** Gives it back; a second time does nothing. */
+  /** Releases the place; further calls have no effect. */
   leave(): void;
-  /** Has it count under other names from now on. @returns false, and nothing changed, where those have no share left */
+  /** Counts the place under another holder. @returns false when that holder has no share left; then nothing changed */
   move(holder: Holder): boolean;
 }
 
@@ -70,16 +73,16 @@ interface Held {
 }
 
 interface Waiting extends Held {
-  /** @param place null: it is refused, for somebody who holds less */
+  /** @param place null when the wait ended without a place */
   done(place: Place | null): void;
 }
 
 /**
- * Places of which so many are held at once. A place is given to whoever holds less, under each of its names, than is
- * free: one holder alone can have half of all, two a third each, and n of them leave 1/(n+1) to the next one (dynamic
- * thresholds; Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). Places that are held are never taken
- * back, so this is what keeps some free. Of those that wait the one that holds least goes first, with the debt of work of
- * its that failed ({@link Places.remember}); where too many wait, one of whoever has most is refused.
+ * A semaphore with fair shares. A holder gets a place when, under each of its names, it holds less than is free: one holder
+ * alone can have half of all places, two a third each, and n of them leave 1/(n+1) for the next (dynamic thresholds;
+ * Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). Places are never taken back, so this rule keeps some
+ * of them free. Among those that wait, the one with the least load goes first, where load is the places held plus the debt
+ * of failed work ({@link Places.remember}). When too many wait, one of the holder with the largest load is refused.
  */
 export class Places {
   readonly name: string;
@@ -94,7 +97,7 @@ export class Places {
   #taken = 0;
   #reserved = 0;
 
-  /** @throws RangeError where nobody could ever have a place */
+  /** @throws RangeError when no unreserved place would be left */
   constructor({ name, size, kept = 0, most = {}, waiting = 1_024, now = () => performance.now() }: PlacesOptions) {
     if (size < 1 || kept >= size) throw new RangeError(`${name}: ${kept} of ${size} places are kept, none is left`);
     this.name = name;
@@ -105,18 +108,18 @@ export class Places {
     this.#now = now;
   }
 
-  /** Places that are held. */
+  /** Number of places that are held. */
   get taken(): number {
     return this.#taken;
   }
 
-  /** The place, if there is one for this holder at this moment. */
+  /** Returns a place, or null when there is none for this holder now. */
   tryTake(holder: Holder): Place | null {
     const held = heldBy(holder);
     return this.#fits(held) ? this.#give(held) : null;
   }
 
-  /** Waits for a place until `signal` aborts. @returns null: it aborted, or too many wait and this holder has most */
+  /** Waits for a place until `signal` aborts. @returns null when it aborted, or too many wait and this holder has most */
   async take(holder: Holder, signal?: AbortSignal): Promise<Place | null> {
     if (signal?.aborted) return null;
     const held = heldBy(holder);
@@ -137,19 +140,22 @@ export class Places {
     });
   }
 
-  /** The most that this holder has under one of its names. */
+  /** Returns the largest number of places that are held under one of this holder's names. */
   heldBy(holder: Holder): number {
     return Math.max(0, ...namesOf(holder).map((name) => this.#held.of(name)));
   }
 
-  /** Does somebody wait that has no name in common with this holder? */
+  /** Reports whether a holder waits that has no name in common with this one. */
   isWantedBeside(holder: Holder): boolean {
     const own = new Set(namesOf(holder));
     for (const { names } of this.#waiting) if (!names.some((name) => own.has(name))) return true;
     return false;
   }
 
-  /** Work of this holder failed and cost so many places' worth: it counts as if it were held, and is forgotten by halves. */
+  /**
+   * Adds a debt for failed work of this holder, in places. A debt counts like places that are held, and halves every five
+   * minutes.
+   */
   remember(holder: Holder, amount: number): void {
     const at = this.#now();
     for (const name of namesOf(holder)) this.#debts.set(name, { amount: this.#debt(name) + amount, at });
@@ -167,7 +173,7 @@ export class Places {
   #fits({ names, reserved }: Held): boolean {
     const kept = reserved ? 0 : Math.max(0, this.#kept - this.#reserved);
     const free = this.size - this.#taken - kept;
-    // Whoever is deep in debt gets a place at last where nobody else holds one.
+    // A debt is capped so that a holder with any debt still gets a place when no other holder has one.
     const deepest = this.size - this.#kept - 1;
     return (
       free > 0 &&
@@ -210,7 +216,7 @@ export class Places {
     };
   }
 
-  /** Gives what is free to those that wait, the one with the least load first, and of equals the one that came first. */
+  /** Gives free places to waiting holders, the one with the least load first, then the one that waits longest. */
   #serve(): void {
     for (;;) {
       let next: { one: Waiting; load: number } | null = null;
@@ -223,7 +229,7 @@ export class Places {
     }
   }
 
-  /** Refuses the newest that waits of whoever has most, where that is more than what `held` has. @returns was one refused? */
+  /** Refuses the newest waiting entry of the holder with the largest load, if that exceeds `held`'s. @returns whether one was */
   #shedFor(held: Held): boolean {
     const waiting = new Counts();
     for (const { names } of this.#waiting) waiting.add(names, 1);
@@ -249,8 +255,8 @@ export interface FairQueueOptions {
 }
 
 /**
- * Entries of which so many are kept at once. While there is room everybody may have any number of them; when it is full,
- * whoever has fewer pushes out the newest entry of whoever has most, until all have the same.
+ * A bounded collection with fair shares. While there is room a holder may have any number of entries. When it is full, an
+ * entry of a holder with fewer entries evicts the newest entry of the holder with most.
  */
 export class FairQueue<T> {
   readonly name: string;
@@ -271,12 +277,12 @@ export class FairQueue<T> {
     return this.#holders.size;
   }
 
-  /** What would have to go for an entry of this holder: null where there is room, undefined where nothing may. */
+  /** Returns the entry that a new one of this holder would evict: null when there is room, undefined when it is refused. */
   wouldEvict(holder: Holder): T | null | undefined {
     return this.length < this.size ? null : this.#evictable(namesOf(holder));
   }
 
-  /** Takes the entry in. @returns what went for it, or null; undefined: it was not taken, since nobody has more */
+  /** Adds an entry. @returns the evicted entry, null when there was room, undefined when the entry was refused */
   admit(holder: Holder, entry: T): T | null | undefined {
     const out = this.wouldEvict(holder);
     if (out === undefined) return undefined;
@@ -287,7 +293,7 @@ export class FairQueue<T> {
     return out;
   }
 
-  /** Has no effect for what is not in it. */
+  /** Removes an entry, if it is present. */
   remove(entry: T): void {
     const names = this.#holders.get(entry) ?? [];
     this.#holders.delete(entry);
@@ -298,7 +304,7 @@ export class FairQueue<T> {
     return this.#entries.get(name)?.size ?? 0;
   }
 
-  /** The newest entry of a name that has most: its owner then has no fewer than whoever comes, under any name of theirs. */
+  /** Returns the newest entry of the name with most entries, if its loss still leaves that name at least as many as `names`. */
   #evictable(names: readonly string[]): T | undefined {
     for (const name of this.#levels.get(this.#top) ?? []) {
       if (names.includes(name)) continue;
@@ -309,10 +315,10 @@ export class FairQueue<T> {
     return undefined;
   }
 
-  #change(name: string, how: (entries: Set<T>) => unknown): void {
+  #change(name: string, edit: (entries: Set<T>) => unknown): void {
     const entries = this.#entries.get(name) ?? new Set<T>();
     this.#levels.get(entries.size)?.delete(name);
-    how(entries);
+    edit(entries);
     if (entries.size > 0) this.#entries.set(name, entries);
     else this.#entries.delete(name);
     const level = this.#levels.get(entries.size) ?? new Set<string>();

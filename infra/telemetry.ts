@@ -14,38 +14,41 @@ import {
 import { printableJson } from "./printable.ts";
 import { redact } from "./secrets.ts";
 
-/** Structured logs: one JSON line on stderr, so that stdout stays for what a command prints. */
+/** Structured logs, one JSON line each on stderr; stdout is for the output of commands. */
 export type Logger = pino.Logger;
 
 const SECRET_PATHS = ["privateKey", "*.privateKey", "secret", "*.secret", "token", "*.token", "headerValue"];
 
-/** Lines on stderr, each without the secrets of this process wherever they stand: in a message, a stack, a cause. */
+/** A stream to stderr that removes the secrets of this process and unprintable characters from each line. */
 function stderrWithoutSecrets(): pino.DestinationStream {
   const stderr = pino.destination({ fd: 2, sync: true });
   return { write: (line) => stderr.write(printableJson(redact(line))) };
 }
 
-/** @param level pino level name; `silent` for tests. */
+/** Creates a logger. @param level name of a pino level; `silent` for tests */
 export const createLogger = (level: string, name = "touchstone"): Logger =>
   pino({ name, level, redact: { paths: SECRET_PATHS, censor: "[hidden]" } }, stderrWithoutSecrets());
 
+/** One value of a gauge with its labels. */
 export type GaugeValue = prom.MetricValue<string>;
 
 /** Counters, gauges and histograms of the tables in `metrics.ts`, in Prometheus text form. */
 export interface Metrics {
+  /** Adds to a counter, 1 by default. */
   count<N extends CounterName>(name: N, labels?: LabelsOf<(typeof COUNTERS)[N]>, by?: number): void;
+  /** Sets a gauge. */
   gauge<N extends GaugeName>(name: N, value: number, labels?: LabelsOf<(typeof GAUGES)[N]>): void;
-  /** @param seconds how long one of what the histogram is of took */
+  /** Adds a duration in seconds to a histogram. */
   time<N extends HistogramName>(name: N, seconds: number, labels?: LabelsOf<(typeof HISTOGRAMS)[N]>): void;
-  /** A gauge of something that is no more of this process: it would stand at its last value for ever. */
+  /** Removes a gauge whose subject this process no longer has, which would otherwise keep its last value. */
   forget(name: GaugeName, labels: Record<string, string>): void;
-  /** What a gauge stands at, by its labels; none where nobody in this process set it. */
+  /** Returns the values of a gauge by its labels; empty when this process never set it. */
   gauges(name: GaugeName): Promise<readonly GaugeValue[]>;
-  /** All of them, and what Node tells of the process. */
+  /** Returns all metrics and Node's process metrics in Prometheus text form. */
   text(): Promise<string>;
 }
 
-/** Every combination of the values of labels; none where a label's values are not known beforehand. */
+/** Returns every combination of label values; empty when the values of a label are not known beforehand. */
 function combinations(labels: Readonly<Record<string, readonly string[] | null>>): Record<string, string>[] {
   return Object.entries(labels).reduce<Record<string, string>[]>(
     (sets, [name, values]) => sets.flatMap((set) => (values ?? []).map((value) => ({ ...set, [name]: value }))),
@@ -53,12 +56,12 @@ function combinations(labels: Readonly<Record<string, readonly string[] | null>>
   );
 }
 
-/** Of prom-client's own: gauges whose names end as only a counter's may (promtool check metrics). */
+/** Gauges of prom-client whose names end in `_total`, which only counters may (promtool check metrics). */
 const MISNAMED = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
 
 let ofProcess: prom.Registry | null = null;
 
-/** CPU, memory, event loop, garbage collection and open files of this process: one registry, since there is one process. */
+/** Returns the one registry of process metrics: CPU, memory, event loop, garbage collection, open files. */
 function processMetrics(): prom.Registry {
   if (ofProcess) return ofProcess;
   ofProcess = new prom.Registry();
@@ -68,8 +71,8 @@ function processMetrics(): prom.Registry {
 }
 
 /**
- * A registry of its own for each set of roles, so that tests never share counters.
- * @param areas what the process does: counters of these stand at 0 from now on, others from their first use
+ * Creates metrics with a registry of their own, so that tests do not share counters.
+ * @param areas what the process does; counters of these areas start at 0 now, others appear at their first use
  */
 export function createMetrics(...areas: readonly Area[]): Metrics {
   const registry = new prom.Registry();

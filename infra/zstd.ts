@@ -5,20 +5,21 @@ import { CompressStream, compress } from "zstd-napi";
 import binding from "zstd-napi/binding.js";
 
 const LEVEL = { compressionLevel: 3 };
-/** Up to here a text is packed in one call; a stream costs some milliseconds however little goes through it. */
+/** Texts up to this size are compressed in one call, since a stream costs some milliseconds for any size. */
 const AT_ONCE_BYTES = 1024 * 1024;
 
-/** A frame, and what it unpacks to. */
+/** A zstd frame, and the hash and size of its text. */
 export interface PackedText {
   packed: Buffer;
-  /** Of the text, lower-case hex, and its length. */
+  /** Lower-case hex sha256 of the text. */
   sha256: string;
+  /** Size of the text. */
   bytes: number;
 }
 
 /**
- * A text on its way into one zstd frame, hashed on the way in; of a large one only packed bytes are held. Whoever packs
- * the same pieces with the same build of zstd has the same bytes.
+ * Compresses a text into one zstd frame and hashes it. Of a large text only compressed bytes are held in memory. The same
+ * pieces give the same bytes with the same build of zstd.
  */
 export class ZstdPacking {
   readonly #hash = createHash("sha256");
@@ -26,14 +27,14 @@ export class ZstdPacking {
   #stream: ReturnType<typeof begun> | null;
   #bytes = 0;
 
-  /** @param streamed however short it is: a frame that does not say how long its text is, as those of the archive */
+  /** @param streamed stream short texts too: their frames then do not hold the size of the text, as in the archive */
   constructor(streamed = false) {
     this.#stream = streamed ? begun() : null;
   }
 
   /**
-   * @param piece is the packing's own from now on. Some milliseconds of work a megabyte, between which others get their
-   * turn.
+   * Adds a piece of the text, in some milliseconds per megabyte, yielding to the event loop in between.
+   * @param piece must not be changed after the call
    */
   async add(piece: Uint8Array): Promise<void> {
     this.#hash.update(piece);
@@ -45,7 +46,7 @@ export class ZstdPacking {
     for (const held of this.#held.splice(0)) if (!frame.write(held)) await once(frame, "drain");
   }
 
-  /** Once, at the end. */
+  /** Ends the frame and returns it. Called once. */
   async end(): Promise<PackedText> {
     const packed = this.#stream ? await ended(this.#stream) : compress(Buffer.concat(this.#held), LEVEL);
     return { packed, sha256: this.#hash.digest("hex"), bytes: this.#bytes };
@@ -57,7 +58,7 @@ function begun() {
   const packed: Buffer[] = [];
   frame.on("data", (chunk: Buffer) => packed.push(chunk));
   const ended = once(frame, "end");
-  // Looked at when it is ended; until then a failure is not an unhandled one.
+  // The failure is thrown by `ended` below; until then it must not count as unhandled.
   ended.catch(() => undefined);
   return { frame, ended, packed };
 }
@@ -68,21 +69,23 @@ async function ended({ frame, ended, packed }: ReturnType<typeof begun>): Promis
   return Buffer.concat(packed);
 }
 
-/** Unpacked at once: what zstd itself writes a block of. */
+/** Size of a decompressed block, zstd's largest. */
 const BLOCK_BYTES = 128 * 1024;
-/** Unpacked bytes between two turns that others get: about 4 ms of work. */
+/** Decompressed bytes between two yields to the event loop, about 4 ms of work. */
 const TURN_BYTES = 4 * 1024 * 1024;
 
-/** Not one zstd frame, or longer than announced. */
+/** Thrown for bytes that are not exactly one zstd frame, or decompress to more than allowed. */
 export class BadFrame extends Error {
   override readonly name = "BadFrame";
 }
 
 /**
- * Unpack one frame of a stranger's that is in memory, in turns with others, whatever it claims of its size: memory is the
- * frame's window and one block. Exactly one frame is taken: a second one, or bytes behind it, would be read by some tools and
- * not by others. Nothing but `onChunk` keeps anything of it, and it may not keep the chunk itself: its memory is used again.
- * @returns how many bytes came @throws BadFrame past `maxBytes` bytes
+ * Decompresses one untrusted frame that is in memory, yielding to the event loop in between. Memory is bounded by the
+ * frame's window and one block, whatever size the frame claims. Exactly one frame is accepted, since tools differ in how
+ * they read a second frame or trailing bytes.
+ * @param onChunk gets each chunk; it must copy what it keeps, because the chunk's memory is reused
+ * @returns the decompressed size in bytes
+ * @throws BadFrame for anything but one frame, and past `maxBytes`
  */
 export async function streamFrame(
   packed: Uint8Array,
@@ -93,21 +96,21 @@ export async function streamFrame(
   const block = Buffer.allocUnsafe(BLOCK_BYTES);
   let [left, size, since, ended] = [packed, 0, 0, false];
   for (let more = left.length > 0; more; ) {
-    if (ended) throw new BadFrame(`${left.length} bytes behind the end of its frame`);
+    if (ended) throw new BadFrame(`${left.length} bytes after the end of the frame`);
     const [hint, produced, consumed] = step(frame, block, left);
     left = left.subarray(consumed);
     ended = hint === 0;
     size += produced;
     since += produced;
-    if (size > maxBytes) throw new BadFrame(`it unpacks to more than ${maxBytes} bytes`);
-    // A full block may have left more behind it although nothing is left to read.
+    if (size > maxBytes) throw new BadFrame(`the frame decompresses to more than ${maxBytes} bytes`);
+    // After a full block the decompressor may hold more output, even when all input was consumed.
     more = left.length > 0 || (!ended && produced === block.length);
     if (produced > 0) onChunk(block.subarray(0, produced));
     if (since < TURN_BYTES) continue;
     since = 0;
     await turn();
   }
-  if (!ended) throw new BadFrame("it ends within its frame");
+  if (!ended) throw new BadFrame("the frame is cut off");
   return size;
 }
 

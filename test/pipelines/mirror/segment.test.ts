@@ -118,7 +118,7 @@ it.each<[string, () => Buffer, RegExp]>([
   [
     "two frames",
     () => stack(65_536, (text) => Buffer.concat([compress(Buffer.from(text)), compress(Buffer.from(""))])),
-    /behind the end/,
+    /after the end/,
   ],
 ])("a segment with %s is refused", async (_, bytes, says) => {
   const told = bytes();

@@ -16,12 +16,12 @@ const FRAMES: [what: string, packed: Uint8Array, says: RegExp | null][] = [
   ["the file", packed, null],
   ["another text of that length", compress(flipped), /90000 lines of [0-9a-f]{64}/],
   ["a line less", compress(text.subarray(0, text.lastIndexOf(0x0a, -2) + 1)), /89999 lines/],
-  ["a byte more", compress(Buffer.concat([text, Buffer.from("x")])), /unpacks to more than/],
-  ["data without end", compress(Buffer.alloc(200_000_000)), /unpacks to more than/],
-  ["a frame that is cut", packed.subarray(0, -1), /ends within its frame/],
-  ["two frames", Buffer.concat([packed, compress(Buffer.from(""))]), /behind the end of its frame/],
+  ["a byte more", compress(Buffer.concat([text, Buffer.from("x")])), /decompresses to more than/],
+  ["data without end", compress(Buffer.alloc(200_000_000)), /decompresses to more than/],
+  ["a frame that is cut", packed.subarray(0, -1), /the frame is cut off/],
+  ["two frames", Buffer.concat([packed, compress(Buffer.from(""))]), /after the end of the frame/],
   ["no frame", Buffer.from("junk"), /./],
-  ["nothing", Buffer.alloc(0), /ends within its frame/],
+  ["nothing", Buffer.alloc(0), /the frame is cut off/],
 ];
 
 describe("a file of lines", () => {
