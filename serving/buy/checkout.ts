@@ -25,45 +25,46 @@ import {
   type Sale,
 } from "./terms.ts";
 
-/** What calls are bought and charged with, and what of it is sold. */
+/** The parts that a sale needs: buying from sellers, charging buyers, and the rules for what is sold. */
 export interface Sales {
   buying: Buying;
   seller: SellerTools;
   till: Till;
   cashier: Cashier;
   policy: SalePolicy;
-  /** Opaque name of a client network, as orders keep it. */
+  /** Returns the opaque name of a client network that orders store. */
   clientName: (client: string) => string;
 }
 
-/** How long a buyer waits for its order before it is told to ask again, real ms: shorter than a socket may be silent. */
+/** Longest wait for an order before its buyer gets a 202, real ms; shorter than the timeout of an idle socket. */
 const WAIT_MS = 100_000;
-/** States of an order that delivers nothing any more. */
+/** Final states of an order without a delivery. */
 const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
 /**
- * Longest time for which a buyer's payment may stay valid, seconds. Its order is watched, and a refund waits, until it has
- * run out.
+ * Longest validity of a buyer's payment from now, seconds. Until the payment expires its order is watched, and a refund
+ * waits.
  */
 const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
 
-/** What a page of another origin may read of an answer's headers. */
+/** Response headers that pages of other origins may read. */
 const EXPOSED =
   "PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, Touchstone-Order, Touchstone-Salt-Request, Touchstone-Salt-Response";
 
-/** What a buyer asked for with a payment. */
+/** What a buyer wants to buy. */
 export interface PurchaseRequest {
   operation: Purchase["claim"]["operation"];
   requestSha256: string;
-  /** Seller's price, micro-units; 0 for work of our own. What the sale costs beside it is our fee. */
+  /** The seller's price, micro-units; 0 for our own work. The rest of the total is our fee. */
   priceMicro: bigint;
+  /** Whether the buyer wants the call in the public record. */
   publish: boolean;
-  /** Key of the client network that asked. */
+  /** Key of the client network that sent the request. */
   client: string;
 }
 
-/** A verified payment of a buyer, and what it is for. */
+/** A verified payment of a buyer, and the claim on it that the order makes. */
 type Claimed = Pick<Purchase, "key" | "claim">;
 
 /** The price as an order records it: the seller's price, our fee, and the sum that the buyer pays. */
@@ -73,7 +74,7 @@ const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
   total: formatMoney(totalMicro),
 });
 
-/** A 402 that offers what would still be taken: nothing, or the escrow alone. */
+/** Returns the options of a 402 for a refused order, which offers nothing, or the escrow only. */
 export const refusalOffer = (error: string, { exactOnly }: { exactOnly: boolean }) =>
   ({ error, sold: exactOnly ? "escrow" : false }) as const;
 
@@ -81,23 +82,23 @@ const unwritten = (): Problem =>
   new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY);
 
 /**
- * The answer of an order that was charged, after the time for which answers are kept: the bytes are gone, and this payment
- * does not buy them a second time.
+ * Returns the problem for an order that was charged and whose answer has been removed since. Its payment does not buy the
+ * answer a second time.
  */
 function expired(order: Order): Problem {
   const { sha256, size } = answerNamed(order)!;
-  const was = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
+  const known = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
   const headers = { "touchstone-order": order.id };
-  return new Problem("answer_expired", `the answer is not kept any more: ${was}`, { headers });
+  return new Problem("answer_expired", `the answer is not kept any more: ${known}`, { headers });
 }
 
-/** Checks a buyer's payment, makes the order's claim of it, and answers the buyer with the outcome of the order. */
+/** Checks a buyer's payment, creates the order that claims it, and answers the buyer with the outcome of the order. */
 export class Checkout {
   constructor(readonly sales: Sales) {}
 
   /**
-   * The order that has this payment already, or null.
-   * @throws Problem payment_used when it bought something else; log_unavailable
+   * Returns the order that already has this payment, or null.
+   * @throws Problem payment_used when that order is for another request; log_unavailable
    */
   async existingOrder(payment: Payment, requestSha256: string): Promise<Order | null> {
     const { buying, cashier } = this.sales;
@@ -113,10 +114,10 @@ export class Checkout {
   }
 
   /**
-   * Runs `answer`. When it refuses, looks once more for an order that has this payment: another request with the same
-   * payment may have made one in the meantime. Then the buyer gets the outcome of that order instead of the refusal,
-   * which would tell it to pay a second time.
-   * @throws Problem of `answer` where no order has the payment, or the order ended without a delivery
+   * Runs `answer`. When it refuses, looks again for an order that has this payment, since a concurrent request with the
+   * same payment may have created one. The buyer then gets the outcome of that order instead of the refusal, which would
+   * tell it to pay a second time.
+   * @throws Problem of `answer` when no order has the payment, or the order ended without a delivery
    */
   async orExistingOrder(
     payment: Payment,
@@ -130,21 +131,21 @@ export class Checkout {
     });
     if (!(came instanceof Problem) && came.status !== 402) return came;
     const known = await this.existingOrder(payment, requestSha256);
-    // The order ended without a delivery: the problem is its cause, and tells the buyer more than the order's state.
+    // When the order ended without a delivery, the problem explains more than the order's state.
     if (came instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw came;
     return known ? this.responseOf(known, payment, sale) : (came as Response);
   }
 
-  /** @throws Problem payment_used for an order of another request, or of other bytes under one nonce */
+  /** Returns the order. @throws Problem payment_used when the order has another request, or another payment with this nonce */
   requireSameRequest(order: Order, payment: Payment, requestSha256: string): Order {
     if (order.requestSha256 === requestSha256 && order.paymentSha256 === payment.sha256) return order;
     throw new Problem("payment_used", "this payment belongs to another order: sign a new one");
   }
 
   /**
-   * What keeps this payment from paying this sale, in words, or null.
-   * @param holdsS seconds from now in which it must still hold
-   * @throws Problem unavailable when nobody can say
+   * Returns why a payment cannot pay for a sale, as a sentence for the buyer, or null.
+   * @param holdsS seconds from now for which the payment must stay valid
+   * @throws Problem unavailable when the payment cannot be verified now
    */
   async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<string | null> {
     const { cashier, till } = this.sales;
@@ -155,19 +156,20 @@ export class Checkout {
     if (payment.amountAtomic !== sale.totalMicro) return `the price is ${formatMoney(sale.totalMicro)} USDC now`;
     if (held) return this.#wrongHold(payment, held, now);
     if (payment.to !== cashier.payTo) return "the payment is for another address than the terms named";
-    if (payment.validAfter > now) return "the payment does not hold yet";
-    if (payment.validBefore < now + holdsS) return `the payment must hold for at least ${holdsS} s from now`;
-    if (payment.validBefore > now + MAX_HOLDS_S) return `the payment may hold for at most ${MAX_HOLDS_S} s from now`;
+    if (payment.validAfter > now) return "the payment is not valid yet";
+    if (payment.validBefore < now + holdsS) return `the payment must stay valid for at least ${holdsS} s from now`;
+    if (payment.validBefore > now + MAX_HOLDS_S)
+      return `the payment may be valid for at most ${MAX_HOLDS_S} s from now`;
     const requirements = exactOffer(cashier, sale.totalMicro);
-    const said = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
-    if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
-    if (!said.valid) return `the payment is not valid: ${said.reason}`;
-    return said.payer === payment.from ? null : "the payment is another wallet's";
+    const verified = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
+    if (!verified) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
+    if (!verified.valid) return `the payment is not valid: ${verified.reason}`;
+    return verified.payer === payment.from ? null : "the payment belongs to another wallet";
   }
 
   /**
-   * What {@link paymentFault} says of a payment into escrow. It has to be valid until the hold is placed; the escrow checks how
-   * long the hold itself lasts.
+   * Checks a payment into escrow for {@link paymentFault}. It has to be valid until the hold is placed; the escrow checks
+   * the deadlines of the hold itself.
    */
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
     const { buying, cashier } = this.sales;
@@ -181,7 +183,7 @@ export class Checkout {
     return said.valid ? null : `the payment is not valid: ${said.reason}`;
   }
 
-  /** The claim of a payment that was verified. */
+  /** Builds the claim of a verified payment. */
   claimOf(payment: Payment, sale: Sale, asked: PurchaseRequest): Claimed {
     const { cashier, clientName } = this.sales;
     const held = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
@@ -206,22 +208,22 @@ export class Checkout {
     };
   }
 
-  /** A call, bought with a payment that was verified. @throws Problem as {@link responseOf} and {@link requireSameRequest} do */
+  /** Buys a call with a verified payment. @throws Problem as {@link responseOf} and {@link requireSameRequest} do */
   buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
     return this.#ended(purchase, payment, sale, () => this.sales.buying.buy(purchase));
   }
 
   /**
-   * Work of our own, bought with a payment that was verified. @param work rejects with the problem for the buyer: then
-   * nothing is charged
+   * Sells our own work for a verified payment.
+   * @param work rejects with the problem for the buyer; then nothing is charged
    */
   sell(purchase: Claimed, payment: Payment, sale: Sale, work: () => Promise<OwnAnswer>): Promise<Response> {
     return this.#ended(purchase, payment, sale, () => this.sales.buying.sell(purchase.key, purchase.claim, work));
   }
 
   /**
-   * Makes the order and answers its buyer. An order that was refused before anything was written or paid is answered with a
-   * 402, which offers nothing or the escrow alone.
+   * Creates the order and answers its buyer. An order that is refused before anything was written or paid is answered with a
+   * 402, which offers nothing, or the escrow only.
    */
   async #ended({ claim }: Claimed, payment: Payment, sale: Sale, act: () => Promise<Order>): Promise<Response> {
     const { cashier } = this.sales;
@@ -235,7 +237,8 @@ export class Checkout {
   }
 
   /**
-   * What a buyer is told of its order, now or once it has ended.
+   * Waits until an order has ended, at most 100 s, and returns the response for its buyer: the answer, a 402, or a 202 with
+   * the state of the order.
    * @throws Problem seller_failed, answer_expired, log_unavailable
    */
   async responseOf(known: Order, payment: Payment, sale: Sale): Promise<Response> {
@@ -265,7 +268,7 @@ export class Checkout {
       headers: {
         "content-type": result.content_type ?? "application/octet-stream",
         "cache-control": "no-store",
-        // A stranger's bytes under our address: no browser may run them as ours.
+        // A seller's bytes under our origin: browsers must not run them with our rights.
         "content-security-policy": "sandbox; default-src 'none'",
         "x-content-type-options": "nosniff",
         "access-control-allow-origin": "*",

@@ -6,33 +6,36 @@ import { cardOf, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { buyerTotal } from "./terms.ts";
 
-/** The header that puts a bought call into the public record. */
+/** Request header by which a buyer puts a bought call into the public record. */
 export const PUBLISH_HEADER = "Touchstone-Publish";
 
-/** What is bought of whom (orders.md, "Our float is somebody's prize"). */
+/** Bounds on the calls that are sold (docs/design/orders.md). Prices are micro-units. */
 export interface SalePolicy {
-  /** Least and most that is paid to a seller for one call, micro-units. */
+  /** Lowest seller's price. */
   leastPrice: bigint;
+  /** Highest seller's price. */
   maxPrice: bigint;
-  /** The same where there is no letter, and the passes of our own that are wanted first. */
+  /** Highest seller's price of an endpoint without a letter. */
   unratedPrice: bigint;
+  /** Number of our own calls that must have passed before an endpoint without a letter is sold. */
   unratedPasses: number;
 }
 
+/** The fixed part of the policy; the setting `sell.least_price` adds the rest. */
 export const SALE_POLICY: Omit<SalePolicy, "leastPrice"> = {
   ...{ maxPrice: 10_000_000n, unratedPrice: 100_000n, unratedPasses: 5 },
 };
 
-/** An endpoint that is sold, as the record knows it. */
+/** An endpoint whose calls can be sold. */
 export interface SellableEndpoint {
   cap: string;
   url: string;
   method: "GET" | "POST";
-  /** Has it a letter? */
+  /** Whether it has a letter. */
   lettered: boolean;
 }
 
-/** Calls of our own that passed, as the newest card counts them. */
+/** Returns an endpoint's band and the number of our own calls that passed, from its newest card. */
 function passesOf(view: View, cap: string): { band: string; passes: number } {
   const entry = view.entry(cap);
   const headline = entry ? headlineOf(entry) : null;
@@ -42,7 +45,7 @@ function passesOf(view: View, cap: string): { band: string; passes: number } {
   return { band, passes: Math.floor((point ?? 0) * n_eff + 1e-9) };
 }
 
-/** Where it is called, or words why an endpoint like this is not sold at any price. */
+/** Returns how an endpoint is called, or in `says` why its calls cannot be sold at any price. */
 export function sellableOf(view: View, cap: string): SellableEndpoint | { says: string } {
   const entry = view.entry(cap);
   const row = view.row(cap);
@@ -57,8 +60,8 @@ export function sellableOf(view: View, cap: string): SellableEndpoint | { says: 
 }
 
 /**
- * Why a call at this price is not sold, in words, or null: a failing seller costs us its price each time, and of one
- * without a letter nobody knows more than our own few calls.
+ * Returns why a call is not sold at this price (micro-units), as a sentence for the buyer, or null. A seller that fails
+ * costs us its price each time, so endpoints with a bad letter, or with few observed calls, are restricted.
  */
 export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy: SalePolicy): string | null {
   const { band, passes } = passesOf(view, cap);
@@ -75,7 +78,7 @@ export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy:
     : null;
 }
 
-/** What decides whether a call of an endpoint is sold: the rules, where sellers are paid, and who has money of ours for nothing. */
+/** What decides whether a call is sold: the policy, the network, and the sellers that owe us money. */
 export interface SaleContext {
   policy: SalePolicy;
   /** Sellers are paid on the network that buyers pay on. */
@@ -84,8 +87,8 @@ export interface SaleContext {
 }
 
 /**
- * How to buy it through the service, as a check answer says it; undefined when via would refuse right now. Caps that come
- * and go within seconds are told by via alone.
+ * Returns how to buy a call of an endpoint through this service, for check answers; undefined when `via` would refuse it
+ * now. Caps that change within seconds are not checked here, only by `via`.
  */
 export function buyOffer(
   view: View,
@@ -95,7 +98,7 @@ export function buyOffer(
 ): Buy | undefined {
   const sold = sellableOf(view, cap);
   const row = view.row(cap);
-  // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.
+  // The newest 402 must name a payee, and a price in dollars.
   if ("says" in sold || row?.pay_to == null || row.price === null || row.unit !== "USD") return undefined;
   if (!row.networks.includes(cashier.network)) return undefined;
   const price = parseMoney(row.price);

@@ -14,10 +14,10 @@ import { buyerTotal, paymentRequired, type Sale } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
 
-/** A call that somebody wants of whoever can do it, as it came to us. */
+/** A request to buy a call from any endpoint that fits. */
 export interface Execution {
   asked: ExecuteRequest;
-  /** The request's own bytes: the same payment buys the same request. */
+  /** Bytes of the request's body, whose hash binds a payment to this request. */
   bytes: Uint8Array;
   payment: Payment | null;
   publish: boolean;
@@ -26,18 +26,18 @@ export interface Execution {
 }
 
 /**
- * Asks candidates for their price, one after the other, the best first. Whoever gives none, costs too much or is not bought
- * from now is passed over, and why is kept for the buyer.
+ * Asks candidates for their price, one after another, the best first. A candidate that gives no price, costs too much or is
+ * refused is passed over, and the reason is kept for the buyer.
  */
 class Candidates implements Fallback {
   readonly passed: string[] = [];
   readonly #waiting: string[];
   readonly #until: number;
-  /** Most that the next one may ask: then it is a fallback. */
+  /** Highest price of a fallback, micro-units; null until the first candidate was chosen. */
   #most: bigint | null = null;
-  /** One more cancellation was granted, and was not used yet. */
+  /** Whether a cancellation was granted that is not used yet. */
   #granted = false;
-  /** The order's place among all calls. */
+  /** The order's place among all running calls. */
   #place: Place | null = null;
 
   constructor(
@@ -64,7 +64,10 @@ class Candidates implements Fallback {
     return this.#granted;
   }
 
-  /** Further ones may ask this much: the buyer is charged what was quoted, whoever does the work, in the order's place. */
+  /**
+   * Turns the remaining candidates into fallbacks, which may cost at most what was quoted to the buyer and use the order's
+   * place.
+   */
   atMost(priceMicro: bigint, place: Place): this {
     this.#most = priceMicro;
     this.#place = place;
@@ -76,8 +79,8 @@ class Candidates implements Fallback {
       const cap = this.#waiting.shift()!;
       const found = await this.#ask(cap).catch((error: unknown) => {
         if (error instanceof Problem) return error.message;
-        // Within an order there is no client to answer: it goes on to the next candidate, or ends.
-        if (this.#most !== null) return "it could not be asked.";
+        // Within an order an error must not reach the client: the order tries the next candidate, or ends.
+        if (this.#most !== null) return "it could not be asked for its price.";
         throw error;
       });
       if (typeof found !== "string") {
@@ -115,7 +118,7 @@ class Candidates implements Fallback {
     const refused = saleRefusal(view, cap, priceMicro, policy);
     if (refused) return refused;
     const now = Math.floor(systemClock.now().getTime() / 1000);
-    // What is in escrow already waits there, whenever the signature that brought it there ends.
+    // A payment that is in escrow stays there after its signature has expired.
     const ends = payment?.scheme === "exact" ? payment.validBefore : null;
     if (this.#most !== null && ends !== null && ends < now + requiredValidityS(quote))
       return "your payment ends too soon.";
@@ -126,12 +129,12 @@ class Candidates implements Fallback {
   }
 }
 
-/** Best candidates for a need, or the buyer's own. */
+/** Returns the candidates that the buyer named, or the best ones for its need. */
 async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<readonly string[]> {
   const { need, capability_ids, input, class: kind, max_price, min_band, max_latency_ms } = asked;
   if (capability_ids) return capability_ids;
   const { view, clock, baseUrl } = selling.deps;
-  // With a body only those that take one; without one, unless the buyer says otherwise, those that need none.
+  // Unless the buyer names a method: POST with a body, GET without one.
   const method = asked.method ?? (input.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
   const { candidates } = await planOf(view(), query, { baseUrl, seller: selling.sales, now: clock.now() });
@@ -141,9 +144,9 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
 const NOBODY = "Nothing in the record fits what you ask for; POST /v1/route/plan says what was passed over.";
 
 /**
- * One order over several candidates: the price of the first that fits is the price of the order; when its answer does not
- * pass the next one is paid, once the payment of the one before is unusable. The buyer is charged what was quoted, once,
- * and only if an answer passed.
+ * Buys one call from several candidates in one order. The first candidate that fits sets the price of the order. When its
+ * answer does not pass, its payment is cancelled, and the next candidate is paid. The buyer is charged the quoted price
+ * once, and only if an answer passed.
  * @throws Problem
  */
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
@@ -157,7 +160,7 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
   return checkout.orExistingOrder(payment, requestSha256, saleOf(selling, 0n), answer);
 }
 
-/** Of a payment that no order has yet, or without one. */
+/** Handles a request without a payment, or with a payment that no order has. */
 async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256: string): Promise<Response> {
   const { checkout, sales } = selling;
   const { payment, publish, client } = execution;

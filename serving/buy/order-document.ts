@@ -31,7 +31,7 @@ const WORDS: Readonly<Record<Order["state"], string>> = {
   refund_unknown: "Your payment is being sent back; whether it arrived is being looked up on the chain.",
 };
 
-/** How an order stands, in one sentence and its reason. */
+/** Describes the state of an order in one sentence, followed by its reason. */
 export function orderText(order: Order): string {
   const failed = order.legs.at(-1)?.result?.checks.filter(({ ok }) => !ok) ?? [];
   const why = failed.map(({ name, says }) => (says ? `${name} (${says})` : name)).join(", ");
@@ -53,9 +53,9 @@ const legShown = (leg: Leg): OrderShown["legs"][number] => ({
 });
 
 /**
- * An order as a buyer sees it.
- * @param byId what is said only where the order is read by its id: the answer's bytes, where the buyer was charged (null:
- *   not kept any more), and the salts of its commitments
+ * Returns an order as a document for its buyer (`svc.order.v1`).
+ * @param byId what is shown only when the order is read by its id: the answer's bytes if the buyer was charged (null: not
+ *   kept any more), and the salts of its commitments
  */
 export function orderDocument(
   order: Order,

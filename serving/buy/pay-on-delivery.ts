@@ -17,13 +17,13 @@ export interface PayOnDeliveryDeps {
   view: () => View;
   clock: Clock;
   baseUrl: string;
-  /** Prices that all buyers together may have asked of one seller's platform in a minute. */
+  /** Most prices that are asked of one seller's platform in a minute, for all buyers together. */
   quotesPerDomainMinute: number;
-  /** Payments to sellers that may be cancelled for one wallet, and for all, in an hour: each costs us a transaction. */
+  /** Most payments to sellers that are cancelled in an hour for one wallet, and for all; each costs us a transaction. */
   fallbacksPerHour: { payer: number; all: number };
 }
 
-/** A call that somebody wants to buy, as it came to us. */
+/** A request to buy a call of one endpoint. */
 export interface ViaCall {
   cap: string;
   method: "GET" | "POST";
@@ -32,18 +32,18 @@ export interface ViaCall {
   headers: Headers;
   payment: Payment | null;
   publish: boolean;
-  /** Key of the client network that asks. */
+  /** Key of the client network that sent the request. */
   client: string;
 }
 
-/** Seconds that a payment must still hold after the seller's deadline: settlement, and what stands between. */
+/** Seconds that a payment must stay valid after the seller's deadline, for the check and the settlement. */
 const MARGIN_S = 45;
 
-/** Seconds for which a payment must still hold when a call at this quote begins. */
+/** Returns the seconds for which a buyer's payment must stay valid when a call with this quote begins. */
 export const requiredValidityS = ({ entry }: Pick<SellerQuote, "entry">): number =>
   Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + MARGIN_S;
 
-/** Whose a bought call is. @param payment a verified one @param url the seller's */
+/** Returns under which names a bought call counts. @param payment a verified payment @param url the seller's */
 export const holderOf = (client: string, payment: Pick<Payment, "from">, url: string): Holder => ({
   payer: payment.from.toLowerCase(),
   client,
@@ -52,11 +52,15 @@ export const holderOf = (client: string, payment: Pick<Payment, "from">, url: st
 
 const TEXT = /^[\x20-\x7e]{1,200}$/;
 
+/** Returns a header of the buyer's request for the seller, or a default when its value is absent or unusual. */
 const passedOn = (name: string, value: string | null, otherwise: string): Record<string, string> => ({
   [name]: value !== null && TEXT.test(value) ? value : otherwise,
 });
 
-/** The buyer's query and body on the seller's address; nothing else of the buyer's request reaches the seller. */
+/**
+ * Builds the request to the seller: the endpoint's url with the buyer's query, and the buyer's body, `accept` and
+ * `content-type`. Nothing else of the buyer's request reaches the seller.
+ */
 export function sellerRequest(
   { url, method }: SellableEndpoint,
   { query, body, headers }: Pick<ViaCall, "query" | "body" | "headers">,
@@ -78,7 +82,10 @@ export function sellerRequest(
   };
 }
 
-/** Calls bought through the service: priced off the seller, paid to it, and charged only when the answer passed. */
+/**
+ * Sells calls of sellers' endpoints: asks the seller for its price, pays the seller, and charges the buyer only if the
+ * answer passed.
+ */
 export class PayOnDelivery {
   readonly checkout: Checkout;
   readonly places = new SalePlaces();
@@ -102,7 +109,7 @@ export class PayOnDelivery {
   }
 
   /**
-   * The answer to a call of via: a price, what was bought, or how its order stands.
+   * Answers a request of `via`: a 402 with the price, the seller's answer, or the state of the order.
    * @throws Problem
    */
   async call(wanted: ViaCall): Promise<Response> {
@@ -117,7 +124,7 @@ export class PayOnDelivery {
     return this.checkout.orExistingOrder(payment, request.sha256, this.#saleOf(sold), answer);
   }
 
-  /** Of a payment that no order has yet, or without one. */
+  /** Handles a request without a payment, or with a payment that no order has. */
   async #fresh(wanted: ViaCall, sold: SellableEndpoint, request: CallRequest): Promise<Response> {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
@@ -125,6 +132,8 @@ export class PayOnDelivery {
     const sale = this.#saleOf(sold, quote);
     const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
+    // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. No result can be handed
+    // on: between these checks other orders begin and end.
     const refused = this.sales.buying.refusal(sellerOf(quote), null);
     if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
@@ -133,7 +142,7 @@ export class PayOnDelivery {
     return this.#buy(wanted, payment, sale, quote);
   }
 
-  /** May one more payment be cancelled for this wallet? Counted at once. */
+  /** Reports whether one more payment may be cancelled for this wallet, and counts it. */
   fallsBack(payer: string): boolean {
     const { payer: own, all } = this.#fallbacks;
     return own.take(payer.toLowerCase()).ok && all.take("all").ok;
@@ -149,7 +158,7 @@ export class PayOnDelivery {
     throw new Problem("method_not_allowed", `this endpoint is called with ${allow}`, { headers: { allow } });
   }
 
-  /** The seller's price of this request, now. @throws Problem too_many_requests, unavailable, seller_failed */
+  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, seller_failed */
   async quote(
     sold: SellableEndpoint,
     request: CallRequest,
@@ -161,7 +170,7 @@ export class PayOnDelivery {
       const headers = { "retry-after": String(taken.resetS) };
       throw new Problem("too_many_requests", "this seller was asked for too many prices within a minute", { headers });
     }
-    // The payment is not verified yet: its payer may be anybody's name.
+    // The payment is not verified yet, so its payer must not count.
     const place = await this.places.forPrice({ client, domain, reserved: payment !== null });
     const asked = quoteOf(this.sales.seller, sold, request, this.deps.clock);
     const quote = await asked.finally(() => place.leave());

@@ -5,7 +5,7 @@ import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import { authorizationOf } from "../../infra/rails/authorization.ts";
 import { Problem } from "../http/problem.ts";
 
-/** Longest payment header, characters: what servers in front of us take. */
+/** Longest payment header, characters; usual reverse proxies accept no longer ones. */
 const MAX_HEADER = 32_768;
 
 const Version1 = z.looseObject({
@@ -21,12 +21,13 @@ const Version2 = z.looseObject({
   payload: z.unknown(),
 });
 
-/** A buyer's payment, read and not verified. */
+/** A buyer's payment, parsed but not verified. */
 export interface Payment {
   version: 1 | 2;
   scheme: string;
-  /** CAIP-2, and as it was written: version 1 has names. */
+  /** CAIP-2. */
   network: string;
+  /** The network as the payment writes it; version 1 uses names. */
   networkName: string;
   from: string;
   to: string;
@@ -34,11 +35,11 @@ export interface Payment {
   nonce: string;
   validAfter: number;
   validBefore: number;
-  /** What was signed, and the signature: nothing else of what came is kept. A hold's nonce is made of its salt too. */
+  /** The signed fields, the signature and, for a payment into escrow, the salt. Other fields are dropped. */
   payload: { signature: string; authorization: Record<string, string>; salt?: string };
-  /** Deadlines of a hold, as they were echoed: they differ from offer to offer, and its nonce is made of them too. */
+  /** Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them. */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
-  /** Names this payload, whatever way it was written in. */
+  /** sha256 of the canonical payload, which identifies it independently of its formatting. */
   sha256: string;
 }
 
@@ -46,7 +47,7 @@ function refuse(header: string, detail: string): never {
   throw new Problem("bad_payment", `${header}: ${detail}`, { errors: [{ pointer: `/headers/${header}`, detail }] });
 }
 
-/** CAIP-2 of a version 1 name, or what was written. */
+/** Returns the CAIP-2 id of a version 1 name; other texts unchanged. */
 function networkOf(name: string): string {
   const id = (EVM_NETWORK_CHAIN_ID_MAP as Record<string, number>)[name];
   return id === undefined ? name : `eip155:${id}`;
@@ -105,11 +106,11 @@ export function paymentOf(headers: Headers): Payment | null {
   };
 }
 
-/** Our offer as this payment answers it: with the deadlines of the moment when it was made. */
+/** Returns our offer as this payment answered it: a hold's deadlines are those of the earlier offer that the buyer saw. */
 export const offerAnsweredBy = ({ deadlines }: Payment, offer: PaymentRequirements): PaymentRequirements =>
   deadlines ? { ...offer, extra: { ...offer.extra, ...deadlines } } : offer;
 
-/** The payment as its version has it, with nothing else of what came. @param requirements the offer that it answers */
+/** Returns the payment in the form of its version. @param requirements the offer that it answers */
 export function paymentEnvelope({ version, scheme, networkName, payload }: Payment, requirements: object): object {
   return version === 1
     ? { x402Version: 1, scheme, network: networkName, payload }

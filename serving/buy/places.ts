@@ -3,23 +3,23 @@ import { Places } from "../../infra/shares.ts";
 import { PRICES_AT_ONCE, VIA_AT_ONCE, WORK_AT_ONCE } from "../../pipelines/1-observe/queue.ts";
 import { Problem } from "../http/problem.ts";
 
-/** Places for prices that only requests which bring a payment may have. */
+/** Number of places for prices that are reserved for requests with a payment. */
 const PRICES_KEPT = 4;
-/** Longest wait for a place of a call or of work, and of a price, ms. A payment is verified before, and must still hold. */
+/** Longest wait for a place of a call or of work, and of a price, ms. The verified payment must stay valid meanwhile. */
 const WAIT_MS = 5_000;
 const PRICE_WAIT_MS = 2_000;
 /**
- * A place is given back after so long, ms, whatever became of its work: a log that never answers would hold it for ever.
- * The longest leg is 90 s, and each leg of an execution begins it anew.
+ * Time after which a place is released even if its work has not ended, ms, so that a log that never answers cannot hold it
+ * for ever. The longest leg is 90 s, and each leg of an execution restarts this time.
  */
 const LAPSES_MS = 150_000;
-/** Seconds after which a place is likely free: a seller has 30 to 90 for its answer, most take a few. */
+/** Value of Retry-After, seconds. A seller has 30 to 90 for its answer, and most need a few. */
 const RETRY_S = "5";
 
 /**
- * Places of everything that is sold: bought calls, prices that are asked of sellers for them, and work of our own. A
- * place is held before the claim is written and before anything is signed, so that whoever gets none has lost nothing:
- * the same payment may be sent again. Each is given by shares of payer, client network and seller's platform.
+ * Bounds how much is sold at once: bought calls, requests for sellers' prices, and our own work. A place is taken before the
+ * claim is written and before anything is signed, so a buyer that gets none can send the same payment again. Places are
+ * shared fairly by payer, client network and seller's platform.
  */
 export class SalePlaces {
   readonly #calls = new Places({ name: "bought calls", size: VIA_AT_ONCE });
@@ -27,25 +27,26 @@ export class SalePlaces {
   readonly #works = new Places({ name: "own work", size: WORK_AT_ONCE });
 
   /**
-   * A place for a call; it may move to another seller, and is given back once the order has ended.
-   * @param withinMs what is left of the request's deadline @throws Problem too_many_requests, unavailable
+   * Takes a place for a call. It may move to another seller; the caller releases it when the order has ended.
+   * @param withinMs what is left of the request's deadline
+   * @throws Problem too_many_requests, unavailable
    */
   forCall(holder: Holder, withinMs = WAIT_MS): Promise<Place> {
     return placeIn(this.#calls, holder, Math.min(withinMs, WAIT_MS));
   }
 
-  /** A place to ask a seller for its price. @throws Problem as {@link forCall} */
+  /** Takes a place to ask a seller for its price. @throws Problem as {@link forCall} */
   forPrice(holder: Holder): Promise<Place> {
     return placeIn(this.#prices, holder, PRICE_WAIT_MS);
   }
 
-  /** A place for work of our own. @throws Problem as {@link forCall} */
+  /** Takes a place for our own work. @throws Problem as {@link forCall} */
   forWork(holder: Holder): Promise<Place> {
     return placeIn(this.#works, holder, WAIT_MS);
   }
 }
 
-/** @throws Problem too_many_requests where this holder has some already, unavailable where others have all */
+/** Takes a place. @throws Problem too_many_requests when this holder has some already, unavailable when others have all */
 async function placeIn(places: Places, holder: Holder, withinMs: number): Promise<Place> {
   const place = await places.take(holder, AbortSignal.timeout(Math.max(0, Math.ceil(withinMs))));
   if (place) return lapsing(place);
@@ -57,6 +58,7 @@ async function placeIn(places: Places, holder: Holder, withinMs: number): Promis
   throw new Problem("too_many_requests", detail, { headers });
 }
 
+/** Wraps a place so that it is released after {@link LAPSES_MS}. */
 function lapsing(place: Place): Place {
   const timer = setTimeout(() => place.leave(), LAPSES_MS).unref();
   return {

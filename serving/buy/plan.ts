@@ -11,29 +11,29 @@ import { buyOffer, type SaleContext } from "./eligible.ts";
 
 type Candidate = PlanAnswer["candidates"][number];
 
-/** The written rule. Who pays us plays no part in it, and nobody can buy a place. */
+/** The rule of ranking, as it is published. */
 export const RULE =
   "The better letter first (A, B, C, D, then no letter); then the higher composite, which is a sum of lower bounds; then the lower price; then the shorter 95th percentile of latency, where it is known; then the url. Only endpoints whose calls this service would buy right now. Nobody pays for a place.";
 
 /**
- * Listed endpoints that hold the words and are looked at, the best first: a word that all of them hold must not read
- * them all.
+ * Most matching endpoints that are examined, the best first, so that a common word does not unpack every card.
  */
 const MAX_LOOKED = 500;
-/** Of them between two turns of the event loop: each one's card is unpacked. */
+/** Endpoints that are examined between two yields to the event loop. */
 const AT_ONCE = 50;
 
-/** Milliseconds of the published percentile, which stand in its method string (verification-method.md section 3); or null. */
+/** Returns the published 95th percentile of latency in ms, from its method string (verification-method.md section 3), or null. */
 function latencyOf({ components }: CheckFacts): number | null {
   const ms = /;p95_ms=(\d{1,7})(?:;|$)/.exec(components?.latency_p95.method ?? "")?.[1];
   return ms === undefined ? null : Number(ms);
 }
 
+/** Reports whether a band is at least as good as the query asks for. */
 const minBand = (band: Candidate["band"], least: PlanQuery["min_band"]): boolean =>
   least === undefined || (band !== "UNRATED" && band <= least);
 
-/** One endpoint against what is asked: a candidate without its reasons, or why it is none. */
-function looked(
+/** Compares one endpoint with a query. Returns a candidate whose reasons lack its rank, or why it is none. */
+function candidateOf(
   view: View,
   entry: ListedEntry,
   query: PlanQuery,
@@ -58,7 +58,7 @@ function looked(
   };
 }
 
-/** What the rule compares, in its order: how much `a` stands behind `b` (above zero), and in which words. */
+/** The keys of the rule in their order: `by` is above zero when `a` ranks behind `b`, and `behind` explains it. */
 const KEYS: readonly { by: (a: Candidate, b: Candidate) => number; behind: string }[] = [
   { by: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },
   { by: (a, b) => (b.composite ?? -1) - (a.composite ?? -1), behind: "its composite is higher" },
@@ -70,7 +70,7 @@ const KEYS: readonly { by: (a: Candidate, b: Candidate) => number; behind: strin
   { by: (a, b) => (a.url < b.url ? -1 : a.url > b.url ? 1 : 0), behind: "its url is first in the alphabet" },
 ];
 
-/** The first key in which two differ. */
+/** Returns the first key in which two candidates differ. */
 const differ = (a: Candidate, b: Candidate) => KEYS.find(({ by }) => by(a, b) !== 0);
 
 function ranked(candidates: Candidate[]): Candidate[] {
@@ -91,8 +91,8 @@ export interface PlanContext {
 }
 
 /**
- * Whom to call for a need, from the view alone: no call leaves. Ranked by {@link RULE}.
- * @returns candidates with reasons in words, and how many were passed over, and why
+ * Finds and ranks endpoints for a need by {@link RULE}, from the view only, without a call to a seller.
+ * @returns candidates with their reasons, and how many endpoints were passed over for each reason
  */
 export async function planOf(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
   const fit: Candidate[] = [];
@@ -105,7 +105,7 @@ export async function planOf(view: View, query: PlanQuery, context: PlanContext)
       break;
     }
     if (++count % AT_ONCE === 0) await turn();
-    const found = looked(view, entry, query, context);
+    const found = candidateOf(view, entry, query, context);
     if (typeof found === "string") passed.set(found, (passed.get(found) ?? 0) + 1);
     else fit.push(found);
   }

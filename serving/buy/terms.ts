@@ -8,7 +8,7 @@ import { asVersion1 } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
 import type { Payment } from "./payments.ts";
 
-/** What buyers pay us in, and where. */
+/** The account that receives buyers' payments: token, address, and the escrow if there is one. */
 export interface Cashier {
   /** CAIP-2. */
   network: string;
@@ -18,38 +18,39 @@ export interface Cashier {
   domain: SigningDomain;
   /** Address that buyers pay. */
   payTo: string;
-  /** Holds buyers' money, of the same token for the same address; null: this chain has none that would do. */
+  /** Escrow of the same token and address; null when the chain has none that is usable. */
   escrow: Pick<Escrow, "offer" | "check"> | null;
 }
 
-/** Something that is sold at one price. */
+/** A resource that is sold at one price. */
 export interface Sale {
   url: string;
   description: string;
-  /** Media type of a good answer. */
+  /** Media type of a successful answer. */
   mime: string;
+  /** What the buyer pays, micro-units. */
   totalMicro: bigint;
-  /** May its price wait in escrow? Only where whoever sells it waits for the hold before any seller is paid. */
+  /** Whether payment into escrow is offered. Its order then waits for the hold before any seller is paid. */
   escrow?: boolean;
 }
 
-/** What a buyer is charged for a call at this seller's price, micro-units: our fee is on top of it. */
+/** Returns what a buyer is charged for a call at this seller's price, micro-units: the price plus our fee. */
 export const buyerTotal = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
 
-/** Totals that may wait in escrow, micro-units: below, gas is too much of it; above, too much waits in one place. */
+/** Range of totals that are offered with escrow, micro-units: below it gas costs too much, above it too much is held. */
 const ESCROW_FROM = 50_000n;
 const ESCROW_TO = 1_000_000n;
 
-/** The chain's time, which is real: unix seconds. */
+/** Returns the real time, which is the chain's, in unix seconds. */
 export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
 /**
- * Seconds that a buyer's authorization is to hold: it must outlast our call of the seller and the settlement after it
- * (payments.md).
+ * Validity in seconds that offers ask for: it must outlast the call of the seller and the settlement after it
+ * (docs/design/payments.md).
  */
 const VALID_S = 240;
 
-/** The offer in the words of x402 version 2. */
+/** Returns an `exact` offer of x402 version 2. @param totalMicro micro-units */
 export const exactOffer = (
   { network, asset, payTo, domain }: Omit<Cashier, "escrow">,
   totalMicro: bigint,
@@ -63,23 +64,23 @@ export const exactOffer = (
   extra: { name: domain.name, version: domain.version },
 });
 
-/** The offer of an escrow, with deadlines of this moment; null where this sale has none. */
+/** Returns an offer of payment into escrow with deadlines from now; null when the sale is not offered that way. */
 export function escrowOfferFor({ escrow }: Cashier, sale: Sale): PaymentRequirements | null {
   const { totalMicro } = sale;
   const may = sale.escrow && totalMicro >= ESCROW_FROM && totalMicro <= ESCROW_TO;
   return may && escrow ? escrow.offer(totalMicro, chainNow()) : null;
 }
 
-/** What of a sale is offered: every way to pay, none, or the one in which nothing can be lost through its buyer. */
+/** Which offers a 402 makes: all, none, or the escrow only, in which a buyer cannot cause a loss. */
 type Sold = boolean | "escrow";
 
-/** All offers in the words of version 2, the one that holds nothing first. */
+/** Returns all offers of version 2, `exact` first. */
 function offersOf(cashier: Cashier, sale: Sale, sold: Sold): PaymentRequirements[] {
   const escrow = sold ? escrowOfferFor(cashier, sale) : null;
   return [...(sold === true ? [exactOffer(cashier, sale.totalMicro)] : []), ...(escrow ? [escrow] : [])];
 }
 
-/** The same offer in the words of version 1; null where that version has no name for the network. */
+/** Returns the `exact` offer of version 1; null when version 1 has no name for the network. */
 function offerV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale): object | null {
   if (v1NamesOf(cashier.network).length === 0) return null;
   return {
@@ -89,9 +90,9 @@ function offerV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale)
 }
 
 /**
- * A 402 with our terms, for buyers of both versions: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
- * @param error what is wrong with the payment that came, or why none would be taken
- * @param sold false: nothing is offered; `escrow`: that alone; `error` says why
+ * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
+ * @param error why a payment is required, why the buyer's payment was refused, or why none is accepted
+ * @param sold false: nothing is offered; `escrow`: only the escrow
  */
 export function paymentRequired(
   cashier: Cashier,
@@ -121,12 +122,12 @@ export function paymentRequired(
   });
 }
 
-/** The header that tells a buyer of its settlement, in the version it paid in. */
+/** Returns the header with a buyer's settlement, in the version of its payment. */
 export function paymentResponseHeader(
   version: Payment["version"],
   { network, payer, tx }: { network: string; payer: string; tx: string },
 ): Record<string, string> {
   const named = version === 2 ? network : (v1NamesOf(network)[0] ?? network);
-  const said = { success: true, payer, transaction: tx, network: named as Network };
-  return { [version === 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE"]: encodePaymentResponseHeader(said) };
+  const settlement = { success: true, payer, transaction: tx, network: named as Network };
+  return { [version === 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE"]: encodePaymentResponseHeader(settlement) };
 }

@@ -1,28 +1,28 @@
-/** Signed bytes of an answer, kept as long as it stands. */
+/** A signed answer in the cache. */
 export interface CachedAnswer {
-  /** JSON text as it is sent: signed once, so everybody who asks within the minute gets the same bytes. */
+  /** JSON text as it is sent. It is signed once, so all clients get the same bytes until it expires. */
   bytes: Buffer;
   etag: string;
-  /** The endpoint that it speaks of, when it is one of the record. */
+  /** Capability id of the endpoint that it is about, when the record has it. */
   cap?: string | undefined;
-  /** Steady ms when it was made. */
+  /** When it was made, ms of the steady counter. */
   madeAt: number;
 }
 
 export interface CacheBounds {
-  /** How long an answer stands, ms. */
+  /** How long an answer is valid, ms. */
   ttlMs: number;
   maxEntries: number;
-  /** Bytes of all answers, and characters of their keys, together. */
+  /** Most bytes of all answers plus characters of all keys. */
   maxBytes: number;
 }
 
 export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxBytes: 64 * 1024 * 1024 };
 
 /**
- * Answers by normalised query, bounded by time, number and size; the one made longest ago goes first. All live equally
- * long, so the order of insertion is the order of expiry. What has expired goes with the next that comes: strangers ask
- * for ever new addresses, and their answers would else fill the cache to its last byte and stay.
+ * Caches answers by normalised query, bounded by time, number and size; the oldest is evicted first. All answers have the
+ * same lifetime, so the order of insertion is the order of expiry. Each insertion also evicts expired answers, since
+ * clients ask for ever new urls and would otherwise keep the cache full.
  */
 export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
   readonly #answers = new Map<string, A>();
@@ -33,7 +33,7 @@ export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
     private readonly now: () => number,
   ) {}
 
-  /** The answer, unless its time is over. */
+  /** Returns an answer that has not expired. */
   get(key: string): A | undefined {
     const answer = this.#answers.get(key);
     if (!answer) return undefined;

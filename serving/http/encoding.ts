@@ -6,12 +6,12 @@ import { CompressStream } from "zstd-napi";
 
 export type Coding = "zstd" | "gzip" | "identity";
 
-/** Level 3 keeps each synchronous step of the packer in the low milliseconds. */
+/** Compression level; at 3 each synchronous step takes a few milliseconds at most. */
 const ZSTD_LEVEL = 3;
 
 const QVALUE = /^(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)$/;
 
-/** Weight of each coding that the header names; a weight that is none refuses its coding. */
+/** Parses the weight of each coding in an Accept-Encoding header; a malformed weight counts as 0. */
 function weightsOf(acceptEncoding: string): Map<string, number> {
   const weights = new Map<string, number>();
   for (const part of acceptEncoding.slice(0, 500).toLowerCase().split(",")) {
@@ -23,22 +23,22 @@ function weightsOf(acceptEncoding: string): Map<string, number> {
 }
 
 /**
- * The coding that a client likes best (RFC 9110 section 12.5.3); of those that it likes equally zstd, then gzip, then
- * none. Who takes nothing that we have gets none, as the section allows, instead of an error.
+ * Returns the coding that a client prefers (RFC 9110 section 12.5.3); among equal ones zstd, then gzip, then identity. A
+ * client that accepts none of them gets identity, as the section allows, instead of an error.
  */
 export function negotiate(acceptEncoding: string | null): Coding {
   if (!acceptEncoding) return "identity";
   const weights = weightsOf(acceptEncoding);
   const weight = (name: Coding): number => weights.get(name) ?? weights.get("*") ?? 0;
   const best: Coding = weight("gzip") > weight("zstd") ? "gzip" : "zstd";
-  // Unpacked is always welcome, but a packed answer more so, unless the client names it as the better one.
+  // Identity is always acceptable; it wins only when the client gives it a higher weight than the best coding.
   const plain = weights.get("identity") ?? 0;
   return weight(best) > 0 && weight(best) >= plain ? best : "identity";
 }
 
 /**
- * Chunks packed on their way. Backpressure reaches the source; when the source fails so does this, so that a cut stream
- * never looks like a whole one; when the reader stops, the source is ended too.
+ * Compresses a stream of chunks. Backpressure reaches the source. When the source fails, so does the result, so that a cut
+ * stream does not look complete. When the reader stops, the source is ended.
  */
 export async function* compressed(chunks: AsyncIterable<Uint8Array>, coding: Coding): AsyncGenerator<Uint8Array> {
   if (coding === "identity") {
@@ -48,7 +48,7 @@ export async function* compressed(chunks: AsyncIterable<Uint8Array>, coding: Cod
   const packer = coding === "gzip" ? createGzip({ level: 6 }) : new CompressStream({ compressionLevel: ZSTD_LEVEL });
   const source = Readable.from(chunks, { objectMode: true, highWaterMark: 2 });
   const done = pipeline(source, packer);
-  // Its failure is thrown by the loop below as well; without a handler it would end the process.
+  // The loop below throws the same failure; without this handler it would count as unhandled and end the process.
   done.catch(() => {});
   try {
     for await (const chunk of packer) yield chunk as Uint8Array;
@@ -59,13 +59,14 @@ export async function* compressed(chunks: AsyncIterable<Uint8Array>, coding: Cod
   }
 }
 
-/** Headers of a negotiated representation. */
+/** Returns the headers of a negotiated representation. */
 export const codingHeaders = (coding: Coding): Record<string, string> =>
   coding === "identity" ? { vary: "Accept-Encoding" } : { vary: "Accept-Encoding", "content-encoding": coding };
 
-/** Lines gathered into chunks of about this size: few large writes instead of many small ones. */
+/** Size of chunks that lines are collected into, characters. */
 const CHUNK_CHARS = 64 * 1024;
 
+/** Collects lines into chunks, each line with a line feed, yielding to the event loop after each chunk. */
 export async function* linesToChunks(lines: AsyncIterable<string> | Iterable<string>): AsyncGenerator<Uint8Array> {
   let held = "";
   for await (const line of lines) {
@@ -73,7 +74,7 @@ export async function* linesToChunks(lines: AsyncIterable<string> | Iterable<str
     if (held.length < CHUNK_CHARS) continue;
     yield Buffer.from(held);
     held = "";
-    // Lines that are in memory and a client that takes as fast as we make would else hold the event loop to the end.
+    // With lines in memory and a fast client this loop would otherwise never yield.
     await turn();
   }
   if (held) yield Buffer.from(held);

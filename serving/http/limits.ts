@@ -2,27 +2,28 @@ import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 import { type Address, networkKey } from "../../infra/egress/address.ts";
 
-/** A limit: `quota` requests in `windowS` seconds, refilled steadily (token bucket with the quota as burst). */
+/** A rate limit of `quota` tokens in `windowS` seconds: a token bucket with the quota as burst. */
 export interface Limit {
   name: string;
   quota: number;
   windowS: number;
 }
 
+/** The result of taking tokens. */
 export interface LimitResult {
   ok: boolean;
   /** Whole tokens left. */
   remaining: number;
-  /** Seconds until the bucket is full again (RateLimit `t`), or until a token is there when refused (Retry-After). */
+  /** Seconds until the bucket is full (RateLimit `t`), or, when refused, until it has a token (Retry-After). */
   resetS: number;
 }
 
-/** Clients remembered by one limiter; the one seen longest ago goes first. */
+/** Most clients of one limiter; the one seen longest ago is forgotten first. */
 const MAX_CLIENTS = 100_000;
 
 /**
- * Token buckets by client key, bounded. `now` is a steady counter in ms. A client that is pushed out of the table starts
- * with a full bucket again: a flood of addresses can loosen the limit of others, never exhaust memory.
+ * Token buckets by client key. `now` is a steady counter in ms. The number of buckets is bounded: a client that is
+ * forgotten starts with a full bucket again, so a flood of addresses can loosen limits but not exhaust memory.
  */
 export class Limiter {
   readonly #buckets = new Map<string, { tokens: number; at: number }>();
@@ -33,11 +34,11 @@ export class Limiter {
     private readonly maxClients = MAX_CLIENTS,
   ) {}
 
-  /** Take `cost` tokens of this client, if it has at least one; into debt where it has fewer than they cost. */
+  /** Takes `cost` tokens of a client if it has at least one. Its bucket goes below zero when it has fewer than `cost`. */
   take(client: string, cost = 1): LimitResult {
     const { quota } = this.limit;
     const tokens = this.#tokensOf(client);
-    // Refilling by fractions must not leave a client a hair short of the token it was promised.
+    // Rounding of fractional refills must not refuse a client that waited as long as it was told.
     const ok = tokens >= 1 - 1e-6;
     const left = ok ? tokens - cost : tokens;
     this.#keep(client, left);
@@ -46,12 +47,12 @@ export class Limiter {
     return { ok, remaining, resetS: Math.max(1, Math.ceil(Math.round(waitMs) / 1000)) };
   }
 
-  /** Real ms until this client has `cost` tokens. */
+  /** Returns the ms until a client has `cost` tokens. */
   msUntil(client: string, cost: number): number {
     return Math.max(0, cost - this.#tokensOf(client)) / this.#perMs;
   }
 
-  /** Take tokens whether or not they are there: what was sent cannot be refused any more. */
+  /** Takes tokens even if the client has none, for bytes that were already sent. */
   charge(client: string, cost: number): void {
     this.#keep(client, this.#tokensOf(client) - cost);
   }
@@ -73,7 +74,7 @@ export class Limiter {
     this.#buckets.set(client, { tokens, at: this.now() });
   }
 
-  /** `RateLimit-Policy` and `RateLimit` of an answer, and `Retry-After` of a refusal. */
+  /** Returns the headers `RateLimit-Policy` and `RateLimit`, and `Retry-After` when refused. */
   headers(taken: LimitResult): Record<string, string> {
     const { name, quota, windowS } = this.limit;
     const headers: Record<string, string> = {
@@ -85,13 +86,14 @@ export class Limiter {
   }
 }
 
+/** A block of addresses: its base address and the length of its prefix in bits. */
 export type Cidr = [Address, number];
 
-/** Which peers may name the client in X-Forwarded-For. @throws Error for a text that is no address or CIDR block. */
+/** Parses the setting `trusted_proxies`: addresses and CIDR blocks. @throws Error for any other text */
 export function parseProxies(proxies: readonly string[]): Cidr[] {
   return proxies.map((text) => {
     try {
-      // ipaddr.js alone would take "10.0.0" as 10.0.0.0, a proxy that nobody meant.
+      // ipaddr.js alone would parse "10.0.0" as 10.0.0.0.
       if (!isIP(text.split("/", 1)[0]!)) throw new Error("no address");
       if (text.includes("/")) return ipaddr.parseCIDR(text);
       const address = ipaddr.process(text);
@@ -114,8 +116,8 @@ const readAddress = (text: string): Address | null => {
 };
 
 /**
- * The key of a client. X-Forwarded-For counts only when the peer itself is a configured proxy, read from the right
- * past further proxies; a part that is no address ends the search at the last address that was one.
+ * Returns the key of the client behind a connection. X-Forwarded-For counts only when the peer is a trusted proxy. It is
+ * read from the right past further trusted proxies; an invalid part ends the search at the last valid address.
  */
 export function clientKey(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
   if (!peer) return "local";
@@ -132,8 +134,8 @@ export function clientKey(peer: string | undefined, forwarded: string | null, tr
 }
 
 /**
- * The key of whom a socket belongs to, or null for a configured proxy: many clients share its sockets, and their requests
- * are told apart by {@link clientKey}.
+ * Returns the key of the client that a socket belongs to; null for a trusted proxy, whose sockets many clients share
+ * ({@link clientKey} tells their requests apart).
  */
 export function socketKey(peer: string | undefined, trusted: readonly Cidr[]): string | null {
   const address = peer === undefined ? null : readAddress(peer);

@@ -2,31 +2,31 @@ import type { LagWatch } from "../../infra/loop-watch.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { Problem } from "./problem.ts";
 
-/** When a process counts as behind, and when no longer: the second is well below the first, or it would flutter. */
+/** Thresholds at which a process becomes overloaded, and lower ones at which it recovers, so that it does not alternate. */
 export const OVERLOAD = {
-  /** A turn of the loop that kept a look waiting for longer is a slow one, ms; a single stall is no overload. */
+  /** A timer that fires later than this counts as slow, ms. */
   slowMs: 200,
-  /** So many slow looks in succession, and so long in all. */
+  /** Overloaded after this many slow timers in succession, if they were late by `slowInAllMs` in total. */
   slowLooks: 3,
   slowInAllMs: 1_000,
-  /** Looks in succession that were late by less than `steadyMs` end it: half a second. */
+  /** Recovered after this many timers in succession that were late by less than `steadyMs`. */
   steadyMs: 50,
   steadyLooks: 10,
-  /** Share of the sockets that are taken. */
+  /** Share of sockets in use at which a process is overloaded, and below which it has recovered. */
   fullAt: 0.9,
   roomAt: 0.75,
-  /** Time that a connection waits until it is taken, ms. A stall of the loop is some hundred at most. */
+  /** Time that a connection waits to be accepted, ms, at which a process is overloaded, and below which it has recovered. */
   queueMs: 2_000,
   acceptMs: 200,
 } as const;
 
-/** Seconds after which a shed request may come again: drawn, or all who were sent away would come back at once. */
+/** Range of Retry-After in seconds; it is drawn at random so that refused clients do not return all at once. */
 const RETRY_S = { least: 2, most: 8 };
 
 /**
- * Tells whether this process is behind with its work: the event loop is late look after look, nearly all sockets are
- * taken, or connections wait long until they are. Then what is free is refused before anything is done for it, so that
- * paid calls, and whoever asks for their orders, keep what is left.
+ * Detects overload: the event loop is late repeatedly, nearly all sockets are in use, or connections wait long to be
+ * accepted. Free requests are then refused before any work is done for them, which leaves the capacity to paid calls and
+ * to requests for their orders.
  */
 export class Overload {
   #slow = { looks: 0, ms: 0 };
@@ -46,12 +46,12 @@ export class Overload {
     this.#stop = lag((lateMs) => this.#look(lateMs));
   }
 
-  /** @param share the share of its sockets that a server has given away, from 0 to 1 */
+  /** Sets the source of the share of sockets in use. @param share from 0 to 1 */
   ofSockets(share: () => number): void {
     this.#share = share;
   }
 
-  /** @param waitMs how long a connection waits until a server takes it, ms */
+  /** Sets the source of the time that a connection waits to be accepted. @param waitMs in ms */
   ofAcceptQueue(waitMs: () => number): void {
     this.#waitMs = waitMs;
   }
@@ -60,13 +60,13 @@ export class Overload {
     return this.#isLate || this.#isFull || this.#isQueued;
   }
 
-  /** Refuses what is free while this process is behind. @throws Problem unavailable */
+  /** Refuses a free request while this process is overloaded. @throws Problem unavailable */
   refuseFree(operation: string): void {
     if (!this.isBehind) return;
     this.metrics?.count("touchstone_http_shed_total", { operation });
     const { least, most } = RETRY_S;
     const headers = { "retry-after": String(least + Math.floor(this.random() * (most - least + 1))) };
-    // A socket that is kept open would hold the place of somebody who pays.
+    // A socket that is kept alive would take the place of a paying client.
     if (this.#isFull) Object.assign(headers, { connection: "close" });
     throw new Problem("unavailable", "this server is overloaded: free requests have to wait", {
       headers,

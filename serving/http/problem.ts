@@ -3,7 +3,7 @@ import type { z } from "zod";
 import { faultsOf, pointerOf } from "../../pipelines/record/faults.ts";
 import type { ProblemDocument } from "../schemas/common.ts";
 
-/** Every error of the API: code, status, title and whether the same request may be sent again unchanged. */
+/** All errors of the API. `retriable`: the same request may succeed later. */
 export const PROBLEMS = {
   bad_request: { status: 400, title: "The request is not valid", retriable: false },
   bad_cursor: { status: 400, title: "The cursor belongs to another log", retriable: false },
@@ -42,7 +42,7 @@ export interface FieldError {
   detail: string;
 }
 
-/** An error that the client is told of, as a problem document (RFC 9457). Never carries a stack or a cause. */
+/** An error that is sent to the client as a problem document (RFC 9457), without a stack or a cause. */
 export class Problem extends Error {
   constructor(
     readonly code: ProblemCode,
@@ -54,7 +54,7 @@ export class Problem extends Error {
   }
 }
 
-/** A problem as a document. `instance` is the path that was asked. */
+/** Returns the document of a problem. @param instance path of the request */
 export function problemOf(problem: Problem, instance: string): ProblemDocument {
   const { status, title } = PROBLEMS[problem.code];
   return {
@@ -67,7 +67,7 @@ export function problemOf(problem: Problem, instance: string): ProblemDocument {
   };
 }
 
-/** The response of a problem. Errors are never cached. */
+/** Returns the response of a problem, which must not be cached. @param instance path of the request */
 export function problemResponse(problem: Problem, instance: string): Response {
   return new FastResponse(JSON.stringify(problemOf(problem, instance)), {
     status: PROBLEMS[problem.code].status,
@@ -81,13 +81,13 @@ export function problemResponse(problem: Problem, instance: string): Response {
   });
 }
 
-/** One field of what was asked is wrong. @param pointer where it stands, RFC 6901 */
+/** Returns a problem for one invalid field of the request. @param pointer JSON pointer to the field (RFC 6901) */
 export const badField = (pointer: string, detail: string): Problem =>
   new Problem("bad_request", `${pointer.slice(1)} ${detail}`, { errors: [{ pointer, detail }] });
 
 /**
- * Parameters against their schema.
- * @throws Problem bad_request with one pointer a fault.
+ * Validates a value against a schema and returns the parsed value.
+ * @throws Problem bad_request with a JSON pointer for each invalid field
  */
 export function validated<T>(schema: z.ZodType<T>, value: unknown): T {
   const result = schema.safeParse(value);
@@ -102,7 +102,7 @@ export function validated<T>(schema: z.ZodType<T>, value: unknown): T {
   throw new Problem("bad_request", detail, { errors });
 }
 
-/** Query as a plain object: a repeated name becomes an array, so that a schema of a single text refuses it. */
+/** Converts a query to an object. A repeated name becomes an array, so that a schema for a single text refuses it. */
 export function queryOf(search: URLSearchParams): Record<string, string | string[]> {
   const query: Record<string, string | string[]> = Object.create(null);
   for (const [name, value] of search) {

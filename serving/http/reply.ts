@@ -3,21 +3,21 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
 import { Problem } from "./problem.ts";
 
-/** Headers of everything that may be read from anywhere: there are no credentials to protect. */
+/** Headers of all answers. Any origin may read them, since the API uses no credentials of a browser. */
 const OPEN: readonly [string, string][] = [
   ["x-content-type-options", "nosniff"],
   ["access-control-allow-origin", "*"],
 ];
 
-/** The part of a request that decides between 200 and 304. */
+/** The part of a request that conditional answers need. */
 export interface Conditional {
   headers: Headers;
 }
 
-/** Strong ETag of a text that is made anew for each answer. */
+/** Returns a strong ETag from a hash of a text. */
 export const etagOfText = (text: string): string => `"${sha256hex(text).slice(0, 32)}"`;
 
-/** Does If-None-Match name this representation? Weak comparison (RFC 9110 section 13.1.2). */
+/** Reports whether If-None-Match matches an ETag, by weak comparison (RFC 9110 section 13.1.2). */
 export function matchesEtag(request: Conditional, etag: string): boolean {
   const header = request.headers.get("if-none-match");
   if (header === null) return false;
@@ -26,14 +26,15 @@ export function matchesEtag(request: Conditional, etag: string): boolean {
 }
 
 /**
- * Does If-Modified-Since say that the client has it? Only without If-None-Match (RFC 9110 section 13.1.3), and only to be
- * asked of what never changes: a second is too long a time for what is swapped.
+ * Reports whether If-Modified-Since shows that the client has the object; false when If-None-Match is present (RFC 9110
+ * section 13.1.3). Only for objects that never change, since the header has a resolution of one second.
  */
 export function notModifiedSince(request: Conditional, modifiedAt: Date): boolean {
   const since = Date.parse(request.headers.get("if-modified-since") ?? "");
   return !request.headers.has("if-none-match") && Math.floor(modifiedAt.getTime() / 1000) * 1000 <= since;
 }
 
+/** Media type, Cache-Control, ETag and further headers of an answer. */
 export interface Representation {
   type: string;
   cache: string;
@@ -41,7 +42,7 @@ export interface Representation {
   headers?: Record<string, string>;
 }
 
-/** A 200 with these bytes, or a 304 when the client holds them already. */
+/** Returns a 200 with a body, or a 304 when the client has it already. */
 export function reply(
   request: Conditional,
   body: string | Uint8Array | ReadableStream | null,
@@ -60,20 +61,20 @@ export const NDJSON_TYPE = "application/x-ndjson";
 export const HTML_TYPE = "text/html; charset=utf-8";
 export const TEXT_TYPE = "text/plain; charset=utf-8";
 
-/** JSON that was made for this request alone and is kept by nobody. */
+/** Returns a JSON response that must not be cached. */
 export const uncachedJson = (value: object, status: number, headers: Record<string, string>): Response =>
   new FastResponse(JSON.stringify(value), {
     status,
     headers: [...OPEN, ["cache-control", "no-store"], ["content-type", JSON_TYPE], ...Object.entries(headers)],
   });
 
-/** A form that makes us do something, so another site's page may not have its readers send it. @throws Problem */
+/** Refuses a form that was submitted from a page of another site. @throws Problem bad_request */
 export function refuseOtherSites({ headers }: { headers: Headers }): void {
   if (headers.get("sec-fetch-site") !== "cross-site") return;
   throw new Problem("bad_request", "the form was sent from another site's page");
 }
 
-/** The answer to a form that was sent: a page with the form on it, kept by nobody. */
+/** Returns the page that answers a submitted form, which must not be cached. */
 export const formAnswer = (text: string, status: number, headers: Record<string, string>): Response =>
   new FastResponse(text, {
     status,

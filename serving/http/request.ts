@@ -1,12 +1,12 @@
 import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { badField, Problem } from "./problem.ts";
 
-/** A request's body, of at most `maxBytes`. @throws Problem too_large, bad_request */
+/** Reads a request's body of at most `maxBytes`. @throws Problem too_large, bad_request */
 export async function bodyBytes(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   let bytes = 0;
   try {
-    // Counted as it comes: a length that was announced is a promise, and chunks need not announce one.
+    // Bytes are counted as they arrive: Content-Length may be absent or wrong.
     for await (const chunk of body ?? []) {
       bytes += chunk.byteLength;
       if (bytes > maxBytes) throw new Problem("too_large", `at most ${maxBytes} bytes`);
@@ -14,15 +14,16 @@ export async function bodyBytes(body: ReadableStream<Uint8Array> | null, maxByte
     }
   } catch (error) {
     if (error instanceof Problem) throw error;
-    // Whoever sent it went away or was too slow: no fault of ours, though there may be nobody to tell.
+    // The client disconnected or was too slow.
     throw new Problem("bad_request", "the body ended too early");
   }
   return Buffer.concat(chunks);
 }
 
 /**
- * A request's body as JSON, of at most `maxBytes`. @throws Problem too_large, bad_request
- * @param empty what no body at all stands for, where it may be left out
+ * Reads a request's body of at most `maxBytes` as JSON.
+ * @param empty result for an empty body; without it an empty body is an error
+ * @throws Problem too_large, bad_request
  */
 export async function jsonBody(
   body: ReadableStream<Uint8Array> | null,
@@ -33,7 +34,7 @@ export async function jsonBody(
   return bytes.length === 0 && empty ? empty : jsonOf(bytes);
 }
 
-/** Bytes as JSON. @throws Problem bad_request */
+/** Parses bytes as UTF-8 JSON. @throws Problem bad_request */
 export function jsonOf(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
@@ -42,12 +43,12 @@ export function jsonOf(bytes: Uint8Array): unknown {
   }
 }
 
-/** The fields of a form that a browser sent (application/x-www-form-urlencoded). @throws Problem too_large, bad_request */
+/** Reads the fields of a form (application/x-www-form-urlencoded). @throws Problem too_large, bad_request */
 export async function formBody(body: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<URLSearchParams> {
   return new URLSearchParams((await bodyBytes(body, maxBytes)).toString("utf8"));
 }
 
-/** The `url` of a body, normalised. @throws Problem bad_request */
+/** Normalises the member `url` of a body. @throws Problem bad_request */
 export function normalisedUrl(url: string): string {
   try {
     return normaliseUrl(url);
@@ -64,8 +65,8 @@ export interface ByteRange {
 }
 
 /**
- * One byte range of a Range header (RFC 9110 section 14.2). null: send the whole (no header, another unit, several
- * ranges, malformed, or If-Range names other bytes). "unsatisfiable": 416.
+ * Parses a Range header with one byte range (RFC 9110 section 14.2). Returns null when the whole object is to be sent (no
+ * header, another unit, several ranges, malformed, or If-Range does not match), and "unsatisfiable" for a 416.
  */
 export function parseRange(headers: Headers, size: number, etag: string): ByteRange | "unsatisfiable" | null {
   const header = headers.get("range");

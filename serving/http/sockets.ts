@@ -4,37 +4,40 @@ import type { Limits } from "../../infra/config.ts";
 import { Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 
-/** Looks within `slow_after_s`, and the longest pause between two of them, ms. */
+/** Number of measurements within `slow_after_s`, and the longest pause between two of them, ms. */
 const LOOKS = 10;
 const MAX_PAUSE_MS = 1_000;
 
-/** Requests of one socket that wait for their answers: those that are ready are held until the first is taken. */
+/** Most unanswered requests of one socket; pipelined answers are buffered until the client reads the first. */
 const MAX_UNANSWERED = 32;
 
 const TIMED_OUT = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/** One socket between two looks. */
+/** State of one socket at the last measurement. */
 interface Watched {
-  /** Bytes that the system took from us, and that came, up to the last look. */
+  /** Bytes that the system accepted for sending. */
   drained: number;
+  /** Bytes that were received. */
   received: number;
-  /** Bytes that it is ahead of the slowest rate in each direction; below zero it is too slow. */
+  /** Bytes that the socket is ahead of the slowest rate when sending; below zero it is too slow. */
   out: number;
+  /** Bytes that the socket is ahead of the slowest rate when receiving; below zero it is too slow. */
   in: number;
-  /** The newest answer: the body of its request may still be coming. */
+  /** The newest answer; the body of its request may still be arriving. */
   newest: ServerResponse | null;
-  /** Requests that wait for their answers, or for these to be taken. */
+  /** Number of requests whose answers are not completely sent. */
   unanswered: number;
 }
 
 /**
- * Bounds what sockets cost, on top of the server's own timeouts: more than a client's share are refused as they come; a
- * reader that takes less than the slowest rate while bytes wait for it is reset, so that the system forgets them too; a
- * body that comes slower than that is a 408; one that pipelines many requests without taking their answers is cut. A
- * look counts as one pause however late it comes: when our own loop stood still nobody is slow for it.
- * @returns the share of all sockets that is taken, from 0 to 1
- * @param handle answers a request; a server of which this is the only listener to requests
- * @param clientOf key of the client behind a peer's address; null for a proxy, whose sockets are many clients'
+ * Bounds the cost of sockets, in addition to the server's own timeouts. A connection beyond a client's share is closed. A
+ * client that reads slower than the slowest rate while bytes wait for it is reset, which also frees the system's buffers. A
+ * body that arrives slower than that gets a 408. A socket with too many pipelined requests is closed. A measurement counts
+ * as one pause even when it is late, so a stall of this process makes no client slow.
+ * @param server must have no other listener to requests
+ * @param handle answers a request
+ * @param clientOf returns the key of the client at a peer's address; null for a trusted proxy
+ * @returns a function that returns the share of sockets in use, from 0 to 1
  */
 export function guardSockets(
   server: Server,
@@ -62,7 +65,7 @@ export function guardSockets(
       one.in = coming ? Math.min(grace, one.in + socket.bytesRead - one.received - due) : grace;
       one.drained = drained;
       one.received = socket.bytesRead;
-      // Of what waits a part may have gone already: it is counted only once all of a write has.
+      // Node counts a write as sent only when all of it is, so waiting bytes may be partly sent already.
       const reason = one.out + waiting < 0 ? "slow_reader" : one.in < 0 ? "slow_writer" : null;
       if (reason === null) continue;
       cut(reason);
@@ -90,7 +93,7 @@ export function guardSockets(
   });
   server.on("request", (request, response) => {
     const one = watched.get(request.socket);
-    // What was read with the bytes that had it cut still arrives here.
+    // Requests that were parsed before the socket was closed may still arrive here.
     if (!one || request.socket.destroyed) return;
     if (one.unanswered >= MAX_UNANSWERED) {
       cut("pipelined");

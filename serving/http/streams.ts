@@ -6,15 +6,15 @@ import { Problem } from "./problem.ts";
 
 type StreamLimits = Pick<Limits, "streams" | "streams_per_client" | "stream_mb_per_hour">;
 
-/** Seconds after which a slot among the streams is likely free again. */
+/** Value of Retry-After when all places are taken, seconds. */
 const RETRY_S = 5;
 
-/** Bytes of one write: how far a slow reader got is known by the write, not within it. */
+/** Size of one write; the progress of a slow reader is measured in whole writes. */
 const PIECE = 64 * 1024;
 
 /**
- * Answers that are read while they are sent: the feed, the index, large objects. Each holds memory and work of ours for as
- * long as its client pleases, so they are bounded in number, and clients by what they are sent.
+ * Bounds long answers, which are read while they are sent: the feed, the index, large objects. Their clients decide how
+ * long they hold memory, so their number is bounded in total and per client, and the bytes per client and hour.
  */
 export class Streams {
   readonly #bytes: Limiter;
@@ -31,7 +31,7 @@ export class Streams {
     this.#bytes = new Limiter({ name: "bytes", quota, windowS: 3600 }, now);
   }
 
-  /** May this client be sent more? To be asked before anything is read for it. @throws Problem too_many_requests */
+  /** Refuses a client that was sent its bytes of this hour; call it before reading. @throws Problem too_many_requests */
   admit(client: string): void {
     const taken = this.#bytes.take(client, 0);
     if (taken.ok) return;
@@ -40,15 +40,15 @@ export class Streams {
     throw new Problem("too_many_requests", detail, { headers: this.#bytes.headers(taken) });
   }
 
-  /** Counts bytes that this client is sent. */
+  /** Counts bytes that are sent to a client. */
   charge(client: string, bytes: number): void {
     this.#bytes.charge(client, bytes);
   }
 
   /**
-   * A body that is read as its client takes it, and charged so. Its slot is free again when it ended, failed or was
-   * cancelled; nothing of `chunks` is read when there is none.
-   * @throws Problem too_many_requests for this client's bound, unavailable for that of all
+   * Returns a body that reads `chunks` as its client reads the body, and counts the bytes. It takes a place until it ends,
+   * fails or is cancelled.
+   * @throws Problem too_many_requests at this client's limit, unavailable at the total limit; `chunks` is then not read
    */
   stream(client: string, chunks: AsyncIterable<Uint8Array>): ReadableStream<Uint8Array> {
     this.admit(client);
@@ -85,7 +85,7 @@ export class Streams {
     );
   }
 
-  /** @returns gives the slot back, once */
+  /** Takes a place. @returns a function that releases it @throws Problem too_many_requests, unavailable */
   #enter(client: string): () => void {
     const place = this.#places.tryTake({ client });
     if (!place) {

@@ -10,13 +10,13 @@ import {
 } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
-/** What serving asks of a log. */
+/** The part of a log that serving uses. */
 export type ServingLog = Pick<Log, "id" | "append" | "read" | "bounds" | "partitions">;
 
-/** This replica has no log at all: it answers, and takes nothing in. Asking again changes nothing here. */
+/** Thrown by a replica without a log for everything that would be written. Retrying does not help. */
 export class TakesNothing extends Failure {
   constructor() {
-    super("failed", "this replica only answers; what is to be put on record has to be sent to the service itself");
+    super("failed", "this replica is read-only; send what is to be recorded to the service itself");
   }
 }
 
@@ -24,16 +24,16 @@ const refuse = async (): Promise<never> => {
   throw new TakesNothing();
 };
 
-/** The log of a replica that was given none. Partitions are asked for before an append, which then is refused. */
+/** The log of a replica without one: every call throws TakesNothing. It has one partition, since callers read that first. */
 export const NO_LOG: ServingLog = { id: "", partitions: 1, append: refuse, read: refuse, bounds: refuse };
 
-/** Pause before opening is tried again, ms: doubled up to the longest. */
+/** Pause before opening is retried, ms; it doubles up to the maximum. */
 const PAUSE_MS = 500;
 const MAX_PAUSE_MS = 30_000;
 
 /**
- * A log that is opened in the background: while its cluster is down the replica answers all the same, and only what has
- * to be written to the log is refused. Until it is open every call throws LogDown.
+ * A log that is opened in the background, so that a replica can answer while the log's cluster is down. Until the log is
+ * open every call throws LogDown.
  */
 export class LateLog implements ServingLog {
   #log: Log | null = null;
@@ -83,7 +83,7 @@ export class LateLog implements ServingLog {
         return;
       } catch (error) {
         this.#why = error;
-        this.logger.warn({ err: error }, "the log could not be opened: nothing can be put on record here meanwhile");
+        this.logger.warn({ err: error }, "the log could not be opened; nothing can be recorded until it is");
       }
       await this.clock.sleep(pause, this.#stop.signal).catch(() => undefined);
     }

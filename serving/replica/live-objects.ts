@@ -4,22 +4,23 @@ import type { Store, StoredObject } from "../../infra/store/store.ts";
 import { VIEW } from "../../pipelines/published/objects.ts";
 import type { Source } from "../../pipelines/published/source.ts";
 
-/** What serving reads of a public store. */
+/** The part of a public store that serving reads. */
 export type ReadStore = Pick<Store, "get" | "getRange" | "head">;
 
 export interface LiveBounds {
-  /** Bytes of one object, and of all that are held. */
+  /** Most bytes of one object. */
   maxBytes: number;
+  /** Most bytes of all cached objects. */
   heldBytes: number;
-  /** How long the view is handed out without another look at the source, steady ms. */
+  /** How long `live/view.json` is served from the cache, ms of the steady counter. */
   viewMs: number;
 }
 
 const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, heldBytes: 384 * 1024 * 1024, viewMs: 1_000 };
 
 /**
- * The objects below `live/`, which no mirror copies since nothing proves them: read from the source, whose keys are
- * never used twice, so all but the view are kept as long as there is room. Many who ask at once cause one read.
+ * Reads objects below `live/` from a replica's source. Mirrors do not copy them, since no proof covers them. Their keys are
+ * never reused, so all but the view stay valid in the cache. Concurrent requests for one key share a read.
  */
 export class LiveObjects {
   readonly #held = new Map<string, StoredObject>();
@@ -33,7 +34,7 @@ export class LiveObjects {
     private readonly bounds: LiveBounds = LIVE_BOUNDS,
   ) {}
 
-  /** @throws Oversized, SourceDown and what else the source throws */
+  /** Reads an object from the cache or the source. @throws Oversized, SourceDown, and other errors of the source */
   async get(key: string): Promise<StoredObject | null> {
     if (key === VIEW && this.#view && this.clock.monotonic() - this.#view.at < this.bounds.viewMs)
       return this.#view.object;
@@ -70,7 +71,7 @@ export class LiveObjects {
   }
 }
 
-/** A replica's public store: what is proven from its own disk, what is live from the source. Only read. */
+/** Returns a replica's read-only public store: proven objects from its disk, objects below `live/` from the source. */
 export function replicaStore(proven: ReadStore, live: Pick<LiveObjects, "get">): ReadStore {
   const isLive = (key: string): boolean => key.startsWith("live/");
   return {

@@ -16,9 +16,9 @@ import { fromPins, type GivenKeys } from "../../pipelines/published/trust.ts";
 
 export interface ProvenTreeParts {
   source: Source;
-  /** Folder of the mirror: `public`, `state` and the keeper's lock. Processes of one machine may share it. */
+  /** Folder of the mirror: `public`, `state` and the lock of the keeper. Processes of one machine may share it. */
   dir: string;
-  /** Name of the log that this service answers for. */
+  /** Name of the log that this replica must answer from. */
   origin: string;
   keys: GivenKeys;
   clock: Clock;
@@ -27,8 +27,8 @@ export interface ProvenTreeParts {
 }
 
 /**
- * The published tree of a replica: a mirror on its own disk. Of the processes that share the folder one, the keeper,
- * copies and proves; when it dies the next one that looks is the keeper. All of them read the proven snapshot only.
+ * The published tree of a replica, a mirror on its own disk. Among processes that share the folder one is the keeper, which
+ * copies and proves; when it dies, another becomes the keeper at its next run. All of them read the proven snapshot only.
  */
 export class ProvenTree {
   #jwks: Jwks | null = null;
@@ -43,6 +43,7 @@ export class ProvenTree {
     private readonly keeper: Keeper,
   ) {}
 
+  /** Opens the mirror in a folder. */
   static async open(parts: ProvenTreeParts): Promise<ProvenTree> {
     const store = await openDirectoryStore(join(parts.dir, "public"));
     const stateStore = await openDirectoryStore(join(parts.dir, "state"));
@@ -55,7 +56,7 @@ export class ProvenTree {
   }
 
   /**
-   * Brings the mirror up to its source if that is this process's work. @returns null when it is another's
+   * Brings the mirror up to date if this process is the keeper. @returns null when another process is
    * @throws what `mirrorOnce` throws; the snapshot stays as it was
    */
   async follow(): Promise<MirrorSummary | null> {
@@ -63,7 +64,7 @@ export class ProvenTree {
     if (!this.keeper.tries()) return null;
     const done = await mirrorOnce({
       ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
-      // A log that stands still is no reason to answer nothing: how old the record is, everybody sees in it.
+      // An old log is still served: its answers show how old the record is.
       maxAgeSeconds: 0,
       say: (text) => logger.info(text),
     });
@@ -72,8 +73,8 @@ export class ProvenTree {
   }
 
   /**
-   * The newest proven snapshot, or null before the first. At a start the one on the disk is answered from, whatever the
-   * source does; after that a source that fails or lies fails the look, so that readiness tells.
+   * Returns the newest proven snapshot, or null before the first. The first call returns the snapshot on disk even when the
+   * source fails; later calls throw the source's failure, so that readiness shows it.
    * @throws Failure `usage` for a mirror of another log, and what `follow` and `PublishedTree` throw
    */
   async newest(): Promise<Snapshot | null> {
@@ -84,7 +85,8 @@ export class ProvenTree {
     if (failed && this.#loaded) throw failed.error;
     const snapshot = await this.#read();
     if (failed && !snapshot) throw failed.error;
-    if (failed) this.parts.logger.warn({ err: failed.error }, "the source cannot be followed; answering from our copy");
+    if (failed)
+      this.parts.logger.warn({ err: failed.error }, "the source cannot be read; answering from the copy on disk");
     this.#loaded = true;
     return snapshot;
   }

@@ -6,13 +6,14 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import { serve } from "../main.ts";
 import { Pulse, type PulseParts } from "./pulse.ts";
 
-/** Those who look: a collector or two, and a person. */
+/** Enough for a few collectors and an operator. */
 const MAX_SOCKETS = 64;
 const GRACE_MS = 1_000;
 
+/** A running status listener. */
 export interface Status {
   pulse: Pulse;
-  /** Where it listens; null where no port was set. */
+  /** Its address; null when no port was set. */
   url: string | null;
   close(): Promise<void>;
 }
@@ -20,7 +21,7 @@ export interface Status {
 const answer = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
   new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...more } });
 
-/** Bytes that may still be written on the disk of a folder, told as a gauge too; null while the folder is not there. */
+/** Returns the free bytes on the disk of a folder and sets the gauges; null while the folder does not exist. */
 function freeOf(folder: string, metrics: Pick<Metrics, "gauge">): number | null {
   try {
     const { bavail, blocks, bsize } = statfsSync(folder);
@@ -32,7 +33,7 @@ function freeOf(folder: string, metrics: Pick<Metrics, "gauge">): number | null 
   }
 }
 
-/** `/metrics` in Prometheus text, `/health` as JSON: 200 while the role does its work, else 503. Only GET and HEAD. */
+/** Creates the app of the status listener: `/metrics` in Prometheus text, `/health` as JSON with 200 or 503. */
 export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
   const pages: Record<string, () => Promise<Response>> = {
     "/metrics": async () => {
@@ -46,16 +47,17 @@ export function statusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H3 {
   };
   return new H3().all("/**", ({ req, url }) => {
     const page = pages[url.pathname];
-    if (!page) return answer(404, "text/plain", "here are /health and /metrics\n");
+    if (!page) return answer(404, "text/plain", "see /health and /metrics\n");
     if (req.method === "GET" || req.method === "HEAD") return page();
     return answer(405, "text/plain", "only GET and HEAD\n", { allow: "GET, HEAD" });
   });
 }
 
 /**
- * The small listener of a role that answers nobody else (`status.port`; off unless set).
- * @param first the work without whose first good end the role is starting
- * @param parts.listen false: a command that ends by itself @throws Failure `port`
+ * Opens the status listener of a role, if `status.port` is set.
+ * @param listen false for a command that ends by itself
+ * @param first the work that has to succeed once before the role counts as started
+ * @throws Failure `port` when the port is taken
  */
 export async function openStatus(
   config: Pick<Config, "status" | "data_dir" | "revision">,

@@ -3,26 +3,30 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import type { Job } from "../../pipelines/roles/jobs.ts";
 
+/** The role of a process, named after its command. */
 export type Role = "start" | "own" | "publish" | "observe" | "serve";
 
+/** State of one required part of a role's work. */
 interface Work {
-  /** Since when it is asked for, and when it ended well last; steady ms. */
+  /** When it became required, ms of the steady counter. */
   since: number;
+  /** When it last succeeded, ms of the steady counter. */
   done: number | null;
+  /** When it last succeeded, in record time. */
   doneAt: Date | null;
   failed: { at: Date; error: string } | null;
 }
 
-/** What `/health` says, as JSON. */
+/** The document of `/health`. */
 export interface Health {
   role: Role;
   ok: boolean;
-  /** `starting` before the first work was done; else `working`, or what the role itself says. */
+  /** `starting` before the first work succeeded, else `working`, `waiting`, or what the role set. */
   state: string;
-  /** Why not, in words; empty when all is well. */
+  /** What is wrong; empty when `ok`. */
   problems: string[];
   works: Record<string, { last_done: string | null; last_failed: string | null; error: string | null }>;
-  /** What else the role knows of itself: partitions, lag, size of the tree. */
+  /** Further facts about the role: partitions, lag, size of the tree. */
   [fact: string]: unknown;
 }
 
@@ -30,44 +34,44 @@ export interface PulseParts {
   role: Role;
   clock: Pick<Clock, "now" | "monotonic">;
   metrics: Metrics;
-  /** Bytes that may still be written for the data folder; null where that cannot be told. */
+  /** Returns the free bytes on the disk of the data folder; null when unknown. */
   freeBytes?: () => number | null;
-  /** How long a work may go without a good end before the role counts as not doing it, ms. */
+  /** Time without a success after which a required work makes the role unhealthy, ms. */
   patienceMs: number;
 }
 
-/** Below it a log, a lake or a store soon fails to write: the lake's journal alone grows to 64 MiB. */
+/** Free bytes below which a disk counts as full: the lake's journal alone grows to 64 MiB. */
 const LEAST_FREE = 64 * 2 ** 20;
 
-/** What failed as often as this, time after time, is not done, however young its last good end is. */
+/** Number of failures in succession that make a role unhealthy, however recent the last success is. */
 const FAILURES = 3;
 
-/** Something that failed and has not ended well since. */
+/** A run that failed and has not succeeded since. */
 interface Failing {
   work: string;
   times: number;
   error: string;
 }
 
-/** Of the works that are asked for alone: an alert goes by it, and jobs of an hour or a day are late by design. */
+/** Only set for required works: an alert watches it, and hourly or daily jobs would always look late. */
 const LAST_DONE = "touchstone_work_last_done_seconds";
 const OK = "touchstone_role_ok";
 
 /**
- * Whether a role does its work, told by when each of its works ended well last. Counted by the steady clock; what is
- * shown are moments of the other one. A work that was never done makes the role `starting`, which is no health.
- * Errors are shown by their names alone: messages may hold addresses with keys in them, and the log has them.
+ * Tracks whether a role does its work, by the last success of each required work. Durations use the steady counter, times
+ * that are shown use the record's clock. Until the first work succeeded the role is `starting`, which is not healthy.
+ * Errors are shown by name only, since their messages may contain addresses with keys; the log has the messages.
  */
 export class Pulse {
   readonly #parts: PulseParts;
   readonly #works = new Map<string, Work>();
-  /** Of all that is run, asked for or not, what failed last. */
+  /** Failing runs by name, required or not. */
   readonly #failing = new Map<string, Failing>();
   #facts: Record<string, unknown> = {};
   #state = "working";
   readonly #blocked = new Map<string, number>();
 
-  /** @param first the work without whose first good end the role is starting */
+  /** @param first the required work that has to succeed before the role counts as started */
   constructor(
     parts: PulseParts,
     private readonly first: string,
@@ -76,7 +80,7 @@ export class Pulse {
     this.#needed(first);
   }
 
-  /** The works that are asked for from now on, beside the first one; of those that are new patience begins now. */
+  /** Sets the required works, in addition to the first one. The patience of new ones starts now. */
   needs(...names: string[]): void {
     const wanted = new Set([this.first, ...names]);
     for (const name of this.#works.keys()) {
@@ -89,9 +93,9 @@ export class Pulse {
   }
 
   /**
-   * Runs something and remembers how it ended. What is not asked for is run all the same, and counts only while it fails
-   * time after time.
-   * @param of the work that it is a part of: that fails with it, and is not done by its good end
+   * Runs something and records whether it succeeded. A run that is not a required work only counts when it fails three
+   * times in succession.
+   * @param of the work that the run is a part of: a failure of the run counts for that work, a success does not
    */
   async during<T>(name: string, run: () => Promise<T>, of = name): Promise<T> {
     try {
@@ -104,7 +108,7 @@ export class Pulse {
     }
   }
 
-  /** It ended well now. */
+  /** Records a success. */
   done(name: string): void {
     const { clock, metrics } = this.#parts;
     this.#failing.delete(name);
@@ -114,7 +118,7 @@ export class Pulse {
     metrics.gauge(LAST_DONE, clock.now().getTime() / 1000, { work: name });
   }
 
-  /** It failed now. @param of see {@link during} */
+  /** Records a failure. @param of see {@link during} */
   failed(name: string, cause: unknown, of = name): void {
     const error = cause instanceof Error ? cause.name : "Error";
     this.#failing.set(name, { work: of, times: (this.#failing.get(name)?.times ?? 0) + 1, error });
@@ -123,8 +127,8 @@ export class Pulse {
   }
 
   /**
-   * The same jobs, watched: which of them count is said by `needs`.
-   * @param workOf the work that a job is a part of (default: each is a work of its own name)
+   * Returns jobs whose runs are recorded. `needs` decides which of them are required.
+   * @param workOf returns the work that a job is a part of; by default the job's own name
    */
   watch<Parts>(jobs: readonly Job<Parts>[], workOf: (job: string) => string = (job) => job): Job<Parts>[] {
     return jobs.map((job) => ({
@@ -133,22 +137,23 @@ export class Pulse {
     }));
   }
 
-  /** What the role knows of itself; each fact stands until it is said anew. */
+  /** Sets facts that `/health` shows; each stays until it is set again. */
   tell(facts: Record<string, unknown>): void {
     Object.assign(this.#facts, facts);
   }
 
-  /** `working`, or another word for what is as well: `waiting`, `spare`. */
+  /** Sets the state that `/health` shows while the role is healthy: `working`, `waiting`, `spare`. */
   is(state: string): void {
     this.#state = state;
   }
 
-  /** Nothing is done because this is waited for, or is no more. Longer than patience it is no health. */
+  /** Sets whether the role waits for something. A wait longer than the patience makes it unhealthy. */
   waits(what: string, waiting: boolean): void {
     if (!waiting) this.#blocked.delete(what);
     else if (!this.#blocked.has(what)) this.#blocked.set(what, this.#parts.clock.monotonic());
   }
 
+  /** Returns the state of the role and sets its gauges. */
   health(): Health {
     const { role, clock, patienceMs, metrics } = this.#parts;
     const now = clock.monotonic();

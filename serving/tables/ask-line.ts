@@ -9,65 +9,68 @@ import { ASK_KEPT_MS, ASK_REST_MS } from "../../pipelines/record/time.ts";
 import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 
 const HOUR_MS = 3_600_000;
-/** An ask that would wait longer than this would not be looked at before it has had its time, hours. */
+/** Longest wait of an ask, hours; an ask expires before a longer wait would end. */
 export const LONGEST_HOURS = 28 * 24;
-/** What a look saw is in the tables of serving by then. */
+/** Time after a probe until its result is in serving's tables, ms. */
 const FRESH_MS = 5 * 60_000;
-/** Looks that the pipeline can make in an hour, all domains together: 64 at once, ten seconds each. */
+/** Probes of asks that the pipeline can make in an hour: 64 at once, ten seconds each. */
 const LOOKS_AN_HOUR = 20_000;
-/** Capabilities whose last look is remembered, and as many whose last re-test is. */
+/** Number of endpoints whose last probe, and whose last re-test, is remembered. */
 const MAX_LOOKED = 100_000;
 
-/** Part of the line that is kept for re-tests which sellers signed, on top of it. */
+/** Size of the queue of re-tests as a share of the queue of asks. */
 const KEPT_SHARE = 0.1;
-/** Whose ask it is where the client is not known: another replica took it, or this process did before a restart. */
+/** The client of asks that another replica took, or this process before a restart. */
 const ELSEWHERE = "elsewhere";
 
 export interface LineLimits {
-  /** Asks in line at most; and a tenth as many re-tests. */
+  /** Most asks that wait, and ten times the number of re-tests that wait. */
   max: number;
-  /** Asks of one registrable domain that are begun within an hour; of its platform {@link PLATFORM_TIMES} as many. */
+  /** Asks of one registrable domain that are probed in an hour; of one platform {@link PLATFORM_TIMES} as many. */
   perDomainHour: number;
 }
 
-/** A registrable domain, or a platform of many. */
+/** The queue of one registrable domain, or of one platform. */
 interface Domain {
-  /** Asks of it that are begun within an hour. */
+  /** Asks that are probed in an hour. */
   perHour: number;
-  /** Asks of it in line, in the order in which they are begun. */
+  /** Waiting asks in the order in which they are probed. */
   line: Waiting[];
-  /** Moments of its newest looks, unix ms, oldest first; no more than can matter. */
+  /** Times of the newest probes, unix ms, oldest first; at most `perHour` of them. */
   looks: number[];
 }
 
+/** An ask that waits for its probe. */
 interface Waiting {
-  /** Its domain, and its platform. */
+  /** Names of its domain and its platform. */
   domains: readonly string[];
   retest: boolean;
-  /** Its number among all that ever came. */
+  /** Sequence number among all asks. */
   n: number;
+  /** When it was asked, unix ms. */
   t: number;
-  /** It is not begun before, unix ms. */
+  /** Earliest time of its probe, unix ms. */
   from: number;
-  /** A look so long before its turn, ms, is as good as one at its turn. */
+  /** A probe within this time before `from` also serves it, ms. */
   rest: number;
 }
 
-/** What keeps an ask waiting longest: others of its domain, its own moment, or the whole line. */
+/** The longest of an ask's waits: for others of its domain, for its earliest time, or for the whole queue. */
 export type WaitReason = "domain" | "moment" | "line";
 
+/** The expected wait of an ask. */
 export interface Wait {
   /** Hours until an answer can be expected, at least 1. */
   hours: number;
-  /** Only where that is more than one hour. */
+  /** Why; only present when `hours` is above 1. */
   by?: WaitReason;
 }
 
 /**
- * The line of asks as serving knows it: the same fold of the topic `asks` that the pipeline works off, so how long an
- * ask waits is told from the real line, whoever put it there, and a restart forgets nothing. Bounded by shares: who asked
- * stays in this process, and where the line is full the newest ask of whoever has most is forgotten here for one of a
- * client that has fewer. What stands in the log is looked at all the same, so replicas may forget different ones.
+ * Serving's copy of the queue of asks, which are urls that clients asked about and that wait for a free probe. It folds the
+ * topic `asks`, as the pipeline that probes them does, so waits are computed from the real queue, and a restart loses
+ * nothing. Its size is bounded with fair shares: when it is full, an ask of a client with few asks evicts the newest one of
+ * the client with most. Evicted asks stay in the log and are probed, so replicas may evict different ones.
  */
 export class AskQueue {
   readonly #open = new Map<string, Waiting>();
@@ -83,45 +86,48 @@ export class AskQueue {
     this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(KEPT_SHARE * limits.max) });
   }
 
-  /** Asks in line. */
+  /** Number of asks that wait. */
   get size(): number {
     return this.#open.size;
   }
 
-  /** Is there room for an ask of this client, or somebody with more? */
+  /** Reports whether an ask of this client would be accepted. */
   hasRoom(client: string, retest = false): boolean {
     return (retest ? this.#retests : this.#asks).wouldEvict({ client }) !== undefined;
   }
 
-  /** When its turn may come at the earliest (unix ms), or null when it is not in line. */
+  /** Returns the earliest time of an endpoint's probe (unix ms), or null when it is not in the queue. */
   turnOf(cap: string): number | null {
     return this.#open.get(cap)?.from ?? null;
   }
 
-  /** Was it looked at a moment ago, so that what was seen is on its way? */
+  /** Reports whether an endpoint was probed within the last five minutes, so that its result may not be visible yet. */
   isFresh(cap: string, now: number): boolean {
     return this.#lookOf(cap) > now - FRESH_MS;
   }
 
-  /** When its seller asked last for a re-test, unix ms, or null. */
+  /** Returns when an endpoint's seller last asked for a re-test, unix ms, or null. */
   retested(cap: string): number | null {
     return this.#retested.get(cap) ?? null;
   }
 
-  /** From when on an ask of now can be begun: what was looked at rests for a day. */
+  /** Returns the earliest probe of an ask that is made now (unix ms): an endpoint is probed for asks once a day at most. */
   earliest(cap: string, now: number): number {
     return Math.max(now, this.#lookOf(cap) + ASK_REST_MS + 1);
   }
 
   /**
-   * An ask came, not to be begun before `from`; one that says nothing new, or has no room, changes nothing.
-   * @param client key of whoever asked, where it is known
+   * Adds an ask. Nothing changes when the endpoint already waits, was probed lately, or there is no room.
+   * @param normalised the normalised url
+   * @param t when it was asked, unix ms
+   * @param from earliest time of its probe, unix ms
+   * @param client key of the client, if it is known
    */
   ask(cap: string, normalised: string, t: number, from = t, client = ELSEWHERE): void {
     this.#put(cap, normalised, { t, from, rest: ASK_REST_MS, retest: false }, client);
   }
 
-  /** Its seller asked for a re-test: it is in line until a look that comes after its turn. */
+  /** Adds a re-test that a seller asked for. It waits until a probe at or after `from`. Parameters as in {@link ask}. */
   retest(cap: string, normalised: string, t: number, from = t, client = ELSEWHERE): void {
     this.#retested.set(cap, t);
     this.#put(cap, normalised, { t, from, rest: 0, retest: true }, client);
@@ -147,7 +153,7 @@ export class AskQueue {
     this.#open.set(cap, waiting);
   }
 
-  /** It was looked at and leaves the line, unless its turn is a later one. */
+  /** Records a probe. The endpoint leaves the queue, unless its earliest time is later. @param t unix ms */
   looked(cap: string, t: number): void {
     this.#looked.set(cap, t);
     const waiting = this.#open.get(cap);
@@ -158,21 +164,21 @@ export class AskQueue {
     }
   }
 
-  /** Drops what the plan has probed meanwhile: nobody looks at it any more. @param seen newest handshake, unix ms */
+  /** Removes endpoints that the daily plan has probed meanwhile. @param seen returns the newest probe, unix ms */
   dropProbed(seen: (cap: string) => number | null): void {
     for (const [cap, { from, rest }] of this.#open) {
       if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#leave(cap);
     }
   }
 
-  /** How long this ask waits: its place among those of its domain, its own moment, and the whole line. */
+  /** Returns the expected wait of an ask in the queue; one hour for any other endpoint. @param now unix ms */
   wait(cap: string, now: number): Wait {
     const waiting = this.#open.get(cap);
     if (!waiting) return { hours: 1 };
     return this.#wait(waiting, now);
   }
 
-  /** The same for one that would come now. */
+  /** Returns the expected wait of an ask that would be added now. */
   waitFor(normalised: string, from: number, now: number): Wait {
     return this.#wait({ domains: namesOf(normalised), n: this.#came, from }, now);
   }
@@ -192,7 +198,7 @@ export class AskQueue {
     return { hours, by: hours === own ? "moment" : hours === inDomain ? "domain" : "line" };
   }
 
-  /** One record of the topic `asks`; what is none of the line's is passed over. */
+  /** Applies one record of the topic `asks`; other records are ignored. */
   apply(record: LogRecord): void {
     const read = readRecord(record);
     if (!read.ok) return;
@@ -210,7 +216,7 @@ export class AskQueue {
     return this.#looked.get(cap) ?? Number.NEGATIVE_INFINITY;
   }
 
-  /** Takes one that is in line out of it. @returns its domain and its platform */
+  /** Removes a waiting ask. @returns the queues of its domain and its platform */
   #leave(cap: string): Domain[] {
     const waiting = this.#open.get(cap)!;
     this.#open.delete(cap);
@@ -222,7 +228,7 @@ export class AskQueue {
     });
   }
 
-  /** A Map keeps its order, so the oldest stand first. Domains with nothing in line and no look that matters go with them. */
+  /** Removes asks that are too old, and idle domains. The map of asks is in order of insertion, so the oldest come first. */
   #expire(now: number): void {
     for (const [cap, { t }] of this.#open) {
       if (t >= now - ASK_KEPT_MS) break;
@@ -235,14 +241,14 @@ export class AskQueue {
   }
 }
 
-/** Names of the lines that an url stands in: its registrable domain's, and where that is one of many its platform's. */
+/** Returns the names of a url's queues: its registrable domain, and its platform if that is another name. */
 function namesOf(normalised: string): string[] {
   const domain = registrableDomain(normalised);
   const platform = platformOf(normalised);
   return platform === domain ? [domain] : [domain, `all of ${platform}`];
 }
 
-/** How many of a domain's line stand before this one: by their moments, then as they came. */
+/** Returns the position of an ask in a queue, which is ordered by earliest time and then by arrival. */
 function placeOf(line: readonly Waiting[], { from, n }: Pick<Waiting, "from" | "n">): number {
   let low = 0;
   let high = line.length;
@@ -255,13 +261,14 @@ function placeOf(line: readonly Waiting[], { from, n }: Pick<Waiting, "from" | "
   return low;
 }
 
+/** Keeps an AskQueue up to date. */
 export interface AskFollower {
-  /** Read what is new, now. */
+  /** Reads new records now. */
   catchUp(): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** Follows the topic `asks` from its beginning, `everyMs` (real) apart. A read that fails is made again next time. */
+/** Follows the topic `asks` from its beginning, reading every `everyMs` (real). A read that fails is tried again next time. */
 export function followAsks(
   log: Pick<Log, "read" | "bounds" | "partitions">,
   line: AskQueue,
@@ -274,7 +281,7 @@ export function followAsks(
   let reading: Promise<void> = Promise.resolve();
   const catchUp = (): Promise<void> => {
     reading = tail.catchUp().catch((error: unknown) => {
-      logger.warn({ err: error }, "the line of asks could not be followed; waits are told from what is known");
+      logger.warn({ err: error }, "the queue of asks could not be read; waits are computed from the last state");
     });
     return reading;
   };

@@ -12,9 +12,9 @@ import { cardMoment, type GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { Band, Tier } from "../../pipelines/record/vocabulary.ts";
 
 /**
- * Leaves of cards as this process keeps them: the first one it met is the dictionary of all others, which differ from it
- * in figures and hashes only. A string of one byte a character, which costs the heap its length and nothing besides.
- * Packed text never leaves the process, and is read by it alone.
+ * A compressed leaf of a card. The first leaf that this process packed is the dictionary for all others, which differ from
+ * it in figures and hashes only. The type is a string of one byte per character, which takes exactly its length on the heap.
+ * Packed leaves never leave the process.
  */
 export type PackedLeaf = string & { readonly packed: unique symbol };
 
@@ -40,54 +40,56 @@ class LeafPacker {
 
 const packer = new LeafPacker();
 
-/** @param bytes RFC 8785 text of a leaf */
+/** Compresses a leaf. @param bytes RFC 8785 text of the leaf */
 export const packLeaf = (bytes: Uint8Array): PackedLeaf => packer.pack(bytes);
 
-/** The same text again. */
+/** Returns the RFC 8785 text of a packed leaf. */
 export const unpackLeaf = (packed: PackedLeaf): string => packer.unpack(packed);
 
-/** One published card: what is read at every turn is taken out, the leaf itself stays packed until it is asked for. */
+/** One published card. Fields that are read often are unpacked; the whole leaf stays packed. */
 export interface CardEntry {
-  /** Log position of its leaf. */
+  /** Index of its leaf in the log. */
   leaf: number;
-  /** RFC 8785 text of the leaf, packed: a market of cards as text would be most of the memory of a replica. */
+  /** The whole leaf, packed: as text, all cards would take most of a replica's memory. */
   packed: PackedLeaf;
   headline: boolean;
   tier: Tier;
   band: Band;
-  /** false for a card on which nothing counts (any more): it has no components. */
+  /** false for a card without components, on which no sample counts (any more). */
   measured: boolean;
   composite: number;
-  /** Paid samples: W of correctness, 0 where nothing was paid. */
+  /** Weight of the paid samples (W of correctness), 0 when there are none. */
   paidSamples: number;
-  /** Paid calls toward a letter, 0 to 30, as its `why` counts them. */
+  /** Paid calls toward a letter, 0 to 30, as in the card's `why`. */
   progress: number;
 }
 
 /** One published headline letter, for the chart of letters. */
 export interface DatedLetter {
-  /** Moment of its run, RFC 3339. */
+  /** Time of its run, RFC 3339. */
   at: string;
-  /** This card's own letter, before the hold of 14 days. */
+  /** The letter of this card alone, before the hold of 14 days. */
   raw: Band;
+  /** The published letter. */
   band: Band;
 }
 
 /**
- * Letters that an entry remembers, the newest: a card is signed at most about once a day (verification-method.md
- * section 6).
+ * Number of newest letters that an entry keeps. A card is signed about once a day at most (verification-method.md section
+ * 6).
  */
 export const MAX_LETTERS = 120;
 
-/** What the tree says of one endpoint, as of a size of the log. */
+/** The published state of one endpoint, as of a size of the log. */
 export type Entry = Endpoint<CardEntry, DatedLetter>;
 
 /** An endpoint of the market index. */
 export type ListedEntry = Entry & { listing: ListingFacts };
 
+/** Reports whether an endpoint is listed now. */
 export const isListed = (entry: Entry | undefined): entry is ListedEntry => entry?.listed === true;
 
-/** What serving keeps of an endpoint: its cards packed, and letters for the chart. */
+/** The projection of leaves that serving keeps: packed cards, and letters for the chart. */
 export const SERVING_PROJECTION: Projection<Entry> = {
   bare: unknownEndpoint,
   card: (leaf, bytes = Buffer.from(canonicalText(leaf))) => ({
@@ -107,10 +109,11 @@ export const SERVING_PROJECTION: Projection<Entry> = {
   },
 };
 
-/** The card that a check shows, or null before the first one. */
+/** Returns the card that a check shows, or null before the first one. */
 export const headlineOf = (entry: Entry): CardEntry | null => entry.cards.find((card) => card.headline) ?? null;
 
-/** The whole leaf of a card. */
+/** Unpacks the whole leaf of a card. */
 export const leafOf = (card: CardEntry): GradeLeaf => JSON.parse(unpackLeaf(card.packed)) as GradeLeaf;
 
+/** Unpacks the signed card of a card's leaf. */
 export const cardOf = (card: CardEntry): SignedCard => leafOf(card).card;

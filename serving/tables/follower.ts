@@ -11,22 +11,22 @@ import { loadVolatile } from "./volatile.ts";
 
 export interface FollowerDeps {
   tree: Pick<PublishedTree, "newest">;
-  /** The public store: only `live/` is read from it here. */
+  /** The public store, from which only `live/` is read here. */
   store: Pick<Store, "get">;
   origin: string;
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
-  /** Real milliseconds between two looks (default 2,000). */
+  /** Pause between two refreshes, real ms (default 2,000). */
   everyMs?: number;
-  /** Runs each look, and is told so how it ended: a role's pulse. */
+  /** Wraps each refresh, so that a role's pulse sees how it ended. */
   during?: (look: () => Promise<boolean>) => Promise<boolean>;
 }
 
-/** Leaves that are folded, or names that are added, between two turns of others: a few milliseconds. */
+/** Leaves that are folded, or urls that are added, between two yields to the event loop: a few milliseconds. */
 const FOLDED_A_TURN = 64;
 
-/** Follows the public store and holds the newest view. One look at a time; a look that fails changes nothing. */
+/** Follows the public store and holds the newest view. One refresh runs at a time; one that fails changes nothing. */
 export class Follower {
   #view: View;
   #snapshot: Snapshot | null = null;
@@ -40,7 +40,7 @@ export class Follower {
     this.#view = View.empty(deps.origin);
   }
 
-  /** The newest view; the empty one until the first look succeeded. */
+  /** The newest view; an empty one until the first refresh succeeded. */
   get view(): View {
     return this.#view;
   }
@@ -50,19 +50,20 @@ export class Follower {
     return this.#snapshot;
   }
 
-  /** Was time in this record made up? Its checkpoint says so; until there is one, the clock does. */
+  /** Whether time in this record is simulated, from its checkpoint, or from the clock before there is one. */
   get simulated(): boolean {
     return this.deps.clock.simulated || (this.#snapshot !== null && isSimulated(this.#snapshot.head));
   }
 
-  /** Steady ms since a look last succeeded, or null when none did yet. */
+  /** Milliseconds of the steady counter since the last successful refresh, or null before the first. */
   get staleMs(): number | null {
     return this.#loadedAt === null ? null : this.deps.clock.monotonic() - this.#loadedAt;
   }
 
   /**
-   * Look once: fold new leaves, take newer volatile rows, swap. True when the view changed. A look under way is shared.
-   * @throws what the tree and the store throw (HistoryChanged, Tampered ..); the old view stays.
+   * Refreshes once: folds new leaves, reads newer volatile rows, and swaps the view. A running refresh is shared.
+   * @returns whether the view changed
+   * @throws errors of the tree and the store (HistoryChanged, Tampered ..); the old view stays
    */
   refresh(): Promise<boolean> {
     const { during = (look) => look() } = this.deps;
@@ -72,7 +73,7 @@ export class Follower {
     return this.#looking;
   }
 
-  /** Begin to follow. The first look may fail like any other: it is tried again. */
+  /** Starts refreshing periodically. A refresh that fails is logged and tried again. */
   start(): void {
     const every = this.deps.everyMs ?? 2000;
     const turn = async (): Promise<void> => {
@@ -80,14 +81,14 @@ export class Follower {
         await this.refresh();
       } catch (error) {
         this.deps.metrics.count("touchstone_serving_refresh_failures_total");
-        this.deps.logger.warn({ err: error }, "the record could not be followed; the old view stays");
+        this.deps.logger.warn({ err: error }, "the view could not be refreshed; the old one stays");
       }
       if (!this.#stopped) this.#timer = setTimeout(() => void turn(), every);
     };
     void turn();
   }
 
-  /** Stop following; resolves when a look under way has ended. */
+  /** Stops; resolves when a running refresh has ended. */
   async stop(): Promise<void> {
     this.#stopped = true;
     if (this.#timer) clearTimeout(this.#timer);
@@ -116,7 +117,7 @@ export class Follower {
     return changed;
   }
 
-  /** Newer rows, or the old ones: a table that cannot be read must not hold back a letter that fell. */
+  /** Reads newer volatile rows. On failure the old rows stay, so that new letters still become visible. */
   async #volatile(old: View): ReturnType<typeof loadVolatile> {
     try {
       return await loadVolatile(this.deps.store, old.volatile);
@@ -127,14 +128,17 @@ export class Follower {
     }
   }
 
-  /** Entries with the leaves since the old view folded in. Names grow at once: they say nothing that a view lacks. */
+  /**
+   * Folds the leaves since the old view into its entries. Urls are added to the shared index at once, which is safe: a view
+   * ignores ids that it does not hold.
+   */
   async #fold(old: View, { head, reader }: Snapshot): Promise<View["entries"]> {
     const changes = new Map<string, Entry>();
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
-      // A bundle's leaves come without a pause between them.
+      // Leaves of one bundle arrive without a pause between them.
       await this.#giveTurn();
       if (leaf.kind === "evidence") old.evidence.add(leaf);
-      // After a look that failed the next one reads its leaves again.
+      // After a failed refresh the next one folds the same leaves again.
       if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.archive(leaf);
       const cap = endpointOf(leaf);
       if (cap === null) continue;

@@ -6,9 +6,9 @@ import { bucketOf } from "../../pipelines/record/ids.ts";
 import type { View } from "./view.ts";
 
 export interface HistoryBounds {
-  /** Bytes of one file; a larger one is not read. */
+  /** Most bytes of one file; a larger one is not read. */
   maxFileBytes: number;
-  /** Bytes of all files that are held. */
+  /** Most bytes of all cached files. */
   maxBytes: number;
 }
 
@@ -20,12 +20,12 @@ interface Held {
 }
 
 /**
- * Price and latency day by day, read from the bucket's file when a page asks for it. Files are never changed under their
- * name, so what is held stays true; the one that was not looked at for longest goes first when the bytes are full.
+ * Daily prices and latencies, read from the history file of an endpoint's bucket when a page needs them. Files never change
+ * under their name, so the cache stays valid; the least recently used file is evicted first.
  */
 export class HistoryTables {
   readonly #held = new Map<string, Held>();
-  /** Files on their way, so that many who look at once cause one read. */
+  /** Running reads by key, which concurrent requests share. */
   readonly #coming = new Map<string, Promise<HistoryFile | null>>();
   #bytes = 0;
 
@@ -36,8 +36,8 @@ export class HistoryTables {
   ) {}
 
   /**
-   * Days of one endpoint, oldest first: at once when its file is here. Null when there is no history yet, or its file
-   * cannot be read: a picture is no reason to fail a page.
+   * Returns the days of one endpoint, oldest first; synchronously when its file is cached. Null when there is no history
+   * yet, or its file cannot be read: the page is then shown without charts.
    */
   of(view: View, cap: string): HistoryDay[] | null | Promise<HistoryDay[] | null> {
     const key = view.volatile.history.get(bucketOf(cap));
@@ -49,7 +49,7 @@ export class HistoryTables {
     return held.file.of(cap);
   }
 
-  /** Bytes of the files that are held. */
+  /** Bytes of all cached files. */
   get bytes(): number {
     return this.#bytes;
   }

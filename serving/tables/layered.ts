@@ -1,13 +1,13 @@
-/** A delta this much smaller than the base is copied at a refresh; a larger one is merged into a new base. */
+/** A delta that reaches this fraction of the base (one eighth), and 1024 keys, is merged into a new base. */
 const MERGE_SHARE = 8;
 const MERGE_MIN = 1024;
 
-/** An immutable map in two layers: a large base that stays, and a small delta that is copied when something changes. */
+/** An immutable map in two layers: a large base that is shared between versions, and a small delta that is copied. */
 export class LayeredMap<V> {
   private constructor(
     private readonly base: ReadonlyMap<string, V>,
     private readonly delta: ReadonlyMap<string, V>,
-    /** Keys in both layers together. */
+    /** Number of keys. */
     readonly size: number,
   ) {}
 
@@ -19,7 +19,7 @@ export class LayeredMap<V> {
     return this.delta.get(key) ?? this.base.get(key);
   }
 
-  /** A new map with these changes; this one stays as it is. */
+  /** Returns a map with these changes; this one does not change. */
   with(changes: ReadonlyMap<string, V>): LayeredMap<V> {
     if (changes.size === 0) return this;
     let added = 0;
@@ -30,7 +30,7 @@ export class LayeredMap<V> {
     return new LayeredMap(new Map([...this.base, ...delta]), new Map(), size);
   }
 
-  /** Every value once, base first. */
+  /** Yields every value once, those of the base first. */
   *values(): Generator<V> {
     for (const [key, value] of this.base) yield this.delta.get(key) ?? value;
     for (const [key, value] of this.delta) if (!this.base.has(key)) yield value;

@@ -4,23 +4,25 @@ import { headlineOf } from "./entry.ts";
 import type { NamedEndpoint } from "./names.ts";
 import type { View } from "./view.ts";
 
+/** The endpoint that a url means. */
 export interface Match {
   cap: string;
   matched: Exclude<Matched, "none">;
-  /** Only where the url is that of an MCP server, and more could be meant by it. */
+  /** Only present when the url is that of an MCP server with several tools, or with an unknown tool. */
   tools?: ToolChoice;
 }
 
-/** Which tool of a server an answer is about, where the question did not name it. */
+/** The tool of an MCP server that an answer is about, when the question did not name a known one. */
 export interface ToolChoice {
+  /** Name of the tool that the answer is about. */
   about: string;
-  /** The other tools of this server in the record, in the order of their names. */
+  /** Names of the server's other tools in the record, sorted. */
   others: readonly string[];
-  /** The tool that was asked for; the record has none of this name there. */
+  /** Name of the tool that was asked for and is not in the record, or null. */
   missing: string | null;
 }
 
-/** The tool that a url names in its fragment, or null. Whether the record has it is another question. */
+/** Returns the tool that a url names in its fragment, or null. The record may not have it. */
 export function toolAsked(url: string): string | null {
   const { hash } = new URL(url);
   try {
@@ -32,7 +34,7 @@ export function toolAsked(url: string): string | null {
 
 const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry(cap)?.listing?.tool ?? null;
 
-/** Is this the url of an MCP server with tools in the record? Only there a fragment means something. */
+/** Reports whether a url is that of an MCP server with tools in the record; only there a fragment names a tool. */
 export const hasTools = (view: View, normalised: string): boolean =>
   view.names.withUrl(normalised).some((name) => toolOf(view, name) !== null);
 
@@ -49,7 +51,7 @@ function toolsMeant(
   return tools.size === 0 && missing === null ? null : { about, others: [...tools].sort(), missing };
 }
 
-/** Without a method asked: the listed one, else GET, else POST, else any other. */
+/** Preferred methods when the question names none; listed endpoints come before them. */
 const METHOD_ORDER = ["GET", "POST"];
 
 const methodRank = (method: string): number => {
@@ -57,7 +59,7 @@ const methodRank = (method: string): number => {
   return at < 0 ? METHOD_ORDER.length : at;
 };
 
-/** Most paid samples, then most handshakes, then smallest id (records.md, Identity). */
+/** Orders candidates by paid samples, then probes, both descending, then id (docs/design/records.md, Identity). */
 function betterFirst(view: View): (a: NamedEndpoint, b: NamedEndpoint) => number {
   const paid = (name: NamedEndpoint): number => {
     const entry = view.entry(name.cap);
@@ -67,7 +69,7 @@ function betterFirst(view: View): (a: NamedEndpoint, b: NamedEndpoint) => number
   return (a, b) => paid(b) - paid(a) || probes(b) - probes(a) || (a.cap < b.cap ? -1 : 1);
 }
 
-/** The one of several candidates that is meant, or null when the view holds none with that method. */
+/** Chooses one of several candidates, or null when the view holds none with that method. */
 function choose(view: View, names: readonly NamedEndpoint[], method: string | undefined): NamedEndpoint | null {
   let left = names.filter((name) => view.has(name.cap) && (method === undefined || name.method === method));
   if (left.length > 1) {
@@ -79,7 +81,7 @@ function choose(view: View, names: readonly NamedEndpoint[], method: string | un
   return left.length > 1 ? left.sort(betterFirst(view))[0]! : (left[0] ?? null);
 }
 
-/** Templates that are looked at for one question: those met first, so a flood of later ones hides none of them. */
+/** Most templates that are compared with one url. Earlier ones come first, so a flood of later ones cannot hide them. */
 const MAX_TEMPLATES = 500;
 
 function underTemplate(view: View, normalised: string, method: string | undefined): NamedEndpoint | null {
@@ -99,9 +101,10 @@ function underTemplate(view: View, normalised: string, method: string | undefine
 }
 
 /**
- * Which endpoint a normalised url means: `exact` when method and url are in the record; else `path`, the same origin
- * and path whatever the query; else, also `path`, a listed template, the longest literal prefix first.
- * @param tool of an MCP server, which may have several at one url
+ * Finds the endpoint that a normalised url means: `exact` when the record has the method and the url; else `path`, when it
+ * has the same origin and path with another query, or a template that matches (longest literal prefix first). Null
+ * otherwise.
+ * @param tool name of a tool of an MCP server, which may have several tools at one url
  */
 export function matchUrl(view: View, normalised: string, method?: string, tool: string | null = null): Match | null {
   const names = view.names.withUrl(normalised);

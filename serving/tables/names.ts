@@ -1,27 +1,27 @@
 import { compileTemplate, segmentsOf, type Template } from "../../pipelines/record/template.ts";
 import { pathKey } from "../../pipelines/record/url.ts";
 
-/** What an id stands for. It never changes, since the id is made of it. */
+/** The url and method of an endpoint's id. They never change, since the id is a hash of them. */
 export interface NamedEndpoint {
   cap: string;
   url: string;
   method: string;
 }
 
-/** A name whose url is a template, compiled when the name was added. */
+/** An endpoint whose url is a template, compiled. */
 export interface TemplateName extends NamedEndpoint, Template {}
 
 const NONE: readonly never[] = [];
 
 /**
- * Which ids a url may mean. Append-only and shared by all views: an id that a view does not hold yet is simply not
- * found through it, so growing the names under an old view changes none of its answers.
+ * Index of endpoint ids by url. It only grows and is shared by all views: a view ignores ids that it does not hold, so
+ * additions do not change the answers of an old view.
  */
 export class UrlIndex {
   readonly #known = new Set<string>();
   readonly #byUrl = new Map<string, NamedEndpoint[]>();
   readonly #byPath = new Map<string, NamedEndpoint[]>();
-  /** By literal prefix, in the order in which they were met. */
+  /** Templates by literal prefix, in the order in which they were added. */
   readonly #templates = new Map<string, TemplateName[]>();
 
   add(name: NamedEndpoint): void {
@@ -42,8 +42,8 @@ export class UrlIndex {
   }
 
   /**
-   * Templates that a concrete url may fall under, longest literal prefix first, as one list for each prefix: the url's own
-   * beginnings are looked up, so templates of other prefixes cost nothing.
+   * Yields the templates that may match a url, one list per literal prefix, the longest prefix first. Prefixes of the url are
+   * looked up, so templates with other prefixes cost nothing.
    */
   *templatesFor(normalised: string): Generator<readonly TemplateName[]> {
     let prefix = pathKey(normalised);

@@ -6,16 +6,16 @@ import type { Payee } from "../schemas/check.ts";
 import { defectsOf } from "./defects.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
 
-/** Origins named in one answer; an address can stand behind thousands. */
+/** Most origins in one answer; an address may be paid at thousands. */
 export const MAX_ORIGINS = 100;
 
-/** Rows that are added between two turns of others: a few milliseconds. */
+/** Rows that are added between two yields to the event loop: a few milliseconds. */
 const ADDED_A_TURN = 2_000;
 
-/** What is kept of an address that is known: with all its origins. */
+/** The facts about one address, with all its origins. */
 type Figures = Omit<Payee, "address">;
 
-/** The part of a view that says who is paid. */
+/** The part of a view that this table is made from. */
 interface Paid {
   volatile: { rows: { values(): Iterable<VolatileRow> } };
   entry(cap: string): Entry | undefined;
@@ -23,9 +23,8 @@ interface Paid {
 }
 
 /**
- * Addresses that are paid, of one view: which listed endpoints stand behind each. An endpoint stands behind every address
- * that an offer of its newest 402 names, and behind those of its earlier ones: who was paid is not forgotten when a seller
- * names another address.
+ * Listed endpoints of one view by the addresses that they are paid at. An endpoint counts for every address in the offers
+ * of its newest 402 and of its earlier ones, so a seller cannot shed its record by naming another address.
  */
 export class PayeeTable {
   readonly #byAddress = new Map<string, ListedEntry[]>();
@@ -33,13 +32,14 @@ export class PayeeTable {
 
   private constructor(private readonly view: Paid) {}
 
+  /** Builds the table synchronously. */
   static of(view: Paid): PayeeTable {
     const table = new PayeeTable(view);
     for (const row of view.volatile.rows.values()) table.#add(row);
     return table;
   }
 
-  /** The same, in turns with others: there are as many rows as endpoints. */
+  /** Builds the table, yielding to the event loop, since there are as many rows as endpoints. */
   static async inTurns(view: Paid): Promise<PayeeTable> {
     const table = new PayeeTable(view);
     await forEachYielding(view.volatile.rows.values(), ADDED_A_TURN, (row) => table.#add(row));
@@ -56,13 +56,13 @@ export class PayeeTable {
     }
   }
 
-  /** What the record knows about an address; zeros for one that nobody in the record is paid at. */
+  /** Returns the facts about an address, at most {@link MAX_ORIGINS} origins; zeros for an unknown address. */
   get(address: string): Payee {
     const { origins, ...figures } = this.#figures(address);
     return { address, origins: origins.slice(0, MAX_ORIGINS), ...figures };
   }
 
-  /** How many origins pay an address: more than one answer names, maybe. */
+  /** Returns the number of origins of an address, which may exceed those that {@link get} names. */
   origins = (address: string): number => this.#figures(address).origins.length;
 
   #figures(address: string): Figures {
@@ -70,7 +70,7 @@ export class PayeeTable {
     let figures = this.#made.get(key);
     if (!figures) {
       figures = this.#total(this.#byAddress.get(key) ?? []);
-      // Only known addresses are kept, so strangers' questions cannot fill the table.
+      // Only known addresses are cached, so clients' questions cannot fill the table.
       if (this.#byAddress.has(key)) this.#made.set(key, figures);
     }
     return figures;
@@ -89,7 +89,7 @@ export class PayeeTable {
   }
 }
 
-/** Keys of the addresses that a row names, each once. Nearly all rows name one, and there are millions of rows. */
+/** Returns the distinct keys of a row's addresses. Nearly all of the millions of rows have one, which avoids a Set. */
 function addressesOf({ pay_tos, pay_tos_before }: VolatileRow): Iterable<string> {
   if (pay_tos.length === 1 && pay_tos_before.length === 0) return [addressKey(pay_tos[0]!)];
   return new Set([...pay_tos, ...pay_tos_before].map(addressKey));

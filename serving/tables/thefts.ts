@@ -3,30 +3,31 @@ import { addressKey } from "../../pipelines/record/networks.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 import { readThefts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 
-/** An endpoint that money was paid to for nothing. */
+/** An endpoint that took money without a delivery. */
 interface Taker {
   cap: string;
   domain: string;
-  /** What the row said: the same text says nothing new. */
+  /** The row's column `thefts`, to detect changes. */
   text: string;
-  /** By the key of the address that had the money (null: not known): its days, unix ms. */
+  /** Days of the thefts (unix ms) by the key of the address that received the money; null: address unknown. */
   days: ReadonlyMap<string | null, readonly number[]>;
 }
 
-/** Endpoints that took money, as an answer says it. */
+/** Endpoints that took money, and when they last did. */
 export interface TheftSummary {
-  /** Ascending. */
+  /** Capability ids, ascending. */
   caps: string[];
-  /** Unix ms of the newest day on which one of them did. */
+  /** Newest day of a theft, unix ms. */
   last: number;
 }
 
 type Index = Map<string, Taker[]>;
 
 /**
- * Who took money, by endpoint, address and registrable domain: grading's table of related parties (verification-method.md
- * section 7) for answers about urls of which there is no card. Made from the few rows that name thefts; immutable. What
- * counts is decided at the moment of a question: in the window, and 24 hours old, in which it may be paid back.
+ * Endpoints that took money without a delivery, by endpoint, address and registrable domain. It corresponds to grading's
+ * table of related parties (verification-method.md section 7), for answers about urls without a card. Immutable; built from
+ * the few rows that name thefts. A query counts thefts within the grading window that are at least 24 hours old, since the
+ * money may be paid back until then.
  */
 export class TheftTable {
   static readonly empty = new TheftTable(new Map());
@@ -44,7 +45,7 @@ export class TheftTable {
     return this.takers.has(cap);
   }
 
-  /** The table with these rows instead of what it held of their endpoints; itself where that changes nothing. */
+  /** Returns a table in which these rows replace those of their endpoints; the same table when nothing changes. */
   with(rows: Iterable<VolatileRow>): TheftTable {
     const changed = new Map<string, Taker | null>();
     for (const row of rows) {
@@ -61,19 +62,19 @@ export class TheftTable {
     return new TheftTable(takers);
   }
 
-  /** Did this endpoint take money, and when last? */
+  /** Returns the thefts of one endpoint, or null. */
   own(cap: string, now: Date): TheftSummary | null {
     const taker = this.takers.get(cap);
     return taker ? counted([taker], allDays, now) : null;
   }
 
-  /** Endpoints but this one where this very address had the money. */
+  /** Returns the thefts in which an address received the money, without those of the endpoint `except`; or null. */
   ofPayee(address: string, except: string | null, now: Date): TheftSummary | null {
     const key = addressKey(address);
     return counted(others(this.#byAddress, key, except), ({ days }) => days.get(key) ?? [], now);
   }
 
-  /** Endpoints but this one under the registrable domain of a url. */
+  /** Returns the thefts under a registrable domain, without those of the endpoint `except`; or null. */
   ofDomain(domain: string, except: string | null, now: Date): TheftSummary | null {
     return counted(others(this.#byDomain, domain, except), allDays, now);
   }

@@ -7,33 +7,35 @@ import { UrlIndex } from "./names.ts";
 import { PayeeTable } from "./payees.ts";
 import { TheftTable } from "./thefts.ts";
 
-/** A row, and the live file that it came with. */
+/** A volatile row with the key of its live file. */
 export interface FoldedRow extends VolatileRow {
   file: string;
 }
 
 /** The volatile rows of one `live/view.json`. */
 export interface Volatile {
-  /** Etag of the view that named them, or null before the first. */
+  /** Etag of `live/view.json`, or null before the first. */
   etag: string | null;
-  /** When it was made, unix ms, or null before the first. */
+  /** When that file was made, unix ms, or null before the first. */
   madeAt: number | null;
-  /** Size of the tree that their counts refer to. */
+  /** Size of the tree that the rows' counts refer to. */
   treeSize: number;
-  /** Those behind the rows. */
+  /** Positions in the log up to which the rows are made. */
   positions: Positions;
   /**
-   * Live files that are folded in, in the view's order, and of how many rows each one is the newest. One that is named again
-   * is not read again, since keys are never used twice.
+   * Keys of the folded live files in the view's order, each with the number of endpoints whose newest row it holds. Keys are
+   * never reused, so a file is read once.
    */
   files: ReadonlyMap<string, number>;
-  /** The newest row of every capability. */
+  /** The newest row of every endpoint, by capability id. */
   rows: LayeredMap<FoldedRow>;
-  /** Those of them that name thefts, by payee and domain. */
+  /** The rows that name thefts, by payee and domain. */
   thefts: TheftTable;
-  /** Bucket -> key of its history file: prices and latencies day by day, read when somebody looks. */
+  /** Key of the history file (daily prices and latencies) by bucket. */
   history: ReadonlyMap<number, string>;
 }
+
+/** The volatile rows before the first `live/view.json`. */
 
 export const NO_VOLATILE: Volatile = {
   etag: null,
@@ -46,11 +48,11 @@ export const NO_VOLATILE: Volatile = {
   history: new Map(),
 };
 
-/** Who holds which published facts, and how fresh they are. */
+/** The parts of a view. */
 export interface ViewParts {
-  /** Name of the log, as its checkpoint says it. */
+  /** Name of the log, from its checkpoint. */
   origin: string;
-  /** Leaves that are folded in. */
+  /** Number of leaves that are folded in. */
   size: number;
   entries: LayeredMap<Entry>;
   volatile: Volatile;
@@ -60,8 +62,8 @@ export interface ViewParts {
 }
 
 /**
- * What every answer comes from: the fold of the tree to one size, and the volatile rows of one moment. Immutable; the
- * follower swaps the whole of it, so an answer never mixes two states and counts never go backwards.
+ * The state that answers are made from: the fold of the tree up to one size, and the volatile rows of one moment. Immutable;
+ * the follower replaces it as a whole, so an answer never mixes two states and counts never decrease.
  */
 export class View {
   readonly origin: string;
@@ -70,7 +72,7 @@ export class View {
   readonly volatile: Volatile;
   readonly names: UrlIndex;
   readonly evidence: EvidenceFiles;
-  /** Every file of the archive. It only grows, so views share it: each looks at the leaves below its own size. */
+  /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
   readonly archive: ArchiveFold;
   #payees: PayeeTable | undefined;
 
@@ -98,14 +100,15 @@ export class View {
     return this.volatile.rows.get(cap);
   }
 
-  /** Is this id in the record: published, or at least probed? */
+  /** Reports whether the record has an endpoint, published or at least probed. */
   has(cap: string): boolean {
     return this.entries.get(cap) !== undefined || this.row(cap) !== undefined;
   }
 
   /**
-   * Observations and withdrawals since the card, as the volatile rows count them. They refer to the card of the tree
-   * they were made against: for a card that is newer they say nothing, and it was computed without withdrawn records.
+   * Returns the numbers of observations and withdrawals since a card, from the volatile rows. The rows count from the card
+   * in the tree that they were made against, so for a newer card the result is zero.
+   * @param leaf index of the card's leaf
    */
   since(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
     const row = this.row(cap);
@@ -113,25 +116,27 @@ export class View {
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
   }
 
-  /** Who is paid by whom; made at the first question, where it was not prepared. */
+  /** The table of payees, built at first use. */
   get payees(): PayeeTable {
     this.#payees ??= PayeeTable.of(this);
     return this.#payees;
   }
 
-  /** Make at leisure what was asked of the view before this one: nobody who asks this one then waits for it. */
+  /** Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits for it. */
   async prepareLike({ isAskedOfPayees }: View): Promise<void> {
     if (isAskedOfPayees) this.#payees ??= await PayeeTable.inTurns(this);
   }
 
+  /** Whether the table of payees was built. */
   get isAskedOfPayees(): boolean {
     return this.#payees !== undefined;
   }
 }
 
-/** Files that are remembered a bucket; the log names all of them. */
+/** Number of newest files that are kept per bucket; the log names all of them. */
 const KEPT = 8;
 
+/** A published evidence file. */
 export interface EvidenceFile {
   day: string;
   key: string;
@@ -139,8 +144,8 @@ export interface EvidenceFile {
 }
 
 /**
- * The newest evidence files of each bucket, for the pages that name them. It only grows, and says nothing that the tree
- * does not say for good, so views share it.
+ * The newest evidence files of each bucket, for pages that name them. It only grows, by facts that the tree never changes,
+ * so views share it.
  */
 class EvidenceFiles {
   readonly #newest = new Map<number, EvidenceFile[]>();
@@ -152,14 +157,14 @@ class EvidenceFiles {
     this.#newest.set(bucket, [{ day, key, rows }, ...known].slice(0, KEPT));
   }
 
-  /** Newest day that any bucket has a file of, or null. */
+  /** The newest day with a file in any bucket, or null. */
   get newestDay(): string | null {
     let newest: string | null = null;
     for (const [file] of this.#newest.values()) if (newest === null || file!.day > newest) newest = file!.day;
     return newest;
   }
 
-  /** Newest leaf first. */
+  /** Returns the files of a bucket, the newest leaf first. */
   of(bucket: number): readonly EvidenceFile[] {
     return this.#newest.get(bucket) ?? [];
   }

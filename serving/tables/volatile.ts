@@ -18,18 +18,18 @@ const ViewFile = z.looseObject({
 
 const MAX_VIEW_BYTES = 1024 * 1024;
 
-/** Rows that are taken between two turns of others: a few milliseconds. */
+/** Rows that are folded between two yields to the event loop: a few milliseconds. */
 const ROWS_A_TURN = 128;
 
-/** Files of one partition's table have the same beginning. */
+/** Returns the prefix that the files of one partition's table share. */
 const tableOf = (key: string): string => key.slice(0, key.indexOf("."));
 
 /**
- * The volatile rows that `live/view.json` names now; the old ones when it is the same view, there is none, or its
- * positions went back (a lake that is being rebuilt counts up again from nothing; nobody is shown that). Only files that are
- * new are read, and only their rows are changed.
- * @returns what is held now, and the rows that came with it
- * @throws when the view or a file of it cannot be read: files are replaced every few seconds, the next look finds the new ones.
+ * Reads the volatile rows that `live/view.json` names. Only new files are read, and only their rows change. The old rows are
+ * returned when the file has not changed, is missing, or its positions went back, as they do while a lake is rebuilt.
+ * @returns the volatile rows, and those of them that are new
+ * @throws Error when `live/view.json` or one of its files cannot be read; files are replaced every few seconds, so the next
+ * call may succeed
  */
 export async function loadVolatile(
   store: Pick<Store, "get">,
@@ -53,7 +53,7 @@ export async function loadVolatile(
   return { volatile: { ...facts, ...folded }, came: came.values() };
 }
 
-/** Are the files that are held already, of every table, named in the same order and before those that are new? */
+/** Reports whether, in every table, the files that are folded already are named in the same order and before new ones. */
 function goesOn(old: Volatile, keys: readonly string[]): boolean {
   const held = [...old.files.keys()];
   const position = new Map(held.map((key, i) => [key, i]));
@@ -67,9 +67,8 @@ function goesOn(old: Volatile, keys: readonly string[]): boolean {
 }
 
 /**
- * The files that are named and not folded in yet, in their order, over what is held. Null when a file that is not named any
- * more still has the newest row of an endpoint: then the files say another thing than rows that are brought on, and all of
- * them have to be read.
+ * Folds the new files, in their order, over the rows that are held. Returns null when a file that is no longer named still
+ * holds the newest row of an endpoint: its row cannot be undone, so all files have to be folded from the beginning.
  */
 async function fold(
   store: Pick<Store, "get">,

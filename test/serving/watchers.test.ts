@@ -158,7 +158,7 @@ describe("POST /v1/watchers", () => {
     const on = await bed.serving({ receivers: { egress: bed.egress, log: NO_LOG, plain: true } });
     const response = await made({ url: receiver.url, watch: [SUM.url] }, on);
     expect([response.status, (await problemOf(response)).detail]).toEqual([
-      ...[503, "this replica only answers; what is to be put on record has to be sent to the service itself"],
+      ...[503, "this replica is read-only; send what is to be recorded to the service itself"],
     ]);
   });
 });
