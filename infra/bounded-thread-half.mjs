@@ -1,7 +1,7 @@
 import { readlinkSync } from "node:fs";
 import { parentPort } from "node:worker_threads";
 
-/** Number of this thread to the system, which tells by it what it has had of a processor; null where it does not. */
+/** Returns the thread id of the operating system, for its processor time; null on systems without /proc. */
 function taskOf() {
   try {
     return Number(readlinkSync("/proc/thread-self").split("/").at(-1));
@@ -10,7 +10,7 @@ function taskOf() {
   }
 }
 
-/** The thread's own half of a bounded thread (bounded-thread.ts): ready, and then an answer to each message. */
+/** The worker's side of a bounded thread (bounded-thread.ts): posts `ready`, then an answer to each message. */
 export function answering(answer) {
   parentPort.on("message", async (asked) => parentPort.postMessage(await answer(asked)));
   parentPort.postMessage({ ready: taskOf() });

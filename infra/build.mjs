@@ -1,7 +1,7 @@
-// npm run build: the command line as plain JavaScript in dist/, which is packed, deployed and started by `npm start`.
-// Our sources are bundled with every package but those that package.json calls dependencies, split so that a word loads
-// only what it needs. Dependencies are installed beside dist/: native ones, those of CommonJS, and those whose files are read
-// one by one. Bundled modules lie flat in dist/; files that they open lie below it as in the project.
+// npm run build: bundles the command line as JavaScript into dist/, which is packed, deployed and run by `npm start`.
+// Sources are bundled with all packages except the `dependencies` of package.json, which are installed beside dist/: native
+// ones, those in CommonJS, and those whose files are opened. The bundle is split so that a command loads only what it needs.
+// Bundled modules are placed directly in dist/, and files that they open below it, as in the project.
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
@@ -9,9 +9,9 @@ import { build } from "esbuild";
 
 const ROOT = resolve(import.meta.dirname, "..");
 const DIST = join(ROOT, "dist");
-/** Where a file is written before it takes its place. */
+/** Folder in which a file is written before it is renamed. */
 const ASIDE = join(ROOT, ".cache");
-/** What listens for signals runs before anything else is loaded; a bundle would load its chunks first. */
+/** The entry: the signal handler runs before anything else is loaded, while a bundle would load its chunks first. */
 const STARTED = `#!/usr/bin/env node
 import "./commands/early-stop.mjs";
 await import("./command-line.mjs");
@@ -20,24 +20,24 @@ const PROGRAM = [
   { in: "touchstone.ts", out: "command-line" },
   { in: "commands/early-stop.ts", out: "commands/early-stop" },
 ];
-/** Threads: each is begun by its place beside the module that begins it. */
+/** Entry files of threads, which are started by their path relative to the module that starts them. */
 const THREADS = [
   "infra/egress/thread-half.mjs",
   "pipelines/1-observe/reading/read-worker.mjs",
   "serving/answers/stock-client-worker.mjs",
   "serving/work/brief/rank-worker.mjs",
 ].map((file) => ({ in: file, out: file.slice(0, -".mjs".length) }));
-/** What is opened as a file at run time. The child that reads strangers' documents may open its own folder alone. */
+/** Folders with files that are opened at run time. */
 const FOLDERS = ["sql", "docs", "infra/deploy/s3", "pipelines/3-grade", "serving/work/extract", "serving/client/dist"];
 const OPENED =
   /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs|serving\/client\/dist\/client\.mjs)$/;
-/** The demo's market is of the clone: it needs development packages, reads its files in the project, and is not packed. */
+/** The demo's market, which is built only in a clone, since it needs development packages and files of the project. */
 const MARKET = "fixtures/market/main.mjs";
 
-/** Makes the file of the client's package, which the service serves. */
+/** Builds the file of the client's package, which the service serves. */
 const CLIENT = "serving/client/build.mjs";
 
-/** The loader of TypeScript; the sockets of viem, which nothing of ours opens. */
+/** Modules that are replaced by a stub: the loader of TypeScript, and viem's WebSockets, which are not used. */
 const NOT_BUILT = /^(?:tsx\/esm\/api|isows)$/;
 const { dependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 const INSTALLED = Object.keys(dependencies).flatMap((name) => [name, `${name}/*`]);
@@ -48,9 +48,9 @@ const pathsBelow = (folder) =>
     .map((entry) => join(entry.parentPath ?? entry.path, entry.name));
 
 /**
- * A module finds files beside itself by `new URL(.., import.meta.url)`, and that is where the bundle lies: the folder of
- * its source is put between.
- * @param root the folder that stands for the project, as seen from a bundled module
+ * An esbuild plugin that rewrites `new URL(.., import.meta.url)`: in a bundle `import.meta.url` is that of the bundle, so
+ * the folder of the source is inserted.
+ * @param root the project's folder, relative to a bundled module
  */
 const inPlace = (root) => ({
   name: "in-place",
@@ -68,7 +68,7 @@ const inPlace = (root) => ({
   },
 });
 
-/** @returns files by their path in dist/, and what esbuild says that they were made of */
+/** Runs esbuild. @returns files by their path in dist/, and esbuild's metadata about their inputs */
 async function bundled(options, root) {
   const { outputFiles, metafile } = await build({
     ...{ absWorkingDir: ROOT, outbase: ROOT, outdir: DIST, write: false, bundle: true, external: INSTALLED },
@@ -80,7 +80,7 @@ async function bundled(options, root) {
   return { files, outputs: Object.values(metafile.outputs) };
 }
 
-/** Names, versions and licences of the packages that a bundle holds, as those licences ask for it. */
+/** Returns the names, versions and licences of all bundled packages, as their licences require. */
 function notices(outputs) {
   const inputs = outputs.flatMap(({ inputs }) =>
     Object.entries(inputs).filter(([, { bytesInOutput }]) => bytesInOutput > 0),
@@ -94,7 +94,7 @@ function notices(outputs) {
   return parts.map((part) => part.map((text) => text.trim()).join("\n\n")).join(`\n\n${"-".repeat(80)}\n\n`);
 }
 
-/** Whole or not at all: another run of this, or a process that starts from it, may be reading. */
+/** Writes a file atomically, since another build or a starting process may read it. Unchanged files are not touched. */
 function put(file, bytes) {
   if (existsSync(file) && readFileSync(file).equals(bytes)) return;
   for (const folder of [ASIDE, dirname(file)]) mkdirSync(folder, { recursive: true });
@@ -103,7 +103,7 @@ function put(file, bytes) {
   renameSync(whole, file);
 }
 
-/** The command line, and the market where it is. @returns what dist/ holds, by path @throws what esbuild says of a source */
+/** Builds the command line and, in a clone, the market. @returns the files of dist/ by path @throws esbuild's errors */
 async function made() {
   const product = await bundled({ entryPoints: [...PROGRAM, ...THREADS], splitting: true }, "./");
   const isClone = existsSync(join(ROOT, MARKET));
@@ -126,7 +126,6 @@ async function made() {
   return files;
 }
 
-// What did not change is not touched: somebody may be running it.
 const files = await made();
 for (const [name, bytes] of files) put(join(DIST, name), bytes);
 for (const path of pathsBelow(DIST)) if (!files.has(relative(DIST, path))) rmSync(path);
