@@ -5,19 +5,20 @@ import { type Company, type Match, type Reason, search } from "../../pipelines/r
 import { Problem, type ProblemCode } from "../http/problem.ts";
 import { CompaniesAnswer, CompaniesQuestion } from "../schemas/companies.ts";
 
-/** What a lookup is done with. */
+/** The parts that a lookup needs. */
 export interface CompaniesDeps {
   register: Pick<Register, "use">;
   clock: Clock;
 }
 
-/** A name of 300 characters, each escaped, and the rest beside it. */
+/** Longest body, bytes: room for a name of 300 escaped characters and the other fields. */
 const MAX_BODY = 8_192;
 const DEFAULT_MATCHES = 10;
 
 const orNull = (text: string | null): string | null => (text === null || text === "" ? null : text);
 
-const told = (company: Company): CompaniesAnswer["matches"][number]["company"] => ({
+/** Converts a company of the register to its form in an answer. */
+const companyShown = (company: Company): CompaniesAnswer["matches"][number]["company"] => ({
   lei: company.lei,
   name: company.name,
   other_names: company.names,
@@ -40,7 +41,7 @@ const told = (company: Company): CompaniesAnswer["matches"][number]["company"] =
   domains: company.domains,
 });
 
-/** A reason in words. */
+/** Describes a reason of a match. */
 function says(reason: Reason, { company, score }: Match): string {
   const where = company.jurisdiction ? ` in ${company.jurisdiction.slice(0, 2)}` : "";
   const words: Record<Reason, string> = {
@@ -68,17 +69,17 @@ function answerOf({ made }: OpenRegister, matches: readonly Match[], more: boole
     matches: matches.map((match) => ({
       reasons: match.reasons.map((reason) => ({ reason, says: says(reason, match) })),
       score: Math.round(match.score * 10_000) / 10_000,
-      company: told(match.company),
+      company: companyShown(match.company),
     })),
     more,
     answered_at: rfc3339(now),
   };
 }
 
-/** Nothing is looked up, and so nothing is to be charged. */
+/** Returns the problem of a lookup that cannot be done now, for which nothing is charged. */
 const notNow = (detail: string): Problem => new Problem("unavailable", `${detail}; nothing is charged`);
 
-/** A question that asks for a domain alone cannot be answered by a register that has none. @throws Problem unavailable */
+/** Refuses a question that names only a domain when the register holds no domains. @throws Problem unavailable */
 function refuseDomainAlone(
   { domain, lei, register_number: number, name }: CompaniesQuestion,
   made: OpenRegister["made"],
@@ -88,10 +89,8 @@ function refuseDomainAlone(
 }
 
 /**
- * The companies that a question means, by LEI, register number, domain or name (docs/companies-lookup.md). No match is
- * an answer.
- * @throws Problem bad_request where it names a domain alone and the register holds none; unavailable where there is no
- * register to look in
+ * Finds companies by LEI, register number, domain or name (docs/companies-lookup.md). An empty result is an answer.
+ * @throws Problem unavailable when there is no register, or the question names only a domain and the register holds none
  */
 async function run(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
   const { limit = DEFAULT_MATCHES } = question;
@@ -107,7 +106,7 @@ async function run(question: CompaniesQuestion, { register, clock }: CompaniesDe
   }
 }
 
-/** POST /v1/companies/lookup, as far as its work goes: what it costs and who pays is for whoever offers it. */
+/** The work of POST /v1/companies/lookup; its price and payment are handled by the operation that offers it. */
 export const companiesLookup = {
   id: "companiesLookup",
   method: "POST",
@@ -117,7 +116,7 @@ export const companiesLookup = {
   answer: CompaniesAnswer,
   /** Longest body, bytes. */
   maxBodyBytes: MAX_BODY,
-  /** Beside bad_request and too_large. */
+  /** Problems in addition to bad_request and too_large. */
   errors: ["unavailable"] as readonly ProblemCode[],
   run,
 } as const;

@@ -5,15 +5,16 @@ import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from ".
 import { extractDocument, fetchDocument } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
-/** The document in base64, and the rest of the body. */
+/** Longest body: the document in base64 and the other fields, bytes. */
 const MAX_BODY = MAX_SENT_CHARS + 8_192;
 
+/** A document and its origin. */
 interface Source extends Omit<ExtractAnswer["source"], "sha256" | "bytes"> {
   document: Uint8Array;
   pointer: string;
 }
 
-/** Bytes of base64. Node skips what is no base64, so the length tells whether anything was. @throws Problem bad_request */
+/** Decodes base64. Node skips invalid characters, so the length shows whether there were any. @throws Problem bad_request */
 function sent(base64: string): Uint8Array {
   const padding = base64.endsWith("==") ? 2 : base64.endsWith("=") ? 1 : 0;
   const bytes = Buffer.from(base64, "base64");

@@ -6,20 +6,22 @@ import { Problem } from "../http/problem.ts";
 import type { Extracted } from "../schemas/extract.ts";
 import { type ExtractionRequest, type Extractor, ExtractorUnavailable, NotExtracted } from "./extract/extractor.ts";
 
-/** What came from a stranger's address. */
+/** A complete answer of a fetched address. */
 export type FetchedAnswer = Extract<EgressResult, { outcome: "answered" }>;
 
+/** A fetch of an address that a client named. */
 export interface Fetching {
   url: string;
-  /** Where in the body the address stands, for an error that names it. */
+  /** JSON pointer to the address in the request's body, for errors. */
   pointer: string;
-  /** Redirects that are followed; default: as many as evidence may have. */
+  /** Most redirects that are followed; default: the limit of the egress profile `evidence`. */
   hops?: number | undefined;
+  /** Whose share of fetches it uses. */
   holder?: Holder | undefined;
   signal?: AbortSignal | undefined;
 }
 
-/** Seconds after which a place is most likely free. */
+/** Value of Retry-After, seconds. */
 const RETRY_S = 10;
 
 const at = (pointer: string, detail: string) => ({ errors: [{ pointer, detail }] });
@@ -27,8 +29,10 @@ const notNow = (detail: string): Problem =>
   new Problem("unavailable", detail, { headers: { "retry-after": String(RETRY_S) } });
 
 /**
- * One GET of what a caller named, within the bounds of evidence: whatever it answered, whole.
- * @throws Problem bad_request (an address that is never fetched), not_fetched (no whole answer), unavailable (our side)
+ * Fetches an address with one GET, within the limits of the egress profile `evidence`. Any complete answer is returned,
+ * whatever its status.
+ * @throws Problem bad_request for an address that is never fetched, not_fetched without a complete answer, unavailable for a
+ * fault on our side
  */
 export async function fetchAnswer(
   egress: Egress,
@@ -48,14 +52,14 @@ export async function fetchAnswer(
   if (result.outcome !== "refused") {
     throw new Problem("not_fetched", `no whole answer came from ${url}: ${result.says}`, at(pointer, result.says));
   }
-  // Without a reason the fault is this machine's, and says nothing of the address.
+  // A refusal without a reason is a fault of this machine, not of the address.
   if (!result.reason) throw notNow("nothing can be fetched now");
   throw new Problem("bad_request", `${pointer.slice(1)} is never fetched: ${result.says}`, at(pointer, result.says));
 }
 
 /**
- * The same, where only a document will do.
- * @throws Problem as {@link fetchAnswer}; not_fetched for any status but 2xx and for nothing
+ * Fetches a document: an answer with a status of 2xx and a body.
+ * @throws Problem as {@link fetchAnswer}; not_fetched for another status and for an empty body
  */
 export async function fetchDocument(egress: Egress, asked: Fetching): Promise<FetchedAnswer> {
   const answer = await fetchAnswer(egress, asked);
@@ -73,8 +77,9 @@ export async function fetchDocument(egress: Egress, asked: Fetching): Promise<Fe
 }
 
 /**
- * What the extractor reads, its faults as problems.
- * @throws Problem not_extracted with the pointer, naming the bound where one was exceeded; unavailable when nobody reads
+ * Extracts a document and converts the extractor's errors to problems.
+ * @param pointer JSON pointer to the document in the request's body
+ * @throws Problem not_extracted, naming the limit if one was exceeded; unavailable when the extractor is busy
  */
 export async function extractDocument(
   extractor: Extractor,

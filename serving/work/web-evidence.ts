@@ -13,32 +13,33 @@ import type { Work, WorkDeps } from "./work.ts";
 /** Body of POST /v1/web/evidence. */
 const EvidenceRequest = z.strictObject({
   url: FetchedUrl,
-  /** sha256 of a body that was seen before. */
+  /** sha256 of an earlier body to compare with. */
   compare_to: z.string({ error: "must be a sha256" }).regex(SHA256_HEX, "must be 64 lower-case hex digits").optional(),
 });
 type EvidenceRequest = z.infer<typeof EvidenceRequest>;
 
-/** What an address answered at one moment: a receipt, signed as a check answer is. */
+/** A signed receipt of what an address answered at one moment. It is signed like a check answer. */
 export const EvidenceReceipt = z.strictObject({
   schema: z.literal("svc.evidence.v1"),
-  /** As asked. */
+  /** The url of the request. */
   url: z.string(),
-  /** As it was fetched: without a fragment. */
+  /** The fetched url, without its fragment. */
   final_url: z.string(),
   redirects: z.literal("not followed"),
-  /** Where a redirect leads to, absolute where it can be. */
+  /** Target of a redirect, absolute if possible. */
   location: z.string().nullable(),
   status: z.int(),
-  /** Those of the answer's headers that say something of the document, values cut at 500 characters. */
+  /** Headers about the document, its age and its use; values are cut at 500 characters. */
   headers: z.record(z.string(), z.string()),
+  /** Names of the headers whose values were cut. */
   headers_cut: z.array(z.string()),
-  /** Names of the others, at most 100; cookies are never looked at. */
+  /** Names of all other headers, at most 100. */
   headers_left_out: z.array(z.string()),
-  /** The address that answered, and whether a certificate of its name was verified. */
+  /** The IP address that answered, and whether its certificate was verified. */
   peer: z.strictObject({ address: z.string(), tls: z.enum(["verified", "none"]) }),
-  /** After any coding of the transfer was undone. */
+  /** The body after transfer and content codings were removed. */
   body: z.strictObject({ sha256: Sha256Hex, bytes: z.int().min(0) }),
-  /** First of its text; null where it has none that can be read, and `excerpt_missing` says why. */
+  /** Beginning of the document's text; null when no text can be extracted, and `excerpt_missing` tells why. */
   excerpt: z.string().nullable(),
   excerpt_missing: z.string().nullable(),
   compared: z.strictObject({ to: Sha256Hex, result: z.enum(["same", "different"]) }).nullable(),
@@ -57,7 +58,7 @@ const VALUE_CHARS = 500;
 const NAME_CHARS = 64;
 const MAX_NAMES = 100;
 
-/** Headers that say something of the document, of its age, or of who may have it. */
+/** Headers whose values are in the receipt: those about the document, its age, or who may read it. */
 const KEPT = [
   "age",
   "cache-control",
@@ -104,7 +105,10 @@ function locationOf({ status, headers, url }: FetchedAnswer): string | null {
   return (parseUrl(location, url)?.href ?? location).slice(0, 2 * VALUE_CHARS);
 }
 
-/** What can be read of it. A document that cannot is evidence all the same; that nobody can read now is our fault. */
+/**
+ * Extracts the beginning of the answer's text. A document without extractable text is still evidence.
+ * @throws Problem unavailable when the extractor is busy
+ */
 async function excerptOf(
   { extractor, holder }: Pick<WorkDeps, "extractor" | "holder">,
   answer: FetchedAnswer,
@@ -128,7 +132,7 @@ async function excerptOf(
   }
 }
 
-/** POST /v1/web/evidence (docs/paid-operations.md): any answer is evidence, a 404 too; no answer is none. */
+/** The work of POST /v1/web/evidence (docs/paid-operations.md). Any answer is evidence, also a 404. */
 export const webEvidence: Work<EvidenceRequest, EvidenceReceipt> = {
   id: "webEvidence",
   method: "POST",

@@ -9,26 +9,25 @@ import type { Corpus } from "./brief/corpus.ts";
 import type { Summariser } from "./brief/summariser.ts";
 import type { Extractor } from "./extract/extractor.ts";
 
-/** What paid work is done with. */
+/** The parts that paid work needs. */
 export interface WorkDeps {
   egress: Egress;
   extractor: Extractor;
-  /** The answers key. */
+  /** Signs with the answers key. */
   signer: Signer;
   clock: Clock;
-  /** What a question without addresses is asked of. */
+  /** Documents for questions that name no urls. */
   corpus: Corpus;
   summariser: Summariser;
   register: Register;
-  /** Whose work it is: fetching and reading take its share. */
+  /** Whose share of fetches and extractions the work uses. */
   holder?: Holder;
 }
 
 /**
- * One paid operation as far as its work goes; what it costs, who pays and when is for whoever offers it, who also holds
- * the body against its schema: a payment is not claimed for one that is not valid. Either it gives a whole answer or it
- * rejects, and what it rejects with is a Problem unless the fault is ours: nothing in between, so that nothing is
- * charged for what was not done.
+ * The work of one paid operation. The operation that offers it sets the price, takes the payment, and validates the body
+ * before it claims the payment. The work either resolves with a complete answer or rejects, with a Problem unless the fault
+ * is ours, so that nothing is charged for work that was not done.
  */
 export interface Work<Input = unknown, Answer extends object = object> {
   id: string;
@@ -39,8 +38,8 @@ export interface Work<Input = unknown, Answer extends object = object> {
   answer: z.ZodType<Answer>;
   /** Longest body, bytes. */
   maxBodyBytes: number;
-  /** Beside bad_request and too_large, which every body may earn. */
+  /** Problems in addition to bad_request and too_large. */
   errors: readonly ProblemCode[];
-  /** @param asked the body, as its schema gave it @throws Problem */
+  /** Does the work. @param asked the validated body @throws Problem */
   run(asked: Input, deps: WorkDeps, signal?: AbortSignal): Promise<Answer>;
 }

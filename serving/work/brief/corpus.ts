@@ -6,35 +6,35 @@ import type { BriefSource } from "../../schemas/brief.ts";
 import type { Extractor } from "../extract/extractor.ts";
 import { textOnly } from "../extract/limits.ts";
 
-/** A document that was read, and its text as far as briefs look at it. */
+/** A document, with the part of its text that briefs use. */
 export interface Source {
   about: Extract<BriefSource, { read: true }>;
   text: string;
 }
 
-/** What a question is asked of that names no addresses. */
+/** The documents for questions that name no urls. */
 export interface Corpus {
-  /** What it is, for whoever reads the answer. */
+  /** Description of the corpus for the answer. */
   readonly says: string;
-  /** All of its documents. @throws when they cannot be read now */
+  /** Returns all documents. @throws Error when they cannot be read now */
   sources(): Promise<readonly Source[]>;
 }
 
-/** Characters of one document that a brief looks at. */
+/** Number of characters of one document that a brief uses. */
 export const LOOKED_AT_CHARS = 200_000;
 
 export interface DocsCorpusOptions {
-  /** Pages by name, as they are served under `/docs/`. */
+  /** Pages by name, as served under `/docs/`. */
   docs: ReadonlyMap<string, Doc>;
-  /** Where this service is reached. */
+  /** Public address of this service. */
   baseUrl: string;
   extractor: Extractor;
   clock: Clock;
 }
 
 /**
- * The service's own documentation: the pages as anybody may fetch them, so that a citation can be looked up as any other. They
- * are read once, when the first question comes; where that fails, again with the next.
+ * Creates a corpus of the service's own documentation, from its pages as they are served, so that citations can be verified
+ * by fetching them. The pages are extracted at the first question, or at the next one if that fails.
  */
 export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOptions): Corpus {
   let reading: Promise<readonly Source[]> | null = null;
@@ -65,7 +65,7 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
   };
   const all = async (): Promise<readonly Source[]> => {
     const sources: Source[] = [];
-    // One after the other, so that strangers' documents do not wait for the extractor behind ours.
+    // One after another, so that clients' documents do not wait for the extractor behind ours.
     for (const [name, doc] of docs) if (doc.type === "html") sources.push(await read(name, doc));
     return sources;
   };

@@ -1,6 +1,6 @@
 /**
- * The thread of summariser.ts: ranks sentences of what strangers wrote. What ranks is TypeScript, so a loader comes
- * before it, whatever the flags of whoever began this thread.
+ * The thread of summariser.ts, which ranks sentences of untrusted texts. It registers a loader for TypeScript itself, since
+ * the flags of its parent do not apply to it.
  */
 import { register } from "tsx/esm/api";
 import { answering } from "../../../infra/bounded-thread-half.mjs";

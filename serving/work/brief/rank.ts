@@ -1,23 +1,23 @@
 /**
- * Which sentences answer a question: BM25 over sentences (Robertson and Zaragoza, 2009), and of what is alike only the best
- * (maximal marginal relevance, Carbonell and Goldstein, 1998). The same texts and question give the same sentences.
+ * Selects the sentences that answer a question: BM25 over sentences (Robertson and Zaragoza, 2009), with maximal marginal
+ * relevance (Carbonell and Goldstein, 1998) so that similar sentences are selected once. The result is deterministic.
  */
 
-/** A sentence of a text. */
+/** A sentence, with the index of its text and its offset in it (UTF-16 units). */
 export interface Ranked {
   source: number;
   offset: number;
   text: string;
 }
 
-/** Usual constants of BM25: how soon a repeated word counts no more, and how much a long sentence is held back. */
+/** The usual constants of BM25: saturation of repeated words, and normalisation by the length of a sentence. */
 const K1 = 1.2;
 const B = 0.75;
-/** Weight of relevance against likeness to what was chosen already. */
+/** Weight of relevance; the rest is the penalty for similarity to selected sentences. */
 const LAMBDA = 0.7;
-/** Two sentences count as the same from this share of words in common on (Jaccard). */
+/** Jaccard similarity of words from which on two sentences count as equal. */
 const SAME = 0.6;
-/** Sentences among which is chosen, sentences of all texts, and what a sentence is long, in characters. */
+/** Most sentences to select from, most sentences of all texts, and the length of a sentence in characters. */
 const MAX_CANDIDATES = 200;
 const MAX_SENTENCES = 40_000;
 const CHARS = { min: 20, max: 600 };
@@ -29,10 +29,10 @@ const STOPWORDS = new Set(
   ),
 );
 
-/** Scripts that are written without spaces: a character is a word. */
+/** Matches words; in scripts that are written without spaces, single characters. */
 const WORD = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|[\p{L}\p{M}\p{N}]+/gu;
 
-/** The singular of a word, by the S-stemmer (Harman, 1991): it joins what differs by its plural and nothing else. */
+/** Returns the singular of an English word, by the S-stemmer (Harman, 1991). */
 function stem(word: string): string {
   if (word.length < 4) return word;
   if (/[^ea]ies$/.test(word)) return `${word.slice(0, -3)}y`;
@@ -40,24 +40,24 @@ function stem(word: string): string {
   return /[^us]s$/.test(word) ? word.slice(0, -1) : word;
 }
 
-/** Words of a text that can be looked for. */
+/** Returns the search terms of a text: its words without stop words, stemmed. */
 export const termsOf = (text: string): string[] =>
   (text.normalize("NFKC").toLowerCase().match(WORD) ?? []).filter((word) => !STOPWORDS.has(word)).map(stem);
 
 const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
 
-/** A text to choose from. */
+/** A text to select sentences from. */
 export interface Ranking {
   text: string;
-  /** Its lines end where a page did, so that paragraphs are what an empty line sets apart; else each line is one. */
+  /** Whether lines are wrapped, so that an empty line ends a paragraph; otherwise each line is a paragraph. */
   wraps: boolean;
 }
 
-/** Sentences of a text with their offsets, word for word. No sentence goes on in the next paragraph. */
+/** Yields the sentences of a text, unchanged, with their offsets. A sentence does not cross paragraphs. */
 export function* sentencesOf({ text, wraps }: Ranking): Generator<{ offset: number; text: string }> {
   let from = 0;
   for (const paragraph of text.split(wraps ? "\n\n" : "\n")) {
-    // As long as before, so that offsets stay: a line's end would end a sentence too.
+    // Line feeds become blanks, because the segmenter would end a sentence at them; offsets do not change.
     for (const { segment, index } of segmenter.segment(paragraph.replaceAll("\n", " "))) {
       const start = index + segment.length - segment.trimStart().length;
       const sentence = paragraph.slice(start, index + segment.trimEnd().length);
@@ -89,7 +89,7 @@ function candidatesOf(texts: readonly Ranking[]): Candidate[] {
   return all;
 }
 
-/** A sentence says something of a question when it has two of its words, and a third of them; of one word, that one. */
+/** Returns how many of a question's terms a relevant sentence has: a third of them, and at least two if there are two. */
 const wantedOf = (terms: number): number => Math.max(Math.min(2, terms), Math.ceil(terms / 3));
 
 function scored(all: readonly Candidate[], terms: readonly string[]): Candidate[] {
@@ -120,15 +120,14 @@ function likeness(a: Candidate, b: Candidate): number {
 }
 
 /**
- * The sentences of `texts` that say most of the question and not the same twice, best first; none where none has its words.
- * @param most how many
+ * Selects at most `most` sentences of `texts` that are relevant to the question and not similar to each other, best first.
  */
 export function rank(question: string, texts: readonly Ranking[], most: number): Ranked[] {
   const terms = [...new Set(termsOf(question))];
   const candidates = scored(candidatesOf(texts), terms);
   const best = candidates[0]?.score ?? 1;
   const chosen: Candidate[] = [];
-  // Likeness to the nearest chosen one, kept beside each candidate as the choice grows.
+  // Similarity of each candidate to the most similar selected sentence, updated after each selection.
   const nearest = new Map(candidates.map((one) => [one, 0]));
   while (chosen.length < most && nearest.size > 0) {
     let next: Candidate | null = null;

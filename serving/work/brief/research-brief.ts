@@ -11,10 +11,10 @@ import { verifiedQuotes } from "./summariser.ts";
 
 const MAX_BODY = 32_768;
 const MAX_SENTENCES = 8;
-/** Longest that a summariser may think, ms. */
+/** Longest run of a summariser, ms. */
 const SUMMARY_MS = 30_000;
 
-/** A source, or why there is none. */
+/** A document that was read, or why it could not be. */
 type Tried = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
 
 async function readAt(url: string, i: number, deps: WorkDeps, signal?: AbortSignal): Promise<Source> {
@@ -57,17 +57,17 @@ async function tryAll(urls: readonly string[], deps: WorkDeps, signal?: AbortSig
     try {
       return { ok: true, source: await readAt(url, i, deps, signal) };
     } catch (error) {
-      // An address that is never fetched is the caller's mistake, and our own fault is no source's: both end the work.
+      // An address that is never fetched is the client's mistake, and other errors are faults of ours: both end the work.
       if (!(error instanceof Problem) || !["not_fetched", "not_extracted"].includes(error.code)) throw error;
       return { ok: false, url, problem: error };
     }
   });
-  // All fetches end before the first fault is reported: nothing runs on after an answer.
+  // Wait for all fetches before throwing, so that none runs on after the response.
   await Promise.allSettled(tries);
   return Promise.all(tries);
 }
 
-/** @throws Problem not_fetched where not one address could be read, with the reason of each */
+/** Reads the addresses of a request. @throws Problem not_fetched when none could be read, with the reason of each */
 async function sourcesAt(
   urls: readonly string[],
   deps: WorkDeps,
@@ -87,7 +87,7 @@ async function sourcesAt(
   return { read, listed };
 }
 
-/** All documents of the corpus. @throws Problem unavailable */
+/** Returns all documents of the corpus. @throws Problem unavailable */
 async function ownSources({ corpus }: WorkDeps): Promise<readonly Source[]> {
   try {
     return await corpus.sources();
@@ -98,14 +98,14 @@ async function ownSources({ corpus }: WorkDeps): Promise<readonly Source[]> {
   }
 }
 
-/** What a summariser says of the evidence, in its time. @throws Problem unavailable */
+/** Runs the summariser with a timeout and verifies its quotes. @throws Problem unavailable */
 async function summaryOf(question: string, sources: readonly Source[], deps: WorkDeps, signal?: AbortSignal) {
   const patience = AbortSignal.timeout(SUMMARY_MS);
   const off = signal ? AbortSignal.any([signal, patience]) : patience;
   const late = new Promise<never>((_, reject) => {
     off.addEventListener("abort", () => reject(new Error("called off")), { once: true });
   });
-  // It is raced below; where the race never begins, nobody else hears of it.
+  // If the race below never starts, the rejection must not count as unhandled.
   late.catch(() => undefined);
   const evidence = sources.map(({ about: { url, kind }, text }) => ({ url, text, wraps: kind !== "html" }));
   try {
@@ -118,7 +118,7 @@ async function summaryOf(question: string, sources: readonly Source[], deps: Wor
   }
 }
 
-/** POST /v1/research/brief (docs/paid-operations.md). */
+/** The work of POST /v1/research/brief (docs/paid-operations.md). */
 export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   id: "researchBrief",
   method: "POST",

@@ -6,22 +6,26 @@ export interface Evidence extends Ranking {
   url: string;
 }
 
-/** A sentence of a brief, and the place in the evidence of what it is quoted from. */
+/** A sentence of a brief, which quotes a text of the evidence. */
 export interface Quote {
+  /** Index of the text in the evidence. */
   source: number;
   text: string;
-  /** Where it is said to begin; looked for where absent. */
+  /** Claimed offset in the text; the text is searched when it is absent or wrong. */
   offset?: number;
 }
 
-/** What makes a brief. A model may stand here: what it gives is kept only where it is quoted ({@link verifiedQuotes}). */
+/**
+ * Selects the sentences of a brief. An implementation may be a language model, since only verbatim quotes are kept
+ * ({@link verifiedQuotes}).
+ */
 export interface Summariser {
   readonly name: string;
-  /** What it does, for whoever reads its briefs. */
+  /** Description of the method for the answer. */
   readonly says: string;
   /**
-   * At most `most` sentences that answer the question, best first; none where nothing does.
-   * @throws when it cannot tell at all
+   * Returns at most `most` sentences that answer the question, best first; empty when none does.
+   * @throws Error when it fails
    */
   summarise(
     question: string,
@@ -31,13 +35,13 @@ export interface Summariser {
   ): Promise<readonly Quote[]>;
 }
 
-/** A quote as it stands in its source. */
+/** A quote with its verified offset. */
 export type VerifiedQuote = Required<Quote>;
 
-/** Shortest text that counts as a quote, characters: single words stand everywhere. */
+/** Shortest text that counts as a quote, characters. */
 const MIN_QUOTE = 20;
 
-/** Quotes that stand word for word in the source that they name, once each; all others are dropped. */
+/** Returns the distinct quotes that occur verbatim in the text that they name; all others are dropped. */
 export function verifiedQuotes(quotes: readonly Quote[], evidence: readonly Evidence[]): VerifiedQuote[] {
   const kept = new Map<string, VerifiedQuote>();
   for (const { source, text, offset } of quotes) {
@@ -49,9 +53,9 @@ export function verifiedQuotes(quotes: readonly Quote[], evidence: readonly Evid
   return [...kept.values()];
 }
 
-/** Two megabytes of text are ranked within a second; the limit is for texts that were written to take longer. */
+/** Ranking two megabytes of text takes a second; the limit is for texts that are made to take longer. */
 const LIMITS = { cpuMs: 5_000, urgent: false };
-/** Memory of the thread, MiB. */
+/** Heap of the thread. */
 const MEMORY = { maxOldGenerationSizeMb: 384 };
 const MAX_WAITING = 50;
 
@@ -61,7 +65,7 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
   maxWaiting: MAX_WAITING,
 });
 
-/** Chooses sentences and writes none. */
+/** Selects sentences of the evidence by BM25. */
 export const extractive: Summariser = {
   name: "extractive",
   says: "Sentences chosen by BM25; of similar ones only the best. Nothing is written that no source says.",

@@ -1,42 +1,42 @@
-/** What readers of documents share: how a bound is exceeded, and how text is made fit to be answered. */
+/** Shared by the readers of documents: errors, cleaning of text, and bounded lists. */
 
-/** A document went past a bound. `says` names the bound and, where it is known, by how much. */
+/** Thrown when a document exceeds a limit. */
 export class PastBound extends Error {
-  /** @param {string} bound name in the table of limits @param {string} says */
+  /** @param {string} bound name in the table of limits @param {string} says the message */
   constructor(bound, says) {
     super(says);
     this.bound = bound;
   }
 }
 
-/** A document that cannot be read for what it is, which is nobody's bound: damaged, locked, of another kind. */
+/** Thrown when a document is damaged, locked, or has no text. */
 export class Unreadable extends Error {}
 
-/** Control characters but tab and line end, which no text of a document means. */
+/** Control characters except tab and line feed. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: those are what is looked for.
 const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 
-/** Text that any JSON parser and any canonical form takes: no control characters, no halves of surrogate pairs. */
+/** Removes control characters and lone surrogates, so that any JSON parser and canonical form accepts the text. */
 export const clean = (text) => text.replace(CONTROLS, "").toWellFormed();
 
-/** At most `most` characters (UTF-16 units), never half of a pair. */
+/** Cuts a text to at most `most` UTF-16 units without splitting a surrogate pair. */
 export function cutTo(text, most) {
   if (text.length <= most) return text;
   const isHalf = (text.charCodeAt(most - 1) & 0xfc00) === 0xd800;
   return text.slice(0, isHalf ? most - 1 : most);
 }
 
-/** White space of any kind as one space, and none at the ends. */
+/** Collapses white space to single spaces and trims the ends. */
 export const flat = (text) => text.replace(/\s+/g, " ").trim();
 
-/** A short text of metadata, or null where there is none. */
+/** Cleans and shortens a text of metadata; null when it is empty or not a string. */
 export function brief(text, most = 500) {
   if (typeof text !== "string") return null;
   const one = cutTo(flat(clean(text.slice(0, 4 * most))), most);
   return one === "" ? null : one;
 }
 
-/** An absolute address that a reader may follow, or null: a script, a file or a fragment is none. */
+/** Resolves a link; null unless it is http, https or mailto and at most `most` characters long. */
 export function linkOf(href, base, most) {
   if (href.length > most || href.startsWith("#")) return null;
   let url;
@@ -49,7 +49,7 @@ export function linkOf(href, base, most) {
   return url.href.length > most ? null : url.href;
 }
 
-/** A list that takes so many things and says when it was given more. */
+/** A list of at most `most` items; `isCut` tells whether more were pushed. */
 export class Bounded {
   list = [];
   isCut = false;
@@ -65,14 +65,14 @@ export class Bounded {
   }
 }
 
-/** How often a mark stands in a text or in bytes. */
+/** Counts the occurrences of a mark in a text or in bytes. */
 export function countOf(whole, mark) {
   let count = 0;
   for (let at = whole.indexOf(mark); at !== -1; at = whole.indexOf(mark, at + mark.length)) count += 1;
   return count;
 }
 
-/** Tables until their cells, or the characters in them, are as many as an answer holds. */
+/** Collects tables until the limits of tables, cells or their characters are reached. */
 function tablesOf(all, limits) {
   const tables = new Bounded(limits.tables);
   let cells = 0;
@@ -90,7 +90,7 @@ function tablesOf(all, limits) {
 }
 
 /**
- * What was found, as much of it as an answer holds, and the names of the lists that hold more.
+ * Cuts what was found to the limits of an answer; `cut` names the parts that were cut.
  * @param {{whole: string, headings: Bounded, tables: object[], links: Bounded}} found
  */
 export function withinLimits({ whole, headings, tables: all, links }, limits) {

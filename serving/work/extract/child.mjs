@@ -1,9 +1,9 @@
 /**
- * The child of extractor.ts: one document in on stdin, what was read of it out on stdout, and an end. It holds no secret, no
- * environment, no network and no file but its own code; whoever began it watches its memory and time and kills it.
+ * The child process of extractor.ts: reads one document from stdin, writes the result to stdout and exits. It has no
+ * secrets, environment or network, and reads no file but its own code. Its parent measures its memory and time and kills it.
  *
- * In: a line of JSON (what is asked, and the limits) and then the bytes. Out: `{ok: true, value}`, or `{ok: false, why, bound,
- * says}` where why is bound, unreadable or kind.
+ * Input: a line of JSON (the request and the limits), then the document's bytes. Output: `{ok: true, value}`, or
+ * `{ok: false, why, bound, says}` where `why` is bound, unreadable or kind.
  */
 import { PastBound, Unreadable } from "./bounds.mjs";
 import { decoded, kindOf, readText } from "./kinds.mjs";
@@ -18,7 +18,7 @@ async function input() {
   return { asked: JSON.parse(all.toString("utf8", 0, end)), bytes: all.subarray(end + 1) };
 }
 
-/** The parser of one kind is loaded only for a document of that kind: half of what a child takes is loading. */
+/** Extracts a document. Parsers are loaded when needed, since loading takes half of a child's time. */
 async function read(asked, bytes) {
   const kind = kindOf(bytes, asked.type);
   if (kind === null || !asked.kinds.includes(kind)) {
@@ -38,13 +38,13 @@ async function read(asked, bytes) {
 
 function faultOf(error) {
   if (error instanceof PastBound) return { ok: false, why: "bound", bound: error.bound, says: error.message };
-  const says = error instanceof Unreadable ? error.message : `the reader stumbled: ${String(error).slice(0, 200)}`;
+  const says = error instanceof Unreadable ? error.message : `the reader failed: ${String(error).slice(0, 200)}`;
   return { ok: false, why: "unreadable", says };
 }
 
 let isSaid = false;
 
-/** The one answer, and the end. A fault that is heard of later belongs to work that nobody waits for. */
+/** Writes the answer and exits. Later errors come from work that is no longer needed and are ignored. */
 function say(answer) {
   if (isSaid) return;
   isSaid = true;

@@ -1,8 +1,7 @@
 /**
- * Loaded first in the child that reads strangers' documents (extractor.ts), before any parser: takes away every way to a
- * network that Node offers, and the console, since stdout carries the answer and nothing else. Files, processes, threads and
- * addons are taken by Node's permission model and code from text by a flag; what is done here holds on the versions of Node
- * whose permission model leaves the network open.
+ * Loaded in the child of extractor.ts before any parser. It disables all network functions of Node, which the permission
+ * model of some versions leaves open, and the console, since stdout is for the answer. Files, processes, threads and addons
+ * are disabled by the permission model, and code generation from strings by a flag.
  */
 import dgram from "node:dgram";
 import dns from "node:dns";
@@ -13,7 +12,7 @@ function refuse() {
   throw new Error("there is no network in this process");
 }
 
-// http, https, tls and fetch all come to a socket's connect in the end; pipes that are open already do not.
+// http, https, tls and fetch all call a socket's connect; open pipes do not.
 net.Socket.prototype.connect = refuse;
 net.Server.prototype.listen = refuse;
 for (const name of ["bind", "connect", "send"]) dgram.Socket.prototype[name] = refuse;

@@ -10,28 +10,29 @@ import { type Holder, Places } from "../../../infra/shares.ts";
 import { Extracted } from "../../schemas/extract.ts";
 import { EXTRACT_LIMITS, type ExtractLimits } from "./limits.ts";
 
+/** Formats of documents. */
 export type DocumentKind = Extracted["kind"];
 
-/** A document to be read. */
+/** A document to extract. */
 export interface ExtractionRequest {
   bytes: Uint8Array;
-  /** Media type that it was sent with. */
+  /** Media type of the document. */
   type?: string | undefined;
-  /** Where it was read: relative links count from there. */
+  /** Address of the document, the base of relative links. */
   url?: string | null;
   part?: Extracted["part"];
-  /** What it may be; anything else is refused. */
+  /** Accepted formats; others are refused. */
   kinds: readonly DocumentKind[];
-  /** Changes to what an answer holds. */
+  /** Overrides of the limits. */
   most?: Partial<ExtractLimits>;
-  /** Who wants it read; default: we do. */
+  /** Whose share of extractions it uses; default: our own. */
   holder?: Holder;
   signal?: AbortSignal;
 }
 
 /**
- * A document that gave nothing. bound: it went past one, which `bound` names; unreadable: damaged, locked, without text, or
- * our reader crashed on it; kind: it is something else than was asked for.
+ * Thrown for a document that cannot be extracted. `why` is "bound" when it exceeds a limit, which `bound` names;
+ * "unreadable" when it is damaged, locked, without text, or crashes the reader; "kind" when its format is not accepted.
  */
 export class NotExtracted extends Error {
   override readonly name = "NotExtracted";
@@ -45,25 +46,26 @@ export class NotExtracted extends Error {
 }
 
 /**
- * Nobody can read now: too many wait, no child could be begun, it took long while others waited, or it was called off. It
- * says nothing of the document.
+ * Thrown when a document was not extracted for a reason that is not the document's: too many wait, no child could be
+ * started, it took long while others waited, or it was aborted.
  */
 export class ExtractorUnavailable extends Error {
-  override readonly name = "NobodyReads";
+  override readonly name = "ExtractorUnavailable";
 }
 
-/** The way to what reads documents. */
+/** Extracts text and structure from documents. */
 export interface Extractor {
-  /** @throws NotExtracted, NobodyReads */
+  /** Extracts a document. @throws NotExtracted, ExtractorUnavailable */
   read(asked: ExtractionRequest): Promise<Extracted>;
-  /** Ends every child; what waits is refused. */
+  /** Ends all children; waiting documents are refused. */
   close(): Promise<void>;
 }
 
 export interface ExtractorOptions {
   limits?: Partial<ExtractLimits>;
-  /** Children at once, and documents that may wait for one. */
+  /** Most children at once. */
   atOnce?: number;
+  /** Most documents that wait for a child. */
   maxWaiting?: number;
   /** Longest wait for a child, ms. */
   waitMs?: number;
@@ -72,14 +74,14 @@ export interface ExtractorOptions {
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const CHILD = fileURLToPath(new URL("./child.mjs", import.meta.url));
 const CLOSED = new URL("./closed.mjs", import.meta.url).href;
-/** Where Node looks for our packages from here: beside us in a clone, above us where we are a package ourselves. */
+/** Folders of packages: in this project in a clone, above it when the project is itself an installed package. */
 const PACKAGES = (createRequire(import.meta.url).resolve.paths("unpdf") ?? []).filter(
   (folder) => HERE.startsWith(dirname(folder)) && existsSync(folder),
 );
 
 /**
- * Files that the child may read: its own code and the packages, by both names where they are a link. Each once: Node 20 aborts
- * over a folder that is named twice.
+ * Folders that the child may read: its own code and the packages, also by their real paths if they are links. Each is named
+ * once, because Node 20 aborts when a folder is named twice.
  */
 const READABLE = [
   ...new Set(
@@ -87,12 +89,12 @@ const READABLE = [
   ),
 ];
 
-/** Node's permission model by the name that this version has for it: no file is written, no process or thread begun. */
+/** The flag of Node's permission model in this version. It forbids writing files and starting processes and threads. */
 const PERMISSION = process.allowedNodeEnvironmentFlags.has("--permission")
   ? "--permission"
   : "--experimental-permission";
 
-/** Flags of Node under which a child reads strangers' documents. @param heapMib its heap */
+/** Returns the flags of Node for a child that reads untrusted documents. @param heapMib size of its heap, MiB */
 export const childFlags = (heapMib: number): string[] => [
   PERMISSION,
   ...READABLE.map((pattern) => `--allow-fs-read=${pattern}`),
@@ -103,16 +105,16 @@ export const childFlags = (heapMib: number): string[] => [
   `--import=${CLOSED}`,
 ];
 
-/** Seconds that the kernel gives a child beyond what we watch for: it holds where we are gone ourselves. */
+/** Seconds that the kernel's limit exceeds ours. The kernel's limit still applies when this process has died. */
 const KERNEL_SLACK_S = 2;
 /**
- * Sets limits of the kernel on itself and becomes the child: no core file, no file at all, so many seconds of processor; past
- * the soft limit it is told which one ended it (SIGXCPU), past the hard one it is killed. It is nice to whatever else wants
- * a processor: a stranger's document comes after payments.
+ * A shell script that sets limits of the kernel and executes the child: no core file, no written files, and a number of
+ * seconds of processor time. At the soft limit the kernel sends SIGXCPU, at the hard one SIGKILL. The child runs with a low
+ * priority, so that payments come before documents.
  */
 const LIMITED = 'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec nice -n 10 "$@"';
 
-/** A command that runs Node with these arguments under limits of the kernel. @param seconds of a processor */
+/** Returns a command that runs Node with these arguments under limits of the kernel. @param seconds processor time */
 export const withKernelLimits = (seconds: number, node: readonly string[]): [string, string[]] => [
   "/bin/sh",
   ["-c", LIMITED, "sh", String(seconds), process.execPath, ...node],
@@ -124,10 +126,10 @@ const PAGE_BYTES = 4_096;
 const TICK_MS = 10;
 const MAX_ERROR_BYTES = 16_384;
 
-/** What a process has used, or null where the system does not tell: then the heap, the kernel and the clock bound it. */
+/** Returns the memory and processor time of a process, or null on systems without /proc, where other limits apply. */
 function usedBy(pid: number): { rssBytes: number; cpuMs: number } | null {
   try {
-    // The name in the middle may hold anything; what counts comes behind its last bracket.
+    // The process name may contain anything; the other fields come after its last bracket.
     const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     const ticks = Number(fields[11]) + Number(fields[12]);
@@ -140,10 +142,10 @@ function usedBy(pid: number): { rssBytes: number; cpuMs: number } | null {
 const pastBound = (bound: string, says: string): NotExtracted => new NotExtracted("bound", says, bound);
 const mib = (bytes: number): string => `${Math.round(bytes / 1024 / 1024)} MiB`;
 
-/** What a child answered, or how it ended. */
+/** The answer of a child, or why it gave none. */
 type ChildAnswer = { ok: true; value: unknown } | { ok: false; why: NotExtracted["why"]; bound?: string; says: string };
 
-/** One child and its one document. */
+/** One child process, which extracts one document. */
 class Job {
   readonly #child: ChildProcess;
   readonly #out: Buffer[] = [];
@@ -154,12 +156,12 @@ class Job {
   readonly #wall: NodeJS.Timeout;
   readonly done: Promise<Extracted>;
 
-  /** Processor time of the child at the last look, ms. */
+  /** Processor time of the child at the last measurement, ms. */
   cpuMs = 0;
-  /** The clock ended it, which says as much of this machine as of the document. */
+  /** Whether the limit of real time ended it, which may be due to a busy machine. */
   isLate = false;
 
-  /** @param isWanted do others wait for its place? */
+  /** @param isWanted reports whether others wait for its place */
   constructor(
     private readonly asked: ExtractionRequest,
     private readonly limits: ExtractLimits,
@@ -180,7 +182,7 @@ class Job {
     this.done = this.#run();
   }
 
-  /** Kills the child; whoever waits is told `fault`, the first one. */
+  /** Kills the child. `done` rejects with the first `fault`. */
   end(fault: Error): void {
     this.#fault ??= fault;
     this.#child.kill("SIGKILL");
@@ -192,7 +194,7 @@ class Job {
     child.stderr!.on("data", (chunk: Buffer) => {
       if (this.#errors.length < MAX_ERROR_BYTES) this.#errors += chunk.toString("latin1");
     });
-    // A write to a child that has died fails: its exit is what counts, and is handled as its answer.
+    // A write to a dead child fails; its exit is handled below.
     child.stdin!.on("error", () => {});
     const ended = new Promise<void>((resolve) => {
       child.once("error", (error) => {
@@ -241,7 +243,7 @@ class Job {
     return checked.data;
   }
 
-  /** The child's answer; one that died without any ran out of heap, was killed by the kernel, or crashed. */
+  /** Returns the child's answer. A child without one ran out of heap, was killed by the kernel, or crashed. */
   #childAnswer(): ChildAnswer {
     try {
       if (this.#outBytes > 0) return JSON.parse(Buffer.concat(this.#out).toString("utf8")) as ChildAnswer;
@@ -260,17 +262,17 @@ class Job {
         says: `reading it takes more than ${cpuMs} ms of processor time`,
       };
     }
-    return { ok: false, why: "unreadable", says: "the reader died of it" };
+    return { ok: false, why: "unreadable", says: "the reader crashed" };
   }
 }
 
-/** Wait for a child, ms, children at once and documents that wait, unless said otherwise. */
+/** Defaults of the options. */
 const DEFAULTS = { atOnce: 2, maxWaiting: 64, waitMs: 15_000 };
-/** Documents that gave nothing are remembered for so long, ms, and so many of them. */
+/** How long failed documents are remembered, ms, and how many of them. */
 const REMEMBERED_MS = 3_600_000;
 const MAX_REMEMBERED = 1_000;
 
-/** What a document gave nothing for, under this bound of processor time. */
+/** The failure of a document under a limit of processor time. */
 interface Failure {
   fault: NotExtracted;
   cpuMs: number;
@@ -305,14 +307,14 @@ class ChildExtractor implements Extractor {
     }
   }
 
-  /** The same bytes would end as they did. @throws NotExtracted */
+  /** Refuses a document that failed before under at least these limits. @throws NotExtracted */
   #refuseKnown(document: string, { cpuMs }: ExtractLimits): void {
     const known = this.#failed.get(document);
     if (!known || known.cpuMs < cpuMs || systemClock.monotonic() - known.at > REMEMBERED_MS) return;
     throw known.fault;
   }
 
-  /** Work that gave nothing is not paid for: what it took is remembered of whoever sent it. */
+  /** Extracts a document in a child. Failed work is not paid for, so its processor time becomes a debt of its holder. */
   async #inChild(
     asked: ExtractionRequest,
     limits: ExtractLimits,
@@ -346,9 +348,9 @@ class ChildExtractor implements Extractor {
 }
 
 /**
- * Reads PDF and HTML of strangers, each document in a process of its own that is killed when it takes too much: memory and
- * processor time are watched from outside (and bounded by the heap's size and the kernel as well), it is begun with an empty
- * environment, may read no file but its own code, begin nothing and reach no network, and what it writes is counted. What
- * becomes of a child is an error of its document alone.
+ * Creates an extractor of untrusted PDF and HTML. Each document is parsed in a process of its own, whose memory and
+ * processor time are measured from outside and also bounded by its heap size and the kernel. The process has an empty
+ * environment and no network, reads only its own code, starts no process or thread, and its output is bounded. A crash fails
+ * only its document.
  */
 export const createExtractor = (options: ExtractorOptions = {}): Extractor => new ChildExtractor(options);

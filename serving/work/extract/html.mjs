@@ -1,4 +1,4 @@
-/** HTML as text, headings, tables and links. No script is run, no style is applied, nothing is loaded. */
+/** Extracts text, headings, tables and links from HTML. Scripts, styles and resources are ignored. */
 import { Readability } from "@mozilla/readability";
 import { parseHTML } from "linkedom";
 import { Bounded, brief, clean, countOf, cutTo, flat, linkOf, PastBound, Unreadable, withinLimits } from "./bounds.mjs";
@@ -7,11 +7,11 @@ const ELEMENT = 1;
 const TEXT = 3;
 
 const names = (text) => new Set(text.split(" "));
-/** What is shown to nobody, or is no text. */
+/** Elements that are not shown, or are not text. */
 const SKIPPED = names(
   "AUDIO BUTTON CANVAS DATALIST EMBED HEAD IFRAME MAP NOSCRIPT OBJECT SCRIPT SELECT STYLE SVG TEMPLATE TEXTAREA TITLE VIDEO",
 );
-/** What stands apart by an empty line, and what begins a line of its own. */
+/** Elements that are separated by an empty line, and elements that begin a line. */
 const PARAGRAPHS = names("BLOCKQUOTE DL FIGURE H1 H2 H3 H4 H5 H6 HR OL P PRE TABLE UL");
 const LINES = names(
   "ADDRESS ARTICLE ASIDE BODY BR CAPTION DD DETAILS DIV DT FIGCAPTION FOOTER FORM HEADER HTML LI MAIN NAV SECTION SUMMARY TBODY TFOOT THEAD TR",
@@ -20,14 +20,14 @@ const CELLS = names("TD TH");
 const HEADING = /^H([1-6])$/;
 const HIDING = /(?:display\s*:\s*none|visibility\s*:\s*hidden)/i;
 
-/** What stands between two pieces of text: the widest of all that were asked for. */
+/** Separators between two pieces of text; the widest one requested is used. */
 const GAPS = ["", " ", "\t", "\n", "\n\n"];
 const SPACE = 1;
 const TAB = 2;
 const LINE = 3;
 const PARAGRAPH = 4;
 
-/** Attributes of a style that are looked at, characters. */
+/** Number of characters of a style attribute that are searched. */
 const STYLE_CHARS = 300;
 
 function gapOf(tag) {
@@ -42,7 +42,7 @@ function isHidden(element) {
   return style !== null && HIDING.test(style.slice(0, STYLE_CHARS));
 }
 
-/** Text that grows piece by piece, and the ranges of it that mean something. */
+/** Builds the text of a page, with the ranges of its headings and links, and its tables. */
 class Page {
   elements = 0;
   headings = [];
@@ -51,7 +51,7 @@ class Page {
   #parts = [];
   #length = 0;
   #gap = 0;
-  /** Tables that are open, innermost last; text of a table within a cell belongs to its own table alone. */
+  /** Open tables, innermost last. Text belongs to the innermost table only. */
   #open = [];
 
   get length() {
@@ -88,7 +88,7 @@ class Page {
     return this.#parts.join("");
   }
 
-  /** What is done on the way into an element, and what on the way out of it. */
+  /** Called at the start of an element; `leave` is called at its end. */
   enter(tag) {
     if (tag === "TABLE") this.#open.push({ rows: [], cell: null, isHead: true, caption: null });
     const table = this.#open.at(-1);
@@ -120,7 +120,7 @@ class Page {
   }
 }
 
-/** All of a tree, without recursion: its depth is a stranger's. @throws PastBound */
+/** Walks a tree without recursion, since its depth is untrusted. @throws PastBound */
 function walk(root, limits) {
   const page = new Page();
   const depth = { now: 0, pre: 0 };
@@ -168,7 +168,7 @@ function walk(root, limits) {
   return page;
 }
 
-/** Ranges of the text as what they mean; a range begins at its first character that is no white space. */
+/** Returns the text of a range, trimmed, and the offset of its first character. */
 function rangeOf(text, { start, end }) {
   const raw = text.slice(start, end);
   const lead = raw.length - raw.trimStart().length;
@@ -227,13 +227,13 @@ function metadataOf(document) {
   };
 }
 
-/** Relative addresses count from the page's own, or from what its `<base>` says. */
+/** Returns the base of relative links: `<base>`, else the page's url. */
 function baseOf(document, url) {
   const href = document.querySelector("base")?.getAttribute("href");
   return (href && linkOf(href, url ?? undefined, 2_048)) ?? url ?? undefined;
 }
 
-/** The main text of the page, where Readability finds one. It changes the document, so it comes last. */
+/** Returns the main content of a page, or null when Readability finds none. It modifies the document, so it runs last. */
 function mainOf(document) {
   try {
     const reader = new Readability(document, {
@@ -244,14 +244,14 @@ function mainOf(document) {
     const article = reader.parse();
     return article?.content ? { root: article.content, byline: brief(article.byline) } : null;
   } catch {
-    // A page that it fails on: the whole of it is there already.
+    // On failure the whole page is returned.
     return null;
   }
 }
 
 /**
- * A document may leave out its outermost elements (HTML, section 13.1.2.4); the parser leaves them out too, and would take the
- * first one of several for the whole.
+ * Parses a document. HTML may omit its outermost elements (section 13.1.2.4), but the parser does not add them and would
+ * take the first of several elements as the root, so they are added here.
  */
 function documentOf(html) {
   const { document } = parseHTML(/<html[\s>]/i.test(html) ? html : `<html><body>${html}</body></html>`);
@@ -263,7 +263,7 @@ function documentOf(html) {
 }
 
 /**
- * Tags and entities are counted before anything is made of them: each becomes a node or two.
+ * Extracts an HTML document. Tags and entities are counted before parsing, since each becomes one or two nodes.
  * @param {string} html
  * @param {{part: "whole" | "main", url: string | null, limits: object}} asked
  * @throws PastBound

@@ -1,21 +1,21 @@
 /**
- * A PDF as text, headings, tables and links, by PDF.js. A PDF says where letters stand and hardly ever what they are: lines,
- * headings and tables are told by position and size. Scanned pages are pictures and have no text; they are not read.
+ * Extracts text, headings, tables and links from PDF, with PDF.js. A PDF holds positions of letters and rarely structure, so
+ * lines, headings and tables are recognised by position and size. Scanned pages hold no text and are not read.
  */
 import { getDocumentProxy } from "unpdf";
 import { Bounded, brief, clean, countOf, cutTo, flat, linkOf, PastBound, Unreadable, withinLimits } from "./bounds.mjs";
 
-/** In letters' heights: a space between words, a gap between columns, the step that begins a new line. */
+/** Gap between words, gap between columns, and step to a new line, in multiples of the font size. */
 const WORD_GAP = 0.15;
 const COLUMN_GAP = 1.5;
 const LINE_STEP = 0.5;
-/** Lines of one paragraph stand no further apart than this. */
+/** Largest step between lines of one paragraph, in multiples of the font size. */
 const PARAGRAPH_STEP = 1.7;
-/** A heading is so much larger than most of the text, and no longer than this. */
+/** Smallest size of a heading relative to the body text, and its most characters. */
 const HEADING_SIZE = 1.15;
 const HEADING_CHARS = 200;
 
-/** @throws PastBound, Unreadable */
+/** Opens a PDF. @throws PastBound, Unreadable */
 async function opened(bytes, limits) {
   const objects = countOf(bytes, " obj");
   if (objects > limits.objects) {
@@ -37,7 +37,7 @@ async function opened(bytes, limits) {
   }
 }
 
-/** Pieces of text of one page, in the order in which the page draws them. @throws PastBound */
+/** Returns the pieces of text of one page in drawing order. @throws PastBound */
 async function itemsOf(page, counted, limits) {
   const items = [];
   const reader = page.streamTextContent({ includeMarkedContent: false }).getReader();
@@ -56,7 +56,7 @@ async function itemsOf(page, counted, limits) {
   }
 }
 
-/** Items as lines of cells: what stands on one height, cut where a gap is wide enough for a column. */
+/** Groups items of one height into lines, and splits a line into cells at gaps of a column. */
 function linesOf(items) {
   const lines = [];
   let line = null;
@@ -81,7 +81,7 @@ function place(line, item, before) {
   line.size = Math.max(line.size, item.size);
   const gap = before ? item.x - (before.x + before.width) : 0;
   const cell = line.cells.at(-1);
-  // Backwards is another direction of writing, never a new column.
+  // A negative gap occurs in right-to-left text and does not start a column.
   if (!cell || gap > COLUMN_GAP * item.size) {
     line.cells.push({ text: item.text, left: item.x, right: item.x + item.width });
     return;
@@ -91,7 +91,7 @@ function place(line, item, before) {
   cell.right = item.x + item.width;
 }
 
-/** Two lines are rows of one table when all of their cells stand under each other, by either edge. */
+/** Reports whether two lines are rows of one table: all their cells are aligned at the left or right edge. */
 function isAligned(a, b) {
   if (a.cells.length !== b.cells.length) return false;
   const slack = Math.max(a.size, b.size);
@@ -120,7 +120,7 @@ function tablesOn(lines, page) {
   return tables;
 }
 
-/** Where a page leads to, with the words that stand there. */
+/** Returns the links of a page with the text inside their rectangles. */
 async function linksOn(page, items, number, limits) {
   const links = [];
   for (const { subtype, url, unsafeUrl, rect } of await page.getAnnotations({ intent: "display" })) {
@@ -141,7 +141,7 @@ async function linksOn(page, items, number, limits) {
 const sizeOf = (line) => Math.round(line.size * 2) / 2;
 const wordsOf = (line) => line.cells.map(({ text }) => text.trim()).join(line.isRow ? "\t" : " ");
 
-/** The size that most letters have, and above it the sizes of headings, largest first. */
+/** Returns the levels of headings by font size, the largest first: sizes above that of most letters. */
 function headingSizes(pages) {
   const letters = new Map();
   for (const { lines } of pages) {
@@ -152,13 +152,13 @@ function headingSizes(pages) {
   return new Map(larger.map((size, i) => [size, Math.min(i + 1, 6)]));
 }
 
-/** Does this line begin a paragraph? Upwards is the next column. */
+/** Reports whether a line begins a paragraph. A step upwards leads to the next column. */
 function isApart(line, above) {
   const step = above.y - line.y;
   return step < 0 || step > PARAGRAPH_STEP * Math.max(line.size, above.size);
 }
 
-/** The whole text, paragraphs apart by an empty line, and what in it is a heading; two lines of one size one after the other are one heading. */
+/** Builds the text, with an empty line between paragraphs, and its headings. Adjacent lines of one heading size are joined. */
 function textOf(pages, limits) {
   const levels = headingSizes(pages);
   const headings = new Bounded(limits.headings);
@@ -185,7 +185,7 @@ function textOf(pages, limits) {
   return { whole: parts.join(""), headings };
 }
 
-/** A time of a PDF (ISO 32000-1 section 7.9.4) as far as it is given: a day at least. */
+/** Returns the day of a PDF date (ISO 32000-1 section 7.9.4) as YYYY-MM-DD, or null. */
 function dayOf(text) {
   const found = /^D:(\d{4})(\d\d)(\d\d)/.exec(String(text ?? ""));
   return found ? `${found[1]}-${found[2]}-${found[3]}` : null;
@@ -204,6 +204,7 @@ async function metadataOf(document) {
 }
 
 /**
+ * Extracts a PDF.
  * @param {Uint8Array} bytes
  * @throws PastBound, Unreadable
  */
