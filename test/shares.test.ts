@@ -20,8 +20,8 @@ const SOURCES = ["infra", "pipelines", "serving", "commands"]
 const found = (pattern: RegExp): string[] =>
   SOURCES.flatMap(({ file, text }) => [...text.matchAll(pattern)].map((match) => `${file}: ${match[1]}`)).sort();
 
-test("places, and lines of entries: each under a name with its size", () => {
-  const made = /new (?:Places|Line|SharedLine)(?:<[^>]+>)?\(\{ (name[^}]*?) \}/g;
+test("places, and fair queues: each under a name with its size", () => {
+  const made = /new (?:Places|FairQueue)(?:<[^>]+>)?\(\{ (name[^}]*?) \}/g;
   expect(found(made)).toEqual([
     "infra/egress/create.ts: name, size, waiting",
     'pipelines/6-notify/notifier.ts: name: "notices", size: NOTICES_AT_ONCE',
@@ -37,7 +37,7 @@ test("places, and lines of entries: each under a name with its size", () => {
     'serving/work/extract/extractor.ts: name: "documents", size, waiting',
   ]);
   // None is made in another form, under a name that the list does not show.
-  expect(found(/(new (?:Places|Line|SharedLine)\b)/g)).toHaveLength(found(made).length);
+  expect(found(/(new (?:Places|FairQueue)\b)/g)).toHaveLength(found(made).length);
 });
 
 test("the pools of egress: what is held before has as many places there, so that nobody waits twice", () => {
@@ -66,20 +66,20 @@ test("rates: each by a client, a platform or a payer", () => {
   ]);
 });
 
-test("turns, which wait without a bound, are for work of our own that something else bounds", () => {
-  expect(found(/new (Turns)\(/g)).toEqual([
-    "infra/lake/duckdb.ts: Turns",
-    "infra/lake/duckdb.ts: Turns",
+test("semaphores, which wait without a bound, are for work of our own that something else bounds", () => {
+  expect(found(/new (Semaphore)\(/g)).toEqual([
+    "infra/lake/duckdb.ts: Semaphore",
+    "infra/lake/duckdb.ts: Semaphore",
     // Look-ups are own work: whoever waits holds one of its places.
-    "pipelines/2-ingest/ingest.ts: Turns",
-    "pipelines/register/register.ts: Turns",
+    "pipelines/2-ingest/ingest.ts: Semaphore",
+    "pipelines/register/register.ts: Semaphore",
   ]);
 });
 
 test("nobody counts places by hand", () => {
   const named = /class (\w*(?:Gate|Slots?|Semaphore|Mutex|Permits?|Turns|Limiter|Places|Throttle|Bulkhead)\w*)/g;
   expect(found(named)).toEqual([
-    "infra/concurrency.ts: Turns",
+    "infra/concurrency.ts: Semaphore",
     "serving/buy/places.ts: SalePlaces",
     "serving/http/limits.ts: Limiter",
   ]);

@@ -1,6 +1,6 @@
 import type { KeptFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
-import { type Holder, FairQueue as SharedLine } from "../../infra/shares.ts";
+import { FairQueue, type Holder } from "../../infra/shares.ts";
 import type { ReadLeaf } from "../published/reader.ts";
 import type { BodyOf, Standing } from "../record/bodies.ts";
 import { readRecord } from "../record/envelope.ts";
@@ -125,7 +125,7 @@ export class WatcherTable implements KeptFold {
   wouldEnd(most: number, one: Pick<Watcher, "by" | "platform">, now: Date) {
     if (this.size < most) return null;
     const before = rfc3339(new Date(now.getTime() - UNUSED_MS));
-    const line = new SharedLine<Watcher>({ name: "watchers", size: this.size });
+    const line = new FairQueue<Watcher>({ name: "watchers", size: this.size });
     let unused: Watcher | null = null;
     for (const watcher of this.active()) {
       line.admit(holderOf(watcher), watcher);

@@ -172,7 +172,7 @@ test.each(NAMES)("a seller that %s when it is paid: its buyer is told so and kee
 test.each<[string, Change, RegExp]>([
   ["of less", { value: TOTAL - 1n }, /the price is 0\.012000/],
   ["to another address", { to: "0x00000000000000000000000000000000000000c1" }, /another address/],
-  ["that has expired", { holdsS: -10 }, /must hold/],
+  ["that has expired", { holdsS: -10 }, /must stay valid/],
   ["that holds for ever", { holdsS: 10 ** 9 }, /at most 3600 s/],
   ["on another network", { network: "eip155:8453" }, /not on eip155:84532/],
   ["that somebody else signed", { forged: true }, /not valid/],
