@@ -36,7 +36,6 @@ export interface Volatile {
 }
 
 /** The volatile rows before the first `live/view.json`. */
-
 export const NO_VOLATILE: Volatile = {
   etag: null,
   madeAt: null,

@@ -16,7 +16,7 @@ function watched(bad: readonly number[] = [], takes: (item: number) => number = 
   return { seen, work };
 }
 
-describe("eachAtOnce", () => {
+describe("forEachConcurrent", () => {
   it("works through all items in their order, and never on more than so many", async () => {
     const { seen, work } = watched();
     await forEachConcurrent(range(0, 20), 3, work);
@@ -36,7 +36,7 @@ describe("eachAtOnce", () => {
   });
 });
 
-describe("allAtOnce", () => {
+describe("forEachSettled", () => {
   it("works through all items whatever fails, and returns every failure", async () => {
     const { seen, work } = watched([1, 5, 19]);
     const failures = await forEachSettled(range(0, 20), 4, work);
