@@ -49,7 +49,7 @@ describe("forEachSettled", () => {
   });
 });
 
-describe("ahead", () => {
+describe("mapConcurrent", () => {
   it("gives results in the order of the items, with so many under way or waiting", async () => {
     const { seen, work } = watched([], (item) => (item % 3) * 3);
     const results: number[] = [];
