@@ -34,34 +34,37 @@ function causesOf(error: unknown): { name?: string; code?: unknown; message?: st
 function statusFault(status: number): NodeFault {
   const says = `it answers with HTTP status ${status}`;
   if (status === 401 || status === 403 || status === 402)
-    return { says: `${says}: it does not let us in`, todo: "look at the key in its address, and at the account" };
-  if (status === 429) return { says: `${says}: too many questions`, todo: "raise its limit, or name another node" };
-  if (status >= 500) return { says: `${says}: a fault of the node`, todo: "ask again later, or name another node" };
-  return { says: `${says}: nobody takes questions there`, todo: "look at the path of its address" };
+    return { says: `${says}: access is denied`, todo: "check the key in its address, and the account" };
+  if (status === 429) return { says: `${says}: too many requests`, todo: "raise its limit, or name another node" };
+  if (status >= 500) return { says: `${says}: a fault of the node`, todo: "try again later, or name another node" };
+  return { says: `${says}: no JSON-RPC at this path`, todo: "check the path of its address" };
 }
 
 /** Returns the fault for an error code of a connection, or null. @param code of the system, of undici or of TLS */
 function connectionFault(code: string): NodeFault | null {
   if (DNS.has(code))
-    return { says: `DNS knows no address of its host (${code})`, todo: "look at the host's spelling, and at the DNS" };
+    return { says: `DNS has no address of its host (${code})`, todo: "check the host's spelling, and the DNS" };
   if (code === "ECONNREFUSED")
-    return { says: "the connection is refused: nobody listens at that port", todo: "start it, or look at the port" };
+    return { says: "the connection is refused: nothing listens at that port", todo: "start it, or check the port" };
   if (NO_ROUTE.has(code))
-    return { says: `no way leads to its host (${code})`, todo: "look at the firewall and the routes of this machine" };
+    return {
+      says: `there is no route to its host (${code})`,
+      todo: "check the firewall and the routes of this machine",
+    };
   if (LATE.has(code)) return lateFault();
   if (TLS.test(code))
     return {
-      says: `TLS does not come about (${code})`,
-      todo: "look at https or http in its address, at its certificate, and at the clock of this machine",
+      says: `the TLS handshake failed (${code})`,
+      todo: "check https or http in its address, its certificate, and the clock of this machine",
     };
   if (BROKEN_OFF.has(code))
-    return { says: `it breaks the connection off (${code})`, todo: "look at https or http in its address" };
+    return { says: `it closes the connection (${code})`, todo: "check https or http in its address" };
   return null;
 }
 
 const lateFault = (): NodeFault => ({
   says: "timeout: it does not answer in time",
-  todo: "look whether a firewall drops what is sent to it, or name another node",
+  todo: "check whether a firewall drops packets to it, or name another node",
 });
 
 /**
@@ -77,13 +80,13 @@ export function nodeFault(error: unknown): NodeFault {
     const fault = typeof code === "string" ? connectionFault(code) : null;
     if (fault) return fault;
   }
-  // A JSON-RPC error has a code; what is no JSON fails to be parsed, and what is other JSON has no result.
-  const told = causes.some((one) => one instanceof RpcRequestError && typeof one.code === "number");
+  // A JSON-RPC error has a code. An answer that is not JSON fails to parse, and other JSON has no result.
+  const hasCode = causes.some((one) => one instanceof RpcRequestError && typeof one.code === "number");
   const isOther = causes.some(({ name }) => name === "SyntaxError") || !(error instanceof BaseError);
-  if (!told && isOther)
-    return { says: "it answers, and not as JSON-RPC", todo: "look at its address: a page or another service is there" };
+  if (!hasCode && isOther)
+    return { says: "its answer is not JSON-RPC", todo: "check its address: a page or another service is there" };
   const words = errorText(error);
   const last = errorText(causes.at(-1) instanceof Error ? causes.at(-1) : words);
   const says = last === words ? words : `${words} (${last})`;
-  return { says, todo: "look whether this node answers, or name another one" };
+  return { says, todo: "check whether this node works, or name another one" };
 }

@@ -51,11 +51,11 @@ export function sellableOf(view: View, cap: string): SellableEndpoint | { says: 
   const row = view.row(cap);
   const url = entry?.listing?.url ?? row?.url ?? null;
   const method = entry?.listing?.method ?? row?.method ?? null;
-  if (url === null || method === null) return { says: "The record holds no address of this endpoint." };
+  if (url === null || method === null) return { says: "The record has no url of this endpoint." };
   if (entry?.listing?.tool != null) return { says: "Tools of MCP servers are not bought through this service." };
   if (method !== "GET" && method !== "POST")
     return { says: `Calls with ${method} are not bought through this service.` };
-  if (isTemplate(url)) return { says: "Its address is a template; ask for an endpoint with a whole address." };
+  if (isTemplate(url)) return { says: "Its url is a template; ask for an endpoint with a complete url." };
   return { cap, url, method, lettered: passesOf(view, cap).band !== "UNRATED" };
 }
 
@@ -65,16 +65,17 @@ export function sellableOf(view: View, cap: string): SellableEndpoint | { says: 
  */
 export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy: SalePolicy): string | null {
   const { band, passes } = passesOf(view, cap);
-  if (band === "F") return "Its letter is F: calls of it are not bought through this service.";
-  if (view.row(cap)?.unserved) return "It took money for a call of ours and gave nothing: it is not bought from.";
+  if (band === "F") return "Its letter is F: its calls are not sold by this service.";
+  if (view.row(cap)?.unserved)
+    return "It took the payment of one of our calls without an answer: its calls are not sold.";
   if (priceMicro < policy.leastPrice) return `Calls below ${formatMoney(policy.leastPrice)} USDC are not bought.`;
   if (priceMicro > policy.maxPrice) return `At most ${formatMoney(policy.maxPrice)} USDC are paid for one call.`;
   if (band !== "UNRATED") return null;
   if (priceMicro > policy.unratedPrice) {
-    return `It has no letter: at most ${formatMoney(policy.unratedPrice)} USDC are paid for one call of it.`;
+    return `It has no letter: at most ${formatMoney(policy.unratedPrice)} USDC are paid for one of its calls.`;
   }
   return passes < policy.unratedPasses
-    ? `It has no letter, and ${passes} of ${policy.unratedPasses} calls of our own that must have passed first.`
+    ? `It has no letter, and ${passes} of the ${policy.unratedPasses} calls of ours that have to pass first.`
     : null;
 }
 

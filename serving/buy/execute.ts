@@ -112,9 +112,10 @@ class Candidates implements Fallback {
     if (request.url.length > 4096) return "its address with this query is too long.";
     const quote = await selling.quote(sold, request, execution);
     const { priceMicro } = quote;
-    if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price)) return "it asks for more now.";
-    if (buyerTotal(priceMicro) > parseMoney(asked.max_total)) return "with our fee it would cost more than the most.";
-    if (this.#most !== null && priceMicro > this.#most) return "it asks for more than what was quoted.";
+    if (asked.max_price !== undefined && priceMicro > parseMoney(asked.max_price))
+      return "its price is above max_price now.";
+    if (buyerTotal(priceMicro) > parseMoney(asked.max_total)) return "with our fee it costs more than max_total.";
+    if (this.#most !== null && priceMicro > this.#most) return "its price is above the quoted one.";
     const refused = saleRefusal(view, cap, priceMicro, policy);
     if (refused) return refused;
     const now = Math.floor(systemClock.now().getTime() / 1000);
@@ -141,7 +142,7 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   return candidates.map(({ capability_id }) => capability_id);
 }
 
-const NOBODY = "Nothing in the record fits what you ask for; POST /v1/route/plan says what was passed over.";
+const NOBODY = "No endpoint in the record fits the request; POST /v1/route/plan shows what was passed over.";
 
 /**
  * Buys one call from several candidates in one order. The first candidate that fits sets the price of the order. When its
@@ -167,7 +168,7 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   const candidates = new Candidates(selling, execution, await capsOf(selling, execution));
   const quote = await candidates.quote();
   if (!quote) {
-    const error = candidates.passed.length === 0 ? NOBODY : `Nobody can be paid for it: ${candidates.passed.join(" ")}`;
+    const error = candidates.passed.length === 0 ? NOBODY : `No candidate can be paid: ${candidates.passed.join(" ")}`;
     return paymentRequired(sales.cashier, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
   }
   const { priceMicro } = quote;
