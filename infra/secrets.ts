@@ -14,7 +14,7 @@ const SHORTEST = 6;
 const HIDDEN = "[hidden]";
 
 /** Adds texts that `redact` removes from now on. Null and texts of less than 6 characters are ignored. */
-export function keepSecret(...texts: readonly (string | null | undefined)[]): void {
+export function addSecrets(...texts: readonly (string | null | undefined)[]): void {
   for (const text of texts) {
     if (!text || text.length < SHORTEST) continue;
     kept.add(text);
@@ -46,7 +46,7 @@ export function keepAddress(address: string | null, withPath = false): void {
   // Short segments such as `v2` or `rpc` are words, not keys.
   if (withPath)
     parts.push(pathname + search, pathname, ...pathname.split("/").filter((part) => part.length > SHORTEST));
-  keepSecret(...parts, ...parts.map(decoded));
+  addSecrets(...parts, ...parts.map(decoded));
 }
 
 /** Returns the text with every secret of this process replaced by `[hidden]`. */

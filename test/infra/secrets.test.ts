@@ -8,7 +8,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { ConfigError, loadConfig } from "../../infra/config.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
-import { keepAddress, keepSecret, redact, redactError } from "../../infra/secrets.ts";
+import { addSecrets, keepAddress, redact, redactError } from "../../infra/secrets.ts";
 import { runs } from "../helpers/programs.ts";
 import { payOnce } from "../pipelines/1-observe/day.ts";
 import { ASSET, fakeWorld, honest, NETWORK } from "../pipelines/1-observe/world.ts";
@@ -174,7 +174,7 @@ test("a file of settings that is no JSON is not shown", () => {
 
 describe("redact", () => {
   test("takes out what was kept, the longest first, also as JSON has it", () => {
-    keepSecret('quo"ted-secret', "secret-and-more", "secret-and", null, undefined, "", "short");
+    addSecrets('quo"ted-secret', "secret-and-more", "secret-and", null, undefined, "", "short");
     expect(redact('a secret-and-more b secret-and c short quo"ted-secret')).toBe(
       "a [hidden] b [hidden] c short [hidden]",
     );
@@ -202,7 +202,7 @@ describe("redact", () => {
   });
 
   test("an error stays what it is, with its causes, and without the text", () => {
-    keepSecret("deep-secret");
+    addSecrets("deep-secret");
     const cause = Object.assign(new TypeError("deep-secret"), { data: { list: ["deep-secret"] }, n: 1 });
     const error = Object.assign(new RangeError("of deep-secret", { cause }), { url: "x/deep-secret" });
     error.stack = "deep-secret";
