@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import { asCatalogue, CatalogueSetting } from "./catalogues.ts";
 import { Failure } from "./errors.ts";
-import { addSecrets, keepAddress } from "./secrets.ts";
+import { addAddressSecrets, addSecrets } from "./secrets.ts";
 import { parseUrl } from "./url.ts";
 
 /** Thrown for invalid settings. The message names each setting, where it came from and what was expected. */
@@ -420,13 +420,14 @@ const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S
 function keepSecretsOf(settings: z.infer<typeof Settings>): void {
   const { kafka, stores, chain, networks, control_urls, catalogues, sell } = settings;
   addSecrets(kafka.password, stores.private_key, stores.public_key, stores.orders_key);
-  for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)]) keepAddress(address, true);
+  for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)])
+    addAddressSecrets(address, true);
   const listed = catalogues.map(asCatalogue);
   const facilitators = sell.facilitators.filter((one) => one !== "own");
   for (const { headers } of facilitators) addSecrets(...Object.values(headers));
   for (const { headers } of listed) addSecrets(...Object.values(headers));
   for (const address of [stores.endpoint, ...control_urls, ...[...listed, ...facilitators].map(({ url }) => url)])
-    keepAddress(address);
+    addAddressSecrets(address);
 }
 
 /** Validates settings and adds their secrets to those that are hidden. @returns the problems by setting; empty if valid */

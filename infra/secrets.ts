@@ -36,7 +36,7 @@ const decoded = (text: string): string => {
  * Adds the parts of an address that may be keys to the secrets: user and password, the query and its values.
  * @param withPath also the path and its segments, where nodes of chains put keys
  */
-export function keepAddress(address: string | null, withPath = false): void {
+export function addAddressSecrets(address: string | null, withPath = false): void {
   const url = address === null ? null : parseUrl(address);
   if (url === null) return;
   const { username, password, pathname, search, searchParams } = url;

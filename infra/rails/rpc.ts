@@ -11,7 +11,7 @@ import {
   TimeoutError,
 } from "viem";
 import { Failure } from "../errors.ts";
-import { keepAddress, redactError } from "../secrets.ts";
+import { addAddressSecrets, redactError } from "../secrets.ts";
 
 /** Thrown when a chain gave no usable answer after every retry. The answer is unknown; the caller asks again later. */
 export class ChainDown extends Failure {
@@ -50,7 +50,7 @@ function quiet(transport: HttpTransport): HttpTransport {
 
 /** Returns an HTTP transport with retries, whose errors do not contain the address. */
 export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = PATIENCE) => {
-  keepAddress(rpcUrl, true);
+  addAddressSecrets(rpcUrl, true);
   return quiet(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
 };
 

@@ -1,7 +1,7 @@
 import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server";
 import { type PaymentPayload, type PaymentRequirements, SettleError, VerifyError } from "@x402/core/types";
 import { Failure } from "../errors.ts";
-import { keepAddress, redact, redactError } from "../secrets.ts";
+import { addAddressSecrets, redact, redactError } from "../secrets.ts";
 import { parseUrl } from "../url.ts";
 import { authorizationOf } from "./authorization.ts";
 import { v1NamesOf } from "./charge.ts";
@@ -163,7 +163,7 @@ function clientOf({ name, url, timeout_ms = 20_000, headers }: HttpTillOptions):
   const protocol = parseUrl(url)?.protocol;
   if (protocol !== "https:" && protocol !== "http:")
     throw new TypeError(`${name}: expected the http(s) address of a facilitator`);
-  keepAddress(url);
+  addAddressSecrets(url);
   const all = { verify: headers ?? {}, settle: headers ?? {}, supported: headers ?? {} };
   return new HTTPFacilitatorClient({ url, timeoutMs: timeout_ms, createAuthHeaders: async () => all });
 }

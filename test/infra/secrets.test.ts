@@ -8,7 +8,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { ConfigError, loadConfig } from "../../infra/config.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
-import { addSecrets, keepAddress, redact, redactError } from "../../infra/secrets.ts";
+import { addAddressSecrets, addSecrets, redact, redactError } from "../../infra/secrets.ts";
 import { runs } from "../helpers/programs.ts";
 import { payOnce } from "../pipelines/1-observe/day.ts";
 import { ASSET, fakeWorld, honest, NETWORK } from "../pipelines/1-observe/world.ts";
@@ -182,7 +182,7 @@ describe("redact", () => {
   });
 
   test("of an address: user, password, query; the path where it may be a key; and words that are none stay", () => {
-    keepAddress("https://some-user:some-pw%21@node.example/rpc/openSesame1?k=a1&token=longer-token", true);
+    addAddressSecrets("https://some-user:some-pw%21@node.example/rpc/openSesame1?k=a1&token=longer-token", true);
     for (const text of [
       "some-user",
       "some-pw%21",
@@ -195,9 +195,9 @@ describe("redact", () => {
     }
     expect(redact("https://node.example/rpc/openSesame1?k=a1&token=longer-token")).toBe("https://node.example[hidden]");
     expect(redact("rpc node.example a1")).toBe("rpc node.example a1");
-    keepAddress("https://open.example/well-known-path");
-    keepAddress(null, true);
-    keepAddress("no address", true);
+    addAddressSecrets("https://open.example/well-known-path");
+    addAddressSecrets(null, true);
+    addAddressSecrets("no address", true);
     expect(redact("https://open.example/well-known-path")).toBe("https://open.example/well-known-path");
   });
 
