@@ -7,7 +7,7 @@ import { signingDomain } from "./charge.ts";
 import { type AnswerEquality, quorum, TRANSFER_EQUALITY } from "./quorum.ts";
 import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet } from "./rails.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
-import { asSettlement, fateOf, type NonceFate, type TokenOnChain } from "./settlement.ts";
+import { asSettlement, type NonceFate, nonceStateOf, type TokenOnChain } from "./settlement.ts";
 
 /** Errors of EIP-3009 tokens, as OpenZeppelin names them. USDC reverts with sentences instead. */
 export const TOKEN_ERRORS = [
@@ -197,7 +197,7 @@ const FATE: AnswerEquality<NonceFate> = {
 
 /** See `Authorizations.stateOf`. */
 async function stateOf(money: TokenOnChain, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
-  const read = await quorum.read(money, (node, head) => fateOf(node, query, head), FATE);
+  const read = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), FATE);
   return mapAsOf(read, (fate, blocks) => {
     if (fate.state === "unused") return fate;
     if (fate.state === "used") return { state: "used", settlement: asSettlement(fate.moved, blocks) };

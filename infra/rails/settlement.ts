@@ -131,7 +131,7 @@ export type NonceFate =
  * Reads the state of an authorization from one node: the token's state at this block tells whether the nonce is used, its
  * logs tell by which event. @throws ChainDown also when the logs do not show that event: the node's logs lag behind
  */
-export async function fateOf(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<NonceFate> {
+export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<NonceFate> {
   const { reader, asset } = money;
   const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
   if (!(await isUsed(reader, asset, args.authorizer, args.nonce, BigInt(head.number)))) return { state: "unused" };
@@ -182,7 +182,7 @@ export async function findSettlement(
   query: SettlementQuery,
   head: Block,
 ): Promise<BlockTransfer | null> {
-  const fate = await fateOf(money, query, head);
+  const fate = await nonceStateOf(money, query, head);
   return fate.state === "used" ? fate.moved : null;
 }
 
