@@ -7,7 +7,7 @@ import { signingDomain } from "./charge.ts";
 import { type AnswerEquality, quorum, TRANSFER_EQUALITY } from "./quorum.ts";
 import { type AsOf, mapAsOf, type Settlement, type SettlementQuery, type Wallet } from "./rails.ts";
 import { type Outcome, type Sender, transact } from "./sender.ts";
-import { asSettlement, type NonceFate, nonceStateOf, type TokenOnChain } from "./settlement.ts";
+import { asSettlement, type NonceState, nonceStateOf, type TokenOnChain } from "./settlement.ts";
 
 /** Errors of EIP-3009 tokens, as OpenZeppelin names them. USDC reverts with sentences instead. */
 export const TOKEN_ERRORS = [
@@ -188,7 +188,7 @@ function vrs(signature: string): [number, Hex, Hex] {
   return [Number(v ?? BigInt(27 + yParity)), r, s];
 }
 
-const FATE: AnswerEquality<NonceFate> = {
+const FATE: AnswerEquality<NonceState> = {
   textOf(fate) {
     if (fate.state === "used") return `used ${TRANSFER_EQUALITY.textOf(fate.moved)}`;
     return fate.state === "cancelled" ? `cancelled ${fate.tx} ${fate.blockNumber}` : "unused";

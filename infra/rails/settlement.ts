@@ -122,7 +122,7 @@ export const balanceOf = (
   );
 
 /** State of one EIP-3009 authorization as of a block. */
-export type NonceFate =
+export type NonceState =
   | { state: "unused" }
   | { state: "used"; moved: BlockTransfer }
   | { state: "cancelled"; tx: string; blockNumber: number };
@@ -131,7 +131,7 @@ export type NonceFate =
  * Reads the state of an authorization from one node: the token's state at this block tells whether the nonce is used, its
  * logs tell by which event. @throws ChainDown also when the logs do not show that event: the node's logs lag behind
  */
-export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<NonceFate> {
+export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<NonceState> {
   const { reader, asset } = money;
   const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
   if (!(await isUsed(reader, asset, args.authorizer, args.nonce, BigInt(head.number)))) return { state: "unused" };
