@@ -3,7 +3,7 @@ import { formatUnits } from "viem";
 import { type Clock, systemClock } from "../clock.ts";
 import { forEachConcurrent } from "../concurrency.ts";
 import type { Logger, Metrics } from "../telemetry.ts";
-import { type Need, NoWallet, type Rail, type Wallet, type Wallets } from "./rails.ts";
+import { NoWallet, type PaymentNeed, type Rail, type Wallet, type Wallets } from "./rails.ts";
 import type { WalletFolder, WalletUse } from "./wallet-folder.ts";
 
 export interface FundedWalletsOptions {
@@ -32,7 +32,8 @@ interface Promised {
   until: number;
 }
 
-const placeOf = ({ network, asset }: Pick<Need, "network" | "asset">): string => `${network} ${asset.toLowerCase()}`;
+const placeOf = ({ network, asset }: Pick<PaymentNeed, "network" | "asset">): string =>
+  `${network} ${asset.toLowerCase()}`;
 
 const inDrawnOrder = (secret: Uint8Array, lot: string, wallets: readonly Wallet[]): Wallet[] =>
   wallets
@@ -49,7 +50,7 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
   const poor = new Map<string, number>();
 
   /** Returns the atomic units of a wallet that no open payment needs. @throws ChainDown */
-  async function free(address: string, need: Need): Promise<bigint> {
+  async function free(address: string, need: PaymentNeed): Promise<bigint> {
     const place = placeOf(need);
     const { value: held } = await rail.balance(address, need);
     // A payment that settled within the last minutes is subtracted twice: the result may be too low, never too high.
@@ -57,7 +58,7 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
     return open.reduce((left, { amountAtomic }) => left - amountAtomic, held);
   }
 
-  function promise(wallet: Wallet, need: Need): Wallet {
+  function promise(wallet: Wallet, need: PaymentNeed): Wallet {
     const gone = promised.filter(({ until }) => until <= now());
     for (const one of gone) promised.splice(promised.indexOf(one), 1);
     const { amountAtomic } = need;
@@ -66,7 +67,7 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
   }
 
   /** Returns the first of these wallets that can pay, or null. Wallets that held too little within a minute are skipped. */
-  async function firstRich(wallets: readonly Wallet[], need: Need): Promise<Wallet | null> {
+  async function firstRich(wallets: readonly Wallet[], need: PaymentNeed): Promise<Wallet | null> {
     const key = (wallet: Wallet) => `${wallet.address} ${placeOf(need)}`;
     const asked = wallets.filter((wallet) => (poor.get(key(wallet)) ?? 0) <= now());
     for (let from = 0; from < asked.length; from += READS_AT_ONCE) {
@@ -101,10 +102,10 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
   const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
   if (secret.length < 16) throw new RangeError("the secret of the draw must have at least 16 bytes");
   const { free, promise, firstRich } = purses(rail, () => clock.now().getTime());
-  const inWords = (atomic: bigint, need: Need): string =>
+  const inWords = (atomic: bigint, need: PaymentNeed): string =>
     `${formatUnits(atomic, rail.decimalsOf?.(need) ?? 6)} on ${need.network}`;
 
-  async function draw(cap: string, day: string, need: Need): Promise<Wallet> {
+  async function draw(cap: string, day: string, need: PaymentNeed): Promise<Wallet> {
     const { blind, uses } = folder.read();
     const usesOf = new Map<string, WalletUse[]>();
     for (const use of uses) usesOf.set(use.address, [...(usesOf.get(use.address) ?? []), use]);

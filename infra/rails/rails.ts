@@ -223,7 +223,7 @@ export class CannotSign extends Error {
 }
 
 /** The amount, asset and chain that a wallet has to pay. */
-export interface Need extends Required<AssetRef> {
+export interface PaymentNeed extends Required<AssetRef> {
   amountAtomic: bigint;
 }
 
@@ -243,11 +243,11 @@ export class NotSigned extends NoWallet {}
 /** Provides funded wallets. Equal arguments give the same wallet, also after a restart. */
 export interface Wallets {
   /** Returns the known wallet. @param need what it has to pay; no balance is checked when absent @throws NoWallet, ChainDown */
-  known(need?: Need): Promise<Wallet>;
+  known(need?: PaymentNeed): Promise<Wallet>;
   /**
    * Returns a wallet for one endpoint on one UTC day that holds at least `atLeastAtomic`.
    * @param need chain and asset; only wallets of the local chain, which mint one token, work without it
    * @throws NoWallet, ChainDown
    */
-  blind(cap: string, day: string, atLeastAtomic: bigint, need?: Need): Promise<Wallet>;
+  blind(cap: string, day: string, atLeastAtomic: bigint, need?: PaymentNeed): Promise<Wallet>;
 }

@@ -3,10 +3,10 @@ import type { Clock } from "../../infra/clock.ts";
 import { type EgressResult, withRequestFields } from "../../infra/egress/egress.ts";
 import {
   CannotSign,
-  type Need,
   NotSigned,
   NoWallet,
   type PayableEntry,
+  type PaymentNeed,
   type Rail,
   type SignContext,
   type Wallet,
@@ -60,7 +60,7 @@ export interface SellerAnswer {
 export interface SellerTools extends ProbeTools {
   rail: Rail;
   /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
-  float(need?: Need): Promise<Wallet>;
+  float(need?: PaymentNeed): Promise<Wallet>;
 }
 
 /** Longest schema that is tried on an answer, characters. */

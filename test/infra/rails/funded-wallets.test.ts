@@ -3,13 +3,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createFundedWallets } from "../../../infra/rails/funded-wallets.ts";
-import type { AssetRef, Need, Wallets } from "../../../infra/rails/rails.ts";
+import type { AssetRef, PaymentNeed, Wallets } from "../../../infra/rails/rails.ts";
 import { WalletFolder } from "../../../infra/rails/wallet-folder.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 
 const NETWORK = "eip155:8453";
 const ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
-const need = (amountAtomic: bigint, network = NETWORK): Need => ({ network, asset: ASSET, amountAtomic });
+const need = (amountAtomic: bigint, network = NETWORK): PaymentNeed => ({ network, asset: ASSET, amountAtomic });
 const [MONDAY, TUESDAY] = ["2026-11-02", "2026-11-03"];
 
 let dir: string;
