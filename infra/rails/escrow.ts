@@ -11,7 +11,7 @@ import {
   holdOf,
   holdTimeObstacle,
 } from "./escrow-terms.ts";
-import { type AnswerEquality, orNull, quorum } from "./quorum.ts";
+import { type AnswerEquality, nullableEquality, quorum } from "./quorum.ts";
 import { type AsOf, type Block, mapAsOf } from "./rails.ts";
 import { ChainDown, chainRead, type Reader } from "./rpc.ts";
 import { errorText, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
@@ -104,7 +104,11 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
       if (!(REACHES[what] as readonly string[]).includes(seen.state) || seen.state === "none") return null;
       if (what !== "authorize" || seen.state === "held") return { outcome: "sent", tx: seen.tx };
       const held = { hold, since, state: "held" } as const;
-      const { value: placed } = await quorum.read(money, (node, head) => eventOf(node, held, head), orNull(FOUND));
+      const { value: placed } = await quorum.read(
+        money,
+        (node, head) => eventOf(node, held, head),
+        nullableEquality(FOUND),
+      );
       return placed && "tx" in placed ? { outcome: "sent", tx: placed.tx } : null;
     };
     try {

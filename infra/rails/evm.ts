@@ -6,7 +6,7 @@ import { isAddress, zeroAddress } from "viem";
 import { accountOf } from "./account.ts";
 import { createChargeSigner, evmChargeObstacle, type SigningDomain, signingDomain, v1NamesOf } from "./charge.ts";
 import { createPayersReader } from "./payers.ts";
-import { type AnswerEquality, orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "./quorum.ts";
+import { type AnswerEquality, nullableEquality, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "./quorum.ts";
 import {
   type AsOf,
   type Block,
@@ -102,7 +102,11 @@ export function createTokenRail(options: EvmRailOptions, way: PaymentMethod): Ra
       return sign(entry, wallet, context);
     },
     settlementOf: async (query) => {
-      const read = await quorum.read(money, (node, head) => way.find(node, query, head), orNull(TRANSFER_EQUALITY));
+      const read = await quorum.read(
+        money,
+        (node, head) => way.find(node, query, head),
+        nullableEquality(TRANSFER_EQUALITY),
+      );
       return mapAsOf(read, (moved, blocks) => moved && asSettlement(moved, blocks));
     },
     transfers: async (query) =>

@@ -67,7 +67,10 @@ export const TRANSFER_LIST_EQUALITY: AnswerEquality<BlockTransfer[]> = {
 };
 
 /** Extends a comparison to answers that may be null. */
-export const orNull = <T>({ textOf, merged = ([first]) => first! }: AnswerEquality<T>): AnswerEquality<T | null> => ({
+export const nullableEquality = <T>({
+  textOf,
+  merged = ([first]) => first!,
+}: AnswerEquality<T>): AnswerEquality<T | null> => ({
   textOf: (value) => (value === null ? "none" : textOf(value)),
   merged: (alike) => (alike[0] === null ? null : merged(alike as readonly T[])),
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { orNull, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "../../../infra/rails/quorum.ts";
+import { nullableEquality, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "../../../infra/rails/quorum.ts";
 import { type Block, isFinallyExpired } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { BlockTransfer, TokenAtNode } from "../../../infra/rails/settlement.ts";
@@ -43,7 +43,7 @@ const settlement = (nodes: Node[], agree: number) =>
       if (fails) throw new ChainDown("it does not answer");
       return isBlind || head.number < IN_BLOCK ? null : moved(IN_BLOCK);
     },
-    orNull(TRANSFER_EQUALITY),
+    nullableEquality(TRANSFER_EQUALITY),
   );
 
 test("a head of one node and a missing settlement of the next, which lags, are no verdict", async () => {
