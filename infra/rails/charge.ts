@@ -94,7 +94,7 @@ export function inClientOrder({ opaque, request, ...others }: PaymentChallenge):
 /** Headers that carry a credential: the protocol's default, and the one for servers that use Authorization otherwise. */
 const HEADERS = ["AUTHORIZATION", "PAYMENT-AUTHORIZATION"] as const;
 /** Returns the header that a challenge wants its credential in, upper-case; undefined for any other name. */
-export const headerOf = (challenge: PaymentChallenge) =>
+export const credentialHeaderOf = (challenge: PaymentChallenge) =>
   HEADERS.find((name) => name === (challenge.header ?? "Authorization").toUpperCase());
 
 /**
@@ -114,7 +114,7 @@ export function challengeObstacle(
   if (entry.payTo.toLowerCase() === zeroAddress) return "recipient is the zero address";
   if (entry.amountAtomic <= 0n || entry.amountAtomic >= 1n << BigInt(bits))
     return `amount is not a positive uint${bits}`;
-  if (!headerOf(challenge)) return `header ${challenge.header}`;
+  if (!credentialHeaderOf(challenge)) return `header ${challenge.header}`;
   if (challenge.expires !== undefined && Number.isNaN(Date.parse(challenge.expires))) return "expires is no time";
   const { splits } = methodDetails(challenge);
   return Array.isArray(splits) && splits.length > 0 ? "the amount is split" : null;
@@ -186,7 +186,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Toke
     const source = `did:pkh:eip155:${chainId}:${account.address}`;
     const credential = { challenge: inClientOrder(challenge), payload: sorted(payload), source };
     return {
-      headerName: headerOf(challenge)!,
+      headerName: credentialHeaderOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(credential)).toString("base64url")}`,
       from: account.address.toLowerCase(),
       nonce,

@@ -2,7 +2,7 @@ import { type Address, createClient, custom, decodeFunctionData, type Hex, parse
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
 import { accountOf } from "./account.ts";
-import { challengeObstacle, createNonceGuard, headerOf, inClientOrder, methodDetails } from "./charge.ts";
+import { challengeObstacle, createNonceGuard, credentialHeaderOf, inClientOrder, methodDetails } from "./charge.ts";
 import { createTokenRail, type EvmRailOptions } from "./evm.ts";
 import {
   type Block,
@@ -190,7 +190,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     await refuseUsed(from, memo);
     const complete = { challenge: inClientOrder(challenge), payload, source };
     return {
-      headerName: headerOf(challenge)!,
+      headerName: credentialHeaderOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(complete)).toString("base64url")}`,
       ...{ from, nonce: memo, validAfter: 0, validBefore, amountAtomic: entry.amountAtomic },
     };
