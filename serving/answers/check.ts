@@ -9,7 +9,7 @@ import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from ".
 import { Problem } from "../http/problem.ts";
 import type { CheckAnswer, CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { headlineOf } from "../tables/entry.ts";
-import { hasTools, type Match, matchUrl, toolAsked } from "../tables/match.ts";
+import { hasTools, type Match, matchUrl, toolInUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks, Place } from "./asks.ts";
 import type { Demand } from "./demand.ts";
@@ -93,7 +93,7 @@ export class Checks {
   #meant(asked: string): Meant {
     if (isId("cap", asked)) return { normalised: null, url: asked };
     const normalised = normaliseAsked(asked);
-    const tool = toolAsked(asked);
+    const tool = toolInUrl(asked);
     const named = tool !== null && hasTools(this.deps.view(), normalised);
     return { normalised, url: named ? `${normalised}#${encodeURIComponent(tool)}` : normalised };
   }
@@ -138,7 +138,7 @@ export class Checks {
       if (view.has(query.url)) return this.#known(view, query, { cap: query.url, matched: "exact" }, client);
       return unknown({ next: "No endpoint in the record has this id. Ask by its url instead." });
     }
-    const match = matchUrl(view, normalised, query.method, toolAsked(query.url));
+    const match = matchUrl(view, normalised, query.method, toolInUrl(query.url));
     if (match) return this.#known(view, query, match, client);
     const refused = this.#refused(normalised);
     if (refused) return unknown(neverProbed(refused));

@@ -7,7 +7,7 @@ import { DAY_MS, dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { badField, Problem } from "../http/problem.ts";
 import { normalisedUrl } from "../http/request.ts";
 import type { RetestAnswer, RetestRequest } from "../schemas/listing.ts";
-import { matchUrl, toolAsked } from "../tables/match.ts";
+import { matchUrl, toolInUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 
@@ -72,7 +72,7 @@ export class Retests {
   /** Finds the endpoint: it must be in the record, and its url one that is fetched. @throws Problem */
   #endpoint(view: View, { url, method }: RetestRequest): string {
     const normalised = normalisedUrl(url);
-    const match = matchUrl(view, normalised, method, toolAsked(url));
+    const match = matchUrl(view, normalised, method, toolInUrl(url));
     if (match?.matched !== "exact") throw new Problem("unknown_capability", `${normalised} is not in the record`);
     if (match.tools) {
       throw new Problem(

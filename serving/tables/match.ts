@@ -23,7 +23,7 @@ export interface ToolChoice {
 }
 
 /** Returns the tool that a url names in its fragment, or null. The record may not have it. */
-export function toolAsked(url: string): string | null {
+export function toolInUrl(url: string): string | null {
   const { hash } = new URL(url);
   try {
     return hash.length > 1 ? decodeURIComponent(hash.slice(1)) : null;
