@@ -23,7 +23,7 @@ const KEPT_SHARE = 0.1;
 /** The client of asks that another replica took, or this process before a restart. */
 const ELSEWHERE = "elsewhere";
 
-export interface LineLimits {
+export interface AskQueueLimits {
   /** Most asks that wait, and ten times the number of re-tests that wait. */
   max: number;
   /** Asks of one registrable domain that are probed in an hour; of one platform {@link PLATFORM_TIMES} as many. */
@@ -81,7 +81,7 @@ export class AskQueue {
   readonly #retested = new BoundedMap<string, number>(MAX_LOOKED);
   #came = 0;
 
-  constructor(private readonly limits: LineLimits) {
+  constructor(private readonly limits: AskQueueLimits) {
     this.#asks = new FairQueue({ name: "asks", size: limits.max });
     this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(KEPT_SHARE * limits.max) });
   }
