@@ -154,7 +154,7 @@ export class AskQueue {
   }
 
   /** Records a probe. The endpoint leaves the queue, unless its earliest time is later. @param t unix ms */
-  looked(cap: string, t: number): void {
+  recordProbe(cap: string, t: number): void {
     this.#looked.set(cap, t);
     const waiting = this.#open.get(cap);
     if (!waiting || t < waiting.from - waiting.rest) return;
@@ -209,7 +209,7 @@ export class AskQueue {
       const from = not_before === undefined ? t : Math.max(t, Date.parse(not_before));
       if (retest) this.retest(cap, normalised_url, t, from);
       else this.ask(cap, normalised_url, t, from);
-    } else if (type === "ask.looked") this.looked((body as BodyOf<"ask.looked">).cap, t);
+    } else if (type === "ask.looked") this.recordProbe((body as BodyOf<"ask.looked">).cap, t);
   }
 
   #lookOf(cap: string): number {

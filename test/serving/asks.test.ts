@@ -42,7 +42,7 @@ describe("how long an ask waits", () => {
     expect(await waitOf(asks, "https://b.big.example/x")).toBe(3);
     expect(await waitOf(asks, "https://small.org/x")).toBe(1);
     // In line already: nothing is appended, and it moves up as those before it are looked at.
-    for (let i = 0; i < 10; i++) line.looked(cap(`https://a${i}.big.example/`), T0 - 2 * HOUR);
+    for (let i = 0; i < 10; i++) line.recordProbe(cap(`https://a${i}.big.example/`), T0 - 2 * HOUR);
     expect(await waitOf(asks, "https://b.big.example/x")).toBe(1);
     expect(log.records).toHaveLength(2);
   });
@@ -51,7 +51,7 @@ describe("how long an ask waits", () => {
     const line = askLineOf();
     for (let i = 0; i < 5; i++) {
       line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0 - 9_000);
-      line.looked(cap(`https://big.example/${i}`), T0 - 1_000);
+      line.recordProbe(cap(`https://big.example/${i}`), T0 - 1_000);
     }
     const { asks, clock } = asksOver({ line });
     expect(await waitOf(asks, "https://big.example/new")).toBe(2);
@@ -63,7 +63,7 @@ describe("how long an ask waits", () => {
     const line = askLineOf();
     const { asks, clock, log } = asksOver({ line });
     const url = "https://gone.example/";
-    line.looked(cap(url), T0);
+    line.recordProbe(cap(url), T0);
     const fresh = await asks.put(ask(url), "c");
     expect([fresh.queued, fresh.next, log.records.length]).toEqual([
       ...[true, "Its free handshake was just made. Ask again in a few minutes.", 0],
@@ -76,9 +76,9 @@ describe("how long an ask waits", () => {
     expect(await waitOf(asks, url)).toBe(23);
     expect(log.records).toHaveLength(1);
     // Its own look closes it, an older one does not.
-    line.looked(cap(url), T0 - 1);
+    line.recordProbe(cap(url), T0 - 1);
     expect(line.size).toBe(1);
-    line.looked(cap(url), T0 + 24 * HOUR + 2);
+    line.recordProbe(cap(url), T0 + 24 * HOUR + 2);
     expect(line.size).toBe(0);
   });
 

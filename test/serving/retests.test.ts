@@ -94,14 +94,14 @@ describe("a seller that proves its payTo", () => {
     expect(JSON.parse(retest!.statement)).toEqual({ at: NOW, service: SERVICE, url: SUM.url });
     // A look a moment ago is what the seller wants to have replaced: without a proof it would wait for a day.
     expect(line.now.turnOf(capOf(SUM))).toBe(Date.parse(NOW));
-    line.now.looked(capOf(SUM), Date.parse(NOW) - 60_000);
+    line.now.recordProbe(capOf(SUM), Date.parse(NOW) - 60_000);
     expect(line.now.turnOf(capOf(SUM))).toBe(Date.parse(NOW));
-    line.now.looked(capOf(SUM), Date.parse(NOW) + 1);
+    line.now.recordProbe(capOf(SUM), Date.parse(NOW) + 1);
     expect(line.now.turnOf(capOf(SUM))).toBeNull();
   });
 
   test("though it was looked at just now", async () => {
-    line.now.looked(capOf(SUM), Date.parse(NOW) - 1_000);
+    line.now.recordProbe(capOf(SUM), Date.parse(NOW) - 1_000);
     expect((await post(await signed())).status).toBe(202);
     expect(serving.log.records).toHaveLength(1);
     expect(line.now.turnOf(capOf(SUM))).toBe(Date.parse(NOW));
@@ -123,7 +123,7 @@ describe("a seller that proves its payTo", () => {
     clock.pass(1_000);
     expect((await asking()).status).toBe(202);
     expect(serving.log.records).toHaveLength(1);
-    line.now.looked(capOf(SUM), clock.now().getTime());
+    line.now.recordProbe(capOf(SUM), clock.now().getTime());
     const refused = await asking();
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, String(12 * 3600 - 1)]);
     clock.pass(12 * 3_600_000);
