@@ -90,7 +90,7 @@ export class Asks {
     const cap = ask.known?.cap ?? capId(ask.method ?? "GET", ask.normalised);
     if (line.isFresh(cap, t)) return { queued: true, next: FRESH };
     const from = Math.max(line.earliest(cap, t), t + this.#held(client));
-    const stands = line.turnOf(cap);
+    const stands = line.earliestProbe(cap);
     if (stands !== null && stands <= from) return inLine(line.wait(cap, t));
     return this.#append(ask, cap, { now, from, client });
   }
@@ -105,7 +105,7 @@ export class Asks {
     const { cap } = ask.known;
     const last = this.#line.retested(cap);
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
-      return this.#line.turnOf(cap) === null ? null : inLine(this.#line.wait(cap, now.getTime()));
+      return this.#line.earliestProbe(cap) === null ? null : inLine(this.#line.wait(cap, now.getTime()));
     }
     return this.#append(ask, cap, { now, from: now.getTime() + this.#heldBack(client), client, proof });
   }
@@ -124,7 +124,8 @@ export class Asks {
     const line = this.#line;
     const wait = line.waitFor(ask.normalised, from, t);
     const retest = proof !== undefined;
-    if ((line.turnOf(cap) === null || retest) && !line.hasRoom(client, retest)) return { queued: false, next: FULL };
+    if ((line.earliestProbe(cap) === null || retest) && !line.hasRoom(client, retest))
+      return { queued: false, next: FULL };
     if (wait.hours > LONGEST_HOURS) return { queued: false, next: TOO_LONG[wait.by ?? "line"] };
     const held = this.#heldBack(client) > 0;
     const charge = (cost: 1 | -1): void => {

@@ -97,7 +97,7 @@ export class AskQueue {
   }
 
   /** Returns the earliest time of an endpoint's probe (unix ms), or null when it is not in the queue. */
-  turnOf(cap: string): number | null {
+  earliestProbe(cap: string): number | null {
     return this.#open.get(cap)?.from ?? null;
   }
 

@@ -93,7 +93,7 @@ describe("how long an ask waits", () => {
     seen.set(cap("https://other.example/"), T0 + 30 * 24 * HOUR + 1);
     clock.pass(60_000);
     await asks.put(ask("https://third.example/"), "c");
-    expect([line.size, line.turnOf(cap("https://third.example/")) !== null]).toEqual([1, true]);
+    expect([line.size, line.earliestProbe(cap("https://third.example/")) !== null]).toEqual([1, true]);
   });
 
   test("past a client's share its asks have their turns later, twenty an hour; nobody else waits for it", async () => {
@@ -159,7 +159,7 @@ describe("how long an ask waits", () => {
     for (const client of ["a", "b", "c", "d"]) took.push(await flood(client));
     expect([line.size, took]).toEqual([40, [40, 20, 13, 10]]);
     expect(await asks.put(ask("https://victim.com/"), "victim")).toMatchObject({ queued: true });
-    expect(line.turnOf(cap("https://victim.com/"))).not.toBeNull();
+    expect(line.earliestProbe(cap("https://victim.com/"))).not.toBeNull();
     expect(line.size).toBe(40);
     const known = { cap: cap("https://seller.com/"), tool: null };
     const proof = { statement: "s", pay_to: "p", signature: "z" };

@@ -93,18 +93,18 @@ describe("a seller that proves its payTo", () => {
     expect(await isSignedBy(retest!.pay_to, retest!.statement, retest!.signature)).toBe(true);
     expect(JSON.parse(retest!.statement)).toEqual({ at: NOW, service: SERVICE, url: SUM.url });
     // A look a moment ago is what the seller wants to have replaced: without a proof it would wait for a day.
-    expect(line.now.turnOf(capOf(SUM))).toBe(Date.parse(NOW));
+    expect(line.now.earliestProbe(capOf(SUM))).toBe(Date.parse(NOW));
     line.now.recordProbe(capOf(SUM), Date.parse(NOW) - 60_000);
-    expect(line.now.turnOf(capOf(SUM))).toBe(Date.parse(NOW));
+    expect(line.now.earliestProbe(capOf(SUM))).toBe(Date.parse(NOW));
     line.now.recordProbe(capOf(SUM), Date.parse(NOW) + 1);
-    expect(line.now.turnOf(capOf(SUM))).toBeNull();
+    expect(line.now.earliestProbe(capOf(SUM))).toBeNull();
   });
 
   test("though it was looked at just now", async () => {
     line.now.recordProbe(capOf(SUM), Date.parse(NOW) - 1_000);
     expect((await post(await signed())).status).toBe(202);
     expect(serving.log.records).toHaveLength(1);
-    expect(line.now.turnOf(capOf(SUM))).toBe(Date.parse(NOW));
+    expect(line.now.earliestProbe(capOf(SUM))).toBe(Date.parse(NOW));
   });
 
   test("with a Solana wallet, for a payTo that only its own listing names, for one tool of a server", async () => {
@@ -139,7 +139,10 @@ describe("a seller that proves its payTo", () => {
     expect(mine.eventId).toBe(theirs.eventId);
     const follower = askLineOf();
     follower.apply({ ...mine, offset: 0, appendedAt: new Date(0) });
-    expect([follower.retested(capOf(SUM)), follower.turnOf(capOf(SUM))]).toEqual([Date.parse(NOW), Date.parse(NOW)]);
+    expect([follower.retested(capOf(SUM)), follower.earliestProbe(capOf(SUM))]).toEqual([
+      Date.parse(NOW),
+      Date.parse(NOW),
+    ]);
     follower.dropProbed(() => Date.parse(NOW) - 1);
     expect(follower.size).toBe(1);
     follower.dropProbed(() => Date.parse(NOW));
