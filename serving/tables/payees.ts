@@ -40,7 +40,7 @@ export class PayeeTable {
   }
 
   /** Builds the table, yielding to the event loop, since there are as many rows as endpoints. */
-  static async inTurns(view: Paid): Promise<PayeeTable> {
+  static async ofYielding(view: Paid): Promise<PayeeTable> {
     const table = new PayeeTable(view);
     await forEachYielding(view.volatile.rows.values(), ADDED_A_TURN, (row) => table.#add(row));
     return table;

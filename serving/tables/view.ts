@@ -123,7 +123,7 @@ export class View {
 
   /** Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits for it. */
   async prepareLike({ isAskedOfPayees }: View): Promise<void> {
-    if (isAskedOfPayees) this.#payees ??= await PayeeTable.inTurns(this);
+    if (isAskedOfPayees) this.#payees ??= await PayeeTable.ofYielding(this);
   }
 
   /** Whether the table of payees was built. */
