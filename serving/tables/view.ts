@@ -122,12 +122,12 @@ export class View {
   }
 
   /** Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits for it. */
-  async prepareLike({ isAskedOfPayees }: View): Promise<void> {
+  async prepareLike({ hasPayeeTable: isAskedOfPayees }: View): Promise<void> {
     if (isAskedOfPayees) this.#payees ??= await PayeeTable.ofYielding(this);
   }
 
   /** Whether the table of payees was built. */
-  get isAskedOfPayees(): boolean {
+  get hasPayeeTable(): boolean {
     return this.#payees !== undefined;
   }
 }

@@ -164,12 +164,12 @@ test("who is paid is made ready for the next view once one was asked of it, and 
   const asked = async () => CheckAnswer.parse(await (await on.get(checkPath({ url: GOOD.url, pay_to: OWN }))).json());
   await record.live([rowOf(SILENT, { pay_to: null, pay_tos: [STRANGE] })]);
   await on.follower.refresh();
-  expect(on.follower.view.isAskedOfPayees, "nobody asked").toBe(false);
+  expect(on.follower.view.hasPayeeTable, "nobody asked").toBe(false);
   await asked();
   await record.live([rowOf(TWIN, { pay_to: OWN, pay_tos: [OWN] }), rowOf(GOOD, { pay_to: OWN, pay_tos: [OWN] })]);
   expect(await on.follower.refresh()).toBe(true);
   const { view } = on.follower;
-  expect(view.isAskedOfPayees).toBe(true);
+  expect(view.hasPayeeTable).toBe(true);
   const anew = PayeeTable.of(view);
   for (const address of [OWN, POLYGON, EARLIER, LISTED, STRANGE, BASE58]) {
     expect(view.payees.get(address)).toEqual(anew.get(address));
