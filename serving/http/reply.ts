@@ -10,7 +10,7 @@ const OPEN: readonly [string, string][] = [
 ];
 
 /** The part of a request that conditional answers need. */
-export interface Conditional {
+export interface ConditionalRequest {
   headers: Headers;
 }
 
@@ -18,7 +18,7 @@ export interface Conditional {
 export const etagOfText = (text: string): string => `"${sha256hex(text).slice(0, 32)}"`;
 
 /** Reports whether If-None-Match matches an ETag, by weak comparison (RFC 9110 section 13.1.2). */
-export function matchesEtag(request: Conditional, etag: string): boolean {
+export function matchesEtag(request: ConditionalRequest, etag: string): boolean {
   const header = request.headers.get("if-none-match");
   if (header === null) return false;
   if (header.trim() === "*") return true;
@@ -29,7 +29,7 @@ export function matchesEtag(request: Conditional, etag: string): boolean {
  * Reports whether If-Modified-Since shows that the client has the object; false when If-None-Match is present (RFC 9110
  * section 13.1.3). Only for objects that never change, since the header has a resolution of one second.
  */
-export function notModifiedSince(request: Conditional, modifiedAt: Date): boolean {
+export function notModifiedSince(request: ConditionalRequest, modifiedAt: Date): boolean {
   const since = Date.parse(request.headers.get("if-modified-since") ?? "");
   return !request.headers.has("if-none-match") && Math.floor(modifiedAt.getTime() / 1000) * 1000 <= since;
 }
@@ -44,7 +44,7 @@ export interface Representation {
 
 /** Returns a 200 with a body, or a 304 when the client has it already. */
 export function reply(
-  request: Conditional,
+  request: ConditionalRequest,
   body: string | Uint8Array | ReadableStream | null,
   { type, cache, etag, headers }: Representation,
 ): Response {
