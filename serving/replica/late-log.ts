@@ -35,7 +35,7 @@ const MAX_PAUSE_MS = 30_000;
  * A log that is opened in the background, so that a replica can answer while the log's cluster is down. Until the log is
  * open every call throws LogDown.
  */
-export class LateLog implements ServingLog {
+export class BackgroundLog implements ServingLog {
   #log: Log | null = null;
   #why: unknown = new Error("it is being opened");
   readonly #stop = new AbortController();

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
-import { LateLog, NO_LOG, TakesNothing } from "../../../serving/replica/late-log.ts";
+import { BackgroundLog, NO_LOG, TakesNothing } from "../../../serving/replica/late-log.ts";
 
 const logger = createLogger("silent");
 /** A clock whose sleeps end when the test says so. */
@@ -40,7 +40,7 @@ test("refused as LogDown until a later try opens it; then it is the log", async 
     if (++tries < 3) throw new Error("no broker answers");
     return log;
   };
-  const late = new LateLog(open, clock, logger);
+  const late = new BackgroundLog(open, clock, logger);
   for (let n = 1; n <= 2; n++) {
     await turn();
     expect(tries).toBe(n);
@@ -58,7 +58,7 @@ test("refused as LogDown until a later try opens it; then it is the log", async 
 });
 
 test("closing ends the tries", async () => {
-  const late = new LateLog(() => Promise.reject(new Error("down")), paused(), logger);
+  const late = new BackgroundLog(() => Promise.reject(new Error("down")), paused(), logger);
   await turn();
   await late.close();
   expect(() => late.partitions).toThrow(/down/);
@@ -70,7 +70,7 @@ test("a log that opens while it is being closed is closed too", async () => {
   const coming = new Promise<Log>((resolve) => {
     opened = resolve;
   });
-  const late = new LateLog(() => coming, new FixedClock("2026-11-21T00:00:00.000Z"), logger);
+  const late = new BackgroundLog(() => coming, new FixedClock("2026-11-21T00:00:00.000Z"), logger);
   const closing = late.close();
   opened(log);
   await closing;
