@@ -8,7 +8,7 @@ import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
-import { TakesNothing } from "../replica/late-log.ts";
+import { ReadOnlyReplica } from "../replica/late-log.ts";
 import { AskQueue, LONGEST_HOURS, type Wait, type WaitReason } from "../tables/ask-line.ts";
 
 /** Real ms after which the queue is searched again for urls that were probed meanwhile. */
@@ -146,7 +146,7 @@ export class Asks {
   }
 
   #notTaken({ url }: Ask, error: unknown): string {
-    if (!(error instanceof TakesNothing)) {
+    if (!(error instanceof ReadOnlyReplica)) {
       this.deps.logger.error({ err: error }, "an ask could not be appended");
       return "The log of this service takes nothing right now, so it is not in line. Ask again in a minute.";
     }

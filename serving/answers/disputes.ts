@@ -14,7 +14,7 @@ import { BadDispute, NotThePayee } from "../../pipelines/corrections/errors.ts";
 import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { Problem } from "../http/problem.ts";
-import { TakesNothing } from "../replica/late-log.ts";
+import { ReadOnlyReplica } from "../replica/late-log.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf } from "./corrections.ts";
 
@@ -66,7 +66,7 @@ export class Disputes {
       return await this.#append(cap, signed, now);
     } catch (error) {
       this.#recent.delete(id);
-      if (error instanceof TakesNothing) throw new Problem("log_unavailable", error.message);
+      if (error instanceof ReadOnlyReplica) throw new Problem("log_unavailable", error.message);
       this.deps.logger.error({ err: error }, "a dispute could not be appended");
       throw new Problem("log_unavailable", "the dispute could not be recorded; send it again", {
         headers: { "retry-after": "5" },

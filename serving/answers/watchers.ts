@@ -17,7 +17,7 @@ import { rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl, PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter, type LimitResult } from "../http/limits.ts";
 import { badField, type FieldError, Problem } from "../http/problem.ts";
-import { type ServingLog, TakesNothing } from "../replica/late-log.ts";
+import { ReadOnlyReplica, type ServingLog } from "../replica/late-log.ts";
 import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
 import { matchUrl } from "../tables/match.ts";
@@ -206,7 +206,7 @@ export class Watchers {
     try {
       return await work();
     } catch (error) {
-      if (error instanceof TakesNothing) throw new Problem("log_unavailable", error.message);
+      if (error instanceof ReadOnlyReplica) throw new Problem("log_unavailable", error.message);
       this.deps.logger.error({ err: error }, "the topic of watchers could not be read or written");
       const headers = { "retry-after": RETRY_S };
       throw new Problem("log_unavailable", "watchers cannot be read or written now; try again", { headers });

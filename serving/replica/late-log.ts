@@ -14,14 +14,14 @@ import type { Logger } from "../../infra/telemetry.ts";
 export type ServingLog = Pick<Log, "id" | "append" | "read" | "bounds" | "partitions">;
 
 /** Thrown by a replica without a log for everything that would be written. Retrying does not help. */
-export class TakesNothing extends Failure {
+export class ReadOnlyReplica extends Failure {
   constructor() {
     super("failed", "this replica is read-only; send what is to be recorded to the service itself");
   }
 }
 
 const refuse = async (): Promise<never> => {
-  throw new TakesNothing();
+  throw new ReadOnlyReplica();
 };
 
 /** The log of a replica without one: every call throws TakesNothing. It has one partition, since callers read that first. */

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
-import { BackgroundLog, NO_LOG, TakesNothing } from "../../../serving/replica/late-log.ts";
+import { BackgroundLog, NO_LOG, ReadOnlyReplica } from "../../../serving/replica/late-log.ts";
 
 const logger = createLogger("silent");
 /** A clock whose sleeps end when the test says so. */
@@ -78,5 +78,5 @@ test("a log that opens while it is being closed is closed too", async () => {
 });
 
 test("no log at all: nothing is taken, and that is its own error", async () => {
-  await expect(NO_LOG.append([])).rejects.toThrow(TakesNothing);
+  await expect(NO_LOG.append([])).rejects.toThrow(ReadOnlyReplica);
 });
