@@ -53,7 +53,7 @@ export function watchMachine(
   const all = Array.from({ length: log.partitions }, (_, partition) => partition);
   const ingested = async (): Promise<void> => {
     const lag = await lagOf(log, await ingest.positions(), all, metrics);
-    pulse.tell({ partitions: all, lag });
+    pulse.setFacts({ partitions: all, lag });
   };
   return {
     during: (name, run, of) =>

@@ -76,7 +76,7 @@ async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: 
   const lag = await lagOf(log, await roles.ingest.positions(), everyPartition, metrics);
   pulse.waits("being heard by the group of observers", !ownership.heard);
   pulse.is(held.length > 0 ? "working" : "spare");
-  pulse.tell({ partitions: held, generation: ownership.generation, lag });
+  pulse.setFacts({ partitions: held, generation: ownership.generation, lag });
 }
 
 /**

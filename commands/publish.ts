@@ -64,10 +64,10 @@ async function turn(all: Publishers): Promise<void> {
 /** How many leaves there are, and when this publisher saw them grow last. */
 function tellGrowth({ publisher, clock, status }: Publishers): void {
   const { size } = publisher.fold;
-  status.pulse.tell({ tree_size: size });
+  status.pulse.setFacts({ tree_size: size });
   if (size === status.treeSize) return;
   status.treeSize = size;
-  status.pulse.tell({ last_publication: rfc3339(clock.now()) });
+  status.pulse.setFacts({ last_publication: rfc3339(clock.now()) });
 }
 
 /** What only the active publisher does. */

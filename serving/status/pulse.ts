@@ -138,7 +138,7 @@ export class Pulse {
   }
 
   /** Sets facts that `/health` shows; each stays until it is set again. */
-  tell(facts: Record<string, unknown>): void {
+  setFacts(facts: Record<string, unknown>): void {
     Object.assign(this.#facts, facts);
   }
 
