@@ -75,7 +75,7 @@ async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: 
   const everyPartition = Array.from({ length: log.partitions }, (_, partition) => partition);
   const lag = await lagOf(log, await roles.ingest.positions(), everyPartition, metrics);
   pulse.waits("being heard by the group of observers", !ownership.heard);
-  pulse.is(held.length > 0 ? "working" : "spare");
+  pulse.setState(held.length > 0 ? "working" : "spare");
   pulse.setFacts({ partitions: held, generation: ownership.generation, lag });
 }
 

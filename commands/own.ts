@@ -34,7 +34,7 @@ async function turn({ owner, log, ingest, ownership, metrics, clock, options, st
   if (held.length === 0) await log.bounds("observations.paid", 0);
   const { generation } = ownership;
   status.pulse.waits("being heard by the group of owners", !ownership.heard);
-  status.pulse.is(held.length > 0 ? "working" : "spare");
+  status.pulse.setState(held.length > 0 ? "working" : "spare");
   status.pulse.setFacts({ partitions: held, generation, lag, ...(run === null ? {} : { last_run: run }) });
   const told = { held, generation, caps, rows, lines, run, lag };
   if (options.json || options.once) report(options, told, "touchstone publish");

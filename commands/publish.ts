@@ -46,7 +46,7 @@ async function turn(all: Publishers): Promise<void> {
   const before = standby.active;
   const active = await standby.mine();
   metrics.gauge("touchstone_publisher_active", active ? 1 : 0);
-  status.pulse.is(active ? "publishing" : "waiting");
+  status.pulse.setState(active ? "publishing" : "waiting");
   status.pulse.needs(...(active ? ACTIVE_WORKS : []));
   if (before !== active) logger.warn({ active }, active ? "this publisher takes over" : "another publisher goes on");
   // Who waits reads on, so that it takes over at once.

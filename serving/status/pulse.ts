@@ -143,7 +143,7 @@ export class Pulse {
   }
 
   /** Sets the state that `/health` shows while the role is healthy: `working`, `waiting`, `spare`. */
-  is(state: string): void {
+  setState(state: string): void {
     this.#state = state;
   }
 
