@@ -74,7 +74,7 @@ async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: 
   const held = ownership.held();
   const everyPartition = Array.from({ length: log.partitions }, (_, partition) => partition);
   const lag = await lagOf(log, await roles.ingest.positions(), everyPartition, metrics);
-  pulse.waits("being heard by the group of observers", !ownership.heard);
+  pulse.setWaiting("being heard by the group of observers", !ownership.heard);
   pulse.setState(held.length > 0 ? "working" : "spare");
   pulse.setFacts({ partitions: held, generation: ownership.generation, lag });
 }
@@ -92,7 +92,7 @@ const observeShare = async (config: Config, options: RoleOptions): Promise<void>
     const followed = new Followed(parts.publicStore, trust);
     const all: ObservingParts = {
       ...{ ...parts, ...roles, followed, catalogues: config.catalogues, pulse: status.pulse },
-      onPlan: (_day, known) => status.pulse.waits("the commitment to the plan of the day", !known),
+      onPlan: (_day, known) => status.pulse.setWaiting("the commitment to the plan of the day", !known),
       watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? followAndTell(job) : job))),
     };
     const followAndTell = (job: Job<ObservingParts>): Job<ObservingParts> => ({

@@ -33,7 +33,7 @@ async function turn({ owner, log, ingest, ownership, metrics, clock, options, st
   // Who holds nothing has asked the log nothing: one that does not answer is no reason to be idle.
   if (held.length === 0) await log.bounds("observations.paid", 0);
   const { generation } = ownership;
-  status.pulse.waits("being heard by the group of owners", !ownership.heard);
+  status.pulse.setWaiting("being heard by the group of owners", !ownership.heard);
   status.pulse.setState(held.length > 0 ? "working" : "spare");
   status.pulse.setFacts({ partitions: held, generation, lag, ...(run === null ? {} : { last_run: run }) });
   const told = { held, generation, caps, rows, lines, run, lag };

@@ -148,7 +148,7 @@ export class Pulse {
   }
 
   /** Sets whether the role waits for something. A wait longer than the patience makes it unhealthy. */
-  waits(what: string, waiting: boolean): void {
+  setWaiting(what: string, waiting: boolean): void {
     if (!waiting) this.#blocked.delete(what);
     else if (!this.#blocked.has(what)) this.#blocked.set(what, this.#parts.clock.monotonic());
   }

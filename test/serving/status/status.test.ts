@@ -65,10 +65,10 @@ describe("a role's pulse", () => {
   it("waits for something within patience", async () => {
     const { clock, pulse, done } = pulseOf();
     await done("own");
-    pulse.waits("the plan", true);
+    pulse.setWaiting("the plan", true);
     clock.ms = 40_000;
     await done("own");
-    pulse.waits("the plan", true);
+    pulse.setWaiting("the plan", true);
     expect(pulse.health()).toMatchObject({ ok: true, state: "waiting", waits_for: ["the plan"] });
     clock.ms = 60_001;
     expect(pulse.health()).toMatchObject({
@@ -76,7 +76,7 @@ describe("a role's pulse", () => {
       state: "waiting",
       problems: ["the plan is waited for since 60 s"],
     });
-    pulse.waits("the plan", false);
+    pulse.setWaiting("the plan", false);
     expect(pulse.health()).toMatchObject({ ok: true, state: "working" });
     expect(pulse.health()).not.toHaveProperty("waits_for");
   });
