@@ -9,7 +9,7 @@ import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
 import { holderOf, type PayOnDelivery, requiredValidityS, sellerRequest } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
-import { planOf } from "./plan.ts";
+import { routePlan } from "./plan.ts";
 import { buyerTotal, paymentRequired, type Sale } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
@@ -138,7 +138,7 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   // Unless the buyer names a method: POST with a body, GET without one.
   const method = asked.method ?? (input.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
-  const { candidates } = await planOf(view(), query, { baseUrl, seller: selling.sales, now: clock.now() });
+  const { candidates } = await routePlan(view(), query, { baseUrl, seller: selling.sales, now: clock.now() });
   return candidates.map(({ capability_id }) => capability_id);
 }
 

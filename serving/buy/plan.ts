@@ -94,7 +94,7 @@ export interface PlanContext {
  * Finds and ranks endpoints for a need by {@link RULE}, from the view only, without a call to a seller.
  * @returns candidates with their reasons, and how many endpoints were passed over for each reason
  */
-export async function planOf(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
+export async function routePlan(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
   const fit: Candidate[] = [];
   const passed = new Map<PassedOver, number>();
   let count = 0;

@@ -1,6 +1,6 @@
 import { EXECUTE_PATH, execute } from "../buy/execute.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { planOf } from "../buy/plan.ts";
+import { routePlan } from "../buy/plan.ts";
 import type { Service } from "../context.ts";
 import { validated } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
@@ -18,7 +18,7 @@ async function planned(service: Service, input: unknown): Promise<PlanAnswer> {
   const { sales } = sellingOf(service);
   const query = validated(PlanQuery, input);
   const { baseUrl, clock, follower } = service;
-  return planOf(follower.view, query, { baseUrl, seller: sales, now: clock.now() });
+  return routePlan(follower.view, query, { baseUrl, seller: sales, now: clock.now() });
 }
 
 const plan: Operation = {
