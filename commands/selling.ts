@@ -10,7 +10,7 @@ import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { createEscrow } from "../infra/rails/escrow.ts";
 import { createFacilitator } from "../infra/rails/facilitator.ts";
 import { createFundedWallets } from "../infra/rails/funded-wallets.ts";
-import { confirmedNetworks, requireNetworks } from "../infra/rails/network-checks.ts";
+import { createNetworkGuard, requireNetworks } from "../infra/rails/network-checks.ts";
 import { type Network, railOn, soldNetwork, tokenOn } from "../infra/rails/networks.ts";
 import type { Rail, Wallet } from "../infra/rails/rails.ts";
 import { createReader, type Reader } from "../infra/rails/rpc.ts";
@@ -181,7 +181,7 @@ export async function configuredSales(
     return without(`nothing is sold here: wallets are missing (${missing}); touchstone wallets new makes them`);
   }
   for (const { name, says, todo } of await requireNetworks([network])) logger.warn({ check: name, todo }, says);
-  const rail = railOn([network], confirmedNetworks([network]));
+  const rail = railOn([network], createNetworkGuard([network]));
   const reader = createReader(network.rpcUrls);
   const noEscrow = await escrowMissing(network, rail).catch((error: Error) => error.message);
   if (noEscrow !== null) logger.warn({ why: noEscrow }, "escrow is not offered, payment on delivery is");

@@ -172,7 +172,7 @@ export async function requireNetworks(networks: readonly Network[]): Promise<Fin
  * answer; until then it throws ChainDown, so nothing is signed on an unchecked network. It throws Failure `network` when
  * the chain contradicts the settings.
  */
-export function confirmedNetworks(networks: readonly Network[]): (id: string) => Promise<void> {
+export function createNetworkGuard(networks: readonly Network[]): (id: string) => Promise<void> {
   const confirmed = new Set<string>();
   return async (id) => {
     if (confirmed.has(id)) return;

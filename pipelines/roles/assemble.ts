@@ -3,7 +3,7 @@ import { keysDocument } from "../../infra/keys/keys.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
-import { confirmedNetworks } from "../../infra/rails/network-checks.ts";
+import { createNetworkGuard } from "../../infra/rails/network-checks.ts";
 import { paidNetworks, railOn } from "../../infra/rails/networks.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
@@ -84,7 +84,7 @@ export async function assemble(
   const release = async () => askLine?.idle(RELEASE_MS);
   const shared = ownership && (await shareHosts({ log, ownership, logger, catchUp, release }));
   const networks = paidNetworks(config);
-  const rail = railOn(networks, confirmedNetworks(networks));
+  const rail = railOn(networks, createNetworkGuard(networks));
   const memory = createMemory(lake);
   await ingest.pass();
   const classes = classesOf(parts, clock, { ...money, network: networks[0]! });

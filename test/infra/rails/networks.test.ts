@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { exitCodeOf } from "../../../commands/exit.ts";
 import { loadConfig } from "../../../infra/config.ts";
-import { checkNetwork, confirmedNetworks, requireNetworks } from "../../../infra/rails/network-checks.ts";
+import { checkNetwork, createNetworkGuard, requireNetworks } from "../../../infra/rails/network-checks.ts";
 import { createRails, type Network, networksIn, paidNetworks, railOn } from "../../../infra/rails/networks.ts";
 import type { PayableEntry, Rail } from "../../../infra/rails/rails.ts";
 import { requireLocalChain } from "../../../infra/rails/wallets.ts";
@@ -173,20 +173,20 @@ describe("over a chain", () => {
     expect(refused?.name).toBe("network");
     for (const text of says) expect(refused!.message).toContain(text);
     expect(exitCodeOf(refused)).toBe(21);
-    const confirm = confirmedNetworks([change(base)]);
+    const confirm = createNetworkGuard([change(base)]);
     await expect(confirm(change(base).id)).rejects.toMatchObject({ name: "network" });
   });
 
   test("a node that is down is no mismatch: what is left is said, and nothing is signed until enough answer", async () => {
     const half = { ...base, rpcUrls: [NOBODY, chain.rpcUrl] };
     expect(await requireNetworks([half])).toMatchObject([{ name: "network eip155:8453 node 1", standing: "warn" }]);
-    await confirmedNetworks([half])("eip155:8453");
-    await expect(confirmedNetworks([{ ...half, agree: 2 }])("eip155:8453")).rejects.toMatchObject({
+    await createNetworkGuard([half])("eip155:8453");
+    await expect(createNetworkGuard([{ ...half, agree: 2 }])("eip155:8453")).rejects.toMatchObject({
       name: "ChainDown",
     });
     const dead = { ...base, rpcUrls: [NOBODY] };
     expect(await requireNetworks([dead])).toMatchObject([{ standing: "warn" }]);
-    const rail = railOn([dead], confirmedNetworks([dead]));
+    const rail = railOn([dead], createNetworkGuard([dead]));
     const wallet = { address: OTHER, privateKey: `0x${"1".repeat(64)}` };
     await expect(rail.sign(entry("eip155:8453", BASE, 5n), wallet, {})).rejects.toMatchObject({ name: "ChainDown" });
   });
