@@ -5,6 +5,7 @@ import { requestOf } from "../1-observe/probe/request.ts";
 import { type CurrentListing, type CurrentRow, listedAs, listingFrom } from "../1-observe/probe/unplanned.ts";
 import { windowStart } from "../3-grade/params.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
+import { type ListedOffer, MAX_LISTED_OFFERS } from "../record/leaf.ts";
 import { addressKey } from "../record/networks.ts";
 import { sameAsset } from "../record/terms/networks.ts";
 import { addDays, dayOf, dayStart, rfc3339 } from "../record/time.ts";
@@ -253,6 +254,7 @@ export interface ListingFact {
   description: string | null;
   seller_controlled: boolean;
   defects: { defect: string; says: string }[];
+  offers: ListedOffer[];
 }
 
 interface FactRow {
@@ -267,7 +269,16 @@ interface FactRow {
   listing_defects: string | null;
   terms_defects: string | null;
   differs: string | null;
+  offers: Offered[];
+  /** Distinct prices and payees of all 402s. */
+  prices: number;
+  payees: number;
 }
+
+/** With more prices than this an endpoint has none that holds until the next call. */
+const FEW_PRICES = 3;
+/** With so many payees beside those of its newest 402 an endpoint names another one in each call. */
+const FEW_PAYEES = 3;
 
 /**
  * The endpoints with news since the last grade, or all of them: what their listing leaves would say, and those that no
@@ -293,7 +304,22 @@ const factOf = (row: FactRow): ListingFact => ({
   description: row.description,
   seller_controlled: row.own,
   defects: merged([row.listing_defects, row.terms_defects, row.differs]),
+  offers: listedOffers(row),
 });
+
+/**
+ * What the newest 402 offers, for the leaf. Sellers that ask another price or name another address in each 402 would have a
+ * leaf for each probe, so theirs is null.
+ */
+function listedOffers({ offers, prices, payees }: FactRow): ListedOffer[] {
+  const now = new Set(offers.flatMap(({ pay_to }) => (pay_to ? [addressKey(pay_to)] : [])));
+  const hasPrice = prices <= FEW_PRICES;
+  const hasPayee = payees <= now.size + FEW_PAYEES;
+  const listed = offers.map(({ network, asset, price, pay_to }) => {
+    return { network, asset, price: hasPrice ? price : null, pay_to: hasPayee ? pay_to : null };
+  });
+  return [...new Map(listed.map((offer) => [JSON.stringify(offer), offer])).values()].slice(0, MAX_LISTED_OFFERS);
+}
 
 /** The 402 is newer than any listing that spoke of it, so of two defects with one name its words stay. */
 function merged(lists: readonly (string | null)[]): ListingFact["defects"] {

@@ -4,7 +4,7 @@ import type { Band } from "../record/vocabulary.ts";
 
 export type ListingFacts = Pick<
   ListingLeaf,
-  "capability_id" | "url" | "method" | "tool" | "class" | "description" | "seller_controlled" | "defects"
+  "capability_id" | "url" | "method" | "tool" | "class" | "description" | "seller_controlled" | "defects" | "offers"
 >;
 
 /** A raw headline letter, as a leaf published it. */
@@ -124,6 +124,7 @@ export const listingFacts = (listing: ListingFacts | ListingLeaf): ListingFacts 
   description: listing.description,
   seller_controlled: listing.seller_controlled,
   defects: listing.defects.length > 0 ? listing.defects : (NONE as unknown as ListingFacts["defects"]),
+  offers: listing.offers?.length ? listing.offers : (NONE as unknown as ListingFacts["offers"]),
 });
 
 /** Days of letters that the hold needs: its 14 and one to spare. The newest letter before them is kept too, it runs on. */

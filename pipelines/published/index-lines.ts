@@ -35,6 +35,7 @@ const factsOf = (listing: ListingFacts, headline: Headline | null) => ({
   why: headline?.why ?? NO_CARD,
   class: listing.class,
   description: listing.description,
+  offers: listing.offers ?? [],
   leaf: headline?.leaf ?? null,
 });
 

@@ -35,6 +35,24 @@ export type GradeLeaf = z.infer<typeof GradeLeaf>;
 /** When the card of a leaf was computed; where the card does not tell, when it was published. */
 export const cardMoment = ({ card, at }: Pick<GradeLeaf, "card" | "at">): string => card.computed_at ?? at;
 
+/** Most offers that a listing leaf holds, in the order of the 402 that named them. */
+export const MAX_LISTED_OFFERS = 16;
+
+/**
+ * One way to pay that an endpoint's newest 402 names. A member is null where the 402 does not name it, and where it changes
+ * from call to call: the check names the newest one.
+ */
+const ListedOffer = z.looseObject({
+  /** CAIP-2 id, or the name that the 402 has for the network. */
+  network: z.string().nullable(),
+  /** Contract, mint or currency code. */
+  asset: z.string().nullable(),
+  /** Whole units of the asset, six decimals. */
+  price: z.string().nullable(),
+  pay_to: z.string().nullable(),
+});
+export type ListedOffer = z.infer<typeof ListedOffer>;
+
 /** An endpoint enters the market index, or its listing changed. */
 export const ListingLeaf = z.looseObject({
   kind: z.literal("listing"),
@@ -47,6 +65,8 @@ export const ListingLeaf = z.looseObject({
   description: z.string().nullable(),
   seller_controlled: z.boolean(),
   defects: z.array(DefectLine),
+  /** Empty before the first 402; absent in leaves of older logs. */
+  offers: z.array(ListedOffer).max(MAX_LISTED_OFFERS).optional(),
 });
 export type ListingLeaf = z.infer<typeof ListingLeaf>;
 
@@ -210,6 +230,7 @@ export const IndexLine = z.looseObject({
   why: z.string(),
   class: z.string(),
   description: z.string().nullable(),
+  offers: z.array(ListedOffer).optional(),
   /** Position of the card's leaf in the tree, null before the first card. */
   leaf: z.int().nullable(),
   card: SignedCard.nullable(),

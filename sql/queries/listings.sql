@@ -68,7 +68,7 @@ QUALIFY newest OR t::DATE = $day::DATE;
 -- Listed as in `listed`: a (source, source id) is where its newest record put it, and the seller's own newest
 -- one speaks. A third party's listing alone brings nothing into the market (is_in_market).
 -- grain: one capability with a known address; `listed` is false where no source names it now, or the market does not hold it
--- reads: $every, dirty, endpoint, listing, seen, class_mapped
+-- reads: $every, dirty, endpoint, listing, seen, quoted, payee, class_mapped
 -- writes: nothing
 WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT cap FROM dirty)),
  sources AS (SELECT DISTINCT source, source_id FROM listing SEMI JOIN news USING (cap)),
@@ -85,10 +85,14 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
  -- the class that we gave it goes before the one that it names
  mapped AS (
   SELECT cap, class FROM class_mapped SEMI JOIN wanted USING (cap)
-  QUALIFY is_newest(cap, t, log_offset, event_id))
+  QUALIFY is_newest(cap, t, log_offset, event_id)),
+ prices AS (SELECT cap, count(*) AS n FROM quoted SEMI JOIN wanted USING (cap) GROUP BY cap),
+ payees AS (SELECT cap, count(*) AS n FROM payee SEMI JOIN wanted USING (cap) GROUP BY cap)
 SELECT e.cap, e.url, e.method, e.tool, live.cap IS NOT NULL AND is_in_market(live.best.own, s.terms_t) AS listed,
   coalesce(live.best.own, FALSE) AS own,
   coalesce(m.class, json_extract_string(live.best.claims, '$.class')) AS class, json_extract_string(live.best.claims, '$.description') AS description,
-  listing_defects_of(live.listed, s.terms_t) AS listing_defects, s.terms_defects, s.differs
+  listing_defects_of(live.listed, s.terms_t) AS listing_defects, s.terms_defects, s.differs, coalesce(s.offers, []) AS offers,
+  coalesce(p.n, 0)::DOUBLE AS prices, coalesce(y.n, 0)::DOUBLE AS payees
 FROM endpoint e SEMI JOIN wanted USING (cap) LEFT JOIN live USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN mapped m USING (cap)
+  LEFT JOIN prices p USING (cap) LEFT JOIN payees y USING (cap)
 ORDER BY e.cap;

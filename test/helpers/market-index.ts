@@ -10,7 +10,7 @@ import { canonical, sha256, sha256hex } from "./signatures.ts";
 
 type Listing = Pick<
   ListingLeaf,
-  "url" | "method" | "tool" | "capability_id" | "class" | "description" | "defects" | "seller_controlled"
+  "url" | "method" | "tool" | "capability_id" | "class" | "description" | "defects" | "seller_controlled" | "offers"
 >;
 type Headline = Pick<GradeLeaf, "why" | "card"> & { leaf: number };
 
@@ -27,6 +27,7 @@ const lineOf = (listing: Listing, headline: Headline | null): IndexLine => ({
   why: headline?.why ?? "UNRATED: 0 of 30 paid calls so far; unknown, not bad.",
   class: listing.class,
   description: listing.description,
+  offers: listing.offers ?? [],
   leaf: headline?.leaf ?? null,
   card: headline?.card ?? null,
 });

@@ -3,7 +3,7 @@ import { sql } from "../../../infra/lake/sql.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { listingFacts, volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import type { Defect } from "../../../pipelines/record/vocabulary.ts";
-import { at, capOf, delisting, handshake, listing, TERMS } from "./records.ts";
+import { at, capOf, delisting, handshake, listing, OFFER, TERMS } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 
 let world: World;
@@ -16,6 +16,7 @@ const facts = (which: "changed" | "all") => world.lake.transaction((tx) => listi
 const graded = () => world.lake.run(sql("queries/news:graded"));
 
 const own = { source: "https://seller.example/.well-known/x402", seller_controlled: true };
+const LISTED = { network: OFFER.network, asset: OFFER.asset, price: OFFER.price, pay_to: OFFER.pay_to };
 const bad = (name: string) => ({ defects: [{ defect: name, says: name }] });
 
 /** The same of what answered with a 402, made from what the planner and the volatile table say of everything. */
@@ -36,6 +37,7 @@ async function slowly() {
         defect,
         says,
       })),
+      offers: [LISTED],
     }));
 }
 
@@ -110,6 +112,42 @@ describe("listing facts", () => {
     // What it answers later takes it out no more.
     await world.append(handshake("flood", at("04:00:00"), { state: "status", status: 500, terms: null }));
     expect(await factsOf("flood")).toEqual({ listed: true, shown: [] });
+  });
+
+  async function offersOf(name: string) {
+    await world.ingest.pass();
+    return (await facts("all")).listed.find((one) => one.capability_id === capOf(name))?.offers;
+  }
+
+  test("offers are those of the newest 402, each once; none before it", async () => {
+    await world.append(listing("pays", at("01:00:00"), own));
+    expect(await offersOf("pays")).toEqual([]);
+    const polygon = { ...OFFER, network: "eip155:137", asset: "0xother", price: null };
+    const offers = [OFFER, polygon, { ...OFFER, scheme: "upto" }];
+    await world.append(handshake("pays", at("02:00:00"), { terms: { ...TERMS, offers } }));
+    const second = { ...LISTED, network: "eip155:137", asset: "0xother", price: null };
+    expect(await offersOf("pays")).toEqual([LISTED, second]);
+    const many = Array.from({ length: 40 }, (_, n) => ({ ...OFFER, network: `eip155:${n + 1}` }));
+    await world.append(handshake("pays", at("03:00:00"), { terms: { ...TERMS, offers: many } }));
+    expect(await offersOf("pays")).toHaveLength(16);
+    // A 500 offers nothing, and what it offered before stands.
+    await world.append(handshake("pays", at("04:00:00"), { state: "status", status: 500, terms: null }));
+    expect(await offersOf("pays")).toHaveLength(16);
+  });
+
+  test("a price or a payee that changes from call to call makes no leaf for each call", async () => {
+    await world.append(listing("moves", at("01:00:00"), own));
+    const after: unknown[] = [];
+    for (const n of [1, 2, 3, 4, 5, 6]) {
+      const price = `0.02000${n}`;
+      const offers = [{ ...OFFER, price, pay_to: `0x${String(n).repeat(40)}` }];
+      await world.append(handshake("moves", at(`0${n + 1}:00:00`), { price, terms: { ...TERMS, offers } }));
+      const [offer] = (await offersOf("moves"))!;
+      after.push([offer!.price, offer!.pay_to]);
+    }
+    const payee = (n: number) => `0x${String(n).repeat(40)}`;
+    const changing = [1, 2, 3].map((n) => [`0.02000${n}`, payee(n)]);
+    expect(after).toEqual([...changing, [null, payee(4)], [null, null], [null, null]]);
   });
 
   test("what no source names any more says nothing", async () => {

@@ -55,6 +55,14 @@ describe("a line of the index", () => {
     expect(b).toMatchObject({ tier: null, leaf: 2 });
   });
 
+  it("has what the newest listing offers", () => {
+    const offer = { network: "eip155:8453", asset: "0xa", price: "0.010000", pay_to: "0xb" };
+    const [a] = [...fold([listed("a"), { ...listed("a"), offers: [offer] }]).caps.values()].map(indexLineOf);
+    expect(a).toMatchObject({ offers: [offer] });
+    const [b] = [...fold([listed("a")]).caps.values()].map(indexLineOf);
+    expect(b).toMatchObject({ offers: [] });
+  });
+
   it("goes with the listing", () => {
     const gone = fold([listed("a"), graded("a", undefined), { kind: "delisting", capability_id: capOf("a") }]);
     expect(indexLineOf(gone.caps.get(capOf("a"))!)).toBeNull();
