@@ -9,8 +9,8 @@ import {
   SAMPLE_COLUMNS,
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
-import { writeParquet } from "../pipelines/mirror/parquet-table.ts";
 import { openSource, recordFolder } from "../pipelines/published/open-source.ts";
+import { writeParquet } from "../pipelines/published/parquet-table.ts";
 import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { ProgressLine, print, say } from "./printer.ts";
 

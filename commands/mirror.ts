@@ -8,7 +8,7 @@ import { openKeeper } from "../infra/store/lock.ts";
 import type { Store } from "../infra/store/store.ts";
 import { followMirror, mirrorOnce } from "../pipelines/mirror/mirror.ts";
 import type { MirrorOptions, MirrorSummary } from "../pipelines/mirror/run.ts";
-import { MirrorState } from "../pipelines/mirror/state.ts";
+import { MirrorState, type Part } from "../pipelines/mirror/state.ts";
 import { MirrorBusy } from "../pipelines/published/errors.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
@@ -25,6 +25,8 @@ export interface MirrorCommandOptions {
   follow?: number;
   /** False: cards stand under the log's signature alone. */
   cardSignatures?: boolean;
+  /** Copy the tree, its keys and this part alone. */
+  only?: Part;
   /** Prove everything that is held once more, and fetch what is damaged or gone. */
   verify?: boolean;
   json?: boolean;
@@ -67,6 +69,7 @@ export async function mirror(sourceName: string, dir: string, options: MirrorCom
     maxAgeSeconds: options.maxAge,
     width: options.width,
     cardSignatures: options.cardSignatures ?? true,
+    only: options.only,
     say,
     onProgress: line.show,
   };

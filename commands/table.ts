@@ -296,6 +296,10 @@ export const COMMANDS: readonly CommandRow[] = [
       "--max-age <seconds>": "refuse a checkpoint cosigned longer ago (default: a day; 0 accepts any)",
       "--width <n>": { says: "objects fetched at once", otherwise: 8 },
       "--follow <seconds>": "go on until stopped, with this pause between two runs",
+      "--only <part>": {
+        says: "copy the tree, its keys and this part alone",
+        choices: ["index", "archive", "evidence"],
+      },
       "--verify": "prove everything again; fetch what is damaged or gone",
       "--no-card-signatures": "trust the log's signature for its cards; every other proof stays",
     },

@@ -6,7 +6,9 @@ import type { Store } from "../../infra/store/store.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { entryOf, type IndexEntry, lineText, shardBits, shardOf, sortEntries } from "../published/index-lines.ts";
-import { indexKey, shardKey } from "../published/objects.ts";
+import { indexTable } from "../published/index-table.ts";
+import { indexKey, indexTableKey, shardKey } from "../published/objects.ts";
+import type { IndexLeaf } from "../record/leaf.ts";
 import type { Draft } from "./leaves.ts";
 import { contentOf, PublicConflict, putPublic } from "./writes.ts";
 
@@ -25,7 +27,8 @@ interface Named {
 }
 
 /**
- * Write the index of the fold as it is now: shards that are new, then the signed list, `index/<tree_size>.json`.
+ * Write the index of the fold as it is now: shards that are new, the signed list `index/<tree_size>.json`, then its lines as
+ * one Parquet file.
  * Everything in both follows from the log below `tree_size`. All endpoints are gone through, so it is made hourly, and in
  * turns, so that publications and answers of the same process go on meanwhile.
  * @param giveTurn asked before each piece of work, which takes a few milliseconds however large the index
@@ -50,7 +53,8 @@ export async function writeIndex(
     const bytes = canonicalBytes(signObject(cards, list), { published: true });
     const key = indexKey(tree_size);
     await putPublic(store, key, bytes);
-    return { kind: "index", key, sha256: sha256hex(bytes), bytes: bytes.length, tree_size };
+    const table = await writeTable(store, moment, members, { tree_size, computed_at: newest }, giveTurn);
+    return { kind: "index", key, sha256: sha256hex(bytes), bytes: bytes.length, tree_size, table };
   } finally {
     moment.end();
   }
@@ -91,6 +95,24 @@ async function writeShards(
     pages.push(page);
   });
   return shards;
+}
+
+/** The lines as one Parquet file, in the order of the shards. @returns as the leaf of the index names it */
+async function writeTable(
+  store: Store,
+  moment: IndexMoment,
+  members: readonly (readonly PublishedCap[])[],
+  index: { tree_size: number; computed_at: string },
+  giveTurn: YieldToOthers,
+): Promise<NonNullable<IndexLeaf["table"]>> {
+  const entries = function* () {
+    for (const caps of members) yield* sortEntries(caps.map((cap) => moment.entryOf(cap)!));
+  };
+  const bytes = await indexTable(entries(), index, giveTurn);
+  const sha256 = sha256hex(bytes);
+  const key = indexTableKey(index.tree_size, sha256);
+  await putPublic(store, key, bytes);
+  return { key, sha256, bytes: bytes.length };
 }
 
 async function writeShard(

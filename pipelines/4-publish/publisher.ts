@@ -18,7 +18,7 @@ import { checkLine, type Run } from "./runs.ts";
 import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { checkpointKeys } from "./tree-head.ts";
 import { collectLive, nameHistory, writeHistory, writeLive, writeView } from "./view.ts";
-import { collectPartials, putPacked } from "./writes.ts";
+import { collectIndexTables, collectPartials, putPacked } from "./writes.ts";
 
 export interface PublisherOptions {
   privateStore: Store;
@@ -187,12 +187,14 @@ export class Publisher implements PublishedRecord {
   }
 
   /**
-   * Delete what has had its time: partial tiles after 48 h, live tables after an hour. @returns how many objects
+   * Delete what has had its time: partial tiles and Parquet files of indexes after 48 h, live tables after an hour. @returns how many objects
    * @param kept live files that are in use although no view names them yet
    */
   async collectGarbage(kept: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;
-    return (await collectPartials(publicStore, clock)) + (await collectLive(publicStore, clock, kept));
+    const { fold } = await this.#committer.before();
+    const tables = await collectIndexTables(publicStore, clock, fold.index?.table);
+    return tables + (await collectPartials(publicStore, clock)) + (await collectLive(publicStore, clock, kept));
   }
 
   #commit(plan: Parameters<Committer["commit"]>[0]): Promise<Committed> {

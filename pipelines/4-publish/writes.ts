@@ -3,7 +3,7 @@ import { Failure } from "../../infra/errors.ts";
 import type { ObjectMeta, Store, StoredObject } from "../../infra/store/store.ts";
 import { MAX } from "../published/limits.ts";
 import { factsOfFrame } from "../published/lines.ts";
-import { headersOf } from "../published/objects.ts";
+import { headersOf, INDEX_TABLES } from "../published/objects.ts";
 
 /** A public key that holds other bytes than the log commits to: two logs write to one store. */
 export class PublicConflict extends Failure {
@@ -66,7 +66,7 @@ export async function swapPublic(
   throw new Error(`${key}: lost ${MAX_SWAPS} swaps in a row`);
 }
 
-/** Promise of publication.md: a partial tile is there for 48 hours at least. */
+/** Promise of publication.md: a partial tile, and the Parquet file of an index, are there for 48 hours at least. */
 const KEPT_MS = 48 * 3_600_000;
 
 /**
@@ -85,6 +85,25 @@ export async function collectPartials(store: Store, clock: Clock): Promise<numbe
       if (whole === undefined || modifiedAt.getTime() > before) continue;
       if (!full.has(whole)) full.set(whole, (await store.head(whole)) !== null);
       if (!full.get(whole)) continue;
+      await store.delete(key);
+      collected++;
+    }
+    startAfter = page.at(-1)?.key;
+    if (!startAfter) return collected;
+  }
+}
+
+/**
+ * Delete the Parquet files of indexes that are older than 48 hours, all but that of the newest index. The indexes stay, and
+ * anybody makes the file of one again. @param newest key of the one that stays @returns how many were deleted
+ */
+export async function collectIndexTables(store: Store, clock: Clock, newest: string | undefined): Promise<number> {
+  const before = clock.now().getTime() - KEPT_MS;
+  let collected = 0;
+  for (let startAfter: string | undefined; ; ) {
+    const page = await store.list(INDEX_TABLES, startAfter ? { startAfter } : {});
+    for (const { key, modifiedAt } of page) {
+      if (key === newest || modifiedAt.getTime() > before) continue;
       await store.delete(key);
       collected++;
     }

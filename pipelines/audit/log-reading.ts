@@ -1,7 +1,8 @@
 import { compress } from "zstd-napi";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
-import { forEachConcurrent } from "../../infra/concurrency.ts";
+import { createYielder, forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
+import { MissingObject } from "../../infra/tree/tiles.ts";
 import { endpointOf } from "../published/endpoint.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
@@ -18,6 +19,7 @@ import {
   sortEntries,
   unpackShard,
 } from "../published/index-lines.ts";
+import { indexTable } from "../published/index-table.ts";
 import { refuseUnsigned } from "../published/keys.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import { shardKey } from "../published/objects.ts";
@@ -73,6 +75,7 @@ export class LogReading {
   /** The root over all entries was the signed one. */
   async end(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     await this.rules.end();
+    await this.#indexes.end();
     if (this.#indexes.late.length > 0 && this.#sound) await this.#again(head, onProgress);
   }
 
@@ -139,20 +142,21 @@ function lineOf(entry: IndexEntry, printed: Printed): string {
   return line;
 }
 
-/** The market index of these endpoints: what its list says. */
-export function indexOf(entries: readonly IndexEntry[], printed: Printed = new WeakMap()) {
+/** Endpoints by their shard, in the order of its lines. */
+function shardMembers(entries: readonly IndexEntry[]): IndexEntry[][] {
   const bits = shardBits(entries.length);
   const members = Array.from({ length: 2 ** bits }, (): IndexEntry[] => []);
   for (const entry of entries) members[shardOf(entry.listing.url, bits)]!.push(entry);
-  const shards = members.map((of): ShardLine => {
-    const text = Buffer.from(
-      sortEntries(of)
-        .map((entry) => lineOf(entry, printed))
-        .join(""),
-    );
+  return members.map(sortEntries);
+}
+
+/** The market index of these endpoints: what its list says. */
+export function indexOf(entries: readonly IndexEntry[], printed: Printed = new WeakMap()) {
+  const shards = shardMembers(entries).map((of): ShardLine => {
+    const text = Buffer.from(of.map((entry) => lineOf(entry, printed)).join(""));
     return { sha256: sha256hex(text), lines: of.length, bytes: text.length };
   });
-  return { bits, lines: entries.length, shards };
+  return { bits: shardBits(entries.length), lines: entries.length, shards };
 }
 
 /**
@@ -162,6 +166,9 @@ export function indexOf(entries: readonly IndexEntry[], printed: Printed = new W
 class IndexAudit {
   readonly check: Check;
   readonly shards: Check;
+  readonly tables: Check;
+  /** Set where the Parquet file of the newest index is gone: those of older ones may be. */
+  #goneTable: MissingObject | null = null;
   /** Indexes of sizes that had gone by: a second reading of the log has to rebuild them. */
   readonly late: NamedIndex[] = [];
   /** Leaves below the newest index, the moment of the last of them, and the endpoints that they list. */
@@ -182,6 +189,7 @@ class IndexAudit {
   ) {
     this.check = first?.check ?? new Check("indexes, rebuilt from the log");
     this.shards = first?.shards ?? new Check("index shards");
+    this.tables = first?.tables ?? new Check("index tables (Parquet)");
   }
 
   /** The next leaf. @param jwks keys that vouch at its position @param fold the leaves up to it, itself included */
@@ -244,7 +252,35 @@ class IndexAudit {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
     }
     await readShards();
+    await this.#sameTable(leaf);
     refuseUnsigned(leaf.key, jwks, list, read.computed_at);
+  }
+
+  /** The Parquet file of an index, made again from its entries; that of an older index may be gone by now. */
+  async #sameTable({ index, table }: IndexLeaf): Promise<void> {
+    this.#goneTable = null;
+    if (!table) return;
+    const bytes = await fetchNamed(this.source, { ...table, index }, "indexTable").catch(
+      (error: unknown) => error as Error,
+    );
+    if (bytes instanceof MissingObject) {
+      this.#goneTable = bytes;
+      return;
+    }
+    await this.tables.look(async () => {
+      if (bytes instanceof Error) throw bytes;
+      const entries = shardMembers([...this.#entries.values()]).flat();
+      const ours = sha256hex(
+        await indexTable(entries, { tree_size: this.#size, computed_at: this.#newest }, createYielder()),
+      );
+      if (ours !== table.sha256) throw new Unproven(table.key, `sha256 ${ours} by the log`, table.sha256);
+    });
+  }
+
+  /** After the last leaf. */
+  async end(): Promise<void> {
+    const gone = this.#goneTable;
+    if (gone) await this.tables.look(() => Promise.reject(gone));
   }
 
   async #readShards(named: readonly ShardLine[]): Promise<void> {
@@ -260,6 +296,6 @@ class IndexAudit {
   }
 
   get findings(): Finding[] {
-    return [this.check.finding, this.shards.finding];
+    return [this.check.finding, this.shards.finding, this.tables.finding];
   }
 }

@@ -5,23 +5,14 @@ import { parseUrl } from "../../infra/url.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
+import { componentColumns, componentsOf, compositeOf } from "../published/index-table.ts";
 import { MAX } from "../published/limits.ts";
 import { HINT_INDEX } from "../published/objects.ts";
+import { COLUMN, type Columns, moment, type Row, writeParquet } from "../published/parquet-table.ts";
 import { RecordReader } from "../published/reader.ts";
 import { objectsOf, type Source } from "../published/source.ts";
 import { IndexLine, Leaf } from "../record/leaf.ts";
-import {
-  COMPONENT_COLUMNS,
-  componentsOf,
-  compositeOf,
-  LETTERS,
-  type ReadLeaves,
-  type RecordToRead,
-  readLeaves,
-  type Seen,
-  seenByEndpoint,
-} from "./export-record.ts";
-import { COLUMN, type Columns, moment, type Row, writeParquet } from "./parquet-table.ts";
+import { LETTERS, type ReadLeaves, type RecordToRead, readLeaves, type Seen, seenByEndpoint } from "./export-record.ts";
 import { readTrusted } from "./state.ts";
 
 /** The newest index of a record, with its lines shard by shard. */
@@ -116,7 +107,7 @@ const INDEX_COLUMNS: Columns = {
   as_of: COLUMN.moment,
   flags: COLUMN.texts,
   defects: COLUMN.texts,
-  ...COMPONENT_COLUMNS,
+  ...componentColumns(),
   leaf: COLUMN.count,
   card: COLUMN.text,
 };

@@ -1,13 +1,13 @@
 import { parseUrl } from "../../infra/url.ts";
 import { parsedLeaf, parseJson } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchFile, readFile } from "../published/files.ts";
+import { componentColumns, componentsOf, compositeOf } from "../published/index-table.ts";
 import { provenLeaves } from "../published/leaves.ts";
+import { COLUMN, type Columns, moment, type Row } from "../published/parquet-table.ts";
 import type { Source } from "../published/source.ts";
-import type { SignedCard } from "../record/card.ts";
 import { type AmendmentLine, type EvidenceLine, evidenceLineOf, SampleLine } from "../record/evidence.ts";
 import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
-import { BANDS, type Band, COMPONENTS } from "../record/vocabulary.ts";
-import { COLUMN, type Columns, moment, type Row } from "./parquet-table.ts";
+import { BANDS, type Band } from "../record/vocabulary.ts";
 
 /** A proven record that is read for analysis: its source, and the head up to which it is read. */
 export interface RecordToRead {
@@ -17,23 +17,6 @@ export interface RecordToRead {
   /** When the head was cosigned, RFC 3339; null where no witness is trusted. */
   asOf: string | null;
 }
-
-/** The measured components of a card, as columns. */
-export const COMPONENT_COLUMNS: Columns = Object.fromEntries(
-  COMPONENTS.flatMap((name) => ["point", "lower", "upper", "n_eff"].map((part) => [`${name}_${part}`, COLUMN.number])),
-);
-
-export function componentsOf(card: Pick<SignedCard, "components"> | null): Row {
-  const columns = COMPONENTS.flatMap((name) => {
-    const one = card?.components?.[name];
-    return one ? (["point", "lower", "upper", "n_eff"] as const).map((part) => [`${name}_${part}`, one[part]]) : [];
-  });
-  return Object.fromEntries(columns);
-}
-
-/** The composite of a card with a letter. An unrated card has none, whatever number it holds. */
-export const compositeOf = (card: Pick<SignedCard, "band" | "composite"> | null): number | null =>
-  card && card.band !== "UNRATED" ? (card.composite ?? null) : null;
 
 /** What the samples of an endpoint tell, summed up. */
 export interface Seen {
@@ -145,7 +128,7 @@ export const GRADE_COLUMNS: Columns = {
   composite: COLUMN.number,
   sample_count: COLUMN.count,
   flags: COLUMN.texts,
-  ...COMPONENT_COLUMNS,
+  ...componentColumns(),
 };
 
 function gradeRow(

@@ -56,8 +56,10 @@ async function verifyHeld(options: MirrorOptions, state: MirrorState, done: Mirr
 async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
   const { source, publicStore, clock, say = () => undefined } = options;
   const [known, pending, missing] = [await state.trusted(), await state.pending(), await state.missing()];
-  // Without a served checkpoint the public folder may have lost anything, so all of it is proven again.
-  const trusted = known && (await publicStore.head(CHECKPOINT)) ? known : null;
+  // Without a served checkpoint the public folder may have lost anything, and a copy of another part lacks what this one
+  // asks for, so all of it is proven again.
+  const isWhole = known?.only === options.only && (await publicStore.head(CHECKPOINT)) !== null;
+  const trusted = known && isWhole ? known : null;
   if (trusted) await present(publicStore, trusted);
   const bytes = await source.get(CHECKPOINT, MAX.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);

@@ -17,6 +17,7 @@ import type { Missing, MissingList, Newest } from "./state.ts";
  */
 const Wanted = z.discriminatedUnion("what", [
   z.object({ what: z.literal("index"), leaf: IndexLeaf, jwks: z.custom<Jwks>().nullable() }),
+  z.object({ what: z.literal("table"), leaf: IndexLeaf }),
   z.object({ what: z.literal("shard"), line: ShardLine }),
   z.object({ what: z.literal("evidence"), leaf: EvidenceLeaf }),
   z.object({ what: z.literal("archive"), leaf: ArchiveLeaf }),
@@ -33,6 +34,8 @@ const keyOf = (wanted: WantedObject): string | null => {
   switch (wanted.what) {
     case "index":
       return wanted.leaf.key;
+    case "table":
+      return wanted.leaf.table?.key ?? null;
     case "shard":
       return shardKey(wanted.line.sha256);
     case "evidence":
@@ -72,9 +75,16 @@ export class Objects {
     return [...this.#missing.values()];
   }
 
-  /** Is no list or shard of an index missing? */
+  /** Is no list, shard or Parquet file of an index missing? */
   get indexWhole(): boolean {
-    return this.missing.every(({ object }) => object.what !== "index" && object.what !== "shard");
+    return this.missing.every(({ object: { what } }) => what !== "index" && what !== "shard" && what !== "table");
+  }
+
+  /** Asks no longer for the Parquet files of older indexes: a publisher keeps them for two days. */
+  forgetTables(newest: string | undefined): void {
+    for (const { key, object } of this.missing) {
+      if (object.what === "table" && key !== newest) this.#missing.delete(key);
+    }
   }
 
   /**
@@ -112,6 +122,9 @@ export class Objects {
     switch (one.what) {
       case "index":
         await this.named.index(one.leaf, one.jwks);
+        return [];
+      case "table":
+        await this.named.table(one.leaf);
         return [];
       case "shard":
         await this.named.shard(one.line);

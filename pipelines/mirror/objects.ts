@@ -52,6 +52,11 @@ export class NamedObjects {
     return list.shards;
   }
 
+  /** Copies the Parquet file of an index. */
+  async table({ index, table }: IndexLeaf): Promise<void> {
+    if (table) await this.exposed.put(table.key, await this.#named({ ...table, index }, "indexTable"));
+  }
+
   /** Copies a file of the evidence. @returns the bought calls that its lines name; their bytes are objects too */
   async evidence(file: NamedFile): Promise<NamedCall[]> {
     const calls = new Map<string, NamedCall>();

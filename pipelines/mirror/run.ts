@@ -5,7 +5,7 @@ import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { swapPublic } from "../4-publish/writes.ts";
 import { CardSignatures } from "../published/keys.ts";
-import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
+import { CHECKPOINT, HINT_INDEX, HINT_KEYS, INDEX_TABLES } from "../published/objects.ts";
 import { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import type { GivenKeys } from "../published/trust.ts";
@@ -19,6 +19,7 @@ import {
   type Missing,
   type MissingList,
   type Newest,
+  type Part,
   type SavedTreeHead,
   savedTreeHead,
   type Trusted,
@@ -45,6 +46,11 @@ export interface MirrorOptions {
    * no).
    */
   verify?: boolean;
+  /**
+   * Copy one part of what is beside the tree and its keys (default: all). A copy of another part is walked again from the
+   * first leaf: what it had left out is then fetched, and what it holds beyond the part stays as it is.
+   */
+  only?: Part | undefined;
   /** Verify the signature of every card (default: yes). Without it cards are covered only by the log's signature. */
   cardSignatures?: boolean;
   /** Called with texts that the operator has to know. */
@@ -133,10 +139,12 @@ export class Run {
     const index = this.#objects.indexWhole ? newest.index : (this.trusted?.index ?? null);
     // Saved before the commit, so that nothing missing below the head is forgotten.
     await this.state.saveMissing(this.#objects.list(newest.index));
-    const proven = { head: savedTreeHead(head), keys: newest.keys, index };
+    const { only } = this.options;
+    const proven = { head: savedTreeHead(head), keys: newest.keys, index, ...(only && { only }) };
     await this.state.saveTrusted(proven);
     await present(publicStore, proven);
     await followKeys(this.state, publicStore, newest.keys, head.origin, clock);
+    await this.#deleteOldTables(index);
     await this.state.clearPending();
     await this.#parts?.collectGarbage();
     return this.#summary(this.verifies ? "verified" : "synced", head, proven.head);
@@ -156,17 +164,28 @@ export class Run {
   }
 
   async #copy(head: Checkpoint, tiles: TileReader): Promise<Newest> {
-    const { source, width = WIDTH, onProgress = () => undefined, cardSignatures = true } = this.options;
+    const { source, width = WIDTH, onProgress = () => undefined, cardSignatures = true, only } = this.options;
     const exposed = this.#exposed;
     const cards = cardSignatures ? new CardSignatures() : null;
     const known = this.verifies ? null : this.trusted;
     const from = known && { ...known, newestIndex: this.newestIndex };
-    const walk = await Walk.from(exposed, this.#named, cards, from);
+    const walk = await Walk.from(exposed, this.#named, cards, from, only);
     const progress = (done: number, of: number, what: "leaves" | "bundles") => onProgress({ done, of, what });
     const copy = { source, exposed, tiles, tally: this.#tally, parts: this.#parts, width };
     await copyTree({ ...copy, onProgress: progress }, walk, head);
+    this.#objects.forgetTables(walk.newest.index?.table);
     await this.#collect([...this.#objects.before, ...walk.wanted]);
     return walk.newest;
+  }
+
+  /** Deletes the Parquet files of indexes before the one that the hint names, and leaves newer ones. */
+  async #deleteOldTables(index: Newest["index"]): Promise<void> {
+    const { publicStore } = this.options;
+    const held = await publicStore.list(INDEX_TABLES);
+    for (const { key } of held) {
+      const size = Number(/(\d+)\.[0-9a-f]+\.parquet$/.exec(key)?.[1]);
+      if (index && size < index.tree_size) await publicStore.delete(key);
+    }
   }
 
   #collect(wanted: readonly WantedObject[]): Promise<void> {

@@ -13,7 +13,10 @@ import { firstUse, fromPins, type GivenKeys, Pins } from "../published/trust.ts"
 
 /** The newest leaves that name a keys document and an index, in the form of the hints. */
 const NewestKeys = z.strictObject({ n: z.int(), key: z.string(), sha256: z.string(), leaf: z.int() });
-const NewestIndex = z.strictObject({ tree_size: z.int(), key: z.string(), leaf: z.int() });
+const NewestIndex = z.strictObject({
+  ...{ tree_size: z.int(), key: z.string(), leaf: z.int() },
+  table: z.string().optional(),
+});
 export interface Newest {
   keys: z.infer<typeof NewestKeys> | null;
   index: z.infer<typeof NewestIndex> | null;
@@ -28,8 +31,15 @@ const SavedTreeHead = z.strictObject({
 });
 export type SavedTreeHead = z.infer<typeof SavedTreeHead>;
 
-/** The commit of a run: everything below `head` is in the mirror's public folder, proven. */
-const Trusted = z.strictObject({ head: SavedTreeHead, keys: NewestKeys.nullable(), index: NewestIndex.nullable() });
+/** The parts of a record beside the tree and its keys, of which a mirror may copy one alone. */
+export const PARTS = ["index", "archive", "evidence"] as const;
+export type Part = (typeof PARTS)[number];
+
+/** The commit of a run: everything below `head`, or the tree and one part, is in the mirror's public folder, proven. */
+const Trusted = z.strictObject({
+  ...{ head: SavedTreeHead, keys: NewestKeys.nullable(), index: NewestIndex.nullable() },
+  only: z.enum(PARTS).optional(),
+});
 export type Trusted = z.infer<typeof Trusted>;
 
 /** An object that a leaf names and that is not here: the source lacks it, or its bytes did not match. */

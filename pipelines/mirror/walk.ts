@@ -3,13 +3,14 @@ import { sameHash } from "../../infra/tree/hash.ts";
 import { TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
 import { parsedLeaf, parseJson, Unproven } from "../published/errors.ts";
+import { newestIndex } from "../published/fold.ts";
 import { type CardSignatures, jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
 import { fetchFrom, type ProvenBundle } from "../published/reader.ts";
-import { ArchiveLeaf, EvidenceLeaf, type Leaf } from "../record/leaf.ts";
+import { ArchiveLeaf, EvidenceLeaf, IndexLeaf, type Leaf } from "../record/leaf.ts";
 import type { ExposedStore } from "./copy.ts";
 import type { WantedObject } from "./missing.ts";
 import type { NamedObjects } from "./objects.ts";
-import type { Newest, Trusted } from "./state.ts";
+import type { Newest, Part, Trusted } from "./state.ts";
 
 /**
  * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, has the signature of
@@ -18,6 +19,8 @@ import type { Newest, Trusted } from "./state.ts";
  */
 export class Walk {
   readonly wanted: WantedObject[] = [];
+  /** The newest index with a Parquet file: that of an older one is not copied. */
+  #table: IndexLeaf | null = null;
   readonly newest: Newest;
   /** The newest partial tile of each level. They are written at the end, since most become full on the way. */
   readonly #partial = new Map<number, Tile>();
@@ -29,6 +32,7 @@ export class Walk {
     private tree: TreeState,
     private chain: KeyChain | null,
     newest: Newest,
+    private readonly only: Part | undefined,
   ) {
     this.newest = { ...newest };
   }
@@ -42,8 +46,9 @@ export class Walk {
     objects: NamedObjects,
     cards: CardSignatures | null,
     trusted: (Trusted & { newestIndex: Newest["index"] }) | null,
+    only?: Part,
   ): Promise<Walk> {
-    const nothing = () => new Walk(exposed, objects, cards, TreeState.empty, null, { keys: null, index: null });
+    const nothing = () => new Walk(exposed, objects, cards, TreeState.empty, null, { keys: null, index: null }, only);
     if (!trusted) return nothing();
     try {
       const { head, keys, newestIndex: index } = trusted;
@@ -51,7 +56,7 @@ export class Walk {
       const document = keys && (await readKeys(exposed.store, keys));
       if (keys && !document) return nothing();
       const chain = keys && document && { jwks: jwksOf(document), sha256: keys.sha256 };
-      return new Walk(exposed, objects, cards, tree, chain, { keys, index });
+      return new Walk(exposed, objects, cards, tree, chain, { keys, index }, only);
     } catch (error) {
       if (error instanceof MissingObject || error instanceof Tampered) return nothing();
       throw error;
@@ -86,6 +91,7 @@ export class Walk {
     }
     await this.cards?.drain();
     for (const tile of this.#partial.values()) await this.#write(tile);
+    if (this.#table) this.wanted.push({ what: "table", leaf: parsedLeaf(IndexLeaf, this.#table) });
   }
 
   async #append(hashes: readonly Buffer[]): Promise<void> {
@@ -121,8 +127,18 @@ export class Walk {
         this.newest.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: index };
         return;
       case "index":
+      case "evidence":
+      case "archive":
+        if (this.only === undefined || this.only === leaf.kind) this.#names(leaf, jwks);
+    }
+  }
+
+  #names(leaf: Leaf & { kind: Part }, jwks: Jwks | null): void {
+    switch (leaf.kind) {
+      case "index":
         this.wanted.push({ what: "index", leaf, jwks });
-        this.newest.index = { tree_size: leaf.tree_size, key: leaf.key, leaf: index };
+        this.newest.index = newestIndex(leaf);
+        this.#table = leaf.table ? leaf : null;
         return;
       case "evidence":
         this.wanted.push({ what: "evidence", leaf: parsedLeaf(EvidenceLeaf, leaf) });

@@ -1,12 +1,33 @@
 import { NO_RELATED_PARTIES } from "../3-grade/related.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
-import type { ArchiveLeaf, CommitmentLeaf, EvidenceLeaf, GradeLeaf, Leaf, ListingLeaf } from "../record/leaf.ts";
+import type {
+  ArchiveLeaf,
+  CommitmentLeaf,
+  EvidenceLeaf,
+  GradeLeaf,
+  IndexLeaf,
+  Leaf,
+  ListingLeaf,
+} from "../record/leaf.ts";
 import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { headlineOf, PUBLISHED, type PublishedCap } from "./caps.ts";
 import { endpointOf, nextEndpoint } from "./endpoint.ts";
 import { KinFold } from "./kin.ts";
 import type { RecordReader } from "./reader.ts";
+
+/** The newest index, in the form of its hint; `table` is the key of its Parquet file. */
+export interface NewestIndex {
+  tree_size: number;
+  key: string;
+  leaf: number;
+  table?: string;
+}
+
+export const newestIndex = ({ tree_size, key, index: leaf, table }: IndexLeaf): NewestIndex => ({
+  ...{ tree_size, key, leaf },
+  ...(table && { table: table.key }),
+});
 
 /**
  * What is published, as a fold of the leaves in order: nothing in it comes from anywhere else, so a publisher that
@@ -21,7 +42,7 @@ export class PublishedFold {
   /** Hash of each day's salt, and the salt once it was opened. */
   readonly schedules = new Map<string, { salt_hash: string; salt: string | null }>();
   keys: { n: number; key: string; sha256: string; leaf: number } | null = null;
-  index: { tree_size: number; key: string; leaf: number } | null = null;
+  index: NewestIndex | null = null;
   readonly evidence = new EvidenceFold();
   readonly archive = new ArchiveFold();
   readonly commitments = new CommitmentFold();
@@ -71,7 +92,7 @@ export class PublishedFold {
         this.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: leaf.index };
         return;
       case "index":
-        this.index = { tree_size: leaf.tree_size, key: leaf.key, leaf: leaf.index };
+        this.index = newestIndex(leaf);
         return;
       case "evidence":
         this.evidence.evidence(leaf);

@@ -22,8 +22,8 @@ const SHARD_LINES = 256;
 /** What an endpoint without a card is told (verification-method.md section 8). */
 export const NO_CARD = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
 
-/** Everything but the card. */
-const factsOf = (listing: ListingFacts, headline: Headline | null) => ({
+/** What the line of an endpoint holds beside the signed card. */
+export const indexFacts = ({ listing, headline }: IndexEntry) => ({
   url: listing.url,
   method: listing.method,
   tool: listing.tool,
@@ -66,9 +66,9 @@ export const entryOf = (cap: PublishedCap): IndexEntry | null =>
 /**
  * RFC 8785 text of the line of one endpoint. The card, most of it, stands in the fold in this form already.
  */
-export function lineText({ listing, headline }: IndexEntry): string {
-  const halves = canonicalHalves(factsOf(listing, headline), "card", { published: true });
-  return joinHalves(halves, `"card":${headline?.text ?? "null"}`);
+export function lineText(entry: IndexEntry): string {
+  const halves = canonicalHalves(indexFacts(entry), "card", { published: true });
+  return joinHalves(halves, `"card":${entry.headline?.text ?? "null"}`);
 }
 
 /** Bytewise, as every order in the record. */

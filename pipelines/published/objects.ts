@@ -48,6 +48,7 @@ export const OBJECTS = {
   view: line(String.raw`live\/view\.json`, JSON_TYPE, "no-store"),
   indexList: line(String.raw`index\/\d+\.json`, JSON_TYPE),
   indexShard: line(String.raw`index\/shard\/${SHA256}\.ndjson\.zst`, ZSTD),
+  indexTable: line(String.raw`index\/table\/\d+\.${SHA16}\.parquet`, "application/vnd.apache.parquet"),
   keys: line(String.raw`keys\/\d+\.json`, JSON_TYPE),
   hint: line(String.raw`hint\/(?:index|keys)\.json`, JSON_TYPE, "public, max-age=10"),
 } as const;
@@ -76,6 +77,10 @@ export const segmentKey = (n: number): string => `segment/${n}.ndjson.zst`;
 export const keysKey = (n: number): string => `keys/${n}.json`;
 export const indexKey = (treeSize: number): string => `index/${treeSize}.json`;
 export const shardKey = (sha256: string): string => `index/shard/${sha256}.ndjson.zst`;
+/** Parquet files of indexes: `index/table/<tree_size>.<sha16>.parquet`. */
+export const INDEX_TABLES = "index/table/";
+export const indexTableKey = (treeSize: number, sha256: string): string =>
+  `${INDEX_TABLES}${treeSize}.${sha256.slice(0, 16)}.parquet`;
 /** Named by the unpacked bytes, since compressors differ between versions. */
 export const evidenceKey = (day: string, part: number | "kin", unpackedSha256: string): string =>
   `evidence/${day}/${part}.${unpackedSha256.slice(0, 16)}.ndjson.zst`;

@@ -145,6 +145,8 @@ export const IndexLeaf = z.looseObject({
   sha256: z.string(),
   bytes: z.int(),
   tree_size: z.int(),
+  /** Its lines as one Parquet file; absent in leaves of older logs. */
+  table: z.looseObject({ key: z.string(), sha256: Sha256Hex, bytes: z.int().min(0) }).optional(),
 });
 export type IndexLeaf = z.infer<typeof IndexLeaf>;
 

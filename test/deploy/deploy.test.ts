@@ -325,6 +325,7 @@ describe("bucket policies", () => {
     evidence: `evidence/2026-11-01/7.${sha.slice(0, 16)}.ndjson.zst`,
     ...{ liveTable: "live/0.1.arrow", historyTable: "live/history/1.2.arrow", view: "live/view.json" },
     ...{ indexList: "index/12.json", indexShard: `index/shard/${sha}.ndjson.zst` },
+    indexTable: `index/table/12.${sha.slice(0, 16)}.parquet`,
   };
 
   test.each(Object.entries(KEYS))(
@@ -336,7 +337,7 @@ describe("bucket policies", () => {
       for (const who of ["nobody", "PIPE"]) expect(may("public", who, "s3:PutObject", key)).toBe(false);
       expect(may("public", "OWN", "s3:PutObject", key)).toBe(/^(?:live|evidence)\//.test(key));
       for (const who of ["nobody", "PIPE", "OWN"]) expect(may("public", who, "s3:DeleteObject", key)).toBe(false);
-      const expires = key.includes(".p/") || key.startsWith("live/");
+      const expires = /\.p\/|^live\/|^index\/table\//.test(key);
       expect(may("public", "PUB", "s3:DeleteObject", key)).toBe(expires);
     },
   );

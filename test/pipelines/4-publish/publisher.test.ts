@@ -93,8 +93,8 @@ describe("a publication", () => {
       expect(meta).toEqual(headersOf(key));
     }
     const written = new Set([...metas.keys()].map(kindOfKey));
-    const want = ["checkpoint", "tile", "entries", "indexList", "indexShard", "hint", "view", "liveTable"];
-    expect([...written].sort()).toEqual(want.sort());
+    const want = ["checkpoint", "tile", "entries", "indexList", "indexShard", "indexTable", "hint", "view"];
+    expect([...written].sort()).toEqual([...want, "liveTable"].sort());
   });
 
   it.each(["generation/00000000000000000000", "tile/0/1", "tile/0/000.p/256", "index/x.json", "live/../view.json"])(
@@ -197,16 +197,37 @@ describe("the index", () => {
     await publishListings(publisher, [listing("b")]);
     expect(await kinds()).toBe("keys listing grade listing index");
     const hint = await world.publicStore.get("hint/index.json");
-    expect(JSON.parse(Buffer.from(hint!.bytes).toString())).toEqual({ key: "index/3.json", leaf: 4, tree_size: 3 });
+    const [table] = await world.publicStore.list("index/table/");
+    const named = { key: "index/3.json", leaf: 4, tree_size: 3, table: table!.key };
+    expect(JSON.parse(Buffer.from(hint!.bytes).toString())).toEqual(named);
   });
 
   it("of an unchanged shard is the same object, and of an unchanged log nothing at all", async () => {
     await publishListings(publisher, [listing("a")]);
     await publisher.buildIndex();
-    expect(await writesOf((counted) => counted.buildIndex())).toEqual(["public index/2.json"]);
+    const table = (size: number) => expect.stringMatching(`^public index/table/${size}\\.`);
+    expect(await writesOf((counted) => counted.buildIndex())).toEqual(["public index/2.json", table(2)]);
     await publisher.publishSchedule(SCHEDULE);
-    expect(await writesOf((counted) => counted.buildIndex())).toEqual(["public index/4.json"]);
+    expect(await writesOf((counted) => counted.buildIndex())).toEqual(["public index/4.json", table(4)]);
     await proven();
+  });
+
+  it("has its Parquet file for two days, and that of the newest index for good", async () => {
+    const tables = async () => (await world.publicStore.list("index/table/")).map(({ key }) => key.split(".")[0]);
+    await publishListings(publisher, [listing("a")]);
+    await publisher.buildIndex();
+    await publishListings(publisher, [listing("b")]);
+    await publisher.buildIndex();
+    await publisher.publishSchedule(SCHEDULE);
+    expect(await tables()).toEqual(["index/table/2", "index/table/4"]);
+    const written = (await world.publicStore.head((await world.publicStore.list("index/table/"))[1]!.key))!.modifiedAt;
+    const at = (hours: number) => world.clock.set(new Date(written.getTime() + hours * 3_600_000).toISOString());
+    at(47);
+    await publisher.collectGarbage();
+    expect(await tables()).toHaveLength(2);
+    at(49);
+    await publisher.collectGarbage();
+    expect(await tables()).toEqual(["index/table/4"]);
   });
 });
 

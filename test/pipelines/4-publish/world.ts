@@ -63,6 +63,7 @@ export const listing = (name: string, more: Partial<ListingFacts> = {}): Listing
   description: `What ${name} sells`,
   seller_controlled: true,
   defects: [],
+  offers: [],
   ...more,
 });
 

@@ -50,6 +50,7 @@ test.each([
   expect(await reading(source, maxHeld)).toMatchObject([
     { check: "indexes, rebuilt from the log", result: "ok", checked: 3 },
     { check: "index shards", result: "ok", checked: 3 },
+    { check: "index tables (Parquet)", result: "ok", checked: 3 },
   ]);
   expect(asked.filter((key) => key.startsWith("tile/entries/")).length > 0).toBe(maxHeld === 1);
 });

@@ -51,7 +51,7 @@ export async function publishMore(record: PublicRecord, prefix: string, count: n
   await publishIndex(record);
 }
 
-export const keysOf = ({ trust }: PublicRecord) => ({
+export const keysOf = ({ trust }: Pick<PublicRecord, "trust">) => ({
   log: formatVkey(trust.log, ED25519),
   witness: formatVkey(trust.witness!, COSIGNATURE),
 });
@@ -106,7 +106,11 @@ export class Mirror {
    * @param missing keys that may be missing, and must be: what does not hold is never there
    * @returns the size that is served, null for none
    */
-  async proven(record: PublicRecord, atRest = false, missing: readonly string[] = []): Promise<number | null> {
+  async proven(
+    record: Pick<PublicRecord, "trust">,
+    atRest = false,
+    missing: readonly string[] = [],
+  ): Promise<number | null> {
     const { trust } = record;
     for (const key of missing) if (await this.publicStore.head(key)) throw new Error(`${key} is missing and is there`);
     try {

@@ -10,6 +10,11 @@ declare module "parquetjs-lite" {
     constructor(fields: Record<string, Field>);
   }
   class ParquetWriter {
+    static openStream(
+      schema: ParquetSchema,
+      stream: NodeJS.WritableStream,
+      options?: { rowGroupSize?: number },
+    ): Promise<ParquetWriter>;
     static openFile(schema: ParquetSchema, path: string, options?: { rowGroupSize?: number }): Promise<ParquetWriter>;
     appendRow(row: Record<string, unknown>): Promise<void>;
     setMetadata(key: string, value: string): void;

@@ -1,0 +1,88 @@
+import type { YieldToOthers } from "../../infra/concurrency.ts";
+import { parseUrl } from "../../infra/url.ts";
+import type { SignedCard } from "../record/card.ts";
+import { COMPONENTS } from "../record/vocabulary.ts";
+import { type IndexEntry, indexFacts } from "./index-lines.ts";
+import { COLUMN, type Columns, moment, parquetBytes, type Row } from "./parquet-table.ts";
+
+/**
+ * The market index as one Parquet file, for analysts: a row for each line, in the order of the shards. It is a pure function
+ * of the log as they are, and the leaf of the index names its hash. The signed card is in the leaf that `leaf` names.
+ */
+const INDEX_TABLE_COLUMNS: Columns = {
+  capability_id: COLUMN.text,
+  url: COLUMN.text,
+  host: COLUMN.text,
+  http_method: COLUMN.text,
+  tool: COLUMN.text,
+  class: COLUMN.text,
+  description: COLUMN.text,
+  band: COLUMN.text,
+  tier: COLUMN.text,
+  why: COLUMN.text,
+  composite: COLUMN.number,
+  sample_count: COLUMN.count,
+  price: COLUMN.number,
+  asset: COLUMN.text,
+  networks: COLUMN.texts,
+  pay_tos: COLUMN.texts,
+  computed_at: COLUMN.moment,
+  as_of: COLUMN.moment,
+  flags: COLUMN.texts,
+  defects: COLUMN.texts,
+  ...componentColumns(),
+  leaf: COLUMN.count,
+};
+
+/** The measured components of a card, as columns. */
+export function componentColumns(): Columns {
+  const names = COMPONENTS.flatMap((name) => ["point", "lower", "upper", "n_eff"].map((part) => `${name}_${part}`));
+  return Object.fromEntries(names.map((name) => [name, COLUMN.number]));
+}
+
+/** Values of {@link componentColumns}; a component without a figure has none. */
+export function componentsOf(card: Pick<SignedCard, "components"> | null): Row {
+  const columns = COMPONENTS.flatMap((name) => {
+    const one = card?.components?.[name];
+    return one ? (["point", "lower", "upper", "n_eff"] as const).map((part) => [`${name}_${part}`, one[part]]) : [];
+  });
+  return Object.fromEntries(columns);
+}
+
+/** The composite of a card with a letter. An unrated card has none, whatever number it holds. */
+export const compositeOf = (card: Pick<SignedCard, "band" | "composite"> | null): number | null =>
+  card && card.band !== "UNRATED" ? (card.composite ?? null) : null;
+
+const distinct = (texts: readonly (string | null)[]): string[] => [...new Set(texts.filter((text) => text !== null))];
+
+function rowOf(entry: IndexEntry, asOf: Date | null): Row {
+  const { defects, offers, method, ...line } = indexFacts(entry);
+  const card = entry.headline && (JSON.parse(entry.headline.text) as SignedCard);
+  const named =
+    offers.find(({ asset, price }) => asset !== null && price !== null) ?? offers.find(({ asset }) => asset);
+  return {
+    ...{ ...line, host: parseUrl(line.url)?.host, http_method: method },
+    ...{ composite: compositeOf(card), flags: card?.flags ?? [], defects: defects.map(({ defect }) => defect) },
+    ...{ price: named?.price == null ? null : Number(named.price), asset: named?.asset },
+    ...{ networks: distinct(offers.map(({ network }) => network)), pay_tos: distinct(offers.map((one) => one.pay_to)) },
+    ...{ computed_at: moment(card?.computed_at), as_of: asOf },
+    ...componentsOf(card),
+  };
+}
+
+/**
+ * Bytes of the table of an index.
+ * @param entries in the order of the shards @param index whose lines they are
+ * @param giveTurn asked before some rows, which take a few milliseconds
+ */
+export function indexTable(
+  entries: Iterable<IndexEntry>,
+  { tree_size, computed_at }: { tree_size: number; computed_at: string },
+  giveTurn: YieldToOthers,
+): Promise<Buffer> {
+  const asOf = moment(computed_at);
+  const rows = function* () {
+    for (const entry of entries) yield rowOf(entry, asOf);
+  };
+  return parquetBytes(INDEX_TABLE_COLUMNS, { tree_size: String(tree_size), computed_at }, rows(), giveTurn);
+}
