@@ -48,7 +48,7 @@ export function watchMachine(
   { log, ingest, metrics }: { log: Pick<Log, "bounds" | "partitions">; ingest: Ingest; metrics: Metrics },
   more: readonly string[] = [],
 ): Watch {
-  pulse.require(...MACHINE_WORKS, ...more);
+  pulse.setRequired(...MACHINE_WORKS, ...more);
   metrics.gauge("touchstone_publisher_active", 1);
   const all = Array.from({ length: log.partitions }, (_, partition) => partition);
   const ingested = async (): Promise<void> => {

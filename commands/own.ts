@@ -103,7 +103,7 @@ async function untilEnd(all: OwnedParts): Promise<void> {
   if (!all.options.json)
     printLines(`Owning partitions ${all.ownership.held().join(", ")} now, and what the group assigns later.`);
   const { pulse } = all.status;
-  pulse.require("volatile");
+  pulse.setRequired("volatile");
   const running = runJobs(all, pulse.watch(OWNER_JOBS));
   await untilStopped();
   await running.stop();

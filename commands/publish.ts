@@ -47,7 +47,7 @@ async function turn(all: Publishers): Promise<void> {
   const active = await standby.mine();
   metrics.gauge("touchstone_publisher_active", active ? 1 : 0);
   status.pulse.setState(active ? "publishing" : "waiting");
-  status.pulse.require(...(active ? ACTIVE_WORKS : []));
+  status.pulse.setRequired(...(active ? ACTIVE_WORKS : []));
   if (before !== active) logger.warn({ active }, active ? "this publisher takes over" : "another publisher goes on");
   // Who waits reads on, so that it takes over at once.
   if (!active) return publisher.follow();

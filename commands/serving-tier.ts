@@ -122,7 +122,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   const { limits } = config;
   const askLine = askLineOf(limits);
   if (parts.sales?.recovering) {
-    status.pulse.require(SELL);
+    status.pulse.setRequired(SELL);
     parts.sales.recovering.watch((failed) =>
       failed === null ? status.pulse.done(SELL) : status.pulse.failed(SELL, failed),
     );

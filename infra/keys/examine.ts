@@ -1,11 +1,12 @@
 import { Point } from "@noble/ed25519";
-import { canonicalText } from "../canonical-text.ts";
+import canonicalize from "canonicalize";
+import { MAX_DEPTH, MAX_INTEGER } from "../canonical-text.ts";
 import { fromBase64url, type Jwks, type PublicJwk, type Purpose } from "./jwk.ts";
 
 /**
  * Why the signature of an object is refused.
  * malformed: no object, a field of the wrong kind, a signature that is not 64 bytes in strict base64url, no valid time.
- * canonicalization: not RFC8785, or the object cannot be printed canonically (see canonicalText, `published`).
+ * canonicalization: not RFC8785, or the object cannot be printed canonically (see {@link signedBytes}).
  * unknown_key: no published key has that id. wrong_purpose: one has, but it signs other things.
  * bad_key: the published key is no Ed25519 key fit for use, or its id is not its thumbprint.
  * not_yet_valid, retired: the key exists, but not at that time. bad_signature: the bytes are not what was signed.
@@ -62,6 +63,25 @@ function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): Found {
   return { ok: true, key, publicKey };
 }
 
+/** @throws TypeError for nesting and integers that signObject does not sign either */
+function refuseUnpublishable(value: unknown, depth = 0): void {
+  if (depth > MAX_DEPTH) throw new TypeError(`nested deeper than ${MAX_DEPTH}`);
+  if (Number.isInteger(value) && Math.abs(value as number) > MAX_INTEGER)
+    throw new TypeError("an integer past 2^53 - 1");
+  if (typeof value !== "object" || value === null) return;
+  for (const member of Object.values(value)) refuseUnpublishable(member, depth + 1);
+}
+
+/**
+ * RFC 8785 bytes by the package `canonicalize`. Signatures are made over what our own printer prints (canonical-text.ts), so
+ * a fault of that printer fails here and is not repeated.
+ * @throws TypeError, Error for an object without such bytes
+ */
+function signedBytes(object: Record<string, unknown>): Uint8Array {
+  refuseUnpublishable(object);
+  return new TextEncoder().encode(canonicalize(object));
+}
+
 /** Checks form, key and time of a signed object and rebuilds the bytes that were signed: every field but `signature`. */
 export function examine(jwks: Jwks, object: unknown, { purpose, at, unsaid }: Expectation): Examined {
   if (!isObject(object)) return no("malformed");
@@ -75,8 +95,7 @@ export function examine(jwks: Jwks, object: unknown, { purpose, at, unsaid }: Ex
   const found = findKey(jwks, kid, purpose, time);
   if (!found.ok) return found;
   try {
-    const bytes = new TextEncoder().encode(canonicalText(signed, { published: true }));
-    return { ok: true, key: found.key, publicKey: found.publicKey, bytes, signature };
+    return { ok: true, key: found.key, publicKey: found.publicKey, bytes: signedBytes(signed), signature };
   } catch {
     return no("canonicalization");
   }

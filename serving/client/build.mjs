@@ -10,11 +10,12 @@ const ROOT = resolve(HERE, "../..");
 const ENTRY = join(HERE, "index.ts");
 const { name, version, license } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
 
-/** The licence of the one package that is bundled asks for its text in every copy. */
+/** The licence of @noble/ed25519 asks for its text in every copy; that of canonicalize is the package's own. */
 function licences() {
   const curve = dirname(createRequire(import.meta.url).resolve("@noble/ed25519"));
   const theirs = readFileSync(join(curve, "LICENSE"), "utf8").trim();
-  return `/*!\n${name} ${version}, ${license}. It holds @noble/ed25519, under this licence:\n\n${theirs}\n*/`;
+  const own = `${name} ${version}, ${license} (https://www.apache.org/licenses/LICENSE-2.0). It holds canonicalize, under`;
+  return `/*!\n${own} the same licence, and @noble/ed25519, under this one:\n\n${theirs}\n*/`;
 }
 
 /** Whole or not at all: a server, or another run of this, may be reading. */

@@ -81,7 +81,7 @@ export class Pulse {
   }
 
   /** Sets the required works, in addition to the first one. The patience of new ones starts now. */
-  require(...names: string[]): void {
+  setRequired(...names: string[]): void {
     const wanted = new Set([this.first, ...names]);
     for (const name of this.#works.keys()) {
       if (wanted.has(name)) continue;

@@ -44,7 +44,7 @@ afterAll(async () => {
   await record?.close();
 });
 
-test("nothing of Node, and no package but the curve, is in the library", async () => {
+test("nothing of Node, and no packages but the curve and RFC 8785, are in the library", async () => {
   const { metafile } = await bundle(ENTRY);
   const inputs = Object.keys(metafile.inputs).map((file) => file.replace(/^.*node_modules\//, "node_modules/"));
   expect(inputs.filter((file) => !file.startsWith("serving/client/")).sort()).toEqual([
@@ -55,6 +55,7 @@ test("nothing of Node, and no package but the curve, is in the library", async (
     "infra/keys/portable.ts",
     "infra/url.ts",
     "node_modules/@noble/ed25519/index.js",
+    "node_modules/canonicalize/lib/canonicalize.js",
     "pipelines/record/base58.ts",
     "pipelines/record/json.ts",
     "pipelines/record/money.ts",

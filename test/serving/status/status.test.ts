@@ -50,15 +50,15 @@ describe("a role's pulse", () => {
     const { clock, pulse, done } = pulseOf("publish");
     await done("publish");
     clock.ms = 50_000;
-    pulse.require("checkpoint");
+    pulse.setRequired("checkpoint");
     await done("publish");
     clock.ms = 110_000;
     expect(pulse.health()).toMatchObject({ ok: true });
-    pulse.require("checkpoint");
+    pulse.setRequired("checkpoint");
     await done("publish");
     clock.ms = 110_001;
     expect(pulse.health()).toMatchObject({ ok: false, problems: ["checkpoint was not done for 60 s"] });
-    pulse.require();
+    pulse.setRequired();
     expect(pulse.health()).toMatchObject({ ok: true, works: { publish: {} } });
   });
 
@@ -87,7 +87,7 @@ describe("a role's pulse", () => {
       { name: "a", cadence: "* * * * * *", queue: "x", run: async (n: number) => n + 1 },
       { name: "b", cadence: "* * * * * *", queue: "x", run: () => Promise.reject(new Error("no")) },
     ];
-    pulse.require("b");
+    pulse.setRequired("b");
     const [a, b] = pulse.watch(table);
     expect(await a!.run(1)).toBe(2);
     await expect(b!.run(1)).rejects.toThrow("no");
@@ -96,7 +96,7 @@ describe("a role's pulse", () => {
 
   it("is unwell once a part of a work failed three times in succession, asked for or not, and well when it ends well", async () => {
     const { metrics, pulse, done } = pulseOf("grade");
-    pulse.require("publish");
+    pulse.setRequired("publish");
     await done("grade");
     await done("publish");
     const index = () => Promise.reject(new RangeError("no"));
@@ -142,10 +142,10 @@ describe("a role's pulse", () => {
     await done("a");
     await done("daily");
     expect(await works()).toEqual(["a"]);
-    pulse.require("b");
+    pulse.setRequired("b");
     await done("b");
     expect(await works()).toEqual(["a", "b"]);
-    pulse.require();
+    pulse.setRequired();
     expect(await works()).toEqual(["a"]);
   });
 });
