@@ -6,7 +6,7 @@ import { LogNotBegun } from "../infra/log/log.ts";
 import { openLog } from "../infra/log/open.ts";
 import { LogTail } from "../infra/log/tail.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
-import { networksIn } from "../infra/rails/networks.ts";
+import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { type Books, booksOf, type Difference, differences, type Owed } from "../pipelines/orders/ledger.ts";
 import { OrderTable } from "../pipelines/orders/order-table.ts";
@@ -58,7 +58,7 @@ export async function ledgerCommand(config: Config, options: LedgerOptions): Pro
 /** The node that the settings name for a network, or the demo's beside the log; null without one. */
 function rpcOf(config: Config, network: string): string | null {
   const world = join(folders(config.data_dir).market, "world.json");
-  const named = networksIn(config).find(({ id }) => id === network)?.rpcUrls[0];
+  const named = configuredNetworks(config).find(({ id }) => id === network)?.rpcUrls[0];
   if (named !== undefined || !existsSync(world)) return named ?? null;
   return (JSON.parse(readFileSync(world, "utf8")) as { rpcUrl: string }).rpcUrl;
 }
@@ -86,7 +86,7 @@ export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<
 async function shownOf(books: Books, config: Config, given?: string | null): Promise<LedgerShown["assets"][number]> {
   const [network, asset] = books.asset.split(" ") as [string, string];
   const rpcUrl = given === undefined ? rpcOf(config, network) : given;
-  const confirmations = networksIn(config).find(({ id }) => id === network)?.confirmations ?? 1;
+  const confirmations = configuredNetworks(config).find(({ id }) => id === network)?.confirmations ?? 1;
   const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
   const wallets: LedgerShown["assets"][number]["wallets"] = {};
   for (const [address, { cash, micro }] of walletsOf(books)) {

@@ -6,7 +6,7 @@ import { resolveTo } from "../infra/egress/address.ts";
 import { createEgress } from "../infra/egress/create.ts";
 import { Failure } from "../infra/errors.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
-import { networksIn, railOn } from "../infra/rails/networks.ts";
+import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import { parseUrl } from "../infra/url.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
@@ -76,7 +76,7 @@ async function lookFromHere(config: Config, url: string, method: ListingOptions[
     ...(config.allow_loopback && config.resolve_to !== null ? { resolve: resolveTo(config.resolve_to) } : {}),
   });
   return withOpen(egress, async () => {
-    const rail = railOn(networksIn(config));
+    const rail = railOn(configuredNetworks(config));
     const control = new Control(egress, config.control_urls);
     const tools = { egress, rail, control, reader: ownReader, loop: ownLoop };
     return listingAnswer(tools, normaliseUrl(url), method ?? null, systemClock, () => null);

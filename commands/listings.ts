@@ -8,7 +8,7 @@ import type { Config } from "../infra/config.ts";
 import type { Egress } from "../infra/egress/egress.ts";
 import { Failure } from "../infra/errors.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
-import { networksIn, railOn } from "../infra/rails/networks.ts";
+import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import type { RailCapabilities } from "../infra/rails/rails.ts";
 import { countReasons, type Rejected } from "../pipelines/1-observe/listings/claims.ts";
 import { type Listed, readText, textOf } from "../pipelines/1-observe/listings/documents.ts";
@@ -37,7 +37,7 @@ const withIntake = (config: Config, work: (tools: ProbeOnce) => Promise<void>): 
     withReading(parts, (reading) => {
       const { egress, metrics } = parts;
       // Nobody signs or settles here: it is only asked which offers would be paid, and that needs no chain.
-      const rail: RailCapabilities = railOn(networksIn(config));
+      const rail: RailCapabilities = railOn(configuredNetworks(config));
       const recorder = recorderOf(parts);
       const memory = listingsBeside(reading);
       const intake = new Intake({ egress, rail, recorder, metrics, memory, payTosOf: payTosBeside(reading) });

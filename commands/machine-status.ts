@@ -1,7 +1,7 @@
 import { buildInfo } from "../infra/build-info.ts";
 import type { Config } from "../infra/config.ts";
 import type { Log } from "../infra/log/log.ts";
-import { networksIn } from "../infra/rails/networks.ts";
+import { configuredNetworks } from "../infra/rails/networks.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
 import { lagOf } from "../pipelines/roles/lag.ts";
@@ -21,7 +21,7 @@ export function sayStart(
   const parts = { log: log === null ? "embedded" : "kafka", private: stores.private, public: stores.public };
   const listens = { listens: `${host}:${port}`, status_port: status.port };
   const money = {
-    networks: networksIn(config).map(({ id }) => id),
+    networks: configuredNetworks(config).map(({ id }) => id),
     ...{
       sells_on: sell.network,
       spend_per_call: spend.per_call,

@@ -4,7 +4,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { openLake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
-import { networksIn, railOn } from "../infra/rails/networks.ts";
+import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import { originOf } from "../infra/tree/checkpoint.ts";
 import { chainTimeOf } from "../pipelines/4-publish/clocks.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
@@ -98,7 +98,7 @@ export async function publish(config: Config, options: RoleOptions): Promise<voi
   const parts = await openPublisherParts(config, systemClock);
   const writer = randomBytes(8).toString("hex");
   const { log, privateStore, publicStore, keys, clock, logger, metrics } = parts;
-  const networks = networksIn(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
+  const networks = configuredNetworks(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
   const rail = networks.length === 0 ? null : railOn(networks);
   let status: Status | null = null;
   let notifier: Notifier | null = null;

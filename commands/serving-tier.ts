@@ -7,7 +7,7 @@ import type { Jwks } from "../infra/keys/jwk.ts";
 import { type Keyring, keysDocument } from "../infra/keys/keys.ts";
 import type { Signer } from "../infra/keys/signer.ts";
 import { ownLag, ownLoop } from "../infra/loop-watch.ts";
-import { networksIn, railOn } from "../infra/rails/networks.ts";
+import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import type { RailCapabilities } from "../infra/rails/rails.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
@@ -71,7 +71,7 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
 /** What a look at a seller's listing is made with: it pays nothing, and has places of its own on the way out. */
 function looksWith(config: Config, egress: Egress): ProbeTools {
   const out = withRequestFields(egress, { pool: LOOKS });
-  const rail: RailCapabilities = railOn(networksIn(config));
+  const rail: RailCapabilities = railOn(configuredNetworks(config));
   return { egress: out, reader: ownReader, loop: ownLoop, rail, control: new Control(out, config.control_urls) };
 }
 

@@ -1,7 +1,7 @@
 import { writeSync } from "node:fs";
 import { type Clock, FixedClock, PacedClock, SimulatedClock, SwitchedClock, systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
-import { networksIn } from "../infra/rails/networks.ts";
+import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
@@ -121,7 +121,11 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
     const ordersStore = await openOrdersStore(config, parts.log);
     closing.push(() => ordersStore.close());
-    const sales = openSales({ ...parts, ordersStore }, clock, await localMoney(networksIn(config)[0]!, wallets));
+    const sales = openSales(
+      { ...parts, ordersStore },
+      clock,
+      await localMoney(configuredNetworks(config)[0]!, wallets),
+    );
     closing.push(() => sales.close());
     const { answers, ring } = parts.keys;
     const serving = await openServing({ ...parts, answers, ring, sales, role: "start" }, clock);

@@ -4,7 +4,7 @@ import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { accountOf } from "../../infra/rails/account.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
-import { type Network, networksIn, railOn } from "../../infra/rails/networks.ts";
+import { configuredNetworks, type Network, railOn } from "../../infra/rails/networks.ts";
 import { WalletFolder, type WalletsHeld } from "../../infra/rails/wallet-folder.ts";
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
 import { walletsAt } from "../../pipelines/roles/data-folder.ts";
@@ -14,7 +14,7 @@ const networkName = (id: string): string => `network ${id}`;
 
 /** Each network of the settings is what they say: chain id, final blocks, every token's decimals and signing domain. */
 export async function networkFindings(config: Config): Promise<Finding[]> {
-  const networks = networksIn(config);
+  const networks = configuredNetworks(config);
   const unread = networks.filter(({ rpcUrls }) => rpcUrls.length === 0);
   const found = await Promise.all(networks.filter(({ rpcUrls }) => rpcUrls.length > 0).map(nodesOf));
   return [
@@ -47,7 +47,7 @@ export async function walletFindings(config: Config, nodes: readonly Finding[] =
   if (!held.known) return [broken("wallets", `none in ${folder.dir}, so nothing is paid`, "touchstone wallets new")];
   const signers = await signerFindings(held);
   const isDown = (id: string) => nodes.some(({ name, standing }) => name === networkName(id) && standing === "broken");
-  const [asked, silent] = [networksIn(config), [] as Finding[]];
+  const [asked, silent] = [configuredNetworks(config), [] as Finding[]];
   for (const { id } of asked.filter(({ id }) => isDown(id)))
     silent.push(warn(`wallets on ${id}`, "not asked, since its nodes do not answer", `see ${networkName(id)}`));
   const networks = asked.filter(({ id }) => !isDown(id));

@@ -103,7 +103,7 @@ function fromChain({ network: id, rpc_url, asset, confirmations }: Config["chain
  * Returns the networks of the settings: those of `networks`, or the one of `chain` when `networks` is empty.
  * @throws ConfigError naming the setting
  */
-export function networksIn({ networks, chain }: Pick<Config, "networks" | "chain">): Network[] {
+export function configuredNetworks({ networks, chain }: Pick<Config, "networks" | "chain">): Network[] {
   if (networks.length === 0) return [fromChain(chain)];
   const ids = networks.map(({ id }) => id);
   const twice = ids.find((id, n) => ids.indexOf(id) !== n);
@@ -113,7 +113,7 @@ export function networksIn({ networks, chain }: Pick<Config, "networks" | "chain
 
 /** Returns the networks of the settings for a role that pays. @throws ConfigError when one of them has no node */
 export function paidNetworks(config: Pick<Config, "networks" | "chain">): Network[] {
-  const networks = networksIn(config);
+  const networks = configuredNetworks(config);
   if (networks.some(({ rpcUrls }) => rpcUrls.length === 0))
     throw new ConfigError(["chain.rpc_url: name the chain that is paid on (TOUCHSTONE_CHAIN_RPC_URL, or networks)"]);
   return networks;

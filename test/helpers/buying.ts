@@ -14,7 +14,7 @@ import { loadConfig } from "../../infra/config.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import type { Log } from "../../infra/log/log.ts";
-import { networksIn } from "../../infra/rails/networks.ts";
+import { configuredNetworks } from "../../infra/rails/networks.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -101,7 +101,7 @@ export async function sellingOver(
   const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 2 });
   const egress = createEgress({ allowLoopback: true, userAgent: "touchstone (+https://touchstone.test)" });
   const wallets = createLocalWallets({ rpcUrl: info.rpcUrl, seed: Buffer.alloc(32, 7), asset: info.asset });
-  const [network] = networksIn(config);
+  const [network] = configuredNetworks(config);
   const money = await localMoney(network!, wallets);
   const { logger, metrics } = record;
   const ordersStore = await openDirectoryStore(join(dir, "orders"));

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { exitCodeOf } from "../../../commands/exit.ts";
 import { loadConfig } from "../../../infra/config.ts";
 import { checkNetwork, createNetworkGuard, requireNetworks } from "../../../infra/rails/network-checks.ts";
-import { createRails, type Network, networksIn, paidNetworks, railOn } from "../../../infra/rails/networks.ts";
+import { configuredNetworks, createRails, type Network, paidNetworks, railOn } from "../../../infra/rails/networks.ts";
 import type { PayableEntry, Rail } from "../../../infra/rails/rails.ts";
 import { requireLocalChain } from "../../../infra/rails/wallets.ts";
 import { redact } from "../../../infra/secrets.ts";
@@ -19,7 +19,7 @@ const config = (networks: unknown, more: Record<string, string> = {}) =>
 
 describe("settings", () => {
   test("an id and a node suffice where the chain's USDC is known", () => {
-    const [base, sepolia, celo] = networksIn(
+    const [base, sepolia, celo] = configuredNetworks(
       config(["eip155:8453", "eip155:84532", "eip155:42220"].map((id) => ({ id, rpc_urls: [NOBODY] }))),
     );
     expect(base).toEqual({
@@ -33,9 +33,9 @@ describe("settings", () => {
 
   test("chain.* is short for one network, with a node or without", () => {
     const one = loadConfig(undefined, { TOUCHSTONE_CHAIN_NETWORK: "eip155:8453", TOUCHSTONE_CHAIN_RPC_URL: NOBODY });
-    expect(networksIn(one)).toEqual(networksIn(config([{ id: "eip155:8453", rpc_urls: [NOBODY] }])));
+    expect(configuredNetworks(one)).toEqual(configuredNetworks(config([{ id: "eip155:8453", rpc_urls: [NOBODY] }])));
     const none = loadConfig(undefined, {});
-    expect(networksIn(none)).toMatchObject([{ id: "eip155:84532", rpcUrls: [] }]);
+    expect(configuredNetworks(none)).toMatchObject([{ id: "eip155:84532", rpcUrls: [] }]);
     expect(() => paidNetworks(none)).toThrow("TOUCHSTONE_CHAIN_RPC_URL");
   });
 
@@ -63,7 +63,7 @@ describe("settings", () => {
     ["no node", [{ id: "eip155:8453", rpc_urls: [] }], "RPC_URLS"],
     ["a depth that is none", [{ id: "eip155:8453", rpc_urls: [NOBODY], confirmations: "latest" }], "CONFIRMATIONS"],
   ])("%s is refused, by the setting's name", (_, networks, says) => {
-    expect(() => networksIn(config(networks))).toThrow(says);
+    expect(() => configuredNetworks(config(networks))).toThrow(says);
   });
 
   test("the key in a node's address reaches no text", () => {
@@ -89,7 +89,9 @@ test("a token of 18 decimals: whole micro-units are paid, and what the record co
 });
 
 test("a question that does not say which chain is refused where there are several", async () => {
-  const rail = railOn(networksIn(config(["eip155:8453", "eip155:137"].map((id) => ({ id, rpc_urls: [NOBODY] })))));
+  const rail = railOn(
+    configuredNetworks(config(["eip155:8453", "eip155:137"].map((id) => ({ id, rpc_urls: [NOBODY] })))),
+  );
   const query = { from: OTHER, nonce: `0x${"1".repeat(64)}`, sinceBlock: 0 };
   await expect(rail.settlementOf(query)).rejects.toThrow("name one");
   await expect(rail.settlementOf({ ...query, network: "eip155:1", asset: BASE })).rejects.toThrow("0 rails");
@@ -97,7 +99,7 @@ test("a question that does not say which chain is refused where there are severa
 });
 
 test("a rail without a node says of every question that the chain is down", async () => {
-  const rail = railOn(networksIn(loadConfig(undefined, {})));
+  const rail = railOn(configuredNetworks(loadConfig(undefined, {})));
   const query = { from: OTHER, nonce: `0x${"1".repeat(64)}`, sinceBlock: 0 };
   for (const ask of [() => rail.head(), () => rail.balance(OTHER), () => rail.settlementOf(query)])
     await expect(ask()).rejects.toMatchObject({ name: "ChainDown" });
@@ -128,7 +130,7 @@ describe("over a chain", () => {
   beforeAll(async () => {
     chain = await fundedChain(8453);
     blindNode = await through(chain.rpcUrl, { eth_getLogs: [] });
-    [base] = networksIn(config([{ id: "eip155:8453", rpc_urls: [chain.rpcUrl] }])) as [Network];
+    [base] = configuredNetworks(config([{ id: "eip155:8453", rpc_urls: [chain.rpcUrl] }])) as [Network];
   }, 60_000);
   afterAll(async () => {
     blindNode?.server.close();

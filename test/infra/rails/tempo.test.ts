@@ -2,7 +2,7 @@ import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadConfig } from "../../../infra/config.ts";
 import { checkNetwork } from "../../../infra/rails/network-checks.ts";
-import { type Network, networksIn, railOn } from "../../../infra/rails/networks.ts";
+import { configuredNetworks, type Network, railOn } from "../../../infra/rails/networks.ts";
 import type { PayableEntry, PaymentChallenge, Rail, Wallet } from "../../../infra/rails/rails.ts";
 import { type TempoNode, tempoNode, tempoSeller } from "../../helpers/tempo.ts";
 import { readTerms } from "../../pipelines/1-observe/readings.ts";
@@ -28,7 +28,7 @@ beforeAll(async () => {
   node = await tempoNode();
   seller = await tempoSeller(node, { amount: "10000", payTo: PAY_TO });
   const networks = JSON.stringify([{ id: node.network, rpc_urls: [node.rpcUrl] }]);
-  [network] = networksIn(loadConfig(undefined, { TOUCHSTONE_NETWORKS: networks })) as [Network];
+  [network] = configuredNetworks(loadConfig(undefined, { TOUCHSTONE_NETWORKS: networks })) as [Network];
   rail = railOn([network]);
 }, 60_000);
 afterAll(async () => {

@@ -7,7 +7,7 @@ import { loadConfig } from "../../../infra/config.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { ownLoop } from "../../../infra/loop-watch.ts";
-import { networksIn, railOn } from "../../../infra/rails/networks.ts";
+import { configuredNetworks, railOn } from "../../../infra/rails/networks.ts";
 import { Control } from "../../../pipelines/1-observe/probe/exchange.ts";
 import { placesFor, VIA_AT_ONCE } from "../../../pipelines/1-observe/queue.ts";
 import { ownReader } from "../../../pipelines/1-observe/reading/reader.ts";
@@ -44,7 +44,7 @@ afterAll(async () => {
 });
 
 test("a price is told at once while every place for calls is held by a slow seller", async () => {
-  const rail = railOn(networksIn(loadConfig(undefined, {})));
+  const rail = railOn(configuredNetworks(loadConfig(undefined, {})));
   const tools = { egress, reader: ownReader, loop: ownLoop, rail, control: new Control(egress, []) };
   const url = `http://127.0.0.1:${(seller.address() as AddressInfo).port}/`;
   const request = { url, method: "GET" as const, headers: {}, body: null, sha256: "0".repeat(64) };

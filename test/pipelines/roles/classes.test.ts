@@ -6,7 +6,7 @@ import { type LocalChain, startLocalChain } from "../../../fixtures/chain/local-
 import { FixedClock, systemClock } from "../../../infra/clock.ts";
 import { loadConfig } from "../../../infra/config.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
-import { networksIn } from "../../../infra/rails/networks.ts";
+import { configuredNetworks } from "../../../infra/rails/networks.ts";
 import { importRegister, registerPath } from "../../../pipelines/register/import.ts";
 import { faultOfLei } from "../../../pipelines/register/score.ts";
 import { classesOf } from "../../../pipelines/roles/classes.ts";
@@ -29,7 +29,7 @@ afterAll(async () => {
 function sourcesOf(settings: Record<string, string>, egress: Partial<Egress> = {}) {
   const config = loadConfig(undefined, {}, { TOUCHSTONE_DATA_DIR: dir, ...settings });
   const out = { validate: () => ({ ok: true }), fetch: async () => answer(500, {}), ...egress } as unknown as Egress;
-  const [network] = networksIn({ networks: [], chain: { ...config.chain, rpc_url: chain.rpcUrl } });
+  const [network] = configuredNetworks({ networks: [], chain: { ...config.chain, rpc_url: chain.rpcUrl } });
   return classesOf({ config, egress: out, pages }, clock, { network: network! });
 }
 const closed = (text: string) => ({ ok: false as const, reason: "host" as const, says: text });
