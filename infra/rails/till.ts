@@ -22,7 +22,7 @@ export interface Till {
    * @param requirements our offer in its v2 form; a v1 payment is compared with its v1 form
    * @throws TillDown when no facilitator answered
    */
-  verify(payment: unknown, requirements: PaymentRequirements): Promise<Verified>;
+  verify(payment: unknown, requirements: PaymentRequirements): Promise<TillVerdict>;
   /**
    * Charges the buyer and waits until the transaction is in a block, or until the till's timeout. Never throws for what a
    * facilitator does. After `unknown` the caller reads the chain. Settling a payment again, here or elsewhere, is safe: its
@@ -32,7 +32,7 @@ export interface Till {
 }
 
 /** `payer` is lower-case. `reason` is the facilitator's own text, at most 300 characters. */
-export type Verified = { valid: true; payer: string } | { valid: false; reason: string };
+export type TillVerdict = { valid: true; payer: string } | { valid: false; reason: string };
 
 /** Thrown when no facilitator gave a usable answer. Whether the payment is valid is unknown; the caller asks again. */
 export class TillDown extends Failure {
