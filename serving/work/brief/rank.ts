@@ -4,7 +4,7 @@
  */
 
 /** A sentence, with the index of its text and its offset in it (UTF-16 units). */
-export interface Ranked {
+export interface RankedSentence {
   source: number;
   offset: number;
   text: string;
@@ -69,7 +69,7 @@ export function* sentencesOf({ text, wraps }: Ranking): Generator<{ offset: numb
   }
 }
 
-interface Candidate extends Ranked {
+interface Candidate extends RankedSentence {
   words: Map<string, number>;
   length: number;
   score: number;
@@ -122,7 +122,7 @@ function likeness(a: Candidate, b: Candidate): number {
 /**
  * Selects at most `most` sentences of `texts` that are relevant to the question and not similar to each other, best first.
  */
-export function rank(question: string, texts: readonly Ranking[], most: number): Ranked[] {
+export function rank(question: string, texts: readonly Ranking[], most: number): RankedSentence[] {
   const terms = [...new Set(termsOf(question))];
   const candidates = scored(candidatesOf(texts), terms);
   const best = candidates[0]?.score ?? 1;

@@ -1,5 +1,5 @@
 import { BoundedThread } from "../../../infra/bounded-thread.ts";
-import type { Ranked, Ranking } from "./rank.ts";
+import type { RankedSentence, Ranking } from "./rank.ts";
 
 /** A text that a brief may quote. */
 export interface Evidence extends Ranking {
@@ -71,6 +71,6 @@ export const extractive: Summariser = {
   says: "Sentences chosen by BM25; of similar ones only the best. Nothing is written that no source says.",
   summarise(question, evidence, most) {
     const texts = evidence.map(({ text, wraps }) => ({ text, wraps }));
-    return thread.ask<Ranked[]>({ question, texts, most }, LIMITS);
+    return thread.ask<RankedSentence[]>({ question, texts, most }, LIMITS);
   },
 };
