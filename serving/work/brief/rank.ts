@@ -47,14 +47,14 @@ export const termsOf = (text: string): string[] =>
 const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
 
 /** A text to select sentences from. */
-export interface Ranking {
+export interface RankingText {
   text: string;
   /** Whether lines are wrapped, so that an empty line ends a paragraph; otherwise each line is a paragraph. */
   wraps: boolean;
 }
 
 /** Yields the sentences of a text, unchanged, with their offsets. A sentence does not cross paragraphs. */
-export function* sentencesOf({ text, wraps }: Ranking): Generator<{ offset: number; text: string }> {
+export function* sentencesOf({ text, wraps }: RankingText): Generator<{ offset: number; text: string }> {
   let from = 0;
   for (const paragraph of text.split(wraps ? "\n\n" : "\n")) {
     // Line feeds become blanks, because the segmenter would end a sentence at them; offsets do not change.
@@ -75,7 +75,7 @@ interface Candidate extends RankedSentence {
   score: number;
 }
 
-function candidatesOf(texts: readonly Ranking[]): Candidate[] {
+function candidatesOf(texts: readonly RankingText[]): Candidate[] {
   const all: Candidate[] = [];
   for (const [source, text] of texts.entries()) {
     for (const { offset, text: sentence } of sentencesOf(text)) {
@@ -122,7 +122,7 @@ function likeness(a: Candidate, b: Candidate): number {
 /**
  * Selects at most `most` sentences of `texts` that are relevant to the question and not similar to each other, best first.
  */
-export function rank(question: string, texts: readonly Ranking[], most: number): RankedSentence[] {
+export function rank(question: string, texts: readonly RankingText[], most: number): RankedSentence[] {
   const terms = [...new Set(termsOf(question))];
   const candidates = scored(candidatesOf(texts), terms);
   const best = candidates[0]?.score ?? 1;

@@ -1,8 +1,8 @@
 import { BoundedThread } from "../../../infra/bounded-thread.ts";
-import type { RankedSentence, Ranking } from "./rank.ts";
+import type { RankedSentence, RankingText } from "./rank.ts";
 
 /** A text that a brief may quote. */
-export interface Evidence extends Ranking {
+export interface Evidence extends RankingText {
   url: string;
 }
 
