@@ -10,7 +10,7 @@ import { type ExtractionRequest, type Extractor, ExtractorUnavailable, NotExtrac
 export type FetchedAnswer = Extract<EgressResult, { outcome: "answered" }>;
 
 /** A fetch of an address that a client named. */
-export interface Fetching {
+export interface FetchOptions {
   url: string;
   /** JSON pointer to the address in the request's body, for errors. */
   pointer: string;
@@ -36,7 +36,7 @@ const notNow = (detail: string): Problem =>
  */
 export async function fetchAnswer(
   egress: Egress,
-  { url, pointer, hops, holder, signal }: Fetching,
+  { url, pointer, hops, holder, signal }: FetchOptions,
 ): Promise<FetchedAnswer> {
   const result = await egress.fetch({
     url,
@@ -61,7 +61,7 @@ export async function fetchAnswer(
  * Fetches a document: an answer with a status of 2xx and a body.
  * @throws Problem as {@link fetchAnswer}; not_fetched for another status and for an empty body
  */
-export async function fetchDocument(egress: Egress, asked: Fetching): Promise<FetchedAnswer> {
+export async function fetchDocument(egress: Egress, asked: FetchOptions): Promise<FetchedAnswer> {
   const answer = await fetchAnswer(egress, asked);
   const { status, body } = answer;
   const wrong =
