@@ -19,6 +19,6 @@ export function sha256(data: Uint8Array | string): Buffer {
 }
 
 /** Computes the lower-case hex sha256 of bytes on a thread of the pool, so that megabytes do not block the event loop. */
-export async function sha256Soon(bytes: Uint8Array): Promise<string> {
+export async function sha256hexAsync(bytes: Uint8Array): Promise<string> {
   return Buffer.from(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)).toString("hex");
 }

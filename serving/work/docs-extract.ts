@@ -1,4 +1,4 @@
-import { sha256Soon } from "../../infra/canonical.ts";
+import { sha256hexAsync } from "../../infra/canonical.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { badField } from "../http/problem.ts";
 import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
@@ -54,7 +54,7 @@ export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
   async run(asked, deps, signal) {
     const { document, pointer, ...source } = await sourceOf(asked, deps, signal);
     const [sha256, extracted] = await Promise.all([
-      sha256Soon(document),
+      sha256hexAsync(document),
       extractDocument(
         deps.extractor,
         {

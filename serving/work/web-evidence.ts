@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { sha256Soon } from "../../infra/canonical.ts";
+import { sha256hexAsync } from "../../infra/canonical.ts";
 import { SHA256_HEX, Sha256Hex } from "../../infra/sha256-hex.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
@@ -146,7 +146,7 @@ export const webEvidence: Work<EvidenceRequest, EvidenceReceipt> = {
     const { egress, clock, signer, holder } = deps;
     const answer = await fetchAnswer(egress, { url, pointer: "/url", hops: 0, holder, signal });
     const fetchedAt = clock.now();
-    const [sha256, excerpt] = await Promise.all([sha256Soon(answer.body), excerptOf(deps, answer, signal)]);
+    const [sha256, excerpt] = await Promise.all([sha256hexAsync(answer.body), excerptOf(deps, answer, signal)]);
     const compared = compare_to && ({ to: compare_to, result: compare_to === sha256 ? "same" : "different" } as const);
     const facts: Omit<EvidenceReceipt, "signing_key_id" | "canonicalization" | "signature"> = {
       schema: "svc.evidence.v1",

@@ -1,4 +1,4 @@
-import { sha256Soon } from "../../../infra/canonical.ts";
+import { sha256hexAsync } from "../../../infra/canonical.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { rfc3339 } from "../../../pipelines/record/time.ts";
 import type { Doc } from "../../pages/docs.ts";
@@ -42,7 +42,7 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
     const bytes = Buffer.from(page);
     const url = `${baseUrl.replace(/\/$/, "")}/docs/${name}`;
     const [sha256, { text, kind, part, cut }] = await Promise.all([
-      sha256Soon(bytes),
+      sha256hexAsync(bytes),
       extractor.read({ bytes, url, part: "main", kinds: ["html"], most: textOnly(LOOKED_AT_CHARS) }),
     ]);
     const when = rfc3339(clock.now());

@@ -1,4 +1,4 @@
-import { sha256Soon } from "../../../infra/canonical.ts";
+import { sha256hexAsync } from "../../../infra/canonical.ts";
 import { rfc3339 } from "../../../pipelines/record/time.ts";
 import { badField, Problem } from "../../http/problem.ts";
 import { BriefAnswer, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
@@ -32,7 +32,7 @@ async function readAt(url: string, i: number, deps: WorkDeps, signal?: AbortSign
     ...(signal ? { signal } : {}),
   };
   const [sha256, { text, kind, part, metadata, cut }] = await Promise.all([
-    sha256Soon(answer.body),
+    sha256hexAsync(answer.body),
     extractDocument(deps.extractor, asked, pointer),
   ]);
   return {

@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
-import { sha256Soon } from "../../../infra/canonical.ts";
+import { sha256hexAsync } from "../../../infra/canonical.ts";
 import { systemClock } from "../../../infra/clock.ts";
 import { type Holder, Places } from "../../../infra/shares.ts";
 import { Extracted } from "../../schemas/extract.ts";
@@ -294,7 +294,7 @@ class ChildExtractor implements Extractor {
     const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.most };
     const off = asked.signal ? [asked.signal, this.#closing.signal] : [this.#closing.signal];
     const { kinds, type, part, most } = asked;
-    const document = JSON.stringify([await sha256Soon(asked.bytes), kinds, type, part, most]);
+    const document = JSON.stringify([await sha256hexAsync(asked.bytes), kinds, type, part, most]);
     this.#refuseKnown(document, limits);
     const patience = AbortSignal.timeout(this.options.waitMs ?? DEFAULTS.waitMs);
     const place = await this.#places.take(asked.holder ?? {}, AbortSignal.any([...off, patience]));
