@@ -9,7 +9,7 @@ import { capId } from "../../pipelines/record/ids.ts";
 import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
 import { ReadOnlyReplica } from "../replica/late-log.ts";
-import { AskQueue, LONGEST_HOURS, type Wait, type WaitReason } from "../tables/ask-line.ts";
+import { AskQueue, type ExpectedWait, LONGEST_HOURS, type WaitReason } from "../tables/ask-line.ts";
 
 /** Real ms after which the queue is searched again for urls that were probed meanwhile. */
 const DROP_MS = 60_000;
@@ -209,7 +209,7 @@ const HELD_BY: Record<WaitReason, string> = {
   line: "many urls are in line",
 };
 
-function inLine({ hours, by }: Wait): Place {
+function inLine({ hours, by }: ExpectedWait): Place {
   const when = by === undefined ? "in about an hour" : `in about ${hours} hours: ${HELD_BY[by]}`;
   return { queued: true, next: `In line for a free handshake. Ask again ${when}.` };
 }

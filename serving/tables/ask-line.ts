@@ -59,7 +59,7 @@ interface Waiting {
 export type WaitReason = "domain" | "moment" | "line";
 
 /** The expected wait of an ask. */
-export interface Wait {
+export interface ExpectedWait {
   /** Hours until an answer can be expected, at least 1. */
   hours: number;
   /** Why; only present when `hours` is above 1. */
@@ -172,18 +172,18 @@ export class AskQueue {
   }
 
   /** Returns the expected wait of an ask in the queue; one hour for any other endpoint. @param now unix ms */
-  wait(cap: string, now: number): Wait {
+  wait(cap: string, now: number): ExpectedWait {
     const waiting = this.#open.get(cap);
     if (!waiting) return { hours: 1 };
     return this.#wait(waiting, now);
   }
 
   /** Returns the expected wait of an ask that would be added now. */
-  waitFor(normalised: string, from: number, now: number): Wait {
+  waitFor(normalised: string, from: number, now: number): ExpectedWait {
     return this.#wait({ domains: namesOf(normalised), n: this.#came, from }, now);
   }
 
-  #wait(waiting: Pick<Waiting, "domains" | "n" | "from">, now: number): Wait {
+  #wait(waiting: Pick<Waiting, "domains" | "n" | "from">, now: number): ExpectedWait {
     const inDomain = Math.max(
       ...waiting.domains.map((name) => {
         const { line, looks, perHour } = this.#domains.get(name) ?? { line: [], looks: [], perHour: 1 };
