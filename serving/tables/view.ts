@@ -13,7 +13,7 @@ export interface FoldedRow extends VolatileRow {
 }
 
 /** The volatile rows of one `live/view.json`. */
-export interface Volatile {
+export interface VolatileRows {
   /** Etag of `live/view.json`, or null before the first. */
   etag: string | null;
   /** When that file was made, unix ms, or null before the first. */
@@ -36,7 +36,7 @@ export interface Volatile {
 }
 
 /** The volatile rows before the first `live/view.json`. */
-export const NO_VOLATILE: Volatile = {
+export const NO_VOLATILE: VolatileRows = {
   etag: null,
   madeAt: null,
   treeSize: 0,
@@ -54,7 +54,7 @@ export interface ViewParts {
   /** Number of leaves that are folded in. */
   size: number;
   entries: LayeredMap<Entry>;
-  volatile: Volatile;
+  volatile: VolatileRows;
   names: UrlIndex;
   evidence: EvidenceFiles;
   archive: ArchiveFold;
@@ -68,7 +68,7 @@ export class View {
   readonly origin: string;
   readonly size: number;
   readonly entries: LayeredMap<Entry>;
-  readonly volatile: Volatile;
+  readonly volatile: VolatileRows;
   readonly names: UrlIndex;
   readonly evidence: EvidenceFiles;
   /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */

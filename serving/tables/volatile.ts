@@ -4,7 +4,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { VIEW } from "../../pipelines/published/objects.ts";
 import { type VolatileRow, wentBack } from "../../pipelines/record/volatile.ts";
 import { rowsIn } from "../../pipelines/record/volatile-arrow.ts";
-import { type FoldedRow, NO_VOLATILE, type Volatile } from "./view.ts";
+import { type FoldedRow, NO_VOLATILE, type VolatileRows } from "./view.ts";
 
 const ViewFile = z.looseObject({
   v: z.literal(1),
@@ -33,8 +33,8 @@ const tableOf = (key: string): string => key.slice(0, key.indexOf("."));
  */
 export async function loadVolatile(
   store: Pick<Store, "get">,
-  old: Volatile,
-): Promise<{ volatile: Volatile; came: Iterable<VolatileRow> }> {
+  old: VolatileRows,
+): Promise<{ volatile: VolatileRows; came: Iterable<VolatileRow> }> {
   const object = await store.get(VIEW, { maxBytes: MAX_VIEW_BYTES });
   if (!object || object.etag === old.etag) return { volatile: old, came: [] };
   const file = ViewFile.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
@@ -54,7 +54,7 @@ export async function loadVolatile(
 }
 
 /** Reports whether, in every table, the files that are folded already are named in the same order and before new ones. */
-function goesOn(old: Volatile, keys: readonly string[]): boolean {
+function goesOn(old: VolatileRows, keys: readonly string[]): boolean {
   const held = [...old.files.keys()];
   const position = new Map(held.map((key, i) => [key, i]));
   const last = new Map<string, number>();
@@ -72,9 +72,9 @@ function goesOn(old: Volatile, keys: readonly string[]): boolean {
  */
 async function fold(
   store: Pick<Store, "get">,
-  old: Volatile,
+  old: VolatileRows,
   keys: readonly string[],
-): Promise<(Pick<Volatile, "files" | "rows" | "thefts"> & { came: ReadonlyMap<string, FoldedRow> }) | null> {
+): Promise<(Pick<VolatileRows, "files" | "rows" | "thefts"> & { came: ReadonlyMap<string, FoldedRow> }) | null> {
   const came = new Map<string, FoldedRow>();
   const thefts = new Map<string, VolatileRow>();
   const counts = new Map(old.files);

@@ -13,7 +13,7 @@ import { standingOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type Owner, PartitionsRevoked } from "../../../pipelines/roles/owner.ts";
-import { NO_VOLATILE, type Volatile } from "../../../serving/tables/view.ts";
+import { NO_VOLATILE, type VolatileRows } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { handshake, later } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -32,7 +32,7 @@ let at: Deployment;
 let probes = 0;
 const lakes: Lake[] = [];
 const owners: Owner[] = [];
-let followed: Volatile;
+let followed: VolatileRows;
 
 /** An owner begins in this place, over the lake that is there. */
 async function begin(place: 0 | 1): Promise<void> {

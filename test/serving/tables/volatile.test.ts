@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { VIEW } from "../../../pipelines/published/objects.ts";
 import { encodeInTurns } from "../../../pipelines/record/volatile-arrow.ts";
-import { NO_VOLATILE, type Volatile } from "../../../serving/tables/view.ts";
+import { NO_VOLATILE, type VolatileRows } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { fc } from "../../helpers/histories.ts";
 import { capOf, rowOf } from "../../helpers/public-record.ts";
@@ -33,7 +33,7 @@ class Objects {
   }
 }
 
-const rowsOf = ({ rows }: Volatile): Map<string, number> =>
+const rowsOf = ({ rows }: VolatileRows): Map<string, number> =>
   new Map([...rows.values()].map((row) => [row.capability_id, row.probes]));
 
 // Draws histories.
