@@ -36,7 +36,7 @@ export interface VolatileRows {
 }
 
 /** The volatile rows before the first `live/view.json`. */
-export const NO_VOLATILE: VolatileRows = {
+export const NO_VOLATILE_ROWS: VolatileRows = {
   etag: null,
   madeAt: null,
   treeSize: 0,
@@ -86,7 +86,7 @@ export class View {
   }
 
   static empty(origin: string): View {
-    const nothing = { size: 0, entries: LayeredMap.empty<Entry>(), volatile: NO_VOLATILE };
+    const nothing = { size: 0, entries: LayeredMap.empty<Entry>(), volatile: NO_VOLATILE_ROWS };
     const growing = { names: new UrlIndex(), evidence: new EvidenceFiles(), archive: new ArchiveFold() };
     return new View({ origin, ...nothing, ...growing });
   }

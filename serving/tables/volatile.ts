@@ -4,7 +4,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { VIEW } from "../../pipelines/published/objects.ts";
 import { type VolatileRow, wentBack } from "../../pipelines/record/volatile.ts";
 import { rowsIn } from "../../pipelines/record/volatile-arrow.ts";
-import { type FoldedRow, NO_VOLATILE, type VolatileRows } from "./view.ts";
+import { type FoldedRow, NO_VOLATILE_ROWS, type VolatileRows } from "./view.ts";
 
 const ViewFile = z.looseObject({
   v: z.literal(1),
@@ -40,7 +40,8 @@ export async function loadVolatile(
   const file = ViewFile.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
   if (wentBack(old.positions, file.positions)) return { volatile: old, came: [] };
   const { came, ...folded } =
-    (goesOn(old, file.live) && (await fold(store, old, file.live))) || (await fold(store, NO_VOLATILE, file.live))!;
+    (goesOn(old, file.live) && (await fold(store, old, file.live))) ||
+    (await fold(store, NO_VOLATILE_ROWS, file.live))!;
   const history = new Map(Object.entries(file.history?.files ?? {}).map(([bucket, key]) => [Number(bucket), key]));
   const at = Date.parse(file.at);
   const facts = {

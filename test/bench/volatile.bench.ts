@@ -11,7 +11,7 @@ import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { PUBLISHED } from "../../pipelines/published/caps.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
 import { LiveTables } from "../../pipelines/roles/live-tables.ts";
-import { NO_VOLATILE, type VolatileRows } from "../../serving/tables/view.ts";
+import { NO_VOLATILE_ROWS, type VolatileRows } from "../../serving/tables/view.ts";
 import { loadVolatile } from "../../serving/tables/volatile.ts";
 import { type Cost, ratio, shown, timed } from "./ratio.ts";
 import { END, fillLake } from "./volatile-data.ts";
@@ -93,7 +93,7 @@ async function measure(endpoints: number): Promise<void> {
       write: (table, bytes) => objects.put(`live/${table}.${files++}.arrow`, bytes),
     });
     const fold = foldOf(caps);
-    let held: VolatileRows = NO_VOLATILE;
+    let held: VolatileRows = NO_VOLATILE_ROWS;
     const look = async () => {
       held = (await loadVolatile(objects, held)).volatile;
     };

@@ -6,7 +6,7 @@ import { standingOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { LiveTables } from "../../../pipelines/roles/live-tables.ts";
-import { NO_VOLATILE, type VolatileRows } from "../../../serving/tables/view.ts";
+import { NO_VOLATILE_ROWS, type VolatileRows } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { fc } from "../../helpers/histories.ts";
 import { cardOf, PublicRecord } from "../../helpers/public-record.ts";
@@ -35,7 +35,7 @@ const COUNTS = ["probes", "answered", "asked_for_payment", "paid_calls", "distin
 
 /** A reader that follows: what it has folded so far, and that no count of it ever goes back. */
 class Reader {
-  volatile: VolatileRows = NO_VOLATILE;
+  volatile: VolatileRows = NO_VOLATILE_ROWS;
   reads = 0;
 
   constructor(private readonly record: PublicRecord) {}

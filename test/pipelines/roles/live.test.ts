@@ -13,7 +13,7 @@ import { standingOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type Owner, PartitionsRevoked } from "../../../pipelines/roles/owner.ts";
-import { NO_VOLATILE, type VolatileRows } from "../../../serving/tables/view.ts";
+import { NO_VOLATILE_ROWS, type VolatileRows } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { handshake, later } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -58,7 +58,7 @@ beforeEach(async () => {
     [0, 1],
     [2, 3],
   ];
-  followed = NO_VOLATILE;
+  followed = NO_VOLATILE_ROWS;
   await begin(0);
   await begin(1);
   await turn();
@@ -97,7 +97,7 @@ async function reads(): Promise<void> {
   const all = await whole();
   const before = followed;
   followed = (await loadVolatile(at.publicStore, before)).volatile;
-  const newcomer = (await loadVolatile(at.publicStore, NO_VOLATILE)).volatile;
+  const newcomer = (await loadVolatile(at.publicStore, NO_VOLATILE_ROWS)).volatile;
   for (const { rows } of [followed, newcomer])
     expect(new Map([...rows.values()].map(({ file: _, ...row }) => [row.capability_id, row]))).toEqual(all);
   expect(all.size).toBe(SELLERS.length);

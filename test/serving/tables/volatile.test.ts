@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { VIEW } from "../../../pipelines/published/objects.ts";
 import { encodeInTurns } from "../../../pipelines/record/volatile-arrow.ts";
-import { NO_VOLATILE, type VolatileRows } from "../../../serving/tables/view.ts";
+import { NO_VOLATILE_ROWS, type VolatileRows } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { fc } from "../../helpers/histories.ts";
 import { capOf, rowOf } from "../../helpers/public-record.ts";
@@ -49,12 +49,12 @@ test("whatever files a view names, who followed has what a newcomer reads", { ti
       const store = new Objects();
       for (const [i, some] of made.entries())
         store.put(names[i]!, await encodeInTurns(some.map((who) => rowOf(SPECS[2 * who + (i % 2)]!, { probes: i }))));
-      let followed = NO_VOLATILE;
+      let followed = NO_VOLATILE_ROWS;
       for (const [n, live] of views.entries()) {
         store.view(live, n);
         const before = rowsOf(followed);
         const { volatile, came } = await loadVolatile(store, followed);
-        const newcomer = await loadVolatile(store, NO_VOLATILE);
+        const newcomer = await loadVolatile(store, NO_VOLATILE_ROWS);
         expect(rowsOf(volatile)).toEqual(rowsOf(newcomer.volatile));
         expect([...volatile.files]).toEqual([...newcomer.volatile.files]);
         // What is new in it came, and the view that was held stays as it was.
@@ -75,7 +75,7 @@ test("what was folded is not read again, also when files before it go", async ()
   store.put("live/0.1.arrow", await encodeInTurns([rowOf(a, { probes: 1 }), rowOf(b, { probes: 1 })]));
   store.put("live/0.2.arrow", await encodeInTurns([rowOf(a, { probes: 2 })]));
   store.put("live/0.3.arrow", await encodeInTurns([rowOf(b, { probes: 3 })]));
-  let held = NO_VOLATILE;
+  let held = NO_VOLATILE_ROWS;
   for (const [n, live] of [
     ["live/0.1.arrow"],
     ["live/0.1.arrow", "live/0.2.arrow"],
@@ -105,7 +105,7 @@ test("however many rows came, few of them are taken in one turn of the loop", as
   store.view(["live/0.1.arrow"], 0);
   // Nothing in memory takes a turn to read.
   const seen = new TurnsSeen();
-  const { volatile } = await loadVolatile(store, NO_VOLATILE);
+  const { volatile } = await loadVolatile(store, NO_VOLATILE_ROWS);
   expect(seen.end().turns).toBeGreaterThanOrEqual(Math.floor(1_000 / 128));
   expect(volatile.rows.size).toBe(1_000);
 });
