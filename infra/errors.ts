@@ -54,7 +54,7 @@ export const EXIT = {
 } as const;
 
 /** Code of a failure. */
-export type Code = Exclude<keyof typeof EXIT, "ok">;
+export type FailureCode = Exclude<keyof typeof EXIT, "ok">;
 
 /**
  * An error with a code. Subclasses exist only for failures that are caught by class, carry values, or are told apart by
@@ -64,7 +64,7 @@ export class Failure extends Error {
   /** Whether the same operation may succeed later, so that the caller tries again. */
   readonly retriable: boolean;
   constructor(
-    readonly code: Code,
+    readonly code: FailureCode,
     message: string,
     { retriable = false, ...options }: ErrorOptions & { retriable?: boolean } = {},
   ) {
