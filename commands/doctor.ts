@@ -1,7 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
-import { type Finding, findingsWithin, type Standing } from "../infra/finding.ts";
+import { type Finding, findingsWithin, type Severity } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { withOpen } from "./files.ts";
@@ -65,7 +65,7 @@ export async function doctorCommand(config: Config, { role, json }: DoctorOption
   if (broken > 0) throw new Failure("unfit", `${broken} broken of ${findings.length}: ${role} would not do its work`);
 }
 
-const countOf = (findings: readonly Finding[]): Record<Standing, number> => {
+const countOf = (findings: readonly Finding[]): Record<Severity, number> => {
   const count = { ok: 0, warn: 0, broken: 0, off: 0 };
   for (const { standing } of findings) count[standing]++;
   return count;
@@ -73,7 +73,7 @@ const countOf = (findings: readonly Finding[]): Record<Standing, number> => {
 
 /** What is worst comes first; what is to be done stands below each. */
 export function table(findings: readonly Finding[]): string[] {
-  const order: Standing[] = ["broken", "warn", "ok", "off"];
+  const order: Severity[] = ["broken", "warn", "ok", "off"];
   const width = Math.max(...findings.map(({ name }) => name.length));
   return order.flatMap((standing) =>
     findings

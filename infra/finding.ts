@@ -1,11 +1,11 @@
 /** Severity of a finding: `broken` stops a role, `warn` does not and may pass, `off` is not configured. */
-export type Standing = "ok" | "warn" | "broken" | "off";
+export type Severity = "ok" | "warn" | "broken" | "off";
 
 /** The result of one check of this machine, for people and for scripts. */
 export interface Finding {
   /** What was checked: `disk`, `store.public`, `control 1`. Unique in a report. */
   name: string;
-  standing: Standing;
+  standing: Severity;
   /** What was found, in one sentence. */
   says: string;
   /** What to do; absent when there is nothing to do. */
