@@ -14,7 +14,7 @@ import { CHECKERS } from "../record/classes.ts";
 import type { Memory } from "../record/memory.ts";
 import type { DayPlan } from "../record/plan.ts";
 import { hostOf } from "../record/url.ts";
-import { Asking } from "./classes/asking.ts";
+import { ClassQuestions } from "./classes/asking.ts";
 import type { ClassMaps } from "./classes/classing.ts";
 import { ClassWithdrawals } from "./classes/excuse.ts";
 import { NO_MAPS } from "./classes/mapping-file.ts";
@@ -183,7 +183,7 @@ export function createObserver(parts: ObserverParts): Observer {
   const intake = new Intake({ egress, rail, recorder, metrics, memory, reader, logger });
   const tools: Tools = {
     ...{ egress, reader, loop, rail, wallets, recorder, intake, logger, metrics },
-    asking: new Asking({
+    asking: new ClassQuestions({
       ...{ recorder, metrics, logger, maps: classes?.maps ?? NO_MAPS, sources: classes?.sources ?? {} },
     }),
     control: new Control(egress, config.controlUrls),

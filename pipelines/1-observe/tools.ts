@@ -1,7 +1,7 @@
 import type { BoundedMap } from "../../infra/bounded-map.ts";
 import type { Rail, Wallets } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import type { Asking } from "./classes/asking.ts";
+import type { ClassQuestions } from "./classes/asking.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import type { Hosts } from "./hosts.ts";
 import type { Intake } from "./listings/intake.ts";
@@ -21,7 +21,7 @@ export interface Tools extends Means {
   recorder: Recorder;
   intake: Intake;
   /** Classes of endpoints, and the questions whose answers we know. */
-  asking: Asking;
+  asking: ClassQuestions;
   ledger: Ledger;
   /** Hosts that are this observer's to call. */
   hosts: Hosts;

@@ -54,7 +54,7 @@ export interface AskingParts {
 }
 
 /** Determines the class of an endpoint, records it before the first question, and makes the questions. */
-export class Asking {
+export class ClassQuestions {
   readonly #trials = new BoundedMap<string, Trial>(MAX_TRIALS);
   /** Endpoint -> the mapping that this process recorded last, which the lake may not have loaded yet. */
   readonly #told = new BoundedMap<string, string>(MAX_TRIALS);

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createLogger, createMetrics } from "../../../../infra/telemetry.ts";
-import { Asking } from "../../../../pipelines/1-observe/classes/asking.ts";
+import { ClassQuestions } from "../../../../pipelines/1-observe/classes/asking.ts";
 import { mapsOf, NO_MAPS } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
 import type { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import type { BodyOf } from "../../../../pipelines/record/bodies.ts";
@@ -111,7 +111,13 @@ describe("a seller whose schema fits one question of one class", () => {
     const appended: unknown[] = [];
     const recorder = { append: async (drafts: unknown[]) => appended.push(...drafts) } as unknown as Recorder;
     const metrics = createMetrics();
-    const asking = new Asking({ maps: NO_MAPS, sources: {}, recorder, metrics, logger: createLogger("silent") });
+    const asking = new ClassQuestions({
+      maps: NO_MAPS,
+      sources: {},
+      recorder,
+      metrics,
+      logger: createLogger("silent"),
+    });
     const ask = async (trials: { dropped: boolean; controls: number; passed: boolean }) => {
       const mapped = { id: mapping!.id, ...trials };
       const asked = await asking.ask({ ...one!, mapped }, null, Buffer.alloc(32, 1));
