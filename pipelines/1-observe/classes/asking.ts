@@ -45,7 +45,7 @@ interface Trial {
   passed: boolean;
 }
 
-export interface AskingParts {
+export interface ClassQuestionsParts {
   maps: ClassMaps;
   sources: Sources;
   recorder: Recorder;
@@ -59,7 +59,7 @@ export class ClassQuestions {
   /** Endpoint -> the mapping that this process recorded last, which the lake may not have loaded yet. */
   readonly #told = new BoundedMap<string, string>(MAX_TRIALS);
 
-  constructor(private readonly parts: AskingParts) {}
+  constructor(private readonly parts: ClassQuestionsParts) {}
 
   /**
    * The question of one paid call. Never throws.
