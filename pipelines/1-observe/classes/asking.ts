@@ -11,7 +11,7 @@ import type { Declared } from "../terms/declared.ts";
 import { type Classing, type ClassMaps, classingOf } from "./classing.ts";
 
 /** What a paid call asks, decided before the call. */
-export interface Asked {
+export interface ClassQuestion {
   checker: Checker;
   /** null: there is no question whose answer we know, and the call sends an example. */
   known: KnownAnswer | null;
@@ -65,7 +65,7 @@ export class ClassQuestions {
    * The question of one paid call. Never throws.
    * @param declared what the endpoint's 402 declares, or null before there is one
    */
-  async ask(one: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<Asked> {
+  async ask(one: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<ClassQuestion> {
     const classing = classingOf(one, declared, this.parts.maps);
     const { checker, mapping } = classing;
     const trial = mapping && this.#trialOf(one, mapping);
@@ -77,7 +77,7 @@ export class ClassQuestions {
   }
 
   /** Notes whether a call passed that sent a control input. */
-  ended(one: Pick<ListedCap, "cap">, { mapping, known, control }: Asked, passed: boolean): void {
+  ended(one: Pick<ListedCap, "cap">, { mapping, known, control }: ClassQuestion, passed: boolean): void {
     if (!mapping || !known || !control) return;
     const before = this.#trials.get(one.cap);
     const controls = (before?.id === mapping.id ? before.controls : 0) + 1;
@@ -131,7 +131,7 @@ export class ClassQuestions {
    * before the first payment by that mapping.
    * @throws NotRecorded when the log does not take the record: then no payment is made by the mapping
    */
-  async tell({ cap, mapped }: ListedCap, { mapping, dropped }: Asked, clock: Clock): Promise<void> {
+  async tell({ cap, mapped }: ListedCap, { mapping, dropped }: ClassQuestion, clock: Clock): Promise<void> {
     const before = this.#told.get(cap) ?? wordFor(mapped ?? null);
     const now = wordFor(mapping && { id: mapping.id, dropped });
     if (before === now) return;

@@ -3,7 +3,7 @@ import { withRequestFields } from "../../../infra/egress/egress.ts";
 import { plannedSlot } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { type Call, intentId, seedOf } from "../call.ts";
-import type { Asked } from "../classes/asking.ts";
+import type { ClassQuestion } from "../classes/asking.ts";
 import { clean } from "../json.ts";
 import { passes } from "../plan/steps.ts";
 import { excused, isMethodAssumed } from "../probe/methods.ts";
@@ -41,7 +41,7 @@ export interface PaidEnd {
 }
 
 /** Pays a call whose intent is durable: sends the payment, evaluates the answer, asks the chain, records the result. */
-async function payAndWatch(tools: Tools, payment: Payment, asked: Asked, clock: Clock): Promise<PaidEnd> {
+async function payAndWatch(tools: Tools, payment: Payment, asked: ClassQuestion, clock: Clock): Promise<PaidEnd> {
   const sent = systemClock.monotonic();
   const exchanged = await send(tools, payment);
   tools.metrics.time("touchstone_observe_paid_call_seconds", (systemClock.monotonic() - sent) / 1000);

@@ -12,7 +12,7 @@ import { atomicToMicro, formatMoney } from "../../record/money.ts";
 import { dayOf, rfc3339 } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
 import type { Call } from "../call.ts";
-import type { Asked } from "../classes/asking.ts";
+import type { ClassQuestion } from "../classes/asking.ts";
 import { hashOf } from "../json.ts";
 import { PAYMENT_KEY } from "../mcp/session.ts";
 import { toWhom } from "../plan/spend.ts";
@@ -74,7 +74,7 @@ async function signOnce(tools: Tools, one: ListedCap, call: Call, prepared: Prep
 }
 
 /** The question in the form of the record, where there is one. */
-function knownAnswer({ known, mapping, control }: Asked): Pick<BodyOf<"paid.intent">, "known_answer"> {
+function knownAnswer({ known, mapping, control }: ClassQuestion): Pick<BodyOf<"paid.intent">, "known_answer"> {
   if (known === null) return {};
   const { class: kind, variant, answer, truth } = known;
   return { known_answer: { class: kind, variant, answer, truth, mapping: mapping?.id ?? null, control } };
@@ -88,7 +88,7 @@ export async function sign(
   tools: Tools,
   one: ListedCap,
   call: Call,
-  prepared: Prepared & { asked: Asked },
+  prepared: Prepared & { asked: ClassQuestion },
   clock: Clock,
 ): Promise<Signed> {
   const read = prepared.probe.read!;
