@@ -8,7 +8,7 @@ import type { ListedCap } from "../../record/memory.ts";
 import { hashOf, keepable } from "../json.ts";
 import { draft, type Recorder } from "../recorder.ts";
 import type { Declared } from "../terms/declared.ts";
-import { type Classing, type ClassMaps, classingOf } from "./classing.ts";
+import { type ClassMaps, type ClassMatch, classingOf } from "./classing.ts";
 
 /** What a paid call asks, decided before the call. */
 export interface ClassQuestion {
@@ -104,7 +104,7 @@ export class ClassQuestions {
     return { id, dropped, controls: Math.max(kept.controls, mine.controls), passed: kept.passed || mine.passed };
   }
 
-  async #draw({ checker, variant, mapping, arrange }: Classing, seed: Uint8Array): Promise<KnownAnswer | null> {
+  async #draw({ checker, variant, mapping, arrange }: ClassMatch, seed: Uint8Array): Promise<KnownAnswer | null> {
     if (variant === null) return null;
     const { metrics, logger, maps } = this.parts;
     const rows = mapping?.rows === undefined ? [] : maps.rows(mapping.rows);

@@ -8,7 +8,7 @@ import { get, isObject } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
 
 /** The class of an endpoint, the question that it is asked, and how the question is put into a request. */
-export interface Classing {
+export interface ClassMatch {
   checker: Checker;
   /** Name of the question; null where none fits the endpoint. */
   variant: string | null;
@@ -33,7 +33,7 @@ interface Words {
   outputSchema: unknown;
 }
 
-const NONE: Classing = { checker: any, variant: null, mapping: null, arrange: () => null };
+const NONE: ClassMatch = { checker: any, variant: null, mapping: null, arrange: () => null };
 
 function wordsOf({ sellerClaims: own }: ListedCap, declared: Declared | null): Words {
   return {
@@ -84,7 +84,7 @@ function inExample(
 }
 
 /** The classing of an endpoint whose seller names the class. */
-function byName(named: string, words: Words): Classing {
+function byName(named: string, words: Words): ClassMatch {
   const checker = checkerOf(named);
   const form = ownForm(checker, words);
   if (!form) return { ...NONE, checker };
@@ -102,7 +102,7 @@ export const mappingOf = (
   rows?: string,
 ): Mapping => ({ ...of, id: sha256hex(canonicalText(rows === undefined ? of : { ...of, rows })) });
 
-export function mapped(mapping: Mapping): Classing {
+export function mapped(mapping: Mapping): ClassMatch {
   const checker = checkerOf(mapping.class);
   if (!Object.hasOwn(checker.variants, mapping.variant)) return NONE;
   return { checker, variant: mapping.variant, mapping, arrange: (fields) => filled(mapping.input, fields) };
@@ -123,7 +123,7 @@ function inputNames({ inputSchema, example }: Words, place: Place): string[] {
  * For a seller that names no class: the one question whose member names are exactly the input's, and whose answer is in
  * the schema of the answer. If none or several questions fit, the endpoint has no class.
  */
-function bySchema(words: Words, place: Place): Classing {
+function bySchema(words: Words, place: Place): ClassMatch {
   const [asked, answered] = [inputNames(words, place), outputs(words.outputSchema)];
   const fits = CHECKERS.filter((checker) => checker.bySchema).flatMap((checker) =>
     Object.entries(checker.variants)
@@ -137,7 +137,7 @@ function bySchema(words: Words, place: Place): Classing {
 }
 
 /** The class of an endpoint: from the operator's mapping, else as the seller names it, else from its schema. */
-export function classingOf(one: ListedCap, declared: Declared | null, maps: ClassMaps): Classing {
+export function classingOf(one: ListedCap, declared: Declared | null, maps: ClassMaps): ClassMatch {
   const told = maps.find(one);
   if (told) return mapped(told);
   const own = one.sellerClaims;
