@@ -8,7 +8,7 @@ import type { ListedCap } from "../../record/memory.ts";
 import { hashOf, keepable } from "../json.ts";
 import { draft, type Recorder } from "../recorder.ts";
 import type { Declared } from "../terms/declared.ts";
-import { type ClassMaps, type ClassMatch, classingOf } from "./classing.ts";
+import { type ClassMaps, type ClassMatch, classMatchOf } from "./classing.ts";
 
 /** What a paid call asks, decided before the call. */
 export interface ClassQuestion {
@@ -66,7 +66,7 @@ export class ClassQuestions {
    * @param declared what the endpoint's 402 declares, or null before there is one
    */
   async ask(one: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<ClassQuestion> {
-    const classing = classingOf(one, declared, this.parts.maps);
+    const classing = classMatchOf(one, declared, this.parts.maps);
     const { checker, mapping } = classing;
     const trial = mapping && this.#trialOf(one, mapping);
     if (trial && !trial.passed && (trial.dropped || trial.controls >= MAX_CONTROLS)) {

@@ -137,7 +137,7 @@ function bySchema(words: Words, place: Place): ClassMatch {
 }
 
 /** The class of an endpoint: from the operator's mapping, else as the seller names it, else from its schema. */
-export function classingOf(one: ListedCap, declared: Declared | null, maps: ClassMaps): ClassMatch {
+export function classMatchOf(one: ListedCap, declared: Declared | null, maps: ClassMaps): ClassMatch {
   const told = maps.find(one);
   if (told) return mapped(told);
   const own = one.sellerClaims;
