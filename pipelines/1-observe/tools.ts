@@ -6,11 +6,11 @@ import type { FirstIntents } from "./first-intents.ts";
 import type { Hosts } from "./hosts.ts";
 import type { Intake } from "./listings/intake.ts";
 import type { Ledger } from "./plan/spend.ts";
-import type { Control, Means } from "./probe/exchange.ts";
+import type { Control, ExchangeDeps } from "./probe/exchange.ts";
 import type { Recorder } from "./recorder.ts";
 
 /** What the functions that make calls need. */
-export interface Tools extends Means {
+export interface Tools extends ExchangeDeps {
   rail: Rail;
   wallets: Wallets;
   control: Control;

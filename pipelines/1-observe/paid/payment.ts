@@ -4,7 +4,7 @@ import type { AsOf, Blocks, Rail, Settlement, SignedPayment } from "../../../inf
 import { SHOWN_AGAIN_MS } from "../../3-grade/params.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { Call } from "../call.ts";
-import { type Exchanged, endedByUs, exchange, type Means } from "../probe/exchange.ts";
+import { type ExchangeDeps, type Exchanged, endedByUs, exchange } from "../probe/exchange.ts";
 import { stockOf } from "../probe/stock.ts";
 import { type Evaluation, type Expectation, evaluate } from "../reading/checks.ts";
 import { followupRow } from "../rows.ts";
@@ -31,7 +31,7 @@ export const cutOff = (tools: Pick<Tools, "signal">, result: EgressResult): bool
   result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
 
 /** Sends the signed payment: the first time, and each time that its proof is shown again. */
-export function send(means: Means, payment: Payment): Promise<Exchanged> {
+export function send(means: ExchangeDeps, payment: Payment): Promise<Exchanged> {
   const { headerName: header, headerValue: value } = payment.signed;
   // A shutdown does not abort this: once money may move, either the end is watched or it is our fault.
   const how = {
@@ -48,7 +48,7 @@ export function send(means: Means, payment: Payment): Promise<Exchanged> {
  * our own event loop stood still meanwhile, no latency is recorded.
  */
 export async function evaluated(
-  { reader }: Pick<Means, "reader">,
+  { reader }: Pick<ExchangeDeps, "reader">,
   { want }: Payment,
   { result, loop }: Exchanged,
   again = false,

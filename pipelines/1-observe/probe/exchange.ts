@@ -20,7 +20,7 @@ export interface Exchanged {
 }
 
 /** What an exchange is made with. */
-export interface Means {
+export interface ExchangeDeps {
   egress: Egress;
   reader: Reader;
   /** Watches this process's event loop, on which an MCP session runs. */
@@ -42,7 +42,7 @@ const STEADY: LoopStall = { stoodStill: false, atEnd: false };
 /** Time for a whole exchange with a tool without payment, ms: as long as a handshake over HTTP may take. */
 const FREE_TOTAL_MS = 20_000;
 
-export async function exchange(means: Means, request: Request, how: How): Promise<Exchanged> {
+export async function exchange(means: ExchangeDeps, request: Request, how: How): Promise<Exchanged> {
   const { tool } = request;
   if (!tool) {
     const result = await asked(means, request, how);
@@ -54,13 +54,18 @@ export async function exchange(means: Means, request: Request, how: How): Promis
   return { result, mcp, loop: { stoodStill: stoodStill || ours.stoodStill, atEnd: atEnd || ours.atEnd } };
 }
 
-function calledTool({ egress, reader }: Means, { url }: Request, tool: ToolCall, how: How): Promise<ToolExchange> {
+function calledTool(
+  { egress, reader }: ExchangeDeps,
+  { url }: Request,
+  tool: ToolCall,
+  how: How,
+): Promise<ToolExchange> {
   const { profile, deadlineMs, payment, signal, stock } = how;
   const totalMs = deadlineMs ?? FREE_TOTAL_MS;
   return callTool(egress, { url, tool, profile, totalMs, payment: payment?.value, signal, stock }, reader);
 }
 
-function asked({ egress }: Means, request: Request, how: How): Promise<EgressResult> {
+function asked({ egress }: ExchangeDeps, request: Request, how: How): Promise<EgressResult> {
   const { url, method, headers, body } = request;
   const { profile, deadlineMs, payment, signal, stock } = how;
   const declared = payment ? { ...headers, [payment.header.toLowerCase()]: payment.value } : headers;

@@ -13,10 +13,10 @@ import { defectsSeen, type ReadTerms, toPay, unreadable } from "../terms/terms.t
 import {
   type Control,
   type ControlSeen,
+  type ExchangeDeps,
   type Exchanged,
   endedByUs,
   exchange,
-  type Means,
   STOOD_STILL,
 } from "./exchange.ts";
 import type { Request } from "./request.ts";
@@ -34,7 +34,7 @@ export interface Probe {
   mcp?: ToolExchange["seen"];
 }
 
-export interface ProbeTools extends Means {
+export interface ProbeTools extends ExchangeDeps {
   rail: RailCapabilities;
   control: Control;
   signal?: AbortSignal | undefined;
