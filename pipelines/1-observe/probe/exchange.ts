@@ -27,7 +27,7 @@ export interface ExchangeDeps {
   loop: LoopWatch;
 }
 
-export interface How {
+export interface ExchangeOptions {
   profile: Profile;
   deadlineMs?: number;
   /** The signed payment and the HTTP header for it; a tool gets it in its call. */
@@ -42,7 +42,7 @@ const STEADY: LoopStall = { stoodStill: false, atEnd: false };
 /** Time for a whole exchange with a tool without payment, ms: as long as a handshake over HTTP may take. */
 const FREE_TOTAL_MS = 20_000;
 
-export async function exchange(means: ExchangeDeps, request: Request, how: How): Promise<Exchanged> {
+export async function exchange(means: ExchangeDeps, request: Request, how: ExchangeOptions): Promise<Exchanged> {
   const { tool } = request;
   if (!tool) {
     const result = await asked(means, request, how);
@@ -58,14 +58,14 @@ function calledTool(
   { egress, reader }: ExchangeDeps,
   { url }: Request,
   tool: ToolCall,
-  how: How,
+  how: ExchangeOptions,
 ): Promise<ToolExchange> {
   const { profile, deadlineMs, payment, signal, stock } = how;
   const totalMs = deadlineMs ?? FREE_TOTAL_MS;
   return callTool(egress, { url, tool, profile, totalMs, payment: payment?.value, signal, stock }, reader);
 }
 
-function asked({ egress }: ExchangeDeps, request: Request, how: How): Promise<EgressResult> {
+function asked({ egress }: ExchangeDeps, request: Request, how: ExchangeOptions): Promise<EgressResult> {
   const { url, method, headers, body } = request;
   const { profile, deadlineMs, payment, signal, stock } = how;
   const declared = payment ? { ...headers, [payment.header.toLowerCase()]: payment.value } : headers;
