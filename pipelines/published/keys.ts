@@ -5,7 +5,7 @@ import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import { thumbprint } from "../../infra/keys/signer.ts";
 import { verifyObject, verifySoon } from "../../infra/keys/verify.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { signedBytesOf, type Vouching } from "../record/card-cut.ts";
+import { type CardKey, signedBytesOf } from "../record/card-cut.ts";
 import type { GradeLeaf, KeysLeaf } from "../record/leaf.ts";
 import { KeysUnread, parseJson, Unproven } from "./errors.ts";
 
@@ -169,10 +169,10 @@ export class CardSignatures {
 }
 
 /** Validated cards keys of a document, by kid; null for one that is fit for nothing. */
-const validated = new WeakMap<Jwks, Map<string, Vouching | null>>();
+const validated = new WeakMap<Jwks, Map<string, CardKey | null>>();
 
-function vouching(jwks: Jwks, kid: string): Vouching | null {
-  const known = validated.get(jwks) ?? new Map<string, Vouching | null>();
+function vouching(jwks: Jwks, kid: string): CardKey | null {
+  const known = validated.get(jwks) ?? new Map<string, CardKey | null>();
   validated.set(jwks, known);
   if (known.has(kid)) return known.get(kid)!;
   const named = Array.isArray(jwks.keys) ? jwks.keys.filter((key) => key?.kid === kid) : [];

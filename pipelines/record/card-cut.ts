@@ -8,7 +8,7 @@ interface SignedBytes {
 }
 
 /** A validated cards key and the time in which it is valid, ms since 1970; `until` is exclusive. */
-export interface Vouching {
+export interface CardKey {
   publicKey: Uint8Array;
   from: number;
   until: number;
@@ -39,7 +39,7 @@ export function cardTextOf(entry: Buffer): string | null {
 export function signedBytesOf(
   entry: Buffer,
   card: unknown,
-  keyOf: (kid: string) => Vouching | null,
+  keyOf: (kid: string) => CardKey | null,
 ): SignedBytes | null {
   const {
     signature: text,
