@@ -19,7 +19,7 @@ import { type ProbeOnce, type ProbeSeen, probeListed } from "../pipelines/1-obse
 import { ownReader, type Reader } from "../pipelines/1-observe/reading/reader.ts";
 import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
-import type { Reading } from "../pipelines/corrections/reading.ts";
+import type { RecordReader } from "../pipelines/corrections/reading.ts";
 import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
 import { readNamed } from "./files.ts";
 import { recorderOf, withParts, withReading } from "./opening.ts";
@@ -211,7 +211,7 @@ export async function takeUrl(
 }
 
 /** What sources have said, read from log and chain beside a running service, without the lake. */
-const listingsBeside = (reading: Reading): Pick<Memory, "listingsOf"> => ({
+const listingsBeside = (reading: RecordReader): Pick<Memory, "listingsOf"> => ({
   async listingsOf(source, day) {
     const newest = new Map<string, StandingListing & { at: string }>();
     const today: StandingListing[] = [];
@@ -236,7 +236,7 @@ const listingsBeside = (reading: Reading): Pick<Memory, "listingsOf"> => ({
 
 /** Lower-case addresses that 402s of an endpoint asked to be paid at; none of one that the record has never met. */
 const payTosBeside =
-  (reading: Reading) =>
+  (reading: RecordReader) =>
   async (cap: string): Promise<ReadonlySet<string>> => {
     try {
       return (await readEndpoint(reading, cap)).payTos;

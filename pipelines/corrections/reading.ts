@@ -38,14 +38,14 @@ export interface ReadingParts {
  * Reads the record beside a running service: the segments of the commit chain, and then the log's tail. The lake is not
  * read, since only one process can open it. A copy of a record is left out.
  */
-export class Reading {
+export class RecordReader {
   private constructor(
     private readonly parts: ReadingParts,
     private readonly folder: string,
     private readonly engine: Lake,
   ) {}
 
-  static async open(parts: ReadingParts): Promise<Reading> {
+  static async open(parts: ReadingParts): Promise<RecordReader> {
     const folder = await mkdtemp(join(tmpdir(), "touchstone-reading-"));
     const { memory_limit: memoryLimit, threads } = parts.lake;
     try {
@@ -55,7 +55,7 @@ export class Reading {
         init: [],
         readers: 1,
       });
-      return new Reading(parts, folder, engine);
+      return new RecordReader(parts, folder, engine);
     } catch (error) {
       await rm(folder, { recursive: true, force: true });
       throw error;
