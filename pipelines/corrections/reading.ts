@@ -28,7 +28,7 @@ interface Row {
   body: string;
 }
 
-export interface ReadingParts {
+export interface RecordReaderParts {
   log: Pick<Log, "id" | "partitions" | "read">;
   privateStore: Store;
   lake: { memory_limit: string; threads: number };
@@ -40,12 +40,12 @@ export interface ReadingParts {
  */
 export class RecordReader {
   private constructor(
-    private readonly parts: ReadingParts,
+    private readonly parts: RecordReaderParts,
     private readonly folder: string,
     private readonly engine: Lake,
   ) {}
 
-  static async open(parts: ReadingParts): Promise<RecordReader> {
+  static async open(parts: RecordReaderParts): Promise<RecordReader> {
     const folder = await mkdtemp(join(tmpdir(), "touchstone-reading-"));
     const { memory_limit: memoryLimit, threads } = parts.lake;
     try {
