@@ -2,7 +2,7 @@ import { type ClientRequest, request as httpRequest, type IncomingMessage } from
 import type { Socket } from "node:net";
 import type { Limits } from "./egress.ts";
 import { answerHeaders, headBytes } from "./headers.ts";
-import { Reading } from "./reading.ts";
+import { BodyReader } from "./reading.ts";
 
 export interface Question {
   method: string;
@@ -39,7 +39,7 @@ const MAX_INTERIM = 16;
 export class Exchange {
   readonly #timers: NodeJS.Timeout[] = [];
   #request: ClientRequest | undefined;
-  #answer: { message: IncomingMessage; at: number; reading: Reading } | undefined;
+  #answer: { message: IncomingMessage; at: number; reading: BodyReader } | undefined;
   #sentAt: number | undefined;
   #interim = 0;
   #done = false;
@@ -119,7 +119,7 @@ export class Exchange {
       return;
     }
     const { method } = this.question;
-    const reading = new Reading(message, this.socket, this.limits, method, (end, says) => this.#end(end, says));
+    const reading = new BodyReader(message, this.socket, this.limits, method, (end, says) => this.#end(end, says));
     this.#answer = { message, at: performance.now(), reading };
   }
 

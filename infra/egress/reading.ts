@@ -92,7 +92,7 @@ const MAX_FRAMING = 4;
 const ALLOWANCE_BYTES = 65_536;
 
 /** Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow. */
-export class Reading {
+export class BodyReader {
   readonly #body: CappedBytes;
   readonly #rate: NodeJS.Timeout;
   readonly #make: MakeDecoder | null;
