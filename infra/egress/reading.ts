@@ -82,7 +82,7 @@ function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null 
 }
 
 /** Called when the body of an answer has ended. */
-export type ReadingEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: string) => void;
+export type BodyEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: string) => void;
 
 /**
  * Bytes on the wire may be this many times the body's cap. A chunk of one byte has five bytes of framing; the chunks of an
@@ -109,7 +109,7 @@ export class BodyReader {
     private readonly socket: Socket,
     private readonly limits: Limits,
     method: string,
-    private readonly end: ReadingEnd,
+    private readonly end: BodyEnd,
   ) {
     const pdf = /^application\/pdf\b/i.test(answer.headers["content-type"] ?? "");
     this.#body = new CappedBytes(pdf ? limits.pdfBytes : limits.bodyBytes);
