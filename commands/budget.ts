@@ -12,7 +12,7 @@ import {
   budgetReport,
   isFresh,
   keptReport,
-  turnedTo,
+  reportOfDay,
 } from "../pipelines/budget/report.ts";
 import type { PublishedFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
@@ -54,7 +54,7 @@ async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: bool
     throw new Failure("busy", `a running service owns the lake, and ${none}: ask again in ten minutes`);
   }
   if (!asked || report.day === day) return report;
-  const turned = await turnedTo(day, report, parts.privateStore);
+  const turned = await reportOfDay(day, report, parts.privateStore);
   if (turned) return turned;
   throw new Failure(
     "busy",

@@ -194,7 +194,7 @@ export async function keptReport(store: Pick<Store, "get">): Promise<BudgetRepor
  * null. Letters, demand and the cost of the next letters are those of the kept report, at its time.
  * @returns null unless the day is one of the thirty that the report sums up
  */
-export async function turnedTo(
+export async function reportOfDay(
   day: string,
   kept: BudgetReport,
   store: Pick<Store, "get">,

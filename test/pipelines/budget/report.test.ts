@@ -2,7 +2,13 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { budgetLines } from "../../../commands/budget.ts";
 import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
-import { type BudgetReport, budgetReport, keepReport, keptReport, turnedTo } from "../../../pipelines/budget/report.ts";
+import {
+  type BudgetReport,
+  budgetReport,
+  keepReport,
+  keptReport,
+  reportOfDay,
+} from "../../../pipelines/budget/report.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { dayStart } from "../../../pipelines/record/time.ts";
 import { planDay } from "../../helpers/plan-day.ts";
@@ -148,7 +154,7 @@ test("an earlier day comes from the kept report and that day's plan, as it would
   await world.store.create(`plans/${day}.json`, Buffer.from(JSON.stringify(plan)));
   const parts = { lake: world.lake, memory, privateStore: world.store, caps: CAPS, published: new PublishedFold() };
   const computed = await budgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, day, 10);
-  const turned = (await turnedTo(day, report, world.store))!;
+  const turned = (await reportOfDay(day, report, world.store))!;
   expect(turned.coverage).toEqual(computed.coverage);
   expect(turned.coverage).not.toEqual(report.coverage);
   expect(turned.spent.day).toEqual(computed.spent.day);
@@ -164,11 +170,11 @@ test("an earlier day comes from the kept report and that day's plan, as it would
 });
 
 test("a day without a payment or a plan has none, and one that the report does not sum up is not answered", async () => {
-  const quiet = (await turnedTo("2026-10-14", report, world.store))!;
+  const quiet = (await reportOfDay("2026-10-14", report, world.store))!;
   expect(quiet.spent.day).toEqual({ calls: 0, ...noMoney });
   expect(quiet.coverage).toMatchObject({ planned: false, covered: 0, not_covered: { not_planned: 5 } });
-  expect(await turnedTo("2026-10-13", report, world.store)).toBeNull();
-  expect(await turnedTo("2026-11-13", report, world.store)).toBeNull();
+  expect(await reportOfDay("2026-10-13", report, world.store)).toBeNull();
+  expect(await reportOfDay("2026-11-13", report, world.store)).toBeNull();
 });
 
 test("a day without a plan says so", async () => {
