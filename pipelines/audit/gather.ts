@@ -11,7 +11,7 @@ import { parsedLeaf, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
 import { EvidenceFold } from "../published/fold.ts";
 import { chainOf, type KeyChain, refuseUnsignedCard } from "../published/keys.ts";
-import { KinFold } from "../published/kin.ts";
+import { RelatedPartiesFold } from "../published/kin.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
@@ -38,7 +38,7 @@ export interface Gathered {
   rows: Map<number, EvidenceFile[]>;
   relatedParties: EvidenceFile[];
   /** Payee and domain tables that the leaves name; none behind a hole. */
-  kin: KinFold;
+  kin: RelatedPartiesFold;
   size: number;
   /** First leaf that could not be read, null when all could: of what stands behind it nothing bad can be said. */
   hole: number | null;
@@ -91,7 +91,7 @@ export class Gathering {
       evidence: new EvidenceFold(),
       rows: new Map(),
       relatedParties: [],
-      kin: new KinFold(),
+      kin: new RelatedPartiesFold(),
       size,
       hole: null,
     };

@@ -13,7 +13,7 @@ import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { headlineOf, PUBLISHED, type PublishedCap } from "./caps.ts";
 import { endpointOf, nextEndpoint } from "./endpoint.ts";
-import { KinFold } from "./kin.ts";
+import { RelatedPartiesFold } from "./kin.ts";
 import type { RecordReader } from "./reader.ts";
 
 /** The newest index, in the form of its hint; `table` is the key of its Parquet file. */
@@ -46,7 +46,7 @@ export class PublishedFold {
   readonly evidence = new EvidenceFold();
   readonly archive = new ArchiveFold();
   readonly commitments = new CommitmentFold();
-  readonly kin = new KinFold();
+  readonly kin = new RelatedPartiesFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
   readonly #listeners = new Set<(cap: string) => void>();

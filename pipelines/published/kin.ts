@@ -9,7 +9,7 @@ export type KinChange = Pick<KinLeaf, "computed_at" | "kin" | "add" | "remove">;
  * with the table of one tree head and names it by its hash, so every table that a head had can be made again from the
  * changes: these are kept, about 200 bytes for each endpoint that took money or is no longer said to have.
  */
-export class KinFold {
+export class RelatedPartiesFold {
   /** Hash of the table, as the newest leaf names it. */
   sha256 = NO_RELATED_PARTIES;
   readonly #thieves = new Map<string, Thief>();
