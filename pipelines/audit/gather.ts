@@ -15,7 +15,7 @@ import { RelatedPartiesFold } from "../published/kin.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
-import { EvidenceLeaf, GradeLeaf, KinLeaf, type Leaf } from "../record/leaf.ts";
+import { EvidenceLeaf, GradeLeaf, type Leaf, RelatedPartiesLeaf } from "../record/leaf.ts";
 import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 
@@ -133,7 +133,7 @@ export class Gathering {
         return;
       case "kin":
         // What the unread leaves changed is not known: tables of cards behind a hole are only in the evidence.
-        if (this.#found.hole === null) this.#kin(parsedLeaf(KinLeaf, leaf));
+        if (this.#found.hole === null) this.#kin(parsedLeaf(RelatedPartiesLeaf, leaf));
         return;
       case "evidence":
         this.#evidence(parsedLeaf(EvidenceLeaf, leaf));
@@ -166,7 +166,7 @@ export class Gathering {
     else groups.at(-1)!.leaves = after.cards;
   }
 
-  #kin(leaf: KinLeaf): void {
+  #kin(leaf: RelatedPartiesLeaf): void {
     const { kin } = this.#found;
     kin.apply(leaf);
     if (leaf.kin === null) return;

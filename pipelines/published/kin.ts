@@ -1,8 +1,8 @@
 import { NO_RELATED_PARTIES, type Thief } from "../3-grade/related.ts";
-import type { KinLeaf } from "../record/leaf.ts";
+import type { RelatedPartiesLeaf } from "../record/leaf.ts";
 
 /** What one leaf changes of the table. */
-export type RelatedPartiesChange = Pick<KinLeaf, "computed_at" | "kin" | "add" | "remove">;
+export type RelatedPartiesChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add" | "remove">;
 
 /**
  * The table of related parties (payees and domains that took money) as a fold of the leaves of kind `kin`. A run is graded

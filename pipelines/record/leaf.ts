@@ -117,7 +117,7 @@ export type CommitmentLeaf = z.infer<typeof CommitmentLeaf>;
  * What a run changes of the table of related parties (payees and domains that took money). The table is a fold of these leaves;
  * cards name the one that they were graded with by its hash (`inputs.kin`).
  */
-export const KinLeaf = z.looseObject({
+export const RelatedPartiesLeaf = z.looseObject({
   kind: z.literal("kin"),
   ...base,
   /** Moment of the run. */
@@ -127,7 +127,7 @@ export const KinLeaf = z.looseObject({
   add: z.array(z.looseObject({ cap: z.string(), domain: z.string().nullable(), pay_to: z.string().nullable() })),
   remove: z.array(z.string()),
 });
-export type KinLeaf = z.infer<typeof KinLeaf>;
+export type RelatedPartiesLeaf = z.infer<typeof RelatedPartiesLeaf>;
 
 export const KeysLeaf = z.looseObject({
   kind: z.literal("keys"),
@@ -213,7 +213,7 @@ export const Leaf = z.discriminatedUnion("kind", [
   EvidenceLeaf,
   ArchiveLeaf,
   CommitmentLeaf,
-  KinLeaf,
+  RelatedPartiesLeaf,
 ]);
 export type Leaf = z.infer<typeof Leaf>;
 export type LeafKind = Leaf["kind"];
