@@ -12,7 +12,7 @@ import { parseJson } from "../published/errors.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { evidenceKey } from "../published/objects.ts";
 import { Thieves } from "../record/card.ts";
-import type { KinLine } from "../record/evidence.ts";
+import type { RelatedPartiesLine } from "../record/evidence.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import type { Positions } from "../record/volatile.ts";
 import { linesOf } from "./lines.ts";
@@ -226,8 +226,8 @@ function relatedLines(
   tables: ReadonlyMap<string, readonly Thief[]>,
   names: readonly string[],
   missing: (sha256: string) => void,
-): KinLine[] {
-  const lines: KinLine[] = [];
+): RelatedPartiesLine[] {
+  const lines: RelatedPartiesLine[] = [];
   let before: readonly Thief[] = [];
   for (const name of names) {
     const table = tables.get(name);

@@ -6,7 +6,7 @@ import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
 import { NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
-import { type EvidenceLine, evidenceLineOf, KinLine } from "../record/evidence.ts";
+import { type EvidenceLine, evidenceLineOf, RelatedPartiesLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
@@ -322,7 +322,7 @@ async function tablesIn(source: Source, file: EvidenceFile, tables: Map<string, 
   const lines: string[] = [];
   await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));
   for (const line of lines) {
-    const { kin: name, add, remove } = KinLine.parse(JSON.parse(line));
+    const { kin: name, add, remove } = RelatedPartiesLine.parse(JSON.parse(line));
     table = new Map(table);
     for (const cap of remove) table.delete(cap);
     for (const { cap, domain, pay_to } of add) table.set(cap, { cap, domain, pay_to });

@@ -83,9 +83,9 @@ export const CORRECTION_FIELDS = ["correction", "reinstated", "dispute"] as cons
  * One table of payees and domains, written as the changes since the table on the line before it; the first one begins
  * empty.
  */
-export const KinLine = z.looseObject({
+export const RelatedPartiesLine = z.looseObject({
   kin: z.string(),
   add: z.array(z.looseObject({ cap: z.string(), domain: Text, pay_to: Text })),
   remove: z.array(z.string()),
 });
-export type KinLine = z.infer<typeof KinLine>;
+export type RelatedPartiesLine = z.infer<typeof RelatedPartiesLine>;
