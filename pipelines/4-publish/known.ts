@@ -96,7 +96,7 @@ const KIN_ROWS_A_LEAF = 40;
  * run that was paused changes no row that a run of a later moment has changed; its owner compares again on each turn.
  * @returns none when the table is this one already
  */
-export function kinDrafts(
+export function relatedPartiesDrafts(
   { kin }: Pick<PublishedFold, "kin">,
   run: Pick<RunHeader, "now" | "positions" | "thieves">,
   partitions: number,

@@ -4,7 +4,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
 import type { Before, Committed, Planner, Taken } from "./committer.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
-import { kinDrafts, unknownDrafts } from "./known.ts";
+import { relatedPartiesDrafts, unknownDrafts } from "./known.ts";
 import { type Run, type RunDrafts, readRun } from "./runs.ts";
 import { type CorrectionDraft, type TakenLines, takeLines } from "./take-lines.ts";
 
@@ -92,7 +92,7 @@ export class RunTaker {
       // A correction without a line changed no card: the run saw it, and says so by its positions.
       const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
       if (!last) return { groups };
-      const kin = kinDrafts(before.fold, header, partitions);
+      const kin = relatedPartiesDrafts(before.fold, header, partitions);
       return { groups: kin.length > 0 ? [...groups, kin] : groups, taken: takenOf(header) };
     });
     const { cards: published, stale } = planned!;

@@ -11,7 +11,7 @@ import { PARAMS_SHA256 } from "../3-grade/params.ts";
 import type { Thief } from "../3-grade/related.ts";
 import { DueDays } from "../4-publish/due.ts";
 import type { PublishedRecord } from "../4-publish/followed.ts";
-import { kinDrafts, listingDrafts, openCommitments, unknownDrafts } from "../4-publish/known.ts";
+import { listingDrafts, openCommitments, relatedPartiesDrafts, unknownDrafts } from "../4-publish/known.ts";
 import { Moments } from "../4-publish/moments.ts";
 import { type RunDrafts, writeRun } from "../4-publish/runs.ts";
 import { saysNothingNew } from "../4-publish/take-lines.ts";
@@ -221,7 +221,7 @@ export class Owner {
     const extra = unknownDrafts(followed.fold, drafts) as RunDrafts;
     const lines = run?.lines ?? [];
     const at = rfc3339(now);
-    const kin = kinDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
+    const kin = relatedPartiesDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
     refuseRevoked();
     if (lines.length + extra.length + kin.length === 0) return null;
     const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };

@@ -7,7 +7,7 @@ import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
 import { NO_RELATED_PARTIES, type Thief } from "../../../pipelines/3-grade/related.ts";
-import { kinDrafts } from "../../../pipelines/4-publish/known.ts";
+import { relatedPartiesDrafts } from "../../../pipelines/4-publish/known.ts";
 import { sealGroups } from "../../../pipelines/4-publish/leaves.ts";
 import { closeOf } from "../../../pipelines/5-archive/evidence.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
@@ -31,7 +31,7 @@ const run = (thieves: readonly Thief[] | undefined, now = NOON, read: readonly n
 
 /** Publish what the run changes. @returns the number of leaves */
 async function publish(fold: PublishedFold, said: ReturnType<typeof run>): Promise<number> {
-  const drafts = kinDrafts(fold, said, PARTITIONS);
+  const drafts = relatedPartiesDrafts(fold, said, PARTITIONS);
   const { entries, refused } = await sealGroups([drafts], fold.size, fold.nextSeq, NOON);
   expect(refused).toEqual([]);
   for (const { leaf } of entries) fold.apply(leaf);
@@ -92,7 +92,7 @@ describe("the published table of related parties", () => {
       ...thief(`long-${i}`, "\u0001".repeat(200)),
       domain: `${String(i).padStart(4, "0")}${"d".repeat(249)}`,
     }));
-    const drafts = kinDrafts(fold, run(long), PARTITIONS);
+    const drafts = relatedPartiesDrafts(fold, run(long), PARTITIONS);
     expect(drafts.map(({ kin }) => kin)).toEqual([null, null, hashOf(long)]);
     expect(await publish(fold, run(long))).toBe(3);
     expect(fold.kin.sha256).toBe(hashOf(long));
