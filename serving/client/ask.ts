@@ -133,7 +133,7 @@ export class Service {
 
   async #checkNow(query: URLSearchParams, method: Question["method"]): Promise<CheckAnswer> {
     const { body } = await this.ask(`/v1/check?${query}`, {}, { max_bytes: MAX_CHECK_BYTES });
-    const answer = (await this.believed(body, "answers", "answered_at")) as CheckAnswer;
+    const answer = (await this.verified(body, "answers", "answered_at")) as CheckAnswer;
     if (!Array.isArray(answer.defects) || typeof answer.band !== "string" || typeof answer.why !== "string") {
       throw new ServiceFault("bad_answer", "signed, but no check answer");
     }
@@ -156,7 +156,7 @@ export class Service {
     const init = postOf({ dependencies });
     const limits = { max_bytes: MAX_REPORT_BYTES, timeout_ms: this.#timeout_ms * REPORT_TIMES };
     const { body } = await this.ask("/v1/exposure", init, limits);
-    const report = (await this.believed(body, "answers", "answered_at")) as ExposureReport;
+    const report = (await this.verified(body, "answers", "answered_at")) as ExposureReport;
     if (report.schema !== "svc.exposure.v1" || report.lines?.length !== dependencies.length) {
       throw new ServiceFault("other_answer", "signed, but not the report that was asked for");
     }
@@ -173,7 +173,7 @@ export class Service {
    * Returns the object if its signature is valid and not old.
    * @throws ServiceFault bad_signature, stale, or those of reading the keys
    */
-  async believed(object: unknown, purpose: Purpose, member: string): Promise<object> {
+  async verified(object: unknown, purpose: Purpose, member: string): Promise<object> {
     const at = (object as Record<string, unknown> | null)?.[member];
     const verdict = await this.keys.verify(object, { purpose, at: typeof at === "string" ? at : "" });
     if (!verdict.ok) throw new ServiceFault("bad_signature", WORDS[verdict.reason]);
