@@ -9,7 +9,7 @@ import { openSource } from "../pipelines/published/open-source.ts";
 import type { GivenKeys } from "../pipelines/published/trust.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { openReplicaParts } from "../pipelines/roles/parts.ts";
-import { BackgroundLog } from "../serving/replica/late-log.ts";
+import { BackgroundLog } from "../serving/replica/background-log.ts";
 import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
 import { ProvenTree } from "../serving/replica/proven-tree.ts";
 import { untilStopped } from "./exit.ts";

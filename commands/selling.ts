@@ -38,7 +38,7 @@ import { foldsOf, walletsAt } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/checkout.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
-import type { ServingLog } from "../serving/replica/late-log.ts";
+import type { ServingLog } from "../serving/replica/background-log.ts";
 import { escrowMissing, gasOf } from "./findings/selling.ts";
 
 /** The money of a service that sells: which wallets it has, and who charges its buyers. */

@@ -29,9 +29,9 @@ import type { ServingDeps } from "../serving/context.ts";
 import { parseProxies } from "../serving/http/limits.ts";
 import { Overload } from "../serving/http/overload.ts";
 import { serve } from "../serving/main.ts";
-import { NO_LOG, type ServingLog } from "../serving/replica/late-log.ts";
+import { NO_LOG, type ServingLog } from "../serving/replica/background-log.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
-import { followAsks } from "../serving/tables/ask-line.ts";
+import { followAsks } from "../serving/tables/ask-queue.ts";
 import { Follower } from "../serving/tables/follower.ts";
 import { createExtractor } from "../serving/work/extract/extractor.ts";
 

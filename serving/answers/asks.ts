@@ -8,8 +8,8 @@ import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
-import { ReadOnlyReplica } from "../replica/late-log.ts";
-import { AskQueue, type ExpectedWait, LONGEST_HOURS, type WaitReason } from "../tables/ask-line.ts";
+import { ReadOnlyReplica } from "../replica/background-log.ts";
+import { AskQueue, type ExpectedWait, LONGEST_HOURS, type WaitReason } from "../tables/ask-queue.ts";
 
 /** Real ms after which the queue is searched again for urls that were probed meanwhile. */
 const DROP_MS = 60_000;

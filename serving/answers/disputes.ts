@@ -14,7 +14,7 @@ import { BadDispute, NotThePayee } from "../../pipelines/corrections/errors.ts";
 import { envelopeOf, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { Problem } from "../http/problem.ts";
-import { ReadOnlyReplica } from "../replica/late-log.ts";
+import { ReadOnlyReplica } from "../replica/background-log.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf } from "./corrections.ts";
 

@@ -7,7 +7,7 @@ import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Observed } from "../schemas/check.ts";
 import type { SearchAnswer, SearchQuery } from "../schemas/search.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
-import type { LayeredMap } from "../tables/layered.ts";
+import type { LayeredMap } from "../tables/layered-map.ts";
 import type { View } from "../tables/view.ts";
 import { knownFacts, observedOf } from "./facts.ts";
 

@@ -17,7 +17,7 @@ import { rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl, PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter, type LimitResult } from "../http/limits.ts";
 import { badField, type FieldError, Problem } from "../http/problem.ts";
-import { ReadOnlyReplica, type ServingLog } from "../replica/late-log.ts";
+import { ReadOnlyReplica, type ServingLog } from "../replica/background-log.ts";
 import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
 import { matchUrl } from "../tables/match.ts";

@@ -1,6 +1,6 @@
 import { BANDS, type Band } from "../../pipelines/record/vocabulary.ts";
 import { type CardEntry, type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
-import type { LayeredMap } from "../tables/layered.ts";
+import type { LayeredMap } from "../tables/layered-map.ts";
 import type { View } from "../tables/view.ts";
 
 /** Endpoints on one page of the market. */

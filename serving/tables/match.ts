@@ -1,7 +1,7 @@
 import { segmentsOf } from "../../pipelines/record/template.ts";
 import type { Matched } from "../../pipelines/record/vocabulary.ts";
 import { headlineOf } from "./entry.ts";
-import type { NamedEndpoint } from "./names.ts";
+import type { NamedEndpoint } from "./url-index.ts";
 import type { View } from "./view.ts";
 
 /** The endpoint that a url means. */

@@ -2,10 +2,10 @@ import { ArchiveFold } from "../../pipelines/published/fold.ts";
 import type { EvidenceLeaf } from "../../pipelines/record/leaf.ts";
 import type { Positions, VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Entry } from "./entry.ts";
-import { LayeredMap } from "./layered.ts";
-import { UrlIndex } from "./names.ts";
+import { LayeredMap } from "./layered-map.ts";
 import { PayeeTable } from "./payees.ts";
 import { TheftTable } from "./thefts.ts";
+import { UrlIndex } from "./url-index.ts";
 
 /** A volatile row with the key of its live file. */
 export interface FoldedRow extends VolatileRow {

@@ -9,8 +9,8 @@ import { capId, recordId } from "../../pipelines/record/ids.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { Asks, askLineOf, type Place } from "../../serving/answers/asks.ts";
 import { Demand } from "../../serving/answers/demand.ts";
-import { NO_LOG } from "../../serving/replica/late-log.ts";
-import { followAsks } from "../../serving/tables/ask-line.ts";
+import { NO_LOG } from "../../serving/replica/background-log.ts";
+import { followAsks } from "../../serving/tables/ask-queue.ts";
 import { capOf, listingDraft, NOW, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { AppendOnly, checkPath, ManualClock, servingOver } from "../helpers/serving.ts";
 

@@ -4,7 +4,7 @@ import { AnswerCache } from "../../serving/http/answer-cache.ts";
 import { negotiate } from "../../serving/http/encoding.ts";
 import { clientKey, Limiter, parseProxies } from "../../serving/http/limits.ts";
 import { renderMarkdown } from "../../serving/pages/markdown.ts";
-import { LayeredMap } from "../../serving/tables/layered.ts";
+import { LayeredMap } from "../../serving/tables/layered-map.ts";
 import { fc } from "../helpers/histories.ts";
 
 describe("client key", () => {

@@ -11,7 +11,7 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { Watchers } from "../../serving/answers/watchers.ts";
-import { NO_LOG } from "../../serving/replica/late-log.ts";
+import { NO_LOG } from "../../serving/replica/background-log.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { WatcherAnswer, WatcherMade } from "../../serving/schemas/watchers.ts";
 import { capOf } from "../helpers/public-record.ts";

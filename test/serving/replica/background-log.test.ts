@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
-import { BackgroundLog, NO_LOG, ReadOnlyReplica } from "../../../serving/replica/late-log.ts";
+import { BackgroundLog, NO_LOG, ReadOnlyReplica } from "../../../serving/replica/background-log.ts";
 
 const logger = createLogger("silent");
 /** A clock whose sleeps end when the test says so. */
