@@ -65,16 +65,19 @@ export class TimerLoopWatch implements LoopWatch {
 }
 
 /** Runs `work` in a span. Returns its result and whether the loop stalled; the span also ends when `work` throws. */
-export async function withLoopWatch<T>(watch: LoopWatch, work: () => Promise<T>): Promise<[came: T, seen: LoopStall]> {
+export async function withLoopWatch<T>(
+  watch: LoopWatch,
+  work: () => Promise<T>,
+): Promise<[result: T, stall: LoopStall]> {
   const end = watch.begin();
-  let came: T;
+  let result: T;
   try {
-    came = await work();
+    result = await work();
   } catch (error) {
     end();
     throw error;
   }
-  return [came, end()];
+  return [result, end()];
 }
 
 /** Calls back at each interval with how late its timer was, ms. @returns a function that ends it */

@@ -104,9 +104,13 @@ async function readAt<T>(
  * Returns the value that `agree` of these answers share, with the newest blocks that they all reach; null when no value,
  * or more than one, is shared by that many.
  */
-function inCommon<T>(said: readonly AsOf<T>[], agree: number, { textOf, merged }: AnswerEquality<T>): AsOf<T> | null {
+function inCommon<T>(
+  answers: readonly AsOf<T>[],
+  agree: number,
+  { textOf, merged }: AnswerEquality<T>,
+): AsOf<T> | null {
   const groups = new Map<string, AsOf<T>[]>();
-  for (const one of said) groups.set(textOf(one.value), [...(groups.get(textOf(one.value)) ?? []), one]);
+  for (const one of answers) groups.set(textOf(one.value), [...(groups.get(textOf(one.value)) ?? []), one]);
   const found = [...groups.values()].filter((group) => group.length >= agree);
   // Two different values that reach the quorum at one block contradict each other.
   if (found.length !== 1) return null;
@@ -150,11 +154,11 @@ async function readTogether<T>(
       return readAt(node, newest.number === height ? newest : await blockAt(node, height), ask);
     };
     try {
-      const said = await answersOf(having, agree, null, at);
-      const found = inCommon(said, agree, alike);
+      const answers = await answersOf(having, agree, null, at);
+      const found = inCommon(answers, agree, alike);
       if (found) return found;
       isAtOdds = true;
-      failed = new ChainDown(`no ${agree} of ${said.length} nodes that answered say the same of block ${height}`);
+      failed = new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree on block ${height}`);
     } catch (error) {
       if (!isDown(error)) throw error;
       failed = error;
@@ -197,9 +201,9 @@ export const quorum = {
   /** Returns the answer that at least `agree` nodes give. @param textOf equal for equal answers @throws ChainDown */
   async same<T>(nodes: readonly TokenAtNode[], agree: number, ask: Ask<T>, textOf: (answer: T) => string): Promise<T> {
     if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
-    const said = (await answersOf(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
-    const found = said.find(({ text }) => said.filter((one) => one.text === text).length >= agree);
-    if (!found) throw new ChainDown(`no ${agree} of ${said.length} nodes that answered say the same`);
+    const answers = (await answersOf(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
+    const found = answers.find(({ text }) => answers.filter((one) => one.text === text).length >= agree);
+    if (!found) throw new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree`);
     return found.answer;
   },
   /** Returns the newest block that `agree` nodes have. @throws ChainDown */

@@ -135,8 +135,8 @@ export function revertIn(error: unknown): ContractFunctionRevertedError | null {
   if (!(error instanceof BaseError)) return null;
   const reverted = walked(error, ContractFunctionRevertedError);
   const answer = walked(error, RpcRequestError);
-  const said = reverted?.raw || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
-  return said ? reverted : null;
+  const isRevert = reverted?.raw || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
+  return isRevert ? reverted : null;
 }
 
 /** Reports whether an error is about the transport to the chain and not about the request. */

@@ -106,7 +106,7 @@ function feesOf(reader: Reader, ceiling: bigint | null) {
   return { now, forget };
 }
 
-/** Remembers and reads what the transactions of this key cost. */
+/** Reads and remembers the gas costs of the transactions that one address sent. */
 function costsOf(reader: Reader, address: Address) {
   const costs = new BoundedMap<string, bigint>(COSTS_KEPT);
   /** Returns the cost in a receipt; null when another key sent the transaction or the node left a field out. */

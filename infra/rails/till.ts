@@ -173,13 +173,13 @@ export const createHttpTill = (options: HttpTillOptions): Till => createTill(opt
 
 /** Reports whether a facilitator lists `exact` on this network in `GET /supported`. @throws TillDown when it fails */
 export async function settlesOn(options: HttpTillOptions, network: string): Promise<boolean> {
-  const said = await clientOf(options)
+  const supported = await clientOf(options)
     .getSupported()
     .catch((error: unknown) => {
       const why = `${options.name} does not say what it settles: ${errorText(error)}`;
       throw new TillDown(why, { cause: redactError(error) });
     });
-  return said.kinds.some((kind) => kind.scheme === "exact" && kind.network === network);
+  return supported.kinds.some((kind) => kind.scheme === "exact" && kind.network === network);
 }
 
 /**
@@ -193,7 +193,7 @@ export function createTills(tills: readonly Till[], resting = new Cooldowns<Till
   return {
     name: tills.map(({ name }) => name).join(", "),
     async verify(payment, requirements) {
-      const said: string[] = [];
+      const errors: string[] = [];
       for (const till of resting.ordered(tills)) {
         try {
           const answer = await till.verify(payment, requirements);
@@ -202,10 +202,10 @@ export function createTills(tills: readonly Till[], resting = new Cooldowns<Till
         } catch (error) {
           if (!(error instanceof TillDown)) throw error;
           resting.failed(till);
-          said.push(error.message);
+          errors.push(error.message);
         }
       }
-      throw new TillDown(said.join("; "));
+      throw new TillDown(errors.join("; "));
     },
     async settle(payment, requirements) {
       const till = resting.ordered(tills)[0]!;

@@ -125,15 +125,15 @@ export class Checkout {
     sale: Sale,
     answer: () => Promise<Response>,
   ): Promise<Response> {
-    const came = await answer().catch((error: unknown) => {
+    const outcome = await answer().catch((error: unknown) => {
       if (error instanceof Problem) return error;
       throw error;
     });
-    if (!(came instanceof Problem) && came.status !== 402) return came;
+    if (!(outcome instanceof Problem) && outcome.status !== 402) return outcome;
     const known = await this.existingOrder(payment, requestSha256);
     // When the order ended without a delivery, the problem explains more than the order's state.
-    if (came instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw came;
-    return known ? this.responseOf(known, payment, sale) : (came as Response);
+    if (outcome instanceof Problem && (!known || GIVEN_UP.has(known.state))) throw outcome;
+    return known ? this.responseOf(known, payment, sale) : (outcome as Response);
   }
 
   /** Returns the order. @throws Problem payment_used when the order has another request, or another payment with this nonce */
@@ -175,12 +175,12 @@ export class Checkout {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
     if (buying.wastes({ payer: payment.from, client: null }))
-      return "nothing more is held for this wallet today: too many of its payments came to nothing";
-    const said = await escrow!
+      return "nothing more is held for this wallet today: too many of its payments led to no purchase";
+    const checked = await escrow!
       .check(paymentEnvelope(payment, offerAnsweredBy(payment, offer)), offer, now)
       .catch(() => null);
-    if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
-    return said.valid ? null : `the payment is not valid: ${said.reason}`;
+    if (!checked) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
+    return checked.valid ? null : `the payment is not valid: ${checked.reason}`;
   }
 
   /** Builds the claim of a verified payment. */

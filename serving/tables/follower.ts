@@ -99,10 +99,10 @@ export class Follower {
     const old = this.#view;
     const snapshot = await this.deps.tree.newest();
     const entries = snapshot ? await this.#fold(old, snapshot) : old.entries;
-    const { volatile, came } = await this.#volatile(old);
+    const { volatile, newRows } = await this.#volatile(old);
     const name = (row: VolatileRow): void =>
       old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
-    await forEachYielding(came, FOLDED_A_TURN, name);
+    await forEachYielding(newRows, FOLDED_A_TURN, name);
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
     if (changed) {
@@ -124,7 +124,7 @@ export class Follower {
     } catch (error) {
       this.deps.metrics.count("touchstone_serving_volatile_failures_total");
       this.deps.logger.warn({ err: error }, "the volatile rows could not be read; the old ones stay");
-      return { volatile: old.volatile, came: [] };
+      return { volatile: old.volatile, newRows: [] };
     }
   }
 

@@ -1,7 +1,7 @@
 import { compileTemplate, segmentsOf, type Template } from "../../pipelines/record/template.ts";
 import { pathKey } from "../../pipelines/record/url.ts";
 
-/** The url and method of an endpoint's id. They never change, since the id is a hash of them. */
+/** An endpoint's capability id, and the url and method that the id is a hash of. */
 export interface NamedEndpoint {
   cap: string;
   url: string;

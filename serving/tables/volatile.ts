@@ -34,12 +34,12 @@ const tableOf = (key: string): string => key.slice(0, key.indexOf("."));
 export async function loadVolatile(
   store: Pick<Store, "get">,
   old: VolatileRows,
-): Promise<{ volatile: VolatileRows; came: Iterable<VolatileRow> }> {
+): Promise<{ volatile: VolatileRows; newRows: Iterable<VolatileRow> }> {
   const object = await store.get(VIEW, { maxBytes: MAX_VIEW_BYTES });
-  if (!object || object.etag === old.etag) return { volatile: old, came: [] };
+  if (!object || object.etag === old.etag) return { volatile: old, newRows: [] };
   const file = ViewFile.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
-  if (wentBack(old.positions, file.positions)) return { volatile: old, came: [] };
-  const { came, ...folded } =
+  if (wentBack(old.positions, file.positions)) return { volatile: old, newRows: [] };
+  const { newRows, ...folded } =
     (goesOn(old, file.live) && (await fold(store, old, file.live))) ||
     (await fold(store, NO_VOLATILE_ROWS, file.live))!;
   const history = new Map(Object.entries(file.history?.files ?? {}).map(([bucket, key]) => [Number(bucket), key]));
@@ -51,7 +51,7 @@ export async function loadVolatile(
     positions: file.positions,
     history,
   };
-  return { volatile: { ...facts, ...folded }, came: came.values() };
+  return { volatile: { ...facts, ...folded }, newRows: newRows.values() };
 }
 
 /** Reports whether, in every table, the files that are folded already are named in the same order and before new ones. */
@@ -75,8 +75,8 @@ async function fold(
   store: Pick<Store, "get">,
   old: VolatileRows,
   keys: readonly string[],
-): Promise<(Pick<VolatileRows, "files" | "rows" | "thefts"> & { came: ReadonlyMap<string, FoldedRow> }) | null> {
-  const came = new Map<string, FoldedRow>();
+): Promise<(Pick<VolatileRows, "files" | "rows" | "thefts"> & { newRows: ReadonlyMap<string, FoldedRow> }) | null> {
+  const newRows = new Map<string, FoldedRow>();
   const thefts = new Map<string, VolatileRow>();
   const counts = new Map(old.files);
   const add = (file: string, more: number) => counts.set(file, (counts.get(file) ?? 0) + more);
@@ -84,9 +84,9 @@ async function fold(
     if (old.files.has(key)) continue;
     add(key, 0);
     const take = (row: VolatileRow): void => {
-      const before = came.get(row.capability_id) ?? old.rows.get(row.capability_id);
+      const before = newRows.get(row.capability_id) ?? old.rows.get(row.capability_id);
       if (before) add(before.file, -1);
-      came.set(row.capability_id, Object.assign(row, { file: key }));
+      newRows.set(row.capability_id, Object.assign(row, { file: key }));
       if (row.thefts !== null || thefts.has(row.capability_id) || old.thefts.has(row.capability_id))
         thefts.set(row.capability_id, row);
       add(key, 1);
@@ -95,7 +95,7 @@ async function fold(
   }
   const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
   for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;
-  return { files, rows: old.rows.with(came), thefts: old.thefts.with(thefts.values()), came };
+  return { files, rows: old.rows.with(newRows), thefts: old.thefts.with(thefts.values()), newRows };
 }
 
 async function readTable(store: Pick<Store, "get">, key: string): Promise<Iterable<VolatileRow>> {

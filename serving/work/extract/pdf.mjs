@@ -16,7 +16,7 @@ const HEADING_SIZE = 1.15;
 const HEADING_CHARS = 200;
 
 /** Opens a PDF. @throws PastBound, Unreadable */
-async function opened(bytes, limits) {
+async function openPdf(bytes, limits) {
   const objects = countOf(bytes, " obj");
   if (objects > limits.objects) {
     throw new PastBound("objects", `${objects} objects, and at most ${limits.objects} are read`);
@@ -209,7 +209,7 @@ async function metadataOf(document) {
  * @throws PastBound, Unreadable
  */
 export async function readPdf(bytes, { limits }) {
-  const document = await opened(bytes, limits);
+  const document = await openPdf(bytes, limits);
   if (document.numPages > limits.pages) {
     throw new PastBound("pages", `${document.numPages} pages, and at most ${limits.pages} are read`);
   }

@@ -46,9 +46,9 @@ class Reader {
       if (args[0].endsWith(".arrow")) this.reads++;
       return this.record.store.get(...args);
     };
-    const { volatile, came } = await loadVolatile({ get }, before);
+    const { volatile, newRows } = await loadVolatile({ get }, before);
     this.volatile = volatile;
-    for (const row of came) expect(volatile.rows.get(row.capability_id)).toBe(row);
+    for (const row of newRows) expect(volatile.rows.get(row.capability_id)).toBe(row);
     for (const old of before.rows.values()) {
       const now = volatile.rows.get(old.capability_id);
       for (const count of COUNTS) expect(now?.[count] ?? -1).toBeGreaterThanOrEqual(old[count]);

@@ -53,12 +53,12 @@ test("whatever files a view names, who followed has what a newcomer reads", { ti
       for (const [n, live] of views.entries()) {
         store.view(live, n);
         const before = rowsOf(followed);
-        const { volatile, came } = await loadVolatile(store, followed);
+        const { volatile, newRows } = await loadVolatile(store, followed);
         const newcomer = await loadVolatile(store, NO_VOLATILE_ROWS);
         expect(rowsOf(volatile)).toEqual(rowsOf(newcomer.volatile));
         expect([...volatile.files]).toEqual([...newcomer.volatile.files]);
         // What is new in it came, and the view that was held stays as it was.
-        const told = new Map([...came].map((row) => [row.capability_id, row.probes]));
+        const told = new Map([...newRows].map((row) => [row.capability_id, row.probes]));
         for (const [cap, probes] of rowsOf(volatile))
           if (before.get(cap) !== probes) expect(told.get(cap)).toBe(probes);
         expect(rowsOf(followed)).toEqual(before);
