@@ -99,7 +99,7 @@ describe("without a payment", () => {
   test("nobody fits: nothing is offered, and the reasons are said", async () => {
     const dear = await fetch(service.url + EXECUTE, asking({ need: "sum", max_total: "0.011999" }));
     expect(dear.status).toBe(402);
-    expect(termsOf(dear)).toMatchObject({ accepts: [], error: expect.stringContaining("cost more than the most") });
+    expect(termsOf(dear)).toMatchObject({ accepts: [], error: expect.stringContaining("costs more than max_total") });
     const failing = await fetch(service.url + EXECUTE, asking({ capability_ids: [capNamed("liar")] }));
     expect(termsOf(failing)).toMatchObject({ accepts: [], error: expect.stringContaining("letter is F") });
     const none = await fetch(service.url + EXECUTE, asking({ need: "weather" }));
