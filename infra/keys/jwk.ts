@@ -15,7 +15,8 @@ export interface PublicJwk {
   /** RFC 7638 thumbprint of the key. */
   kid: string;
   use: "sig";
-  alg: "Ed25519";
+  /** `EdDSA` (RFC 8037): libraries that do not know the newer `Ed25519` (RFC 9864), which documents held once, refuse it. */
+  alg: "EdDSA" | "Ed25519";
   purpose: Purpose;
   valid_from: string;
   /** Exclusive: a signature of this instant or later is not valid. */

@@ -232,7 +232,7 @@ export function keysDocument(ring: Keyring): Jwks {
       x,
       kid,
       use: "sig",
-      alg: "Ed25519",
+      alg: "EdDSA",
       purpose,
       valid_from,
       ...(retired_at === undefined ? {} : { retired_at }),

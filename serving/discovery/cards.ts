@@ -1,4 +1,4 @@
-import { canonicalizeAgentCard, type AgentCard as SdkCard } from "@a2a-js/sdk";
+import { canonicalText } from "../../infra/canonical-text.ts";
 import type { Service } from "../context.ts";
 import { toolsOf } from "../mcp/server.ts";
 import {
@@ -16,6 +16,8 @@ import { ABOUT } from "./about.ts";
 
 /** Newest revision of MCP that /mcp speaks. */
 const MCP_REVISION = "2026-07-28";
+const MCP_BINDING = `https://modelcontextprotocol.io/specification/${MCP_REVISION}`;
+const A2A_VERSION = "1.0";
 
 type Priced = Operation & { price: Price };
 /** Is it sold here? Where nobody can be paid a price is no offer. */
@@ -36,17 +38,19 @@ function skillsOf(operations: readonly Operation[]): AgentCard["skills"] {
 }
 
 /**
- * A2A 1.0. No binding of A2A is served, so none is claimed: the skills are reached by MCP and by the HTTP API, which the
- * documentation names. Signed as A2A has it, by the answers key: the private half never leaves its signer, so the bytes are
- * A2A's own (its SDK's canonical form) and the JWS around them is put together here (RFC 7515 section 7.2.2). Its algorithm
- * is called as the keys document calls it (RFC 9864): under the older name EdDSA the SDK refuses the key.
+ * A2A 1.0. Its interfaces are required, and none of A2A's own three bindings is served: the card names the MCP server under
+ * the address of that protocol, which an A2A client skips as it skips every binding that it does not know.
+ *
+ * The JWS (RFC 7515 section 7.2.2) is of the answers key, over the RFC 8785 bytes of the card as served. A2A's libraries
+ * leave empty texts, lists and objects out of those bytes, so the card has none. Its algorithm carries the name that the
+ * keys document gives it: libraries refuse a key whose `alg` is another.
  */
 export function agentCard(operations: readonly Operation[], { baseUrl, answers }: Service): AgentCard {
   const card: Omit<AgentCard, "signatures"> = {
     name: ABOUT.name,
     description: `${ABOUT.description} Reached over MCP at ${baseUrl}/mcp and over HTTP as ${baseUrl}/openapi.json says.`,
     version: ABOUT.version,
-    supportedInterfaces: [],
+    supportedInterfaces: [{ url: `${baseUrl}/mcp`, protocolBinding: MCP_BINDING, protocolVersion: A2A_VERSION }],
     provider: { organization: ABOUT.name, url: baseUrl },
     documentationUrl: `${baseUrl}/docs/integrations`,
     iconUrl: `${baseUrl}/icon.svg`,
@@ -56,9 +60,9 @@ export function agentCard(operations: readonly Operation[], { baseUrl, answers }
     skills: skillsOf(operations),
   };
   const base64url = (text: string): string => Buffer.from(text).toString("base64url");
-  const header = { alg: "Ed25519", kid: answers.kid, typ: "JOSE", jku: `${baseUrl}/.well-known/svc-keys.json` };
+  const header = { alg: "EdDSA", kid: answers.kid, typ: "JOSE", jku: `${baseUrl}/.well-known/svc-keys.json` };
   const head = base64url(JSON.stringify(header));
-  const payload = base64url(canonicalizeAgentCard(card as unknown as SdkCard));
+  const payload = base64url(canonicalText(card));
   const signature = Buffer.from(answers.sign(Buffer.from(`${head}.${payload}`))).toString("base64url");
   return { ...card, signatures: [{ protected: head, signature }] };
 }

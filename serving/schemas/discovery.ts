@@ -10,7 +10,7 @@ export const KeysDocument = z.strictObject({
       x: z.string(),
       kid: z.string(),
       use: z.literal("sig"),
-      alg: z.literal("Ed25519"),
+      alg: z.enum(["EdDSA", "Ed25519"]),
       purpose: z.enum(PURPOSES),
       valid_from: z.string(),
       retired_at: z.string().optional(),

@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
-import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { pythonVenv } from "../helpers/python-venv.ts";
 
 /**
  * `npm run test:python`: an environment with pinned packages, the wheel of the client built and installed into it, its
@@ -10,10 +10,8 @@ import { join, resolve } from "node:path";
  */
 const ROOT = resolve(import.meta.dirname, "../..");
 const PACKAGE = join(ROOT, "serving/client-python");
-const PINS = join(import.meta.dirname, "requirements.txt");
 const ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12";
-const folder = createHash("sha256").update(readFileSync(PINS)).digest("hex").slice(0, 12);
-const venv = join(ROOT, ".cache", `python-${folder}`);
+const venv = pythonVenv(join(import.meta.dirname, "requirements.txt"));
 const bin = (name: string): string => join(venv, "bin", name);
 
 /** Runs a step; the first that fails ends the whole. */
@@ -23,12 +21,6 @@ function step(command: string, args: string[], env: Record<string, string> = {})
   if (status !== 0) process.exit(status ?? 1);
 }
 
-if (!existsSync(join(venv, "whole"))) {
-  rmSync(venv, { recursive: true, force: true });
-  step("python3", ["-m", "venv", venv]);
-  step(bin("pip"), ["install", "--quiet", "--disable-pip-version-check", "-r", PINS]);
-  writeFileSync(join(venv, "whole"), "");
-}
 const dist = join(venv, "dist");
 // A module that is gone would still be packed out of an earlier build's folder.
 for (const old of [dist, join(PACKAGE, "build")]) rmSync(old, { recursive: true, force: true });

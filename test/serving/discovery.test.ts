@@ -85,10 +85,16 @@ describe("the A2A agent card", () => {
     expect(valid({ ...card, registered: true })).toBe(false);
   });
 
-  test("claims the tools as skills, and no binding of A2A, since none is served", async () => {
+  test("claims the tools as skills, and none of A2A's own bindings, since none is served", async () => {
     const card = await read<AgentCard>("/.well-known/agent-card.json");
     expect(card.skills.map(({ id }) => id)).toEqual(expect.arrayContaining(["check_grade", "search_capabilities"]));
-    expect(card.supportedInterfaces).toEqual([]);
+    expect(card.supportedInterfaces).toEqual([
+      {
+        url: `${BASE}/mcp`,
+        protocolBinding: "https://modelcontextprotocol.io/specification/2026-07-28",
+        protocolVersion: "1.0",
+      },
+    ]);
   });
 
   test("is signed: its SDK verifies it with the key that the card says where to find, and no other card", async () => {

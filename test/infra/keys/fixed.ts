@@ -22,7 +22,7 @@ export function jwkOf(signer: Signer, more: Partial<PublicJwk> = {}): PublicJwk 
     x: Buffer.from(signer.publicKey).toString("base64url"),
     kid: signer.kid,
     use: "sig",
-    alg: "Ed25519",
+    alg: "EdDSA",
     purpose: signer.purpose,
     valid_from: FROM,
     ...more,

@@ -104,7 +104,7 @@ describe("loadKeys", () => {
       x: Buffer.from(cards.publicKey).toString("base64url"),
       kid: thumbprint(cards.publicKey),
       use: "sig",
-      alg: "Ed25519",
+      alg: "EdDSA",
       purpose: "cards",
       valid_from: FROM,
     });

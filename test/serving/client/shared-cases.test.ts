@@ -175,7 +175,7 @@ function keyOf(seed: number) {
 async function signaturesOf() {
   const published = async (seed: number, purpose: PublicJwk["purpose"], more: Partial<PublicJwk> = {}) => {
     const { x } = keyOf(seed);
-    const usual = { kty: "OKP", crv: "Ed25519", x, kid: await thumbprint(x), use: "sig", alg: "Ed25519" } as const;
+    const usual = { kty: "OKP", crv: "Ed25519", x, kid: await thumbprint(x), use: "sig", alg: "EdDSA" } as const;
     return { ...usual, purpose, valid_from: "2026-11-01T00:00:00.000Z", ...more };
   };
   const keys = [
