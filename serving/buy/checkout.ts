@@ -10,6 +10,7 @@ import { newSalts, saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import type { Quote } from "../../pipelines/record/order-step.ts";
+import { OPEN } from "../http/open.ts";
 import { Problem } from "../http/problem.ts";
 import { uncachedJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
@@ -47,10 +48,6 @@ const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "
 const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
-
-/** Response headers that pages of other origins may read. */
-const EXPOSED =
-  "PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, Touchstone-Order, Touchstone-Salt-Request, Touchstone-Salt-Response";
 
 /** What a buyer wants to buy. */
 export interface PurchaseRequest {
@@ -270,9 +267,7 @@ export class Checkout {
         "cache-control": "no-store",
         // A seller's bytes under our origin: browsers must not run them with our rights.
         "content-security-policy": "sandbox; default-src 'none'",
-        "x-content-type-options": "nosniff",
-        "access-control-allow-origin": "*",
-        "access-control-expose-headers": EXPOSED,
+        ...OPEN,
         "touchstone-order": order.id,
         ...(salts ? { "touchstone-salt-request": salts.request, "touchstone-salt-response": salts.response } : {}),
         ...paymentResponseHeader(version, { network, payer, tx: order.charged!.tx }),

@@ -6,6 +6,7 @@ import { type SigningDomain, v1NamesOf } from "../../infra/rails/charge.ts";
 import type { Escrow } from "../../infra/rails/escrow.ts";
 import { asVersion1 } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
+import { OPEN } from "../http/open.ts";
 import type { Payment } from "./payments.ts";
 
 /** The account that receives buyers' payments: token, address, and the escrow if there is one. */
@@ -113,9 +114,7 @@ export function paymentRequired(
     headers: {
       "content-type": "application/json",
       "cache-control": "no-store",
-      "x-content-type-options": "nosniff",
-      "access-control-allow-origin": "*",
-      "access-control-expose-headers": "PAYMENT-REQUIRED, PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, Touchstone-Order",
+      ...OPEN,
       "payment-required": encodePaymentRequiredHeader(required),
       ...headers,
     },

@@ -2,6 +2,7 @@ import { FastResponse } from "srvx";
 import type { z } from "zod";
 import { faultsOf, pointerOf } from "../../pipelines/record/faults.ts";
 import type { ProblemDocument } from "../schemas/common.ts";
+import { OPEN } from "./open.ts";
 
 /** All errors of the API. `retriable`: the same request may succeed later. */
 export const PROBLEMS = {
@@ -74,8 +75,7 @@ export function problemResponse(problem: Problem, instance: string): Response {
     headers: {
       "content-type": "application/problem+json",
       "cache-control": "no-store",
-      "x-content-type-options": "nosniff",
-      "access-control-allow-origin": "*",
+      ...OPEN,
       ...problem.extra.headers,
     },
   });

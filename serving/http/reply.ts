@@ -1,13 +1,10 @@
 import { FastResponse } from "srvx";
 import { sha256hex } from "../../infra/canonical.ts";
 import { FORM_HEADERS } from "../pages/layout.ts";
+import { OPEN } from "./open.ts";
 import { Problem } from "./problem.ts";
 
-/** Headers of all answers. Any origin may read them, since the API uses no credentials of a browser. */
-const OPEN: readonly [string, string][] = [
-  ["x-content-type-options", "nosniff"],
-  ["access-control-allow-origin", "*"],
-];
+const OPEN_LINES = Object.entries(OPEN);
 
 /** The part of a request that conditional answers need. */
 export interface ConditionalRequest {
@@ -48,7 +45,7 @@ export function reply(
   body: string | Uint8Array | ReadableStream | null,
   { type, cache, etag, headers }: Representation,
 ): Response {
-  const all: [string, string][] = [...OPEN, ["cache-control", cache]];
+  const all: [string, string][] = [...OPEN_LINES, ["cache-control", cache]];
   for (const name in headers) all.push([name, headers[name]!]);
   if (etag !== undefined) all.push(["etag", etag]);
   if (etag !== undefined && matchesEtag(request, etag)) return new FastResponse(null, { status: 304, headers: all });
@@ -65,7 +62,7 @@ export const TEXT_TYPE = "text/plain; charset=utf-8";
 export const uncachedJson = (value: object, status: number, headers: Record<string, string>): Response =>
   new FastResponse(JSON.stringify(value), {
     status,
-    headers: [...OPEN, ["cache-control", "no-store"], ["content-type", JSON_TYPE], ...Object.entries(headers)],
+    headers: [...OPEN_LINES, ["cache-control", "no-store"], ["content-type", JSON_TYPE], ...Object.entries(headers)],
   });
 
 /** Refuses a form that was submitted from a page of another site. @throws Problem bad_request */

@@ -78,6 +78,7 @@ const below = (root: string, path: string): Operation => ({
   path,
   summary: `Objects of the public log: ${root}`,
   type: "application/octet-stream",
+  tag: "record",
   limiter: (service) => service.readLimiter,
   run({ service, request, client, path: asked }) {
     const key = asked.slice(1);
