@@ -30,6 +30,8 @@ function inWords(issue: z.core.$ZodIssue): string {
       return `must ${UNITS[issue.origin] ? "have" : "be"} at least ${issue.minimum}${UNITS[issue.origin] ?? ""}`;
     case "too_big":
       return `must ${UNITS[issue.origin] ? "have" : "be"} at most ${issue.maximum}${UNITS[issue.origin] ?? ""}`;
+    case "invalid_union":
+      return "has none of the forms that are accepted here";
     case "invalid_format":
       return "does not have the right form";
     default:

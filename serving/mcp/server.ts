@@ -3,11 +3,12 @@ import {
   createMcpHandler,
   localhostAllowedHostnames,
   McpServer,
+  type StandardSchemaWithJSON,
   validateHostHeader,
   validateOriginHeader,
 } from "@modelcontextprotocol/server";
 import { FastResponse } from "srvx";
-import type { z } from "zod";
+import { z } from "zod";
 import { searchIn } from "../answers/search.ts";
 import type { Service } from "../context.ts";
 import { ABOUT } from "../discovery/about.ts";
@@ -94,6 +95,52 @@ async function call(tool: Tool, input: unknown, context: McpContext): Promise<Ca
   }
 }
 
+/**
+ * What a tool's schema goes without. Converters that are in use turn away an object's `additionalProperties`, be it a schema
+ * (OpenAI's strict mode) or a boolean (Gemini's), and rules over several members. What is left out is refused all the same.
+ */
+const LEFT_OUT = ["additionalProperties", "propertyNames", "not", "if", "then", "else", "dependentRequired"] as const;
+
+/** JSON Schemas that were made: the SDK asks for them at every exchange. */
+const made = new WeakMap<z.ZodType, Record<string, unknown>>();
+
+/** JSON Schema of a tool's arguments or result, in the words that every converter takes. */
+function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
+  const known = made.get(schema);
+  if (known) return known;
+  const json = z.toJSONSchema(schema, {
+    io: "input",
+    unrepresentable: "any",
+    override: ({ jsonSchema }) => {
+      for (const word of LEFT_OUT) delete jsonSchema[word];
+    },
+  });
+  made.set(schema, json);
+  return json;
+}
+
+/**
+ * Arguments without the members that are null, since callers write null for what they leave out; so in the objects of a list.
+ * Deeper ones are the caller's own: null may be a value there.
+ */
+function withoutNulls(input: unknown, lists = true): unknown {
+  if (typeof input !== "object" || input === null || Array.isArray(input)) return input;
+  const kept = Object.entries(input).filter(([, value]) => value !== null);
+  const bare = (value: unknown) =>
+    lists && Array.isArray(value) ? value.map((item) => withoutNulls(item, false)) : value;
+  return Object.fromEntries(kept.map(([name, value]) => [name, bare(value)]));
+}
+
+/**
+ * A schema as the SDK asks for one (Standard Schema): its JSON Schema, and what it reads of a value. Arguments are looked at by the
+ * tool, whose problem document names each that is wrong.
+ */
+function standard(schema: z.ZodType, read: (value: unknown) => unknown): StandardSchemaWithJSON {
+  const json = () => jsonSchemaOf(schema);
+  const validate = (value: unknown) => ({ value: read(value) });
+  return { "~standard": { version: 1, vendor: "touchstone", jsonSchema: { input: json, output: json }, validate } };
+}
+
 function serverFor(context: McpContext): McpServer {
   const server = new McpServer(
     { name: "touchstone", title: ABOUT.name, version: ABOUT.version },
@@ -104,8 +151,8 @@ function serverFor(context: McpContext): McpServer {
     const config = {
       title,
       description,
-      inputSchema: input as z.ZodObject,
-      outputSchema: output as z.ZodObject,
+      inputSchema: standard(input, withoutNulls),
+      outputSchema: standard(output, (answer) => answer),
       annotations: { title, ...ANNOTATIONS },
     };
     server.registerTool(name, config, (asked) => call(tool, asked, context));

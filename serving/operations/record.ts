@@ -12,8 +12,7 @@ import { MINUTE, type Operation, replyJson } from "./operation.ts";
 const PAGE = 100;
 
 /** GET /v1/archive: the manifests that the log names, in its order, a page at a time. */
-function archiveList(view: View, { subject, page = "1" }: ArchiveQuery): ArchiveList {
-  const n = Number(page);
+function archiveList(view: View, { subject, page: n }: ArchiveQuery): ArchiveList {
   const all = [...view.archive.files.values()].filter(
     ({ index, manifest }) => index < view.size && (subject === undefined || manifest.subject === subject),
   );

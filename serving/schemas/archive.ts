@@ -1,16 +1,12 @@
 import { z } from "zod";
 import { ArchiveManifest } from "../../pipelines/record/archive.ts";
 import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
-
-const once = { error: "must be given at most once" };
+import { oneOf, wholeNumber } from "./common.ts";
 
 /** Query of GET /v1/archive. A page after the last one is empty and no error. */
 export const ArchiveQuery = z.object({
-  subject: z.enum(ARCHIVE_SUBJECTS, `must be one of ${ARCHIVE_SUBJECTS.join(", ")}, once`).optional(),
-  page: z
-    .string(once)
-    .regex(/^[1-9]\d{0,8}$/, "must be a whole number from 1")
-    .optional(),
+  subject: z.enum(ARCHIVE_SUBJECTS, oneOf(ARCHIVE_SUBJECTS)).optional(),
+  page: wholeNumber(1, 999_999_999, 1),
 });
 export type ArchiveQuery = z.infer<typeof ArchiveQuery>;
 

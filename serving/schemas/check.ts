@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Components } from "../../pipelines/record/card.ts";
-import { Band, CapId, Correction, Defect, Matched, Money, Tier } from "./common.ts";
+import { Band, CapId, Correction, Defect, Matched, Money, ONE_TEXT, oneOf, Tier } from "./common.ts";
 
 /** Length of the url parameter as it is sent (interface, Limits). */
 export const URL_LENGTH = { min: 8, max: 2048 } as const;
@@ -10,14 +10,11 @@ const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 /** Query of GET /v1/check. `url` may also be a capability id, since `asked` is "url or id as asked". */
 export const CheckQuery = z.object({
   url: z
-    .string({ error: "must be given, once" })
+    .string(ONE_TEXT)
     .min(URL_LENGTH.min, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`),
-  method: z.enum(["GET", "POST"], { error: "must be GET or POST, once" }).optional(),
-  pay_to: z
-    .string({ error: "must be given at most once" })
-    .regex(PAY_TO, "must be 0x and 40 hex digits, or base58 of 32 to 44 characters")
-    .optional(),
+  method: z.enum(["GET", "POST"], oneOf(["GET", "POST"])).optional(),
+  pay_to: z.string(ONE_TEXT).regex(PAY_TO, "must be 0x and 40 hex digits, or base58 of 32 to 44 characters").optional(),
 });
 export type CheckQuery = z.infer<typeof CheckQuery>;
 

@@ -1,6 +1,26 @@
 import { z } from "zod";
 import { BANDS, MATCHED, PROTOCOLS, TIERS } from "../../pipelines/record/vocabulary.ts";
 
+/** What is wrong with a parameter that has to be one text. */
+export const ONE_TEXT = {
+  error: ({ input }: { input?: unknown }) =>
+    input === undefined ? "must be given" : Array.isArray(input) ? "must be given only once" : "must be a text",
+};
+
+/** What is wrong with a parameter that has to be one of a few texts. */
+export const oneOf = (values: readonly string[]) => ({
+  error: ({ input }: { input?: unknown }) =>
+    `must be ${values.join(" or ")}${Array.isArray(input) ? ", and given only once" : ""}`,
+});
+
+/** A whole number as a query has it: in digits, once. @param unless what stands for none */
+export const wholeNumber = (least: number, most: number, unless: number) => {
+  const error = `must be a whole number from ${least} to ${most}, given once`;
+  const read = (text: unknown) => (typeof text === "string" && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN);
+  const number = z.preprocess(read, z.int({ error }).min(least, error).max(most, error));
+  return number.default(unless).meta({ default: unless });
+};
+
 /** Vocabularies and small shapes of the interface, shared by the answers. */
 export const Band = z.enum([...BANDS, "UNRATED"]);
 export const Tier = z.enum(TIERS);

@@ -12,7 +12,7 @@ export const EvaluateRequest = z
     capability_id: CapId.optional().describe("Its class is taken from the record where none is given."),
     class: z.string().max(60).optional().describe("Class whose check is applied, such as arithmetic."),
     schema: z
-      .union([z.record(z.string(), z.unknown()), z.boolean()])
+      .union([z.record(z.string(), z.unknown()), z.boolean()], "must be a JSON Schema: an object, or true or false")
       .refine((schema) => JSON.stringify(schema).length <= MAX_SCHEMA, `must be at most ${MAX_SCHEMA} characters long`)
       .optional()
       .describe("JSON Schema that the seller advertises in its 402."),

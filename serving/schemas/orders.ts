@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { CapId, Money } from "./common.ts";
+import { CapId, Money, wholeNumber } from "./common.ts";
 
 /** Path of GET /v1/orders/{order_id}. */
 export const OrderId = z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/, "must be an order id");
@@ -78,7 +78,7 @@ export const BuyerPath = z.object({
 });
 export const BuyerQuery = z.object({
   cursor: OrderId.optional().describe("Id of an order: those before it in time are answered. `next` of a page is one."),
-  limit: z.coerce.number().int().min(1).max(100).default(100),
+  limit: wholeNumber(1, 100, 100),
 });
 
 /** Orders of one wallet, newest first; `answer` is null in all of them. */

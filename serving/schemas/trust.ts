@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { SignedCard } from "../../pipelines/record/card.ts";
-import { CapId, Correction } from "./common.ts";
+import { CapId, Correction, ONE_TEXT } from "./common.ts";
 
 /** Path parameter of GET /v1/trust/{id}. */
 export const TrustParams = z.object({ id: CapId });
@@ -18,7 +18,7 @@ export type TrustResponse = z.infer<typeof TrustResponse>;
 /** Query of GET /v1/trust/feed: `<first 16 hex of sha256(origin)>:<log position>`. */
 export const FeedQuery = z.object({
   cursor: z
-    .string({ error: "must be given at most once" })
+    .string(ONE_TEXT)
     .regex(
       /^[0-9a-f]{16}:(?:0|[1-9]\d{0,14})$/,
       "must be <log id>:<position>, as the Link header of an answer names it",

@@ -167,6 +167,90 @@ describe.each([
   });
 });
 
+describe("what stock clients send and read", () => {
+  let client: Client;
+  beforeAll(async () => {
+    client = await connected("auto");
+  });
+  afterAll(() => client.close());
+  const asked = async (name: string, input: Record<string, unknown>) => {
+    const result = await client.callTool({ name, arguments: input });
+    return { wrong: result.isError === true, text: textOf(result) };
+  };
+
+  test.each<[string, Record<string, unknown>]>([
+    ["check_grade", { url: SUM.url, method: null, pay_to: null }],
+    ["check_exposure", { dependencies: [{ url: SUM.url, calls_per_month: null, pay_to: null }] }],
+    ["search_capabilities", { q: null, class: null, band: null, max_price: null, limit: null }],
+    ["plan_route", { need: "sum", class: null, max_price: null, min_band: null, max_latency_ms: null, method: null }],
+    ["evaluate_answer", { status: 200, body: "{}", base64: null, schema: null, mime: null, capability_id: null }],
+  ])("%s: an optional argument that is null is absent", async (name, input) => {
+    const bare = JSON.parse(JSON.stringify(input), (_, value) => (value === null ? undefined : value));
+    expect(await asked(name, input)).toMatchObject({ wrong: false });
+    const without = (text: string) => text.replace(/"(?:answered_at|signature)":"[^"]*"/g, "");
+    expect(without((await asked(name, input)).text)).toBe(without((await asked(name, bare)).text));
+  });
+
+  test("null inside of a schema that is sent is a value", async () => {
+    const schema = { type: "object", properties: { a: { enum: [null] } }, required: ["a"] };
+    const sent = { status: 200, content_type: "application/json", schema };
+    expect((await asked("evaluate_answer", { ...sent, body: '{"a":null}' })).text).toContain('"schema_ok":true');
+    expect((await asked("evaluate_answer", { ...sent, body: '{"a":1}' })).text).toContain('"schema_ok":false');
+  });
+
+  test.each<[string, Record<string, unknown>, Record<string, string>]>([
+    ["check_grade", {}, { "/url": "must be given" }],
+    ["check_grade", { url: null }, { "/url": "must be given" }],
+    ["check_grade", { url: 5 }, { "/url": "must be a text" }],
+    ["check_grade", { url: SUM.url, method: "PUT" }, { "/method": "must be GET or POST" }],
+    ["check_exposure", {}, { "/dependencies": "must be an array of urls and objects" }],
+    [
+      "check_exposure",
+      { dependencies: [SUM.url, { url: SUM.url, calls_per_month: "9" }, { url: SUM.url, calls: 9 }] },
+      {
+        "/dependencies/1/calls_per_month": "must be a number from 0 to 1000000000",
+        "/dependencies/2/calls": "is not a member that is accepted here",
+      },
+    ],
+    ["search_capabilities", { q: 1, limit: "3" }, { "/q": "must be a string", "/limit": "must be a number" }],
+    ["plan_route", { need: "sum", limit: 2.5 }, { "/limit": "must be a whole number" }],
+    [
+      "evaluate_answer",
+      { status: 200, schema: "{}", extra: 1 },
+      {
+        "/schema": "must be a JSON Schema: an object, or true or false",
+        "/extra": "is not a member that is accepted here",
+      },
+    ],
+  ])("%s of %j says of each argument what is wrong with it", async (name, input, wrong) => {
+    const { text } = await asked(name, input);
+    const { type, errors = [] } = ProblemDocument.parse(JSON.parse(text));
+    expect(type).toBe("/docs/api#bad-request");
+    expect(Object.fromEntries(errors.map(({ pointer, detail }) => [pointer, detail]))).toEqual(wrong);
+  });
+
+  test("no schema of a tool has a word that a converter turns away", async () => {
+    const { tools } = await client.listTools();
+    const found = new Set<string>();
+    const walk = (value: unknown, isNames = false): void => {
+      if (typeof value !== "object" || value === null) return;
+      for (const [name, one] of Object.entries(value)) {
+        if (!isNames && !Array.isArray(value)) found.add(name);
+        // Under `properties` stand names of ours, and a schema that is `{}` or a boolean says nothing of its member.
+        if (isNames) expect([name, typeof one, Object.keys(one as object).length > 0]).toEqual([name, "object", true]);
+        walk(one, !isNames && name === "properties");
+      }
+    };
+    for (const { inputSchema, outputSchema } of tools) {
+      expect([inputSchema.type, outputSchema?.type]).toEqual(["object", "object"]);
+      walk([inputSchema, outputSchema]);
+    }
+    expect(found).toContain("pattern");
+    for (const word of ["additionalProperties", "propertyNames", "not", "$ref", "if", "dependentRequired"])
+      expect(found).not.toContain(word);
+  });
+});
+
 describe("search_capabilities", () => {
   let client: Client;
   beforeAll(async () => {
