@@ -5,7 +5,7 @@ import { verifyBytes } from "../../infra/keys/verify.ts";
 import { fromBase58 } from "../record/base58.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { faultsOf, pointerOf } from "../record/faults.ts";
-import { idOf, isId } from "../record/ids.ts";
+import { idOf } from "../record/ids.ts";
 import { addressKey } from "../record/networks.ts";
 import { RFC3339, rfc3339 } from "../record/time.ts";
 import { BadDispute, NotThePayee } from "./errors.ts";
@@ -22,24 +22,28 @@ function isPayee(text: string): boolean {
   return isEvm(text) || fromBase58(text, 32) !== null;
 }
 
+const SAY_PAYEE = "must be 0x and 40 hex digits, or the base58 of 32 bytes";
 /** An address that can be paid and can sign: EVM or Solana. */
-export const SigningPayee = z.string().refine(isPayee, "must be 0x and 40 hex digits, or the base58 of 32 bytes");
+export const SigningPayee = z
+  .string()
+  .regex(/^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/, SAY_PAYEE)
+  .refine(isPayee, SAY_PAYEE);
+
+const SAY_SIGNATURE = "must be 0x and 65 bytes in hex, or the base58 of 64 bytes";
 export const PayeeSignature = z
   .string()
   .max(132)
-  .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, {
-    error: "must be 0x and 65 bytes in hex, or the base58 of 64 bytes",
-  });
+  .regex(/^(?:0x[0-9a-fA-F]{130}|[1-9A-HJ-NP-Za-km-z]{64,88})$/, SAY_SIGNATURE)
+  .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, SAY_SIGNATURE);
 /** A time in the record's form. */
 export const SignedAt = z.string().regex(RFC3339, "must look like 2026-11-21T12:00:00.000Z");
 
+const ID = { cap: /^cap_[0-9A-HJKMNP-TV-Z]{26}$/, rec: /^rec_[0-9A-HJKMNP-TV-Z]{26}$/ };
+
 /** A seller's dispute as it is sent: the five members of the statement, the address that is paid, and the signature. */
 export const SignedDispute = z.strictObject({
-  capability_id: z.string().refine((id) => isId("cap", id), "is not a capability id"),
-  record_id: z
-    .string()
-    .refine((id) => isId("rec", id), "is not a record id")
-    .nullable(),
+  capability_id: z.string().regex(ID.cap, "is not a capability id"),
+  record_id: z.string().regex(ID.rec, "is not a record id").nullable(),
   says: z
     .string()
     .min(1, "must say something")

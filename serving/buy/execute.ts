@@ -100,7 +100,7 @@ class Candidates implements Fallback {
     if (!view.has(cap)) return "it is not in the record.";
     const sold = sellableOf(view, cap);
     if ("says" in sold) return sold.says;
-    const { query, body } = asked.input;
+    const { query, body } = asked.input ?? {};
     if (body !== undefined && sold.method === "GET") return "it takes no body.";
     if (asked.method !== undefined && sold.method !== asked.method) return `it is called with ${sold.method}.`;
     const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
@@ -136,7 +136,7 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   if (capability_ids) return capability_ids;
   const { view, clock, baseUrl } = selling.deps;
   // Unless the buyer names a method: POST with a body, GET without one.
-  const method = asked.method ?? (input.body === undefined ? "GET" : "POST");
+  const method = asked.method ?? (input?.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
   const { candidates } = await routePlan(view(), query, { baseUrl, seller: selling.sales, now: clock.now() });
   return candidates.map(({ capability_id }) => capability_id);

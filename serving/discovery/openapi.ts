@@ -21,18 +21,20 @@ import { Advertised, Buy, CheckAnswer, Observed, Payee } from "../schemas/check.
 import { Band, Correction, Defect, ProblemDocument, Tier } from "../schemas/common.ts";
 import { KeysDocument } from "../schemas/discovery.ts";
 import { ExposureLine, ExposurePayee, ExposureReport, ExposureRequest } from "../schemas/exposure.ts";
+import { OrderShown, PaymentTerms } from "../schemas/orders.ts";
 import { DisputeReceipt, TrustResponse } from "../schemas/trust.ts";
 import { ABOUT } from "./about.ts";
+import { GIVEN, type Given, TAKEN, type Taken } from "./headers.ts";
 
 /**
  * Schemas that descriptions of the API call by a name of their own; wherever one of them stands in another it is referred
- * to. What an operation takes or answers and is not named here is called after the operation.
+ * to. No name is that of a value of an enum, or ends in Response, Params or Body: generators make such names themselves. What an operation takes or answers and is not named here is called after the operation.
  */
 const NAMED: Readonly<Record<string, z.ZodType>> = {
   Advertised,
   ArchiveList,
   ArchiveManifest,
-  Band,
+  BandOrUnrated: Band,
   Buy,
   CheckAnswer,
   Component,
@@ -48,17 +50,35 @@ const NAMED: Readonly<Record<string, z.ZodType>> = {
   IndexLine,
   Keys: KeysDocument,
   Observed,
+  Order: OrderShown,
   Payee,
+  PaymentTerms,
   Problem: ProblemDocument,
   Scorecard: SignedCard,
-  Tier,
-  TrustResponse,
+  GradeTier: Tier,
+  TrustRecord: TrustResponse,
 };
 
 type Json = Record<string, unknown>;
 
 const COMPONENT = "#/components/schemas/";
 const PROBLEM_TYPE = "application/problem+json";
+
+/**
+ * As values come in. What may hold anything is said by leaving the word out, or by `true` where an object has no other
+ * member: generators make nothing of an empty schema.
+ */
+const TO_JSON = {
+  io: "input",
+  unrepresentable: "any",
+  override: ({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }) => {
+    delete jsonSchema.propertyNames;
+    const more = jsonSchema.additionalProperties;
+    if (typeof more !== "object" || Object.keys(more).length > 0) return;
+    if (Object.keys(jsonSchema.properties ?? {}).length > 0) delete jsonSchema.additionalProperties;
+    else jsonSchema.additionalProperties = true;
+  },
+} as const;
 
 const capitalised = (id: string): string => id.replace(/^[a-z]/, (first) => first.toUpperCase());
 
@@ -80,17 +100,16 @@ class Components {
     this.#registry.add(schema, { id: name });
   }
 
-  /** A reference to this schema, under the name that it has, or gets now. */
+  /** A reference to this schema, under the name that it has, or gets now: its title, else this one. */
   ref(schema: z.ZodType, name: string): Json {
-    if (!this.#registry.has(schema)) this.#add(name, schema);
+    if (!this.#registry.has(schema)) this.#add(schema.meta()?.title ?? name, schema);
     return { $ref: `${COMPONENT}${this.#registry.get(schema)!.id}` };
   }
 
   /** All of them by name, in the order of the alphabet. */
   emit(): Json {
     const { schemas } = z.toJSONSchema(this.#registry, {
-      io: "input",
-      unrepresentable: "any",
+      ...TO_JSON,
       uri: (id) => `${COMPONENT}${id}`,
     });
     const bare = ([name, { $schema, $id, ...schema }]: [string, Json]): [string, Json] => [name, schema];
@@ -106,7 +125,7 @@ class Components {
 /** Parameters of a query or a path, one a member of its schema. */
 function parametersOf(schema: z.ZodType | undefined, place: "query" | "path"): Json[] {
   if (!schema) return [];
-  const { properties = {}, required = [] } = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" }) as {
+  const { properties = {}, required = [] } = z.toJSONSchema(schema, TO_JSON) as {
     properties?: Record<string, Json>;
     required?: string[];
   };
@@ -119,44 +138,83 @@ function parametersOf(schema: z.ZodType | undefined, place: "query" | "path"): J
   }));
 }
 
-const HEADERS: Json = {
-  RateLimit: {
-    description: "What is left of the limit, and in how many seconds it is whole again",
-    schema: { type: "string", examples: ['"check";r=599;t=1'] },
-  },
-  RateLimitPolicy: {
-    description: "The limit: requests, and seconds in which they may be sent",
-    schema: { type: "string", examples: ['"check";q=600;w=60'] },
-  },
-  RetryAfter: { description: "Seconds after which to ask again", schema: { type: "string", pattern: "^\\d+$" } },
-  ETag: { description: "Names these bytes; If-None-Match with it gives a 304", schema: { type: "string" } },
-  Link: { description: 'With rel="next": where what comes after this answer is asked for', schema: { type: "string" } },
-};
-const header = (name: string): Json => ({ $ref: `#/components/headers/${name}` });
-
-/** Headers of every answer to a counted request. */
-const limitHeaders = (counted: boolean): Json =>
-  counted ? { RateLimit: header("RateLimit"), "RateLimit-Policy": header("RateLimitPolicy") } : {};
+/** Headers of an answer, by name, as references. */
+const headersOf = (...names: Given[]): Json =>
+  Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
 
 /** Is it answered under an etag, so that a 304 can come? */
 const isKept = ({ cache }: Operation): boolean => cache !== undefined && cache !== "no-store";
 
-function goodAnswer(operation: Described, components: Components, counted: boolean): Json {
-  const { id, answer, type, cache = "no-store" } = operation;
+/** The limit is told with every answer to a counted request that sells nothing. */
+const LIMITS = ["RateLimit", "RateLimit-Policy"] as const;
+const CODED = ["Vary", "Content-Encoding"] as const;
+/** A purchase that was charged: the receipt, the order, and the salts of its commitments. */
+const RECEIPT = [
+  ...(["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Touchstone-Order"] as const),
+  ...(["Touchstone-Salt-Request", "Touchstone-Salt-Response"] as const),
+] as const;
+
+function givenBy({ type, status, price, gives = [], ...row }: Described, counted: boolean): Given[] {
+  return [
+    ...(isKept(row as Operation) ? (["ETag"] as const) : []),
+    ...(type === NDJSON_TYPE ? CODED : []),
+    ...(status === 201 ? (["Location"] as const) : []),
+    ...(price ? RECEIPT : counted ? LIMITS : []),
+    ...gives,
+  ];
+}
+
+/**
+ * The body of a good answer. Lines are a text to a client; the schema of one line stands beside it. A call that was bought
+ * has the seller's own type.
+ */
+function contentOf({ id, answer, type, price }: Described, components: Components): Json {
+  const schema = components.ref(answer, `${capitalised(id)}Answer`);
+  const bare = type.split(";", 1)[0]!;
+  if (bare === NDJSON_TYPE)
+    return { [bare]: { schema: { type: "string", contentMediaType: bare, contentSchema: schema } } };
+  return { [bare]: { schema }, ...(price?.mode === "dynamic" ? { "*/*": { schema: {} } } : {}) };
+}
+
+function goodAnswers(operation: Described, components: Components, counted: boolean): Json {
+  const { summary, cache = "no-store", status = 200, price } = operation;
+  const given = givenBy(operation, counted);
+  const kept = { "Cache-Control": { schema: { type: "string", const: cache } } };
+  const good = { description: summary, headers: { ...kept, ...headersOf(...given) } };
+  const isNew = new Set<Given>(["Link", "Age"]);
+  const unchanged = { ...kept, ...headersOf(...given.filter((name) => !isNew.has(name))) };
   return {
-    description: type === NDJSON_TYPE ? "One JSON value a line; the schema is that of a line" : operation.summary,
-    headers: {
-      "Cache-Control": { schema: { type: "string", const: cache } },
-      ...(isKept(operation) ? { ETag: header("ETag") } : {}),
-      ...(id === "trustFeed" ? { Link: header("Link") } : {}),
-      ...limitHeaders(counted),
-    },
-    content: { [type.split(";", 1)[0]!]: { schema: components.ref(answer, `${capitalised(id)}Answer`) } },
+    [String(status)]: { ...good, content: contentOf(operation, components) },
+    ...(isKept(operation) ? { "304": { description: "The client has these bytes already", headers: unchanged } } : {}),
+    ...(price ? purchases(components) : {}),
   };
 }
 
+/** What else a purchase may be answered with that is no error. */
+const purchases = (components: Components): Json => ({
+  "202": {
+    description: "The order goes on; read it, or send the same request with the same payment again",
+    headers: headersOf("Cache-Control", "Location", "Retry-After", "Touchstone-Order"),
+    content: { "application/json": { schema: components.ref(OrderShown, "Order") } },
+  },
+  "402": {
+    description: "Payment terms; ask again with a payment",
+    headers: headersOf("Cache-Control", "PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "Touchstone-Order"),
+    content: { "application/json": { schema: components.ref(PaymentTerms, "PaymentTerms") } },
+  },
+});
+
+/** Headers that errors of one cause have. */
+const OF_CAUSE: Partial<Record<ProblemCode, Given[]>> = {
+  not_the_payee: ["WWW-Authenticate"],
+  not_the_wallet: ["WWW-Authenticate"],
+  bad_token: ["WWW-Authenticate"],
+  seller_failed: ["Touchstone-Order"],
+  answer_expired: ["Touchstone-Order"],
+};
+
 /** One response for each status; its description names the `type` that each cause has. */
-function refusals(codes: readonly ProblemCode[], counted: boolean): Json {
+function refusals(codes: readonly ProblemCode[]): Json {
   const byStatus = new Map<number, ProblemCode[]>();
   for (const code of codes) {
     const { status } = PROBLEMS[code];
@@ -167,14 +225,27 @@ function refusals(codes: readonly ProblemCode[], counted: boolean): Json {
       String(status),
       {
         description: causes.map((code) => `${code.replaceAll("_", "-")}: ${PROBLEMS[code].title}`).join("; "),
-        headers: {
-          ...(causes.some((code) => PROBLEMS[code].retriable) ? { "Retry-After": header("RetryAfter") } : {}),
-          ...(status === 429 ? limitHeaders(counted) : {}),
-        },
+        headers: headersOf(
+          "Cache-Control",
+          ...(causes.some((code) => PROBLEMS[code].retriable) ? (["Retry-After"] as const) : []),
+          ...(status === 429 || causes.includes("not_ready") ? LIMITS : []),
+          ...causes.flatMap((code) => OF_CAUSE[code] ?? []),
+        ),
         content: { [PROBLEM_TYPE]: { schema: { $ref: `${COMPONENT}Problem` } } },
       },
     ]),
   );
+}
+
+/** Headers that a request may have. */
+function takenBy({ type, price, takes = [], ...row }: Described): Json[] {
+  const names: Taken[] = [
+    ...(isKept(row as Operation) ? (["If-None-Match"] as const) : []),
+    ...(type === NDJSON_TYPE ? (["Accept-Encoding"] as const) : []),
+    ...(price ? (["PAYMENT-SIGNATURE", "X-PAYMENT"] as const) : []),
+    ...takes,
+  ];
+  return names.map((name) => ({ $ref: `#/components/parameters/${name}` }));
 }
 
 /** What crawlers of paid operations read. */
@@ -184,15 +255,15 @@ const paymentInfo = ({ mode, amount }: Price): Json => ({
 });
 
 function operationOf(operation: Described, components: Components, service: Service): Json {
-  const { id, summary, query, params, body, price, status = 200 } = operation;
+  const { id, summary, query, params, body, price } = operation;
   const counted = operation.limiter(service) !== null;
-  const parameters = [...parametersOf(params, "path"), ...parametersOf(query, "query")];
+  const parameters = [...parametersOf(params, "path"), ...parametersOf(query, "query"), ...takenBy(operation)];
   const cache = maxAgeOf(operation.cache);
   return {
     operationId: id,
     summary,
     tags: [tagOf(operation)],
-    security: operation.bearer ? [{ watcherToken: [] }] : [],
+    security: operation.bearer ? [{ watcherToken: [] }] : operation.wallet ? [{ wallet: [] }] : [],
     ...(price ? { "x-payment-info": paymentInfo(price) } : {}),
     ...(cache > 0 ? { "x-max-age-seconds": cache } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
@@ -205,13 +276,19 @@ function operationOf(operation: Described, components: Components, service: Serv
         }
       : {}),
     responses: {
-      [String(status)]: goodAnswer(operation, components, counted),
-      ...(isKept(operation) ? { "304": { description: "The client has these bytes already" } } : {}),
-      ...(price ? { "402": { description: "Payment terms; ask again with a payment" } } : {}),
-      ...refusals(errorsOf(operation, service), counted),
+      ...goodAnswers(operation, components, counted),
+      ...refusals(errorsOf(operation, service)),
     },
   };
 }
+
+const SECURITY = {
+  watcherToken: { type: "http", scheme: "bearer", description: "The token of a watcher, shown once" },
+  wallet: {
+    ...{ type: "apiKey", in: "header", name: "Authorization" },
+    description: "`Wallet ` and base64url of JSON {address, at, signature}: /docs/pay-on-delivery",
+  },
+};
 
 /** OpenAPI 3.1 of every described row. The same table and address give the same document. */
 export function openapiOf(operations: readonly Operation[], service: Service): Json {
@@ -240,14 +317,11 @@ export function openapiOf(operations: readonly Operation[], service: Service): J
     paths,
     components: {
       schemas: components.emit(),
-      headers: HEADERS,
-      ...(described.some(({ bearer }) => bearer)
-        ? {
-            securitySchemes: {
-              watcherToken: { type: "http", scheme: "bearer", description: "The token of a watcher, shown once" },
-            },
-          }
-        : {}),
+      parameters: Object.fromEntries(
+        Object.entries(TAKEN).map(([name, header]) => [name, { name, in: "header", required: false, ...header }]),
+      ),
+      headers: GIVEN,
+      securitySchemes: SECURITY,
     },
   };
 }

@@ -1,5 +1,6 @@
 import type { z } from "zod";
 import type { Service } from "../context.ts";
+import type { Given, Taken } from "../discovery/headers.ts";
 import type { Limiter } from "../http/limits.ts";
 import { PROBLEMS, type ProblemCode } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply } from "../http/reply.ts";
@@ -69,8 +70,13 @@ export interface Operation {
   errors?: readonly ProblemCode[];
   /** null or absent: free. */
   price?: Price | null;
+  /** Headers that it takes and gives, beside what follows from its row. */
+  takes?: readonly Taken[];
+  gives?: readonly Given[];
   /** Needs the token of a watcher as a bearer credential. */
   bearer?: true;
+  /** Needs a credential that a wallet signed. */
+  wallet?: true;
   /**
    * Says what the record holds: not answered before the record was read, since nothing of it would be said as if it
    * were so.

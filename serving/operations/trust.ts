@@ -30,6 +30,7 @@ export const check: Operation = {
   type: JSON_TYPE,
   tag: "check",
   cache: `public, max-age=${MAX_AGE_S}`,
+  gives: ["Age"],
   tool: {
     name: "check_grade",
     title: "Check before you pay",
@@ -210,6 +211,7 @@ const feed: Operation = {
   type: NDJSON_TYPE,
   tag: "record",
   cache: "no-cache",
+  gives: ["Link"],
   errors: ["bad_cursor", "unavailable"],
   limiter: (service) => service.readLimiter,
   run(call) {

@@ -64,11 +64,15 @@ const PRICE: Price = {
 
 /** What every purchase of a call has in common. */
 export const PURCHASE = {
-  answer: z.unknown().meta({ description: "The seller's answer, as it came, once it passed and you were charged" }),
+  answer: z.unknown().meta({
+    title: "SellerAnswer",
+    description: "The seller's answer, as it came, once it passed and you were charged",
+  }),
   type: JSON_TYPE,
   tag: "buy",
   price: PRICE,
   ofRecord: true,
+  takes: ["Touchstone-Publish"],
   limiter: (service) => service.buyLimiter,
 } satisfies Partial<Operation>;
 
@@ -195,6 +199,7 @@ export const buyerOrders: Operation = {
   type: JSON_TYPE,
   tag: "buy",
   always: true,
+  wallet: true,
   errors: ["not_the_wallet", "bad_cursor", "log_unavailable", "unavailable"],
   limiter: (service) => service.readLimiter,
   async run({ service, request, params, query, limitHeaders }) {

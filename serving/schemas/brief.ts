@@ -20,6 +20,7 @@ export const BriefRequest = z
       .array(FetchedUrl, { error: "must be a list of urls" })
       .min(1, "must not be empty: leave it out")
       .max(MAX_URLS, `must be at most ${MAX_URLS}`)
+      .meta({ uniqueItems: true })
       .optional(),
   })
   .superRefine(({ urls = [] }, context) => {

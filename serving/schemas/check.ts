@@ -1,6 +1,18 @@
 import { z } from "zod";
 import { Components } from "../../pipelines/record/card.ts";
-import { Band, CapId, Correction, Defect, Matched, Money, ONE_TEXT, oneOf, Tier } from "./common.ts";
+import {
+  Band,
+  CapId,
+  Correction,
+  Defect,
+  Matched,
+  Money,
+  ONE_TEXT,
+  oneOf,
+  SAY_URL_OR_ID,
+  Tier,
+  URL_OR_ID,
+} from "./common.ts";
 
 /** Length of the url parameter as it is sent (interface, Limits). */
 export const URL_LENGTH = { min: 8, max: 2048 } as const;
@@ -12,9 +24,15 @@ export const CheckQuery = z.object({
   url: z
     .string(ONE_TEXT)
     .min(URL_LENGTH.min, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
-    .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`),
+    .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
+    .regex(URL_OR_ID, SAY_URL_OR_ID)
+    .describe("Url of the endpoint, or its capability id."),
   method: z.enum(["GET", "POST"], oneOf(["GET", "POST"])).optional(),
-  pay_to: z.string(ONE_TEXT).regex(PAY_TO, "must be 0x and 40 hex digits, or base58 of 32 to 44 characters").optional(),
+  pay_to: z
+    .string(ONE_TEXT)
+    .regex(PAY_TO, "must be 0x and 40 hex digits, or base58 of 32 to 44 characters")
+    .optional()
+    .describe("The payTo of the 402 that is about to be paid."),
 });
 export type CheckQuery = z.infer<typeof CheckQuery>;
 

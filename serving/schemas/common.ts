@@ -13,6 +13,30 @@ export const oneOf = (values: readonly string[]) => ({
     `must be ${values.join(" or ")}${Array.isArray(input) ? ", and given only once" : ""}`,
 });
 
+/** The beginning of an address that can be asked or fetched; what follows is looked at by a URL parser. */
+export const HTTP_URL = /^\s*[hH][tT][tT][pP][sS]?:/;
+
+/** How the record is asked about an endpoint: by its url, or by its id. */
+export const URL_OR_ID = /^(?:\s*[hH][tT][tT][pP][sS]?:|cap_[0-9A-HJKMNP-TV-Z]{26}$)/;
+export const SAY_URL_OR_ID = "must be an http or https url, or a capability id";
+
+/**
+ * For the description of a schema: values that its refinements refuse, as JSON Schemas of which none may hold. Under `not`,
+ * since generators of clients make a type of their own of every other word for a choice.
+ */
+export const refusing = (first: object, ...more: object[]) => ({
+  not: more.length === 0 ? first : { anyOf: [first, ...more] },
+});
+/** All of these members are given. */
+export const given = (...names: string[]) => ({
+  required: names,
+  properties: Object.fromEntries(names.map((name) => [name, {}])),
+});
+/** None of these members is given. */
+export const noneOf = (...names: string[]) => ({
+  not: names.length === 1 ? given(...names) : { anyOf: names.map((name) => given(name)) },
+});
+
 /** A whole number as a query has it: in digits, once. @param unless what stands for none */
 export const wholeNumber = (least: number, most: number, unless: number) => {
   const error = `must be a whole number from ${least} to ${most}, given once`;

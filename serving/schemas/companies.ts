@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { faultOfLei } from "../../pipelines/register/score.ts";
 import { REASONS } from "../../pipelines/register/search.ts";
+import { given, noneOf, refusing } from "./common.ts";
 
 /** Most matches in one answer (docs/companies-lookup.md). */
 const MAX_MATCHES = 20;
@@ -54,7 +55,13 @@ export const CompaniesQuestion = z
       const message = "is asked only together with register_number";
       context.addIssue({ code: "custom", path: ["register_authority"], message });
     }
-  });
+  })
+  .meta(
+    refusing(noneOf("name", "domain", "lei", "register_number"), {
+      ...given("register_authority"),
+      ...noneOf("register_number"),
+    }),
+  );
 export type CompaniesQuestion = z.infer<typeof CompaniesQuestion>;
 
 const Text = z.string().nullable();

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { CapId } from "./common.ts";
+import { CapId, given, refusing } from "./common.ts";
 
 /** Longest answer that is evaluated, bytes. */
 export const MAX_ANSWER_BYTES = 262_144;
@@ -25,7 +25,8 @@ export const EvaluateRequest = z
   .refine(({ body, base64 }) => body === undefined || base64 === undefined, {
     path: ["base64"],
     message: "came beside body: send one of them",
-  });
+  })
+  .meta(refusing(given("body", "base64")));
 export type EvaluateRequest = z.infer<typeof EvaluateRequest>;
 
 /** Would an order with this answer be charged? */

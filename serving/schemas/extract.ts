@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { URL_LENGTH } from "./check.ts";
+import { given, HTTP_URL, noneOf, refusing } from "./common.ts";
 
 /** Largest document that may be sent, bytes after decoding. A fetched one may be as large as egress reads. */
 export const MAX_SENT_BYTES = 8 * 1024 * 1024;
@@ -14,6 +15,7 @@ export const FetchedUrl = z
   .string({ error: "must be a url" })
   .min(URL_LENGTH.min, LENGTH)
   .max(URL_LENGTH.max, LENGTH)
+  .regex(HTTP_URL, "must be an http or https url")
   // The address is part of the signed answer, and a lone surrogate has no canonical bytes (RFC 8785 section 3.2.2.2).
   .refine((text) => !/\p{Surrogate}/u.test(text), "must be well-formed Unicode");
 
@@ -36,7 +38,8 @@ export const ExtractRequest = z
     if ((url === undefined) === (bytes === undefined)) {
       context.addIssue({ code: "custom", path: ["url"], message: "either url or bytes must be given, and not both" });
     }
-  });
+  })
+  .meta(refusing(given("url", "bytes"), noneOf("url", "bytes")));
 export type ExtractRequest = z.infer<typeof ExtractRequest>;
 
 const Metadata = z.strictObject({

@@ -3,13 +3,16 @@ import { PayeeSignature, SignedAt, SigningPayee } from "../../pipelines/correcti
 import { HANDSHAKE_STATES } from "../../pipelines/record/bodies.ts";
 import { METHODS } from "../../pipelines/record/vocabulary.ts";
 import { URL_LENGTH } from "./check.ts";
-import { CapId, Money, Protocol } from "./common.ts";
+import { CapId, HTTP_URL, Money, ONE_TEXT, Protocol } from "./common.ts";
 
 const LENGTH = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
+const httpUrl = (text: z.ZodString) =>
+  text.min(URL_LENGTH.min, LENGTH).max(URL_LENGTH.max, LENGTH).regex(HTTP_URL, "must be an http or https url");
+
 /** Body of POST /v1/listings/validate. Only the verbs of a check: other verbs may change something at the seller. */
 export const ListingQuestion = z.strictObject({
-  url: z.string({ error: "must be given" }).trim().min(URL_LENGTH.min, LENGTH).max(URL_LENGTH.max, LENGTH),
+  url: httpUrl(z.string(ONE_TEXT).trim()),
   method: z.enum(["GET", "POST"], { error: "must be GET or POST" }).optional(),
 });
 export type ListingQuestion = z.infer<typeof ListingQuestion>;
@@ -61,7 +64,7 @@ export type ListingAnswer = z.infer<typeof ListingAnswer>;
 
 /** Body of POST /v1/listings/retest: the members of the signed statement, the payee's address, and the signature. */
 export const RetestRequest = z.strictObject({
-  url: z.string({ error: "must be given" }).min(URL_LENGTH.min, LENGTH).max(URL_LENGTH.max, LENGTH),
+  url: httpUrl(z.string(ONE_TEXT)),
   method: z.enum(METHODS).optional(),
   /** Origin of this service. May be left out here, but not in the signed statement. */
   service: z.string().max(300).optional(),

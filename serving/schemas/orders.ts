@@ -72,6 +72,13 @@ export const OrderShown = z.strictObject({
 });
 export type OrderShown = z.infer<typeof OrderShown>;
 
+/** Body of a 402: terms of x402 version 1. Those of version 2 are in the header. */
+export const PaymentTerms = z.looseObject({
+  x402Version: z.int(),
+  error: z.string(),
+  accepts: z.array(z.looseObject({})),
+});
+
 /** Path and query of GET /v1/buyers/{address}/orders. */
 export const BuyerPath = z.object({
   address: z.string().regex(/^0x[0-9a-fA-F]{40}$/, "must be 0x and 40 hex digits"),

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { Band, CapId, Defect, Money, Tier } from "./common.ts";
+import { Band, CapId, Defect, given, Money, noneOf, refusing, Tier } from "./common.ts";
 
 /** Money in a request (interface, "money"). */
 const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
@@ -91,6 +91,7 @@ const Input = z.strictObject({
   query: z
     .record(z.string().max(200), z.string().max(2000))
     .refine((query) => Object.keys(query).length <= 50, "must have at most 50 members")
+    .meta({ maxProperties: 50 })
     .optional()
     .describe("Query of the call; put on the seller's address."),
   body: z.unknown().optional().describe("JSON body of the call; only endpoints that are called with POST take one."),
@@ -105,9 +106,10 @@ export const ExecuteRequest = z
       .array(CapId)
       .min(1)
       .max(MAX_CANDIDATES)
+      .meta({ uniqueItems: true })
       .optional()
       .describe("Whom to ask, in this order, in place of a need."),
-    input: Input.default({}),
+    input: Input.optional(),
     max_total: MoneySent.describe("Most that you would be charged, in USDC, our fee in it."),
     deadline_s: z
       .int()
@@ -124,5 +126,11 @@ export const ExecuteRequest = z
     for (const [name, value] of Object.entries(beside))
       if (value !== undefined) say(name, "cannot stand beside capability_ids");
     if (new Set(capability_ids).size < capability_ids.length) say("capability_ids", "names one of them twice");
-  });
+  })
+  .meta(
+    refusing(
+      noneOf("need", "capability_ids"),
+      ...["need", "class", "min_band", "max_latency_ms"].map((name) => given("capability_ids", name)),
+    ),
+  );
 export type ExecuteRequest = z.infer<typeof ExecuteRequest>;

@@ -1,15 +1,16 @@
 import { z } from "zod";
 import { BANDS, MATCHED, NOTICE_CHANGES, TIERS } from "../../pipelines/record/vocabulary.ts";
+import { HTTP_URL, SAY_URL_OR_ID, URL_OR_ID } from "./common.ts";
 
 /** Most endpoints of one watcher. */
 const MAX_WATCHED = 100;
 
-const Asked = z.string().min(8).max(2048);
+const Asked = z.string().min(8).max(2048).regex(URL_OR_ID, SAY_URL_OR_ID);
 
 /** Body of POST /v1/watchers. */
 export const WatcherRequest = z.strictObject({
   /** Address to which notices are posted (https). */
-  url: Asked,
+  url: z.string().min(8).max(2048).regex(HTTP_URL, "must be an https url"),
   /** Urls or capability ids of endpoints. */
   watch: z.array(Asked).min(1).max(MAX_WATCHED),
 });

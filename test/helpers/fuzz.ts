@@ -73,8 +73,11 @@ export function following(schema: Json, document: Document, depth = 0): fc.Arbit
 
 function stringOf({ pattern, format, minLength, maxLength, examples }: Json): fc.Arbitrary<string> {
   if (Array.isArray(examples)) return fc.constantFrom(...(examples as string[]));
-  if (typeof pattern === "string") return fc.stringMatching(new RegExp(pattern));
   const url = fc.webUrl({ withQueryParameters: true, withFragments: true });
+  if (typeof pattern === "string") {
+    const matching = fc.stringMatching(new RegExp(pattern));
+    return pattern.includes("[tT][pP]") ? fc.oneof(url, matching) : matching;
+  }
   const text = fc.string({ minLength: Number(minLength ?? 0), maxLength: Math.min(Number(maxLength ?? 60), 80) });
   return format === "uri" ? url : fc.oneof(url, text);
 }
@@ -105,7 +108,9 @@ function requestsOf(
   document: Document,
   known: Readonly<Record<string, readonly string[]>>,
 ): fc.Arbitrary<Asked> {
-  const { parameters = [], requestBody, operationId } = operation;
+  const { requestBody, operationId } = operation;
+  // References are to headers, of which some are drawn below.
+  const parameters = (operation.parameters ?? []).flatMap((one) => ("in" in one ? [one] : []));
   const held = known[operationId];
   const drawnFor = ({ schema, in: place, name }: (typeof parameters)[number]): fc.Arbitrary<unknown> => {
     const good = following(schema, document);

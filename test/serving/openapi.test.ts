@@ -8,7 +8,7 @@ import type { Operation } from "../../serving/operations/operation.ts";
 import { isDescribed, maxAgeOf, methodOf, templateOf } from "../../serving/operations/operation.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
 import { EMPTY_DAY_ID, emptyDayDraft } from "../helpers/archive-draft.ts";
-import { answerSchemas, type Document } from "../helpers/openapi.ts";
+import { answerSchemas, type Document, type Json, undescribed, validators } from "../helpers/openapi.ts";
 import { capOf, cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver, type TestServing } from "../helpers/serving.ts";
 
@@ -46,10 +46,24 @@ describe("/openapi.json", () => {
     const rows = described.map((row) => [row.id, methodOf(row), templateOf(row)]);
     expect(named.sort()).toEqual(rows.sort());
     const feed = document.paths["/v1/trust/feed"]!.get!;
-    expect(feed.parameters).toMatchObject([{ name: "cursor", in: "query", required: false }]);
-    expect(Object.keys(feed.responses["200"]!.content!)).toEqual(["application/x-ndjson"]);
+    expect(feed.parameters).toMatchObject([
+      { name: "cursor", in: "query", required: false },
+      { $ref: "#/components/parameters/If-None-Match" },
+      { $ref: "#/components/parameters/Accept-Encoding" },
+    ]);
+    // A text to a client, whose lines have a schema of their own.
+    expect(feed.responses["200"]!.content).toEqual({
+      "application/x-ndjson": {
+        schema: {
+          type: "string",
+          contentMediaType: "application/x-ndjson",
+          contentSchema: { $ref: "#/components/schemas/Grade" },
+        },
+      },
+    });
     const check = document.paths["/v1/check"]!.get!;
-    expect(check.parameters!.map(({ name, required }) => [name, required])).toEqual([
+    const own = check.parameters!.filter((one) => "name" in one);
+    expect(own.map(({ name, required }) => [name, required])).toEqual([
       ...[["url", true]],
       ...[["method", false]],
       ...[["pay_to", false]],
@@ -83,6 +97,52 @@ describe("/openapi.json", () => {
     });
     expect(made.paths["/b"]!.get).toMatchObject({ "x-payment-info": { price: { mode: "dynamic" } }, security: [] });
     expect(document.paths["/v1/check"]!.get).not.toHaveProperty("x-payment-info");
+  });
+
+  test("no schema has a name that a generator gives to something else", () => {
+    const names = Object.keys(document.components.schemas);
+    const ids = described.map(({ id }) => id.replace(/^[a-z]/, (first) => first.toUpperCase()));
+    const made = ["Response", "Params", "Body", "JSONBody", "JSONRequestBody"];
+    const taken = new Set(ids.flatMap((id) => made.map((end) => `${id}${end}`)));
+    // Bodies of operations are called after them, and are what the generator would make.
+    const own = new Set(
+      described.filter(({ body }) => body).map(({ id }) => `${id}Body`.replace(/^[a-z]/, (c) => c.toUpperCase())),
+    );
+    expect(names.filter((name) => taken.has(name) && !own.has(name))).toEqual([]);
+    const values = [...JSON.stringify(document).matchAll(/"enum":(\[[^\]]*\])/g)].flatMap(([, list]) =>
+      JSON.parse(list!),
+    );
+    const constants = new Set(values.map((value: string) => value.toLowerCase().replaceAll(/[^a-z0-9]/g, "")));
+    expect(values.length).toBeGreaterThan(50);
+    expect(names.filter((name) => constants.has(name.toLowerCase()))).toEqual([]);
+  });
+
+  test("no default is an object, no schema says nothing where something is known, and `page` is an integer", () => {
+    const text = JSON.stringify(document);
+    expect(text).not.toMatch(/"default":[{[]|"(?:additionalProperties|propertyNames)":\{\}|"propertyNames"/);
+    expect(document.paths["/v1/archive"]!.get!.parameters).toContainEqual(
+      expect.objectContaining({ name: "page", schema: expect.objectContaining({ type: "integer", minimum: 1 }) }),
+    );
+  });
+
+  test("what a purchase takes and gives is there", () => {
+    for (const [path, method] of [
+      ["/v1/via/{capability_id}", "get"],
+      ["/v1/via/{capability_id}", "post"],
+      ["/v1/route/execute", "post"],
+    ] as const) {
+      const { parameters, responses } = document.paths[path]![method]!;
+      const taken = parameters!.flatMap((one) => ("$ref" in one ? [one.$ref.split("/").at(-1)] : []));
+      expect(taken).toEqual(["PAYMENT-SIGNATURE", "X-PAYMENT", "Touchstone-Publish"]);
+      expect(Object.keys(responses["402"]!.headers!)).toContain("PAYMENT-REQUIRED");
+      expect(Object.keys(responses["200"]!.headers!)).toContain("Touchstone-Salt-Request");
+      expect(Object.keys(responses["202"]!.headers!)).toEqual(expect.arrayContaining(["Location", "Retry-After"]));
+    }
+    const { description: _, ...publish } = document.components.parameters["Touchstone-Publish"] as unknown as Json;
+    expect(publish).toEqual({
+      ...{ name: "Touchstone-Publish", in: "header", required: false },
+      schema: { type: "string", enum: ["true", "false"] },
+    });
   });
 
   test("two schemas under one name are refused", () => {
@@ -121,17 +181,85 @@ describe.each(described.filter((row) => row.method === undefined && !row.bearer)
       for (const path of ADDRESS[id] ?? [row.path]) {
         const response = await serving.get(path);
         const text = await response.text();
+        expect([path, undescribed(document, templateOf(row), "get", response)]).toEqual([path, []]);
         // Where nothing is sold, nothing is priced.
         const status = row.tag === "buy" ? 503 : (row.status ?? 200);
         expect([path, response.status]).toEqual([path, status]);
         expect(response.headers.get("cache-control")).toBe(row.cache ?? "no-store");
-        const values = row.type.includes("ndjson") ? text.trim().split("\n") : [text];
         const type = response.headers.get("content-type")!;
-        for (const value of values) expect(valid(templateOf(row), "get", response.status, type, value)).toEqual([]);
+        expect(valid(templateOf(row), "get", response.status, type, text)).toEqual([]);
       }
     });
   },
 );
+
+/** Bodies that are refused because of themselves, by operation. */
+const REFUSED: Record<string, unknown[]> = {
+  check: [{ url: "example.com/sum" }, { url: "ftp://seller.example/x" }, { url: "cap_0123456789" }],
+  archive: [{ page: 0 }, { page: 1.5 }, { page: "one" }, { subject: "cards" }],
+  buyerOrders: [{ limit: 101 }, { cursor: "ord_1" }],
+  trustFeed: [{ cursor: "1" }],
+  evaluate: [{ status: 200, body: "a", base64: "YQ==" }, { status: 99 }, { status: 200, base64: "?" }],
+  exposure: [{}, { dependencies: ["seller.example/sum"] }, { dependencies: [{ url: SUM.url, pay_to: "0x1" }] }],
+  validateListing: [{ url: "seller.example" }, { url: SUM.url, method: "PUT" }],
+  watcherCreate: [
+    { url: "mailto:a@b.example", watch: [SUM.url] },
+    { url: "https://a.example/x", watch: ["seller.example"] },
+  ],
+  extract: [{}, { url: SUM.url, bytes: "YQ==" }, { url: "seller.example/a.pdf" }],
+  companies: [{ country: "DE" }, { name: "a", register_authority: "RA000001" }],
+  brief: [{ question: "who?", urls: [SUM.url, SUM.url] }],
+  routeExecute: [
+    { max_total: "1.00" },
+    { max_total: "1.00", need: "sum", capability_ids: [`cap_${"0".repeat(26)}`] },
+    { max_total: "1.00", capability_ids: [`cap_${"0".repeat(26)}`, `cap_${"0".repeat(26)}`] },
+  ],
+};
+
+/** Of each, one that is not. */
+const TAKEN: Record<string, unknown> = {
+  check: { url: SUM.url },
+  archive: { page: 2 },
+  buyerOrders: { limit: 100 },
+  trustFeed: { cursor: `${"0".repeat(16)}:7` },
+  evaluate: { status: 200, base64: "YQ==" },
+  exposure: { dependencies: [SUM.url, { url: capOf(SUM) }] },
+  validateListing: { url: SUM.url },
+  watcherCreate: { url: "https://a.example/x", watch: [capOf(SUM)] },
+  extract: { bytes: "YQ==" },
+  companies: { name: "a" },
+  brief: { question: "who?", urls: [SUM.url] },
+  routeExecute: { max_total: "1.00", need: "sum" },
+};
+
+describe("what the server refuses, the schema refuses", () => {
+  const rowOfId = (id: string) => described.find((row) => row.id === id || row.path.includes(id))!;
+  /** The whole query, or the body, as the document describes it. */
+  const describedOf = (row: (typeof described)[number]): Json => {
+    const { parameters = [], requestBody } = document.paths[templateOf(row)]![methodOf(row).toLowerCase()]!;
+    if (requestBody) return requestBody.content["application/json"]!.schema;
+    const query = parameters.flatMap((one) => ("name" in one && one.in === "query" ? [one] : []));
+    const required = query.flatMap(({ name, required }) => (required ? [name] : []));
+    return {
+      type: "object",
+      required,
+      properties: Object.fromEntries(query.map(({ name, schema }) => [name, schema])),
+    };
+  };
+  const asSent = (row: (typeof described)[number], value: unknown): unknown =>
+    row.query ? Object.fromEntries(Object.entries(value as object).map(([name, one]) => [name, String(one)])) : value;
+
+  test.each(Object.keys(REFUSED))("%s", (id) => {
+    const row = rowOfId(id);
+    const [server, validate] = [(row.query ?? row.body)!, validators(document)(describedOf(row))];
+    for (const value of REFUSED[id]!) {
+      const both = [server.safeParse(asSent(row, value)).success, validate(value)];
+      expect([value, both]).toEqual([value, [false, false]]);
+    }
+    const good = TAKEN[id]!;
+    expect([good, server.safeParse(asSent(row, good)).success, validate(good)]).toEqual([good, true, true]);
+  });
+});
 
 test("a value that the description does not allow is found", () => {
   const valid = answerSchemas(document);
