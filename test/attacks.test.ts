@@ -59,7 +59,7 @@ const ATTACKS: readonly [attack: string, file: string, says: string][] = [
   // What one stranger can take from all others.
   ["hold every place of bought calls", "serving/buy/shares", "take half of the places"],
   ["hold a place for ever by a log that never answers", "shares", "gives its place back at last"],
-  ["hold the places for prices", "shares", "places, and lines of entries: each under a name with its size"],
+  ["hold the places for prices", "shares", "places, and fair queues: each under a name with its size"],
   ["hold the places of looks at listings", "serving/listing-check", "one look at a domain at a time"],
   ["burn the cores by documents", "serving/work/shares", "sixteen of one stranger leave a reader to everybody else"],
   ["send the same burning document again", "serving/work/shares", "are refused at once with what they failed with"],
