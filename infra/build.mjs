@@ -25,6 +25,7 @@ const THREADS = [
   "infra/egress/thread-half.mjs",
   "pipelines/1-observe/reading/read-worker.mjs",
   "serving/answers/stock-client-worker.mjs",
+  "serving/tables/words-worker.mjs",
   "serving/work/brief/rank-worker.mjs",
 ].map((file) => ({ in: file, out: file.slice(0, -".mjs".length) }));
 /** Folders with files that are opened at run time. */

@@ -9,6 +9,7 @@ import { badge, PAGES, planted } from "./operations/pages.ts";
 import { PAID } from "./operations/paid.ts";
 import { ARCHIVE, KEYS, OBJECTS } from "./operations/record.ts";
 import { evaluate, ROUTE } from "./operations/route.ts";
+import { search } from "./operations/search.ts";
 import { check, disputes, TRUST } from "./operations/trust.ts";
 import { BUYING, buyerOrders } from "./operations/via.ts";
 import { WATCHERS } from "./operations/watchers.ts";
@@ -54,6 +55,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...ROUTE,
   evaluate,
   exposure,
+  search,
   disputes,
   validateListing,
   retestListing,

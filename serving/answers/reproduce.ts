@@ -45,6 +45,51 @@ function handshakeCommand(method: string, url: string, body: HandshakeRequest["b
 const VERSION = `sed -n 's/.*"protocolVersion" *: *"\\([A-Za-z0-9_.-]*\\)".*/\\1/p' | head -n 1`;
 const SESSION = "grep -i '^mcp-session-id:' | cut -d : -f 2- | tr -d ' '";
 
+/** How an endpoint is called: where the input goes, its members and types, and an example. */
+export interface Input {
+  in: "query" | "body" | "arguments";
+  schema: unknown;
+  example: unknown;
+  /** The address that the example is sent to. */
+  url: string;
+}
+
+/** Members of an example that its schema names, and how deep it goes. */
+const MOST_MEMBERS = 20;
+const DEEPEST = 3;
+
+/**
+ * The input of our free handshake; null where it sends none, or where it cannot be given.
+ * @param url as it is listed
+ * @param request as for {@link reproduceOf}
+ */
+export function inputOf(url: string, request: string | null | undefined): Input | null {
+  const sent = request ? readHandshakeRequest(request) : null;
+  if (sent === null) return null;
+  const at = sent.url ?? url;
+  const input = (place: Input["in"], example: unknown): Input => {
+    return { in: place, schema: schemaOf(example, DEEPEST), example, url: at };
+  };
+  if (sent.tool !== undefined) return input("arguments", sent.arguments ?? {});
+  if (sent.body !== undefined) return input("body", JSON.parse(sent.body));
+  const query = Object.fromEntries(new URL(at).searchParams);
+  return Object.keys(query).length > 0 ? input("query", query) : null;
+}
+
+/** JSON Schema of one value: types and members, without what a single example cannot tell. */
+function schemaOf(value: unknown, depth: number): object {
+  if (value === null) return { type: "null" };
+  if (Array.isArray(value))
+    return { type: "array", ...(value.length > 0 && depth > 0 ? { items: schemaOf(value[0], depth - 1) } : {}) };
+  if (typeof value !== "object") return { type: Number.isInteger(value) ? "integer" : typeof value };
+  if (depth === 0) return { type: "object" };
+  const members = Object.entries(value).slice(0, MOST_MEMBERS);
+  return {
+    type: "object",
+    properties: Object.fromEntries(members.map(([name, one]) => [name, schemaOf(one, depth - 1)])),
+  };
+}
+
 /**
  * A call of a tool as we make it (MCP, streamable HTTP): `initialize`, the notification that follows it, `tools/call`.
  * A server of the revision without sessions refuses `initialize` and gets the call alone. Request ids are those that we

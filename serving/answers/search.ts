@@ -1,17 +1,19 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { runYielding, sortSteps } from "../../infra/concurrency.ts";
-import type { ListingFacts } from "../../pipelines/published/endpoint.ts";
-import { parseMoney } from "../../pipelines/record/money.ts";
+import type { Matched } from "../../infra/text-index.ts";
+import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
-import type { Observed } from "../schemas/check.ts";
-import type { SearchAnswer, SearchQuery } from "../schemas/search.ts";
+import type { Buy, Observed } from "../schemas/check.ts";
+import type { FoundCapability, Order, SearchAnswer, SearchQuery } from "../schemas/search.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
 import type { LayeredMap } from "../tables/layered-map.ts";
 import type { View } from "../tables/view.ts";
 import { knownFacts, observedOf } from "./facts.ts";
+import { networksOf, type Question, readQuestion } from "./question.ts";
+import { inputOf } from "./reproduce.ts";
 
-/** Order of the results, for a client that is about to pay: unrated endpoints come after every letter except F. */
+/** Order of the bands, for a client that is about to pay: unrated endpoints come after every letter except F. */
 export const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];
 
 /** The bands that a search from this band up includes. */
@@ -24,15 +26,22 @@ const taken = (band: Band | undefined): ReadonlySet<Band> =>
         : (["A", "B", "C", "D", "F"] as const).filter((one) => one <= band),
   );
 
-/** Endpoints that are read before other work has its turn. */
+/** Endpoints that are read before other work has its turn, and those of them whose card is unpacked. */
 const AT_ONCE = 2_000;
-/** Endpoints in one step of the sorting. */
+const UNPACKED_AT_ONCE = 20;
+/** Endpoints in one step of the sortSteps, and steps before other work has its turn. */
 const LOOKED_A_STEP = 64;
-/** Steps of the sorting before other work has its turn. */
 const STEPS_AT_ONCE = 32;
 
-/** The sorted endpoints, by the published entries they were made from: a new volatile table sorts nothing again. */
-const orders = new WeakMap<LayeredMap<Entry>, Promise<readonly ListedEntry[]>>();
+/** All listed endpoints by letter, then composite, then url. */
+interface Ranking {
+  entries: readonly ListedEntry[];
+  /** Place of the first one that failed: F stands behind all others. */
+  firstF: number;
+}
+
+/** By the published entries that they were made from: a new volatile table sorts nothing again. */
+const rankings = new WeakMap<LayeredMap<Entry>, Promise<Ranking>>();
 
 const bandOf = (entry: Entry): Band => headlineOf(entry)?.band ?? "UNRATED";
 
@@ -42,91 +51,255 @@ interface Ranked {
   composite: number;
 }
 
+const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 const byRank = (a: Ranked, b: Ranked): number =>
-  a.rank - b.rank ||
-  b.composite - a.composite ||
-  (a.entry.listing.url < b.entry.listing.url ? -1 : a.entry.listing.url > b.entry.listing.url ? 1 : 0);
+  a.rank - b.rank || b.composite - a.composite || byText(a.entry.listing.url, b.entry.listing.url);
 
-/**
- * All listed endpoints by letter, then composite, then url. Sorted once, in steps between which other work has its
- * turn.
- */
-function rankedIn({ entries }: View): Promise<readonly ListedEntry[]> {
-  const known = orders.get(entries);
+/** Sorted once, in steps between which other work has its turn. */
+function rankingOf({ entries }: View): Promise<Ranking> {
+  const known = rankings.get(entries);
   if (known) return known;
   const made = runYielding(ranking(entries), STEPS_AT_ONCE);
-  orders.set(entries, made);
+  rankings.set(entries, made);
   return made;
 }
 
-function* ranking(entries: LayeredMap<Entry>): Generator<undefined, readonly ListedEntry[]> {
+function* ranking(entries: LayeredMap<Entry>): Generator<undefined, Ranking> {
   const rows: Ranked[] = [];
   for (const entry of entries.values()) {
     if (!isListed(entry)) continue;
     rows.push({ entry, rank: RANKED.indexOf(bandOf(entry)), composite: headlineOf(entry)?.composite ?? 0 });
     if (rows.length % LOOKED_A_STEP === 0) yield;
   }
-  return (yield* sortSteps(rows, byRank, LOOKED_A_STEP)).map(({ entry }) => entry);
+  const sorted = yield* sortSteps(rows, byRank, LOOKED_A_STEP);
+  const firstF = sorted.findIndex(({ rank }) => RANKED[rank] === "F");
+  return { entries: sorted.map(({ entry }) => entry), firstF: firstF === -1 ? sorted.length : firstF };
 }
 
-function holds({ url, description, class: kind, tool }: ListingFacts, words: readonly string[]): boolean {
-  if (words.length === 0) return true;
-  const text = `${url}\n${description ?? ""}\n${kind}\n${tool ?? ""}`.toLowerCase();
-  return words.every((word) => text.includes(word));
+/** An endpoint that was found. */
+export interface Hit {
+  entry: ListedEntry;
+  /** Words of the question that it does not hold. */
+  lacks: readonly string[];
+  /** 0: it holds every word and fits closely; 1: it holds every word; from 2 on it lacks some, the nearest first. */
+  fit: number;
 }
 
-/** Is the newest price known in dollars, and at most `max` micro-units? Whether it is dollars is no matter of the asset's name. */
-const affordable = (row: VolatileRow | undefined, asked: Observed["advertised"], max: bigint | null): boolean =>
-  max === null || (asked !== null && row?.unit === "USD" && parseMoney(asked.amount) <= max);
+/** What was looked for, and what was found, the best first. */
+interface Found {
+  words: readonly string[];
+  hits: Iterable<Hit>;
+}
 
-/**
- * Listed endpoints of a class (if one is given) that contain every word. Their order is: letters A, B, C, D, then
- * UNRATED, then F; within a letter the higher composite first; then by url. Each endpoint is read once at most, and
- * other work has its turn meanwhile.
- */
-export async function* holding(
-  view: View,
-  { q, class: kind }: Pick<SearchQuery, "q" | "class">,
-): AsyncGenerator<ListedEntry> {
-  const words = q.toLowerCase().split(/\s+/, 20).filter(Boolean);
-  let looked = 0;
-  for (const entry of await rankedIn(view)) {
-    if (++looked % AT_ONCE === 0) await turn();
-    if ((kind === undefined || entry.listing.class === kind) && holds(entry.listing, words)) yield entry;
+/** An endpoint fits closely if its text scores so much of the best one's. */
+const CLOSE = 0.5;
+/** One that lacks words stands before those that failed if it holds so much of the question. */
+const NEAR = 0.5;
+/** Ways of lacking words that are told apart; the rest stands together behind them. */
+const MOST_FITS = 64;
+
+/** Fit of each row of an answer of the index, and what the rows of a fit lack. */
+interface Fits {
+  of: Uint8Array;
+  lacks: readonly (readonly string[])[];
+  /** Fits below this one lack little. */
+  near: number;
+}
+const NO_FIT = 255;
+
+function fitsOf({ words, weights, rows, held, scores }: Matched, size: number): Fits {
+  const all = 2 ** words.length - 1;
+  let best = 0;
+  const masks = new Set<number>();
+  for (let i = 0; i < rows.length; i++) {
+    if (held[i] !== all) masks.add(held[i]!);
+    else if (scores[i]! > best) best = scores[i]!;
   }
+  const weightOf = (mask: number): number => weights.reduce((sum, one, n) => sum + (mask & (1 << n) ? one : 0), 0);
+  const lacking = [...masks].sort((a, b) => weightOf(b) - weightOf(a) || a - b);
+  const fitOf = new Map(lacking.map((mask, i) => [mask, Math.min(2 + i, MOST_FITS - 1)]));
+  const of = new Uint8Array(size).fill(NO_FIT);
+  for (let i = 0; i < rows.length; i++) {
+    of[rows[i]!] = held[i] !== all ? fitOf.get(held[i]!)! : scores[i]! >= CLOSE * best ? 0 : 1;
+  }
+  const whole = weightOf(all);
+  return {
+    of,
+    lacks: [[], [], ...lacking.map((mask) => words.filter((_, n) => (mask & (1 << n)) === 0))],
+    near: Math.min(MOST_FITS, 2 + lacking.filter((mask) => weightOf(mask) >= NEAR * whole).length),
+  };
+}
+
+/** Places of the ranking by fit, within a fit in the ranking's order: [not F, F]. */
+async function placed(view: View, { entries, firstF }: Ranking, { of }: Fits): Promise<[number[][], number[][]]> {
+  const places: [number[][], number[][]] = [
+    Array.from({ length: MOST_FITS }, () => []),
+    Array.from({ length: MOST_FITS }, () => []),
+  ];
+  for (let place = 0; place < entries.length; place++) {
+    if (place % AT_ONCE === AT_ONCE - 1) await turn();
+    const row = view.words.rowOf(entries[place]!.cap);
+    const fit = row === undefined ? NO_FIT : (of[row] ?? NO_FIT);
+    if (fit !== NO_FIT) places[place < firstF ? 0 : 1][fit]!.push(place);
+  }
+  return places;
+}
+
+/** Places with their fits, the best fit first. */
+function* every(places: readonly number[][], below: number): Generator<readonly [place: number, fit: number]> {
+  for (let fit = 0; fit < below; fit++) for (const place of places[fit] ?? []) yield [place, fit];
 }
 
 /**
- * Endpoints of {@link holding} with at least a given letter and at most a given price. Filtered by, and shown with,
- * what a check would answer: a letter whose records were withdrawn does not count.
+ * Listed endpoints that hold the words, the best first: those whose text fits closely (half of the best one's score), then
+ * all others that hold every word, each by letter, composite and url. If nothing but what failed holds every word, those
+ * follow that lack some, the nearest first. F stands behind all of them.
+ * @param byClass whether the words under which people look for a class count for its endpoints
  */
-export async function searchIn(
-  view: View,
-  { q, class: kind, band, max_price, limit }: SearchQuery,
-  now: Date,
-): Promise<SearchAnswer> {
-  const bands = taken(band);
-  const max = max_price === undefined ? null : parseMoney(max_price);
-  const capabilities: SearchAnswer["capabilities"] = [];
-  for await (const entry of holding(view, { q, class: kind })) {
+export async function foundIn(view: View, question: Pick<Question, "words">, byClass = true): Promise<Found> {
+  const ranking = await rankingOf(view);
+  const { entries } = ranking;
+  if (question.words.length === 0) {
+    return { words: [], hits: entries.map((entry) => ({ entry, lacks: [], fit: 0 })) };
+  }
+  const matched = await view.words.match(view, question.words, byClass);
+  const fits = fitsOf(matched, view.words.rows);
+  const [good, failed] = await placed(view, ranking, fits);
+  const holds = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
+  // Fits below these: what holds every word, else what lacks little, else everything that holds a word.
+  const ofGood = holds(good) ? 2 : holds(failed) ? fits.near : MOST_FITS;
+  const ofFailed = holds(good) || holds(failed) ? 2 : MOST_FITS;
+  function* inOrder(): Generator<Hit> {
+    for (const [place, fit] of every(good, ofGood)) yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
+    for (const [place, fit] of every(failed, ofFailed)) yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
+  }
+  return { words: matched.words, hits: inOrder() };
+}
+
+/** What the results are shown with, beside the view. */
+export interface SearchContext {
+  now: Date;
+  /** How to buy a call of it here, or words why not. */
+  termsOf: (view: View, cap: string) => Buy | { says: string };
+}
+
+/** What is asked for beside the words. Words that name a price, a network or an order give way to parameters. */
+interface ViaCall {
+  kind: string | undefined;
+  bands: ReadonlySet<Band>;
+  maxPrice: bigint | null;
+  network: string | null;
+  networks: ReadonlySet<string> | null;
+  order: Order;
+}
+
+function wantedOf({ class: kind, band, max_price, network, order }: SearchQuery, question: Question): ViaCall {
+  const most = max_price ?? question.maxPrice;
+  const named = network ?? question.network;
+  return {
+    ...{ kind, bands: taken(band), maxPrice: most === null ? null : parseMoney(most) },
+    ...{ network: named, networks: named === null ? null : networksOf(named) },
+    order: order ?? question.order ?? "best",
+  };
+}
+
+/** Is the newest price known in dollars, and low enough? Whether it is dollars is no matter of the asset's name. */
+const isAffordable = (row: VolatileRow | undefined, most: bigint | null): boolean =>
+  most === null || (row?.unit === "USD" && row.price !== null && parseMoney(row.price) <= most);
+
+/** Is it paid on a network that was asked for? */
+const isOn = (row: VolatileRow | undefined, networks: ViaCall["networks"]): boolean =>
+  networks === null || row?.networks.some((id) => networks.has(id)) === true;
+
+/** Can it be what is asked for, by what is known without its card? A letter whose records were withdrawn is none. */
+function mayFit(view: View, { entry }: Hit, wanted: ViaCall): boolean {
+  const row = view.row(entry.cap);
+  if (wanted.kind !== undefined && entry.listing.class !== wanted.kind) return false;
+  if (!isAffordable(row, wanted.maxPrice) || !isOn(row, wanted.networks)) return false;
+  return wanted.bands.has(bandOf(entry)) || (wanted.bands.has("UNRATED") && (row?.withdrawn_since ?? 0) > 0);
+}
+
+/** Hits in the order that was asked for; F stays behind all others. What has no price, or no latency, comes last of them. */
+async function ordered(view: View, hits: Iterable<Hit>, wanted: ViaCall): Promise<Iterable<Hit>> {
+  if (wanted.order === "best") return hits;
+  const keyOf = ({ entry }: Hit): number => {
+    if (wanted.order === "letter") return RANKED.indexOf(bandOf(entry));
+    if (wanted.order === "latency") return headlineOf(entry)?.latencyMs ?? Number.POSITIVE_INFINITY;
     const row = view.row(entry.cap);
-    const { advertised } = observedOf(row, now);
-    if (!affordable(row, advertised, max)) continue;
-    const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);
-    if (!bands.has(facts.band)) continue;
-    if (capabilities.length === limit) return { capabilities, more: true };
-    capabilities.push({
-      capability_id: entry.cap,
-      ...{ url: entry.listing.url, method: entry.listing.method, tool: entry.listing.tool },
-      ...{ class: entry.listing.class, description: entry.listing.description },
-      band: facts.band,
-      tier: facts.tier,
-      composite: facts.composite,
-      why: facts.why,
-      sample_count: facts.sampleCount ?? null,
-      defects: facts.defects,
-      advertised,
-    });
+    return row?.unit === "USD" && row.price !== null ? Number(parseMoney(row.price)) : Number.POSITIVE_INFINITY;
+  };
+  const keyed: { hit: Hit; group: number; key: number }[] = [];
+  let looked = 0;
+  for (const hit of hits) {
+    if (++looked % AT_ONCE === 0) await turn();
+    // What lacks words stays behind what holds them all, or lacks fewer.
+    if (mayFit(view, hit, wanted)) keyed.push({ hit, group: groupOf(hit), key: keyOf(hit) });
   }
-  return { capabilities, more: false };
+  const inOrder = (a: (typeof keyed)[number], b: (typeof keyed)[number]): number =>
+    a.group - b.group || (a.key === b.key ? 0 : a.key - b.key);
+  return (await runYielding(sortSteps(keyed, inOrder, LOOKED_A_STEP), STEPS_AT_ONCE)).map(({ hit }) => hit);
+}
+
+const groupOf = ({ entry, fit }: Hit): number => (bandOf(entry) === "F" ? MOST_FITS : 0) + Math.max(1, fit);
+
+/**
+ * Endpoints of {@link foundIn} with at least a given letter, at most a given price, on a given network. Filtered by, and
+ * shown with, what a check would answer: a letter whose records were withdrawn does not count.
+ */
+export async function searchIn(view: View, query: SearchQuery, context: SearchContext): Promise<SearchAnswer> {
+  const question = readQuestion(query.q);
+  const wanted = wantedOf(query, question);
+  const { words, hits } = await foundIn(view, question);
+  const found: FoundCapability[] = [];
+  let more = false;
+  let looked = 0;
+  let unpacked = 0;
+  for (const hit of await ordered(view, hits, wanted)) {
+    if (++looked % AT_ONCE === 0) await turn();
+    if (!mayFit(view, hit, wanted)) continue;
+    if (++unpacked % UNPACKED_AT_ONCE === 0) await turn();
+    const shown = shownOf(view, hit, context);
+    if (!wanted.bands.has(shown.band)) continue;
+    more = found.length === query.limit;
+    if (more) break;
+    found.push(shown);
+  }
+  return {
+    capabilities: found,
+    more,
+    read_as: {
+      words: [...words],
+      order: wanted.order,
+      max_price: wanted.maxPrice === null ? null : formatMoney(wanted.maxPrice),
+      network: wanted.network,
+    },
+    says: saysOf(found, words),
+  };
+}
+
+function saysOf(found: readonly FoundCapability[], words: readonly string[]): string | null {
+  if (found.length === 0) return "Nothing in the record fits what you ask for.";
+  if (found[0]!.lacks.length === 0) {
+    return found[0]!.band === "F" ? "Only endpoints that failed (F) hold all of these words." : null;
+  }
+  const some = words.length > 1 ? "all of these words" : "this word";
+  return `Nothing that did not fail holds ${some}: these are the nearest, each with the words that it lacks.`;
+}
+
+function shownOf(view: View, { entry, lacks }: Hit, { now, termsOf }: SearchContext): FoundCapability {
+  const { cap, listing } = entry;
+  const row = view.row(cap);
+  const facts = knownFacts(view, { url: cap }, { cap, matched: "exact" }, now);
+  const { advertised }: Observed = observedOf(row, now);
+  const terms = termsOf(view, cap);
+  return {
+    ...{ capability_id: cap, url: listing.url, method: listing.method, tool: listing.tool },
+    ...{ class: listing.class, description: listing.description, lacks: [...lacks] },
+    ...{ band: facts.band, tier: facts.tier, composite: facts.composite, why: facts.why },
+    ...{ sample_count: facts.sampleCount ?? null, flags: facts.flags ?? [], defects: facts.defects },
+    ...{ price: row?.price ?? null, asset: row?.asset ?? null, unit: row?.unit ?? null },
+    ...{ networks: [...(row?.networks ?? [])], advertised, latency_p95_ms: headlineOf(entry)?.latencyMs ?? null },
+    input: inputOf(listing.url, row?.request),
+    ...("says" in terms ? { buy: null, not_bought: terms.says } : { buy: terms, not_bought: null }),
+  };
 }

@@ -88,23 +88,24 @@ export interface SaleContext {
 }
 
 /**
- * Returns how to buy a call of an endpoint through this service, for check answers; undefined when `via` would refuse it
- * now. Caps that change within seconds are not checked here, only by `via`.
+ * Returns how to buy a call of an endpoint through this service, for check answers, or why `via` would refuse it now. Caps
+ * that change within seconds are not checked here, only by `via`.
  */
-export function buyOffer(
-  view: View,
-  cap: string,
-  baseUrl: string,
-  { policy, cashier, buying }: SaleContext,
-): Buy | undefined {
+export function buyTerms(view: View, cap: string, baseUrl: string, context: SaleContext): Buy | { says: string } {
+  const { policy, cashier, buying } = context;
   const sold = sellableOf(view, cap);
+  if ("says" in sold) return sold;
   const row = view.row(cap);
-  // The newest 402 must name a payee, and a price in dollars.
-  if ("says" in sold || row?.pay_to == null || row.price === null || row.unit !== "USD") return undefined;
-  if (!row.networks.includes(cashier.network)) return undefined;
+  // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.
+  if (row === undefined) return { says: "It was not seen to ask for a payment yet." };
+  if (row.pay_to == null) return { says: "Its newest 402 offers nothing that this service can pay." };
+  if (row.price === null || row.unit !== "USD") return { says: "Its newest 402 names no price in dollars." };
+  if (!row.networks.includes(cashier.network)) return { says: `It is not paid on ${cashier.network}, where we pay.` };
   const price = parseMoney(row.price);
-  if (saleRefusal(view, cap, price, policy) !== null) return undefined;
-  if (buying.orders.table.owes(row.pay_to.toLowerCase())) return undefined;
+  const refused = saleRefusal(view, cap, price, policy);
+  if (refused !== null) return { says: refused };
+  if (buying.orders.table.owes(row.pay_to.toLowerCase()))
+    return { says: "Its address has money of ours for a call that brought nothing." };
   const total = buyerTotal(price);
   return {
     url: `${baseUrl}/v1/via/${cap}`,
@@ -116,4 +117,10 @@ export function buyOffer(
     guarantee: "You are charged only after the answer passed; if it does not, nothing is taken.",
     publish: `${PUBLISH_HEADER}: true`,
   };
+}
+
+/** Returns {@link buyTerms}, or undefined when `via` would refuse the call now. */
+export function buyOffer(view: View, cap: string, baseUrl: string, context: SaleContext): Buy | undefined {
+  const terms = buyTerms(view, cap, baseUrl, context);
+  return "says" in terms ? undefined : terms;
 }

@@ -138,7 +138,12 @@ async function capsOf(selling: PayOnDelivery, { asked }: Execution): Promise<rea
   // Unless the buyer names a method: POST with a body, GET without one.
   const method = asked.method ?? (input?.body === undefined ? "GET" : "POST");
   const query = { need: need!, class: kind, max_price, min_band, max_latency_ms, method, limit: MAX_CANDIDATES };
-  const { candidates } = await routePlan(view(), query, { baseUrl, seller: selling.sales, now: clock.now() });
+  const { candidates } = await routePlan(view(), query, {
+    baseUrl,
+    seller: selling.sales,
+    now: clock.now(),
+    strict: true,
+  });
   return candidates.map(({ capability_id }) => capability_id);
 }
 

@@ -1,19 +1,22 @@
 import { setImmediate as turn } from "node:timers/promises";
+import { MAX_WORDS, spelled } from "../../infra/text-index.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { knownFacts } from "../answers/facts.ts";
+import { readQuestion } from "../answers/question.ts";
 import { retryOf } from "../answers/retry.ts";
-import { holding, RANKED } from "../answers/search.ts";
-import type { CheckFacts } from "../schemas/check.ts";
+import { foundIn, type Hit, RANKED } from "../answers/search.ts";
 import { PASSED_OVER, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
-import type { ListedEntry } from "../tables/entry.ts";
+import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { buyOffer, type SaleContext } from "./eligible.ts";
 
 type Candidate = PlanAnswer["candidates"][number];
+/** With how closely it fits the need (`Hit.fit`). */
+type Fitting = Candidate & { fit: number };
 
 /** The rule of ranking, as it is published. */
 export const RULE =
-  "The better letter first (A, B, C, D, then no letter); then the higher composite, which is a sum of lower bounds; then the lower price; then the shorter 95th percentile of latency, where it is known; then the url. Only endpoints whose calls this service would buy right now. Nobody pays for a place.";
+  "What holds every word of the need first, those before it whose text fits closely; then the better letter (A, B, C, D, then no letter); then the higher composite, which is a sum of lower bounds; then the lower price; then the shorter 95th percentile of latency, where it is known; then the url. Only endpoints whose calls this service would buy right now. Nobody pays for a place.";
 
 /**
  * Most matching endpoints that are examined, the best first, so that a common word does not unpack every card.
@@ -22,23 +25,16 @@ const MAX_LOOKED = 500;
 /** Endpoints that are examined between two yields to the event loop. */
 const AT_ONCE = 50;
 
-/** Returns the published 95th percentile of latency in ms, from its method string (verification-method.md section 3), or null. */
-function latencyOf({ components }: CheckFacts): number | null {
-  const ms = /;p95_ms=(\d{1,7})(?:;|$)/.exec(components?.latency_p95.method ?? "")?.[1];
-  return ms === undefined ? null : Number(ms);
-}
-
-/** Reports whether a band is at least as good as the query asks for. */
 const minBand = (band: Candidate["band"], least: PlanQuery["min_band"]): boolean =>
   least === undefined || (band !== "UNRATED" && band <= least);
 
 /** Compares one endpoint with a query. Returns a candidate whose reasons lack its rank, or why it is none. */
 function candidateOf(
   view: View,
-  entry: ListedEntry,
+  { entry, lacks, fit }: Hit,
   query: PlanQuery,
   { baseUrl, seller, now }: PlanContext,
-): Candidate | PassedOver {
+): Fitting | PassedOver {
   const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);
   if (!minBand(facts.band, query.min_band)) return "below_band";
   if (query.method !== undefined && entry.listing.method !== query.method) return "other_method";
@@ -46,20 +42,21 @@ function candidateOf(
   if (!buy) return "not_sold";
   const { seller_price: price, fee, total } = buy;
   if (query.max_price !== undefined && parseMoney(price) > parseMoney(query.max_price)) return "too_dear";
-  const latency_p95_ms = latencyOf(facts);
+  const latency_p95_ms = facts.components ? (headlineOf(entry)?.latencyMs ?? null) : null;
   if (query.max_latency_ms !== undefined && latency_p95_ms === null) return "latency_unknown";
   if (query.max_latency_ms !== undefined && latency_p95_ms! > query.max_latency_ms) return "too_slow";
   return {
     ...{ capability_id: entry.cap, url: entry.listing.url, method: buy.method as Candidate["method"] },
-    ...{ class: entry.listing.class, description: entry.listing.description },
+    ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lacks], fit },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
     ...{ price, fee, total, buy: buy.url, defects: facts.defects },
     ...{ retry: retryOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },
   };
 }
 
-/** The keys of the rule in their order: `by` is above zero when `a` ranks behind `b`, and `behind` explains it. */
-const KEYS: readonly { by: (a: Candidate, b: Candidate) => number; behind: string }[] = [
+/** What the rule compares, in its order: how much `a` stands behind `b` (above zero), and in which words. */
+const KEYS: readonly { by: (a: Fitting, b: Fitting) => number; behind: string }[] = [
+  { by: (a, b) => a.fit - b.fit, behind: "its text is closer to the need" },
   { by: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },
   { by: (a, b) => (b.composite ?? -1) - (a.composite ?? -1), behind: "its composite is higher" },
   { by: (a, b) => Number(parseMoney(a.price) - parseMoney(b.price)), behind: "it costs less" },
@@ -70,15 +67,15 @@ const KEYS: readonly { by: (a: Candidate, b: Candidate) => number; behind: strin
   { by: (a, b) => (a.url < b.url ? -1 : a.url > b.url ? 1 : 0), behind: "its url is first in the alphabet" },
 ];
 
-/** Returns the first key in which two candidates differ. */
-const differ = (a: Candidate, b: Candidate) => KEYS.find(({ by }) => by(a, b) !== 0);
+/** The first key in which two differ. */
+const differ = (a: Fitting, b: Fitting) => KEYS.find(({ by }) => by(a, b) !== 0);
 
-function ranked(candidates: Candidate[]): Candidate[] {
+function ranked(candidates: Fitting[]): Candidate[] {
   const sorted = candidates.sort((a, b) => differ(a, b)?.by(a, b) ?? 0);
-  return sorted.map((one, i) => {
+  return sorted.map(({ fit, ...one }, i) => {
     const before = sorted[i - 1];
     const place = before
-      ? `Behind ${before.capability_id}: ${differ(one, before)?.behind ?? "both are alike"}.`
+      ? `Behind ${before.capability_id}: ${differ({ ...one, fit }, before)?.behind ?? "both are alike"}.`
       : `First of ${sorted.length} that fit.`;
     return { ...one, reasons: [place, ...one.reasons] };
   });
@@ -88,6 +85,8 @@ export interface PlanContext {
   baseUrl: string;
   seller: SaleContext;
   now: Date;
+  /** Only endpoints that hold every word themselves: what is paid for is not guessed. */
+  strict?: boolean;
 }
 
 /**
@@ -95,17 +94,24 @@ export interface PlanContext {
  * @returns candidates with their reasons, and how many endpoints were passed over for each reason
  */
 export async function routePlan(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
-  const fit: Candidate[] = [];
+  const need = readQuestion(query.need);
+  const asked = { ...query, max_price: query.max_price ?? need.maxPrice ?? undefined };
+  // A need of words that say nothing is looked for as it stands: it does not mean everything.
+  const words = need.words.length > 0 ? need.words : spelled(query.need, MAX_WORDS);
+  const fit: Fitting[] = [];
   const passed = new Map<PassedOver, number>();
   let count = 0;
   let more = false;
-  for await (const entry of holding(view, { q: query.need, class: query.class })) {
+  const { hits } = words.length > 0 ? await foundIn(view, { words }, !context.strict) : { hits: [] };
+  for (const hit of hits) {
+    if (context.strict && hit.lacks.length > 0) continue;
+    if (query.class !== undefined && hit.entry.listing.class !== query.class) continue;
     if (count === MAX_LOOKED) {
       more = true;
       break;
     }
     if (++count % AT_ONCE === 0) await turn();
-    const found = candidateOf(view, entry, query, context);
+    const found = candidateOf(view, hit, asked, context);
     if (typeof found === "string") passed.set(found, (passed.get(found) ?? 0) + 1);
     else fit.push(found);
   }

@@ -26,14 +26,14 @@ const isSold =
   (operation: Operation): operation is Priced =>
     (operation.price?.accepts(service).length ?? 0) > 0;
 
-/** What an agent can have done here: the tools, which are operations of the API but for the search. */
+/** What an agent can have done here: the tools, which are operations of the API. */
 function skillsOf(operations: readonly Operation[]): AgentCard["skills"] {
   const tagFor = new Map(operations.flatMap((row) => (row.tool ? [[row.tool.name, tagOf(row)] as const] : [])));
   return toolsOf(operations).map(({ name, title, description }) => ({
     id: name,
     name: title,
     description,
-    tags: ["x402", "payments", "trust", tagFor.get(name) ?? "search"],
+    tags: ["x402", "payments", "trust", tagFor.get(name)!],
   }));
 }
 

@@ -10,7 +10,9 @@ const NEED = {
     .string()
     .regex(/\S/, "must hold a word")
     .max(200)
-    .describe("Words; each has to stand in the url, the description or the class."),
+    .describe(
+      "What you need, in words, read as a search reads them. Candidates hold every word; in a plan, if none does, the nearest.",
+    ),
   class: z.string().max(60).optional().describe("Class of what is sold, as answers name it, such as arithmetic."),
   max_price: MoneySent.optional().describe("Most that a seller may ask for one call, in USDC, without our fee."),
   min_band: z
@@ -40,6 +42,9 @@ const Candidate = z.strictObject({
   method: z.enum(["GET", "POST"]),
   class: z.string(),
   description: z.string().nullable(),
+  lacks: z
+    .array(z.string())
+    .describe("Words of the need that it does not hold; nobody is paid for an order that lacks any."),
   band: Band,
   tier: Tier.nullable(),
   composite: z.number().nullable().describe("Weighted sum of the lower bounds; null: nothing was measured."),
@@ -55,7 +60,7 @@ const Candidate = z.strictObject({
   reasons: z.array(z.string()).describe("Why it stands where it stands."),
 });
 
-/** Why endpoints that contain the words are no candidates, in the order of the tests. */
+/** Why endpoints that were found by the words are no candidates, in the order of the tests. */
 export const PASSED_OVER = {
   below_band: "their letter is below the one that was asked for, or they have none",
   other_method: "they are called with another method",
@@ -79,8 +84,8 @@ export const PlanAnswer = z.strictObject({
       count: z.int().min(1),
     }),
   ),
-  looked_at: z.int().min(0).describe("Listed endpoints that hold the words and were looked at."),
-  more: z.boolean().describe("More fit than are named, or more hold the words than were looked at."),
+  looked_at: z.int().min(0).describe("Listed endpoints that were found by the words and looked at."),
+  more: z.boolean().describe("More fit than are named, or more were found by the words than were looked at."),
 });
 export type PlanAnswer = z.infer<typeof PlanAnswer>;
 

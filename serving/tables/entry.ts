@@ -62,6 +62,8 @@ export interface CardEntry {
   paidSamples: number;
   /** Paid calls toward a letter, 0 to 30, as in the card's `why`. */
   progress: number;
+  /** The published 95th percentile, ms; null: not known. */
+  latencyMs: number | null;
 }
 
 /** One published headline letter, for the chart of letters. */
@@ -79,6 +81,12 @@ export interface DatedLetter {
  * 6).
  */
 export const MAX_LETTERS = 120;
+
+/** Milliseconds of the published percentile, which stand in its method string (verification-method.md section 3). */
+export function latencyOf({ components }: Pick<SignedCard, "components">): number | null {
+  const ms = /;p95_ms=(\d{1,7})(?:;|$)/.exec(components?.latency_p95.method ?? "")?.[1];
+  return ms === undefined ? null : Number(ms);
+}
 
 /** The published state of one endpoint, as of a size of the log. */
 export type Entry = Endpoint<CardEntry, DatedLetter>;
@@ -102,6 +110,7 @@ export const SERVING_PROJECTION: Projection<Entry> = {
     composite: leaf.card.composite,
     paidSamples: leaf.card.components ? weightIn(leaf.card.components.correctness) : 0,
     progress: progressOfCard(leaf.card),
+    latencyMs: latencyOf(leaf.card),
   }),
   letters: (before, leaf) => {
     const letter = { at: cardMoment(leaf), raw: leaf.raw_band, band: leaf.card.band };

@@ -6,6 +6,7 @@ import { LayeredMap } from "./layered-map.ts";
 import { PayeeTable } from "./payees.ts";
 import { TheftTable } from "./thefts.ts";
 import { UrlIndex } from "./url-index.ts";
+import { Words } from "./words.ts";
 
 /** A volatile row with the key of its live file. */
 export interface FoldedRow extends VolatileRow {
@@ -56,6 +57,7 @@ export interface ViewParts {
   entries: LayeredMap<Entry>;
   volatile: VolatileRows;
   names: UrlIndex;
+  words: Words;
   evidence: EvidenceFiles;
   archive: ArchiveFold;
 }
@@ -70,6 +72,8 @@ export class View {
   readonly entries: LayeredMap<Entry>;
   readonly volatile: VolatileRows;
   readonly names: UrlIndex;
+  /** Words of the listed endpoints; indexed when somebody searches. */
+  readonly words: Words;
   readonly evidence: EvidenceFiles;
   /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
   readonly archive: ArchiveFold;
@@ -81,13 +85,19 @@ export class View {
     this.entries = parts.entries;
     this.volatile = parts.volatile;
     this.names = parts.names;
+    this.words = parts.words;
     this.evidence = parts.evidence;
     this.archive = parts.archive;
   }
 
   static empty(origin: string): View {
     const nothing = { size: 0, entries: LayeredMap.empty<Entry>(), volatile: NO_VOLATILE_ROWS };
-    const growing = { names: new UrlIndex(), evidence: new EvidenceFiles(), archive: new ArchiveFold() };
+    const growing = {
+      names: new UrlIndex(),
+      words: new Words(),
+      evidence: new EvidenceFiles(),
+      archive: new ArchiveFold(),
+    };
     return new View({ origin, ...nothing, ...growing });
   }
 

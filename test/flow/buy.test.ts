@@ -7,8 +7,10 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import type { WorldInfo } from "../../commands/world.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
+import type { SearchAnswer } from "../../serving/schemas/search.ts";
 import { officialBuyer } from "../helpers/buying.ts";
 import { runStart, type StartRun } from "../helpers/run-start.ts";
+import { LEAST_RIGHT, QUESTIONS } from "./questions.ts";
 
 /**
  * `npm start` as a buyer meets it: the record's own letters say what is sold, the protocol's own client buys it over HTTP
@@ -49,6 +51,24 @@ async function checked(name: string): Promise<CheckAnswer> {
 /** The way to via on this port, whatever the base address says. */
 const viaOf = (answer: CheckAnswer): string =>
   `${url}${new URL(answer.buy!.url).pathname}?${new URLSearchParams({ a: "20", b: "22", topic: "stones" })}`;
+
+test("strangers' questions find whom they mean, and nothing that failed stands before what did not", async () => {
+  const missed: string[] = [];
+  for (const { q, first } of QUESTIONS) {
+    const answer = await fetch(`${url}/v1/search?${new URLSearchParams({ q, limit: "50" })}`);
+    const { capabilities } = (await answer.json()) as SearchAnswer;
+    const sellerOf = (at: string | undefined) => world.sellers.find(({ urls }) => urls.includes(at!))?.name;
+    const found = sellerOf(capabilities[0]?.url);
+    if (first === null ? capabilities.length > 0 : !first.includes(found!)) missed.push(`${q}: ${found ?? "nobody"}`);
+    const failed = capabilities.map(({ band }) => band === "F");
+    expect([q, failed.indexOf(true) === -1 ? [] : failed.slice(failed.indexOf(true))]).toEqual([
+      q,
+      failed.filter(Boolean),
+    ]);
+  }
+  expect(QUESTIONS).toHaveLength(20);
+  expect(QUESTIONS.length - missed.length, missed.join("\n")).toBeGreaterThanOrEqual(LEAST_RIGHT);
+});
 
 test("what took money, is dead, lies or is a tool is not sold", async () => {
   for (const name of NOT_SOLD) expect([name, (await checked(name)).buy]).toEqual([name, undefined]);

@@ -1,0 +1,114 @@
+import { type Spelled, spelled } from "../../infra/text-index.ts";
+import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
+import { NETWORK_NAMES } from "../../pipelines/record/networks.ts";
+import type { Order } from "../schemas/search.ts";
+
+/** What the words of a question ask for. */
+export interface Question {
+  /** Words that an endpoint should hold. */
+  words: readonly Spelled[];
+  order: Order | null;
+  /** Most that it may cost, in dollars. */
+  maxPrice: string | null;
+  /** A network's name, as it was written. */
+  network: string | null;
+}
+
+/** Most words that are read of a question. */
+const MAX_READ = 40;
+
+/** Words that say nothing of what is sought: English and German, and those of every such question. */
+const STOP_WORDS: ReadonlySet<string> = new Set(
+  [
+    "a an the this that these those some any all one of to in on at by for from with without into as is are be was were it its",
+    "under below least lowest and or not no but if then than so do does did done can could will would should may might must has have had",
+    "i me my we us our you your he she they them their who what which where when why how there here",
+    "anything something everything thing things please just only also more most much many way ways",
+    "find get give gets gives need needs want wants look looking search show list tell let make buy buying pay paying paid sell sells offer offers",
+    "call use using endpoint endpoints api apis service services seller sellers provider providers capability capabilities",
+    "der die das den dem des ein eine einen einem einer eines und oder nicht für von zu zum zur im am mit ohne auf aus bei nach ist sind",
+    "ich mir mich wir uns du sie es was wer wie wo wann kann können soll will möchte brauche suche finde bitte kaufen",
+  ].flatMap((line) => line.split(" ")),
+);
+
+/** Words that ask for an order. */
+const ORDER_WORDS: Readonly<Record<string, Order>> = {
+  ...{ cheap: "price", cheaper: "price", cheapest: "price", günstig: "price", günstigste: "price", billigste: "price" },
+  ...{
+    fast: "latency",
+    faster: "latency",
+    fastest: "latency",
+    quick: "latency",
+    quickest: "latency",
+    schnellste: "latency",
+  },
+  ...{
+    best: "best",
+    good: "best",
+    reliable: "best",
+    trusted: "best",
+    trustworthy: "best",
+    safe: "best",
+    beste: "best",
+  },
+};
+const LOWEST = /\b(?:lowest|least|minimal|minimum)\s+(?:price|cost|costs|latency)\b/iu;
+
+const AMOUNT = String.raw`(\$?)\s*(\d{1,9}(?:\.\d{1,6})?|an?|one|half\s+an?|two|five|ten)\s*(cents?|¢|usdc|usd|dollars?|\$)?`;
+/** `under one cent`, `at most 0.006 USDC`, `<= $0.01`. */
+const MAX_PRICE = new RegExp(
+  String.raw`(?:\b(under|below|less\s+than|cheaper\s+than|unter|at\s+most|no\s+more\s+than|not\s+more\s+than|up\s+to|max(?:imum)?|within|höchstens)|(<=?|≤))\s*(?:of\s+)?${AMOUNT}(?=$|[\s,;.?!])`,
+  "iu",
+);
+const IS_BELOW = /^(?:under|below|less|cheaper|unter|<$)/iu;
+const NUMBERS: Readonly<Record<string, string>> = { a: "1", an: "1", one: "1", two: "2", five: "5", ten: "10" };
+
+/** UrlIndex of networks, the longest first, so that `base-sepolia` is not read as `base`. */
+const NETWORKS = Object.keys(NETWORK_NAMES).sort((a, b) => b.length - a.length);
+const ON_NETWORK = new RegExp(
+  String.raw`\b(?:on|over|via|auf|through)\s+(?:the\s+)?(${NETWORKS.map((name) => name.replaceAll("-", "[- ]")).join("|")})\b(?:\s+(?:network|chain|mainnet))?`,
+  "iu",
+);
+
+/** Reads a question as people word it: what it says of price, network and order, and the words that are left. */
+export function readQuestion(q: string): Question {
+  let rest = q;
+  const taken = (pattern: RegExp): RegExpExecArray | null => {
+    const found = pattern.exec(rest);
+    if (found) rest = `${rest.slice(0, found.index)} , ${rest.slice(found.index + found[0].length)}`;
+    return found;
+  };
+  const price = MAX_PRICE.exec(rest);
+  const maxPrice = price && priceOf(price);
+  if (maxPrice) taken(MAX_PRICE);
+  const network = taken(ON_NETWORK)?.[1]?.toLowerCase().replaceAll(" ", "-") ?? null;
+  const lowest = taken(LOWEST)?.[0];
+  let order: Order | null = lowest === undefined ? null : /latency/i.test(lowest) ? "latency" : "price";
+  const words: Spelled[] = [];
+  for (const one of spelled(rest, MAX_READ)) {
+    if (Object.hasOwn(ORDER_WORDS, one.word)) order ??= ORDER_WORDS[one.word]!;
+    else if (!STOP_WORDS.has(one.word)) words.push(one);
+  }
+  return { words, order, maxPrice, network };
+}
+
+/** The amount in dollars that a phrase names; null where a bare number could mean anything. */
+function priceOf([, words, sign, dollar, number, unit]: RegExpExecArray): string | null {
+  if (!dollar && !unit) return null;
+  const half = /^half/i.test(number!);
+  const digits = half ? "0.5" : (NUMBERS[number!.toLowerCase()] ?? number!);
+  const [whole, fraction = ""] = digits.split(".");
+  const micro = parseMoney(`${whole}.${fraction.padEnd(1, "0")}`);
+  const asked = unit !== undefined && /^(?:cent|¢)/i.test(unit) ? micro / 100n : micro;
+  const below = IS_BELOW.test(words ?? sign ?? "");
+  const most = below ? asked - 1n : asked;
+  return most < 0n ? null : formatMoney(most);
+}
+
+/** Networks that are meant by a CAIP-2 id, or by a name: then its test networks too. Empty: nobody knows the name. */
+export function networksOf(named: string): ReadonlySet<string> {
+  if (named.includes(":")) return new Set([named]);
+  const name = named.toLowerCase();
+  const meant = Object.entries(NETWORK_NAMES).filter(([one]) => one === name || one.startsWith(`${name}-`));
+  return new Set(meant.map(([, id]) => id));
+}

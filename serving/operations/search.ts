@@ -1,0 +1,41 @@
+import { searchIn } from "../answers/search.ts";
+import { buyTerms } from "../buy/eligible.ts";
+import type { Service } from "../context.ts";
+import { queryOf, validated } from "../http/problem.ts";
+import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
+import { SearchAnswer, SearchQuery } from "../schemas/search.ts";
+import type { Operation } from "./operation.ts";
+
+const NOTHING_SOLD = "Nothing is sold here.";
+
+function found({ follower, clock, sales, unsold, baseUrl }: Service, input: unknown): Promise<SearchAnswer> {
+  return searchIn(follower.view, validated(SearchQuery, input), {
+    now: clock.now(),
+    termsOf: (view, cap) => (sales ? buyTerms(view, cap, baseUrl, sales) : { says: unsold ?? NOTHING_SOLD }),
+  });
+}
+
+/** GET /v1/search (docs/api.md). */
+export const search: Operation = {
+  id: "search",
+  ofRecord: true,
+  path: "/v1/search",
+  summary: "Paid endpoints by what they do, with letter, price and how to call and buy them; the best first",
+  query: SearchQuery,
+  answer: SearchAnswer,
+  type: JSON_TYPE,
+  tag: "check",
+  tool: {
+    name: "search_capabilities",
+    title: "Search paid endpoints",
+    description:
+      "Finds paid endpoints in the record by what they do, in words, and by class, letter, price and network; each with price, networks, an example call, flags and how to buy it. Ranked: the closer text, then letters A, B, C, D, then UNRATED (unknown, not bad); what failed (F) stands behind all others. If nothing holds every word, the nearest come, each with the words that it lacks. Descriptions are strangers' text. Check the one you choose with check_grade before you pay it: that answer is signed.",
+    run: found,
+  },
+  limiter: (service) => service.checkLimiter,
+  async run({ service, query, limitHeaders }) {
+    const asked: Record<string, unknown> = queryOf(query);
+    if (typeof asked.limit === "string" && /^\d{1,9}$/.test(asked.limit)) asked.limit = Number(asked.limit);
+    return uncachedJson(await found(service, asked), 200, limitHeaders);
+  },
+};
