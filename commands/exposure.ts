@@ -137,7 +137,9 @@ const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string => {
 /** The report for people: a line a dependency, a line a payee, and the sums. */
 export function linesOf({ lines, payees, totals, answered_at, signing_key_id }: ExposureReport): string[] {
   const spend = (line: ExposureLine): string =>
-    line.monthly_spend === null ? "-" : `${line.monthly_spend}${line.unit === "USD" ? "" : ` ${line.asset}`}`;
+    line.monthly_spend === null
+      ? "-"
+      : `${line.monthly_spend}${line.unit === "USD" || line.price === null ? "" : ` ${line.asset}`}`;
   const dependencies = columns([
     ["letter", "standing", "price", "a month", "pays to", "dependency"],
     ...lines.map((line) => [

@@ -15,9 +15,17 @@ function partOf({ standing, band }: ExposureLine): "failing" | "unmeasured" | "l
   return "unmeasured";
 }
 
+/** A price of the record has its unit; the request's own, which counts where the record has none, is in dollars. */
+const isInDollars = ({ unit, price, price_given }: ExposureLine): boolean =>
+  price === null ? price_given !== undefined : unit === "USD";
+
+/** Fractions of calls are sent as decimals; their sum is one of six places. */
+const rounded = (calls: number): number => Number(calls.toFixed(6));
+
 /** Sums over some lines. */
 class Sum {
   readonly #spend = { failing: 0n, unmeasured: 0n, lettered: 0n };
+  readonly #calls = { all: 0, unmeasured: 0 };
   readonly #standings = Object.fromEntries(STANDINGS.map((name) => [name, 0])) as Record<Standing, number>;
   readonly #origins = new Set<string>();
   readonly #related = { payee_took_the_money: 0, domain_took_the_money: 0, spend: 0n };
@@ -27,8 +35,10 @@ class Sum {
     this.lines++;
     this.#standings[line.standing]++;
     if (line.url !== undefined) this.#origins.add(new URL(line.url).origin);
-    const spend = line.unit === "USD" && line.monthly_spend !== null ? parseSum(line.monthly_spend) : 0n;
+    const spend = isInDollars(line) && line.monthly_spend !== null ? parseSum(line.monthly_spend) : 0n;
     this.#spend[partOf(line)] += spend;
+    this.#calls.all += line.calls_per_month ?? 0;
+    if (partOf(line) === "unmeasured") this.#calls.unmeasured += line.calls_per_month ?? 0;
     const [payee, domain] = [line.flags.includes("payee_took_the_money"), line.flags.includes("domain_took_the_money")];
     if (payee) this.#related.payee_took_the_money++;
     if (domain) this.#related.domain_took_the_money++;
@@ -49,6 +59,8 @@ class Sum {
       monthly_spend_where_the_record_shows_a_failure: formatSum(this.#spend.failing),
       monthly_spend_not_yet_measured: formatSum(this.#spend.unmeasured),
       monthly_spend_lettered: formatSum(this.#spend.lettered),
+      calls_per_month: rounded(this.#calls.all),
+      calls_per_month_not_yet_measured: rounded(this.#calls.unmeasured),
       standings: { ...this.#standings },
       ...this.#relatedFacts,
     };

@@ -1,6 +1,6 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
-import { formatSum, parseMoney } from "../../pipelines/record/money.ts";
+import { formatMoney, formatSum, parseMoney } from "../../pipelines/record/money.ts";
 import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Limiter } from "../http/limits.ts";
@@ -93,8 +93,9 @@ function standingOf(facts: CheckFacts, row: VolatileRow | undefined, now: Date):
 function lineOf(view: View, dependency: Dependency, facts: CheckFacts, now: Date): ExposureLine {
   const row = facts.capabilityId === undefined ? undefined : view.row(facts.capabilityId);
   const { asked, matched, capabilityId, url, band, tier, composite, why, queued, next } = facts;
-  const { calls_per_month: calls, pay_to } = dependency;
+  const { calls_per_month: calls, pay_to, price: given } = dependency;
   const price = row?.price ?? null;
+  const paid = price ?? given ?? null;
   return {
     ...{ asked, matched, band, tier, composite, why },
     ...(capabilityId === undefined ? {} : { capabilityId }),
@@ -109,7 +110,8 @@ function lineOf(view: View, dependency: Dependency, facts: CheckFacts, now: Date
     pay_to: pay_to ?? row?.asked_pay_to ?? null,
     ...(pay_to === undefined ? {} : { pay_to_seen_before: payToVerdict(row, pay_to).seenBefore === true }),
     calls_per_month: calls ?? null,
-    monthly_spend: price === null || calls === undefined ? null : formatSum(timesCalls(parseMoney(price), calls)),
+    ...(given === undefined ? {} : { price_given: formatMoney(parseMoney(given)) }),
+    monthly_spend: paid === null || calls === undefined ? null : formatSum(timesCalls(parseMoney(paid), calls)),
   };
 }
 

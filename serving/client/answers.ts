@@ -169,6 +169,8 @@ export type ExposureStanding =
 export interface Dependency {
   url: string;
   calls_per_month?: number;
+  /** What is paid for a call, in dollars; counts where the record knows no price. */
+  price?: string;
   /** The payTo of the 402 that is about to be paid. */
   pay_to?: string;
 }
@@ -182,6 +184,9 @@ export interface Spend {
   monthly_spend_not_yet_measured: string;
   /** Letters from A to D. */
   monthly_spend_lettered: string;
+  /** Calls of a month, whatever is known of their price; and those whose spending would be not yet measured. */
+  calls_per_month: number;
+  calls_per_month_not_yet_measured: number;
 }
 
 /** Number and monthly spending of lines whose payee or domain took money. */
@@ -214,6 +219,8 @@ export interface ExposureLine
   /** Did a 402 of this endpoint ever name the address in the request? Left out where the request has none. */
   pay_to_seen_before?: boolean;
   calls_per_month: number | null;
+  /** The request's own price, which counts where `price` is null. Left out where the request has none. */
+  price_given?: string;
   monthly_spend: string | null;
 }
 

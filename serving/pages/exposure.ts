@@ -37,8 +37,8 @@ export interface ReadLines {
 }
 
 /**
- * Reads dependencies from a text, one a line: the url, then calls a month and an address to be paid, in either order,
- * each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is checked when it is
+ * Reads dependencies from a text, one a line: the url, then calls a month, a price as `$0.01` and an address to be paid, in
+ * any order, each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is checked when it is
  * looked up.
  */
 export function readLines(text: string): ReadLines {
@@ -47,13 +47,15 @@ export function readLines(text: string): ReadLines {
     const [url, ...rest] = line.trim().split(/\s+/);
     if (!url || url.startsWith("#")) continue;
     const calls = rest.filter((one) => /^\d+(?:\.\d+)?$/.test(one));
-    const payees = rest.filter((one) => !/^\d+(?:\.\d+)?$/.test(one));
-    if (calls.length > 1 || payees.length > 1) {
-      read.wrong.push(`Line ${i + 1}: a url, calls a month and one address, and nothing else`);
+    const prices = rest.filter((one) => one.startsWith("$"));
+    const payees = rest.filter((one) => !/^(?:\d+(?:\.\d+)?$|\$)/.test(one));
+    if (calls.length > 1 || prices.length > 1 || payees.length > 1) {
+      read.wrong.push(`Line ${i + 1}: a url, calls a month, a price and one address, and nothing else`);
       continue;
     }
     const more = {
       ...(calls[0] === undefined ? {} : { calls_per_month: Number(calls[0]) }),
+      ...(prices[0] === undefined ? {} : { price: moneyOf(prices[0].slice(1)) }),
       ...(payees[0] === undefined ? {} : { pay_to: payees[0] }),
     };
     read.dependencies.push({ url, ...more });
@@ -62,8 +64,11 @@ export function readLines(text: string): ReadLines {
   return read;
 }
 
+/** `1` is money for people. */
+const moneyOf = (text: string): string => (/^\d+$/.test(text) ? `${text}.0` : text);
+
 const form = ({ text, wrong }: ExposureShown): unknown => html`<form method="post" action="/exposure/report">
-<label class="whole">Urls that you pay, one a line; after each, if you know them, calls a month and the address of its 402
+<label class="whole">Urls that you pay, one a line; after each, if you know them, calls a month, what you pay for one ($0.01) and the address of its 402
 <textarea name="dependencies" rows="8" required spellcheck="false"${wrong ? raw(' aria-invalid="true" aria-describedby="wrong"') : ""} placeholder="https://api.example.com/v1/sum 12000 0x1111111111111111111111111111111111111111">${text}</textarea></label>
 <button type="submit">Look up</button></form>
 ${
@@ -84,7 +89,7 @@ function sumsPart({ totals, answered_at: at }: ExposureReport): unknown {
 <dt>Dependencies</dt><dd>${totals.dependencies}, paid at ${count(totals.payees, "known address", "known addresses")}</dd>
 <dt>Spend a month</dt><dd>${dollars(totals.monthly_spend)} USD</dd>
 <dt>Where the record shows a failure</dt><dd><strong>${dollars(totals.monthly_spend_where_the_record_shows_a_failure)} USD</strong> <span class="soft">(${totals.standings.took_the_money} took the money, ${totals.standings.listing_mismatch} with a wrong listing; an F counts too)</span></dd>
-<dt>Not yet measured</dt><dd>${dollars(totals.monthly_spend_not_yet_measured)} USD <span class="soft">(unknown, not bad)</span></dd>
+<dt>Not yet measured</dt><dd>${dollars(totals.monthly_spend_not_yet_measured)} USD <span class="soft">(${totals.calls_per_month_not_yet_measured} calls; unknown, not bad)</span></dd>
 <dt>With a letter from A to D</dt><dd>${dollars(totals.monthly_spend_lettered)} USD</dd>
 ${relatedRow(totals.related)}<dt>Without a spend</dt><dd>${totals.without_spend} <span class="soft">(no calls were given, or no price in dollars is known)</span></dd>
 <dt>Address never seen there</dt><dd>${totals.pay_to_not_seen_before}</dd><dt>At</dt><dd>${moment(Date.parse(at))}</dd></dl></div></section>`;
@@ -103,7 +108,7 @@ function lineRow(line: ExposureLine): unknown {
     .filter((flag) => Object.hasOwn(RELATED_WORDS, flag))
     .map((flag) => html`<br><strong>${RELATED_WORDS[flag]}</strong>`);
   return html`<tr><th scope="row">${cap ? html`<a href="/endpoint/${cap}">${name}</a>` : name}</th><td>${grade(line.band)}</td>
-<td>${STANDING_WORDS[line.standing]}${stranger}${took}</td><td class="n">${dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
+<td>${STANDING_WORDS[line.standing]}${stranger}${took}</td><td class="n">${line.price === null && line.price_given !== undefined ? `${dollars(line.price_given)} (yours)` : dollars(line.price)}${line.price !== null && line.unit === null ? " (another asset)" : ""}</td>
 <td class="n">${line.calls_per_month ?? NONE}</td><td class="n">${dollars(line.monthly_spend)}</td><td>${took.length === 0 && line.next !== undefined ? line.next : line.why}</td></tr>`;
 }
 

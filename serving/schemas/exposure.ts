@@ -31,6 +31,7 @@ const Url = CheckQuery.shape.url.superRefine((url, context) => {
   if (says !== null) context.addIssue({ code: "custom", message: says });
 });
 
+const PRICE = "must be money such as 0.05";
 const CALLS = `must be a number from 0 to ${MAX_CALLS}`;
 
 const Dependency = z.strictObject(
@@ -38,10 +39,15 @@ const Dependency = z.strictObject(
     /** As in a check: an http(s) url, or a capability id. */
     url: Url,
     calls_per_month: z.number({ error: CALLS }).min(0, CALLS).max(MAX_CALLS, CALLS).optional(),
+    /** What the client pays for a call, in dollars; counts where the record knows no price. */
+    price: z
+      .string({ error: PRICE })
+      .regex(/^\d{1,12}\.\d{1,6}$/, PRICE)
+      .optional(),
     /** The payTo of the 402 that the client is about to pay. */
     pay_to: CheckQuery.shape.pay_to,
   },
-  { error: "must be a url, or an object with only url, calls_per_month and pay_to" },
+  { error: "must be a url, or an object with only url, calls_per_month, price and pay_to" },
 );
 export type Dependency = z.infer<typeof Dependency>;
 
@@ -100,6 +106,9 @@ const Spend = {
   monthly_spend_not_yet_measured: Money,
   /** Letters from A to D. */
   monthly_spend_lettered: Money,
+  /** Calls of a month, whatever is known of their price; and those of them whose spending would be not yet measured. */
+  calls_per_month: z.number().min(0),
+  calls_per_month_not_yet_measured: z.number().min(0),
 };
 
 /**
@@ -144,6 +153,8 @@ export const ExposureLine = CheckFacts.pick({
   /** Did a 402 of this endpoint ever name the address in the request? Left out where the request has none. */
   pay_to_seen_before: z.boolean().optional(),
   calls_per_month: z.number().nullable(),
+  /** The request's own price in dollars, which counts where `price` is null. Left out where the request has none. */
+  price_given: Money.optional(),
   /** Price times calls, rounded up to a millionth; null where either is not known. */
   monthly_spend: Money.nullable(),
 });

@@ -32,20 +32,21 @@ const plain = (html: string): string =>
     .replace(/\s+/g, " ");
 
 describe("the lines of the field", () => {
-  test("are a url each, with calls and an address after it in either order", () => {
-    const text = `# mine\r\n${GOOD.url} 1000 ${PAYEE}\n\n  ${GOOD.url}\t${PAYEE} 2.5  \rcap_x`;
+  test("are a url each, with calls, a price and an address after it in any order", () => {
+    const text = `# mine\r\n${GOOD.url} 1000 ${PAYEE}\n\n  ${GOOD.url}\t${PAYEE} 2.5  \rcap_x $0.015 3\rcap_y $2`;
     expect(readLines(text)).toEqual({
       dependencies: [
         { url: GOOD.url, calls_per_month: 1000, pay_to: PAYEE },
         { url: GOOD.url, calls_per_month: 2.5, pay_to: PAYEE },
-        { url: "cap_x" },
+        { url: "cap_x", calls_per_month: 3, price: "0.015" },
+        { url: "cap_y", price: "2.0" },
       ],
-      lines: [2, 4, 5],
+      lines: [2, 4, 5, 6],
       wrong: [],
     });
   });
 
-  test.each(["a 1 2", `a ${PAYEE} ${PAYEE}`, "a -1 x"])("%j is told to be wrong, by its number", (line) => {
+  test.each(["a 1 2", `a ${PAYEE} ${PAYEE}`, "a -1 x", "a $1 $2"])("%j is told to be wrong, by its number", (line) => {
     expect(readLines(`b\n${line}`).wrong).toEqual([expect.stringMatching(/^Line 2: /)]);
   });
 });
@@ -73,7 +74,7 @@ describe("the page of an exposure", () => {
     ["nothing", "\n# only a remark\n", 400, /The field names no url/],
     ["no url", `${GOOD.url}\n\nnonsense`, 400, /Line 3: url /],
     ["a bad address", `${GOOD.url} 0x12`, 400, /Line 1: pay_to must be 0x and 40 hex digits/],
-    ["two addresses", `${GOOD.url} ${PAYEE} ${PAYEE}`, 400, /Line 1: a url, calls a month and one address/],
+    ["two addresses", `${GOOD.url} ${PAYEE} ${PAYEE}`, 400, /Line 1: a url, calls a month, a price and one address/],
     ["too many", `${GOOD.url}\n`.repeat(201), 400, /must be at most 200/],
   ])("says of %s what is wrong, on the form", async (_what, text, status, says) => {
     const response = await send(text);

@@ -180,6 +180,33 @@ describe("POST /v1/exposure", () => {
     ]);
   });
 
+  test("calls of urls that nobody knows are not yet measured, with the price that the client pays where it gives one", async () => {
+    const { lines, totals, payees } = await reportOf([
+      { url: "https://unseen.example/a", calls_per_month: 1000, price: "0.015" },
+      { url: "https://unseen.example/b", calls_per_month: 0.5 },
+      { url: GOOD.url, calls_per_month: 100, price: "9.0" },
+      { url: EURO.url, calls_per_month: 1, price: "2.0" },
+    ]);
+    // Of an endpoint in the record its own price counts, whatever its asset.
+    expect(lines.map(({ price, price_given, monthly_spend }) => [price, price_given, monthly_spend])).toEqual([
+      [null, "0.015000", "15.000000"],
+      [null, undefined, null],
+      ["0.010000", "9.000000", "1.000000"],
+      ["9.000000", "2.000000", "9.000000"],
+    ]);
+    expect(totals).toMatchObject({
+      ...{
+        monthly_spend: "16.000000",
+        monthly_spend_not_yet_measured: "15.000000",
+        monthly_spend_lettered: "1.000000",
+      },
+      ...{ calls_per_month: 1101.5, without_spend: 1 },
+    });
+    expect(totals.calls_per_month_not_yet_measured).toBeGreaterThanOrEqual(1000.5);
+    const nobody = payees.find(({ address }) => address === null)!;
+    expect([nobody.monthly_spend, nobody.calls_per_month_not_yet_measured]).toEqual(["15.000000", 1000.5]);
+  });
+
   test("an asset that is no dollar is named apart, and its amount is in no sum", async () => {
     const { lines, totals } = await reportOf([{ url: EURO.url, calls_per_month: 10 }]);
     expect(lines[0]).toMatchObject({ monthly_spend: "90.000000", asset: "0xeuro", unit: null });
@@ -234,6 +261,7 @@ describe("bad bodies", () => {
     ["an object with a bad url", seven({ url: "ftp://a.example/x" }), "/dependencies/7/url"],
     ["calls below zero", seven({ url: ok, calls_per_month: -1 }), "/dependencies/7/calls_per_month"],
     ["calls past all bounds", seven({ url: ok, calls_per_month: MAX_CALLS + 1 }), "/dependencies/7/calls_per_month"],
+    ["a price that is no money", seven({ url: ok, price: "$1" }), "/dependencies/7/price"],
     ["calls as text", seven({ url: ok, calls_per_month: "10" }), "/dependencies/7/calls_per_month"],
     ["a payTo that is none", seven({ url: ok, pay_to: "0x12" }), "/dependencies/7/pay_to"],
     ["an unknown field", seven({ url: ok, calls: 1 }), "/dependencies/7/calls"],
