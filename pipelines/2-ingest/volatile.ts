@@ -1,6 +1,7 @@
 import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
+import { get, isObject } from "../1-observe/json.ts";
 import { requestOf } from "../1-observe/probe/request.ts";
 import { type CurrentListing, type CurrentRow, listedAs, listingFrom } from "../1-observe/probe/unplanned.ts";
 import { windowStart } from "../3-grade/params.ts";
@@ -176,6 +177,41 @@ function askedOf(offers: readonly Offered[], paidTo: readonly string[]): Pick<Vo
   };
 }
 
+/** What a shortened schema keeps: members of an object, values of an enum, characters of a text, levels, and all in all. */
+const SHORT = { members: 20, values: 8, text: 80, depth: 3, all: 1_024 };
+
+/**
+ * What somebody who is about to call an endpoint needs of a declared schema: types, members, which are required, short
+ * enums and descriptions; without descriptions if it would be too long with them; null if there is nothing to keep.
+ */
+export function shortSchema(schema: unknown): Record<string, unknown> | null {
+  for (const described of [true, false]) {
+    const short = shortened(schema, described, SHORT.depth);
+    if (short === null || Object.keys(short).length === 0) return null;
+    if (JSON.stringify(short).length <= SHORT.all) return short;
+  }
+  return null;
+}
+
+function shortened(schema: unknown, described: boolean, depth: number): Record<string, unknown> | null {
+  if (!isObject(schema)) return null;
+  const { type, format, description, required, properties, items } = schema;
+  const values = Array.isArray(schema.enum) && schema.enum.length <= SHORT.values ? schema.enum : undefined;
+  const names = isObject(properties) && depth > 0 ? Object.keys(properties).slice(0, SHORT.members) : null;
+  const members = names?.map((name) => [name, shortened(get(properties, name), described, depth - 1) ?? {}]);
+  const of = depth > 0 ? shortened(items, described, depth - 1) : null;
+  const needed = Array.isArray(required) ? required.filter((name) => names?.includes(name as string)) : [];
+  return {
+    ...(typeof type === "string" || Array.isArray(type) ? { type } : {}),
+    ...(typeof format === "string" ? { format: format.slice(0, SHORT.text) } : {}),
+    ...(described && typeof description === "string" ? { description: description.slice(0, SHORT.text) } : {}),
+    ...(values === undefined ? {} : { enum: values }),
+    ...(members ? { properties: Object.fromEntries(members) } : {}),
+    ...(needed.length > 0 ? { required: needed } : {}),
+    ...(of ? { items: of } : {}),
+  };
+}
+
 /**
  * What our free handshake of an endpoint has beside its method and url, for whoever makes the same one (VolatileRow.request):
  * null when there is nothing, "" when it cannot be given (too long, or a tool's list decides what the tool is called with).
@@ -191,8 +227,10 @@ export function repeatable(listing: CurrentListing): string | null {
         ...(body && Buffer.from(body).toString("utf8") !== "{}" ? { body: Buffer.from(body).toString("utf8") } : {}),
       };
   const text = JSON.stringify(told);
-  if (text === "{}") return null;
-  return text.length > HANDSHAKE_REQUEST_MAX ? "" : text;
+  if (text.length > HANDSHAKE_REQUEST_MAX) return "";
+  const schema = shortSchema(listing.claims.input_schema);
+  const whole = schema === null ? text : JSON.stringify({ ...told, schema });
+  return whole === "{}" ? null : whole.length > HANDSHAKE_REQUEST_MAX ? text : whole;
 }
 
 interface DayRow extends HistoryDay {

@@ -127,7 +127,10 @@ export function readThefts(text: string | null | undefined): Thefts {
   }
 }
 
-/** A handshake as it is sent, where it has more than its method, its url and an empty object as its body. */
+/**
+ * A handshake as it is sent, where it has more than its method, its url and an empty object as its body; and what is
+ * declared of the input.
+ */
 const HandshakeRequest = z.strictObject({
   /** With the query of the example; for a template, with the placeholders filled. */
   url: z.string().optional(),
@@ -135,6 +138,8 @@ const HandshakeRequest = z.strictObject({
   /** For a tool of an MCP server. */
   tool: z.string().optional(),
   arguments: z.record(z.string(), z.unknown()).optional(),
+  /** JSON Schema of the input as the listing declares it, shortened. */
+  schema: z.record(z.string(), z.unknown()).optional(),
 });
 export type HandshakeRequest = z.infer<typeof HandshakeRequest>;
 

@@ -49,6 +49,9 @@ const SESSION = "grep -i '^mcp-session-id:' | cut -d : -f 2- | tr -d ' '";
 export interface Input {
   in: "query" | "body" | "arguments";
   schema: unknown;
+  /** The schema is the listing's, shortened; else it is made of the example. */
+  declared: boolean;
+  /** null: it is too long to be shown. */
   example: unknown;
   /** The address that the example is sent to. */
   url: string;
@@ -57,23 +60,37 @@ export interface Input {
 /** Members of an example that its schema names, and how deep it goes. */
 const MOST_MEMBERS = 20;
 const DEEPEST = 3;
+/** Longest example that is shown, characters of its JSON text. */
+const MAX_EXAMPLE = 2_048;
 
 /**
  * The input of our free handshake; null where it sends none, or where it cannot be given.
  * @param url as it is listed
  * @param request as for {@link reproduceOf}
  */
-export function inputOf(url: string, request: string | null | undefined): Input | null {
+export function inputOf(method: string, url: string, request: string | null | undefined): Input | null {
   const sent = request ? readHandshakeRequest(request) : null;
   if (sent === null) return null;
   const at = sent.url ?? url;
   const input = (place: Input["in"], example: unknown): Input => {
-    return { in: place, schema: schemaOf(example, DEEPEST), example, url: at };
+    const isShort = JSON.stringify(example).length <= MAX_EXAMPLE;
+    const schema = sent.schema ?? schemaOf(example, DEEPEST);
+    return { in: place, schema, declared: sent.schema !== undefined, example: isShort ? example : null, url: at };
   };
   if (sent.tool !== undefined) return input("arguments", sent.arguments ?? {});
-  if (sent.body !== undefined) return input("body", JSON.parse(sent.body));
+  if (sent.body !== undefined) return input("body", jsonOr(sent.body));
   const query = Object.fromEntries(new URL(at).searchParams);
-  return Object.keys(query).length > 0 ? input("query", query) : null;
+  if (Object.keys(query).length > 0) return input("query", query);
+  return sent.schema ? input(hasBody(method) ? "body" : "query", {}) : null;
+}
+
+/** The value of a JSON text; of another text the text itself. */
+function jsonOr(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 /** JSON Schema of one value: types and members, without what a single example cannot tell. */

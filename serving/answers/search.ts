@@ -315,7 +315,7 @@ function shownOf(view: View, { entry, lacks }: Hit, { now, termsOf }: SearchCont
     ...{ sample_count: facts.sampleCount ?? null, flags: facts.flags ?? [], defects: facts.defects },
     ...{ price: row?.price ?? null, asset: row?.asset ?? null, unit: row?.unit ?? null },
     ...{ networks: [...(row?.networks ?? [])], advertised, latency_p95_ms: headlineOf(entry)?.latencyMs ?? null },
-    input: inputOf(listing.url, row?.request),
+    input: inputOf(listing.method, listing.url, row?.request),
     ...("says" in terms ? { buy: null, not_bought: terms.says } : { buy: terms, not_bought: null }),
   };
 }

@@ -59,8 +59,9 @@ const FoundCapability = z.strictObject({
   input: z
     .strictObject({
       in: z.enum(["query", "body", "arguments"]),
-      schema: z.unknown().describe("JSON Schema of the example: its members and their types."),
-      example: z.unknown(),
+      schema: z.unknown().describe("JSON Schema of the input, shortened."),
+      declared: z.boolean().describe("The schema is the listing's; else it is made of the example."),
+      example: z.unknown().describe("null: it is too long to be shown."),
       url: z.string().describe("The address with the example in it, where it goes there."),
     })
     .nullable()

@@ -13,11 +13,11 @@ import { exchange } from "../../pipelines/1-observe/probe/exchange.ts";
 import { requestOf } from "../../pipelines/1-observe/probe/request.ts";
 import { type CurrentListing, listedAs } from "../../pipelines/1-observe/probe/unplanned.ts";
 import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
-import { repeatable } from "../../pipelines/2-ingest/volatile.ts";
+import { repeatable, shortSchema } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { HANDSHAKE_REQUEST_MAX, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { encodeInTurns, rowsIn } from "../../pipelines/record/volatile-arrow.ts";
-import { reproduceOf } from "../../serving/answers/reproduce.ts";
+import { inputOf, reproduceOf } from "../../serving/answers/reproduce.ts";
 import { listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
 import { STEADY_LOOP } from "../helpers/steady-loop.ts";
@@ -189,6 +189,53 @@ test("what is not more than method and url takes no room, and what is too long o
   for (const text of ["{", "[]", '{"url":1}', '{"new":"member"}']) expect(reproduceOf("GET", origin, text)).toBeNull();
   expect(reproduceOf("GET", `${origin}/{id}`, null)).toBeNull();
   expect(reproduceOf("GET", `${origin}/x`, undefined)).toContain(`'${origin}/x'`);
+});
+
+test("what a listing declares of its input goes with it, shortened, and changes no command", () => {
+  const long = "d".repeat(500);
+  const declared = {
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    type: "object",
+    description: long,
+    properties: {
+      city: { type: "string", description: "Name of a city", pattern: "^x" },
+      unit: { enum: ["C", "F"] },
+      at: { type: "object", properties: { lat: { type: "number" }, deep: { type: "object", properties: { x: {} } } } },
+      days: { type: "array", items: { type: "integer", minimum: 1 } },
+    },
+    required: ["city", "other"],
+    additionalProperties: false,
+  };
+  const one = listingOf("POST", "/x", { example: { body: { city: "Oslo" } }, input_schema: declared });
+  const request = repeatable(one)!;
+  expect(inputOf("POST", one.url, request)).toEqual({
+    ...{ in: "body", declared: true, example: { city: "Oslo" }, url: one.url },
+    schema: {
+      ...{ type: "object", description: "d".repeat(80) },
+      properties: {
+        city: { type: "string", description: "Name of a city" },
+        unit: { enum: ["C", "F"] },
+        at: {
+          type: "object",
+          properties: { lat: { type: "number" }, deep: { type: "object", properties: { x: {} } } },
+        },
+        days: { type: "array", items: { type: "integer" } },
+      },
+      required: ["city"],
+    },
+  });
+  const without = listingOf("POST", "/x", { example: { body: { city: "Oslo" } } });
+  expect(reproduceOf("POST", one.url, request)).toBe(reproduceOf("POST", one.url, repeatable(without)));
+  // Too long with its descriptions, too long without them, and no schema at all.
+  const of = (names: number, size: number) => ({
+    properties: Object.fromEntries(
+      Array.from({ length: names }, (_, i) => [`member${i}${"m".repeat(size)}`, { type: "string", description: long }]),
+    ),
+  });
+  expect(JSON.stringify(shortSchema(of(20, 1)))).not.toContain("ddd");
+  expect([shortSchema(of(20, 100)), shortSchema(true), shortSchema({}), shortSchema(undefined)]).toEqual(
+    Array(4).fill(null),
+  );
 });
 
 test("a check gives it", async () => {

@@ -142,7 +142,7 @@ describe("a result", () => {
       ...{ price: "0.020000", unit: "USD", networks: ["eip155:84532"], method: "GET", flags: [], lacks: [] },
       input: {
         in: "body",
-        example: { text: "abc", n: 2 },
+        ...{ declared: false, example: { text: "abc", n: 2 } },
         schema: { type: "object", properties: { text: { type: "string" }, n: { type: "integer" } } },
       },
       buy: { total: "0.022000", seller_price: "0.020000" },
