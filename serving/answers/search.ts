@@ -95,7 +95,7 @@ interface Found {
 const CLOSE = 0.5;
 /** One that lacks words stands before those that failed if it holds so much of the question. */
 const NEAR = 0.5;
-/** Ways of lacking words that are told apart; the rest stands together behind them. */
+/** Fits that are told apart; what lacks words in a further way is left out. */
 const MOST_FITS = 64;
 
 /** Fit of each row of an answer of the index, and what the rows of a fit lack. */
@@ -116,17 +116,17 @@ function fitsOf({ words, weights, rows, held, scores }: Matched, size: number): 
     else if (scores[i]! > best) best = scores[i]!;
   }
   const weightOf = (mask: number): number => weights.reduce((sum, one, n) => sum + (mask & (1 << n) ? one : 0), 0);
-  const lacking = [...masks].sort((a, b) => weightOf(b) - weightOf(a) || a - b);
-  const fitOf = new Map(lacking.map((mask, i) => [mask, Math.min(2 + i, MOST_FITS - 1)]));
+  const lacking = [...masks].sort((a, b) => weightOf(b) - weightOf(a) || a - b).slice(0, MOST_FITS - 2);
+  const fitOf = new Map(lacking.map((mask, i) => [mask, 2 + i]));
   const of = new Uint8Array(size).fill(NO_FIT);
   for (let i = 0; i < rows.length; i++) {
-    of[rows[i]!] = held[i] !== all ? fitOf.get(held[i]!)! : scores[i]! >= CLOSE * best ? 0 : 1;
+    of[rows[i]!] = held[i] !== all ? (fitOf.get(held[i]!) ?? NO_FIT) : scores[i]! >= CLOSE * best ? 0 : 1;
   }
   const whole = weightOf(all);
   return {
     of,
     lacks: [[], [], ...lacking.map((mask) => words.filter((_, n) => (mask & (1 << n)) === 0))],
-    near: Math.min(MOST_FITS, 2 + lacking.filter((mask) => weightOf(mask) >= NEAR * whole).length),
+    near: 2 + lacking.filter((mask) => weightOf(mask) >= NEAR * whole).length,
   };
 }
 
