@@ -119,14 +119,25 @@ export const mcpServerFile = (_: readonly Operation[], { baseUrl }: Service): Mc
   remotes: [{ type: "streamable-http", url: `${baseUrl}/mcp` }],
 });
 
-/** /llms.txt (llmstxt.org): what is here, in Markdown, for a model that reads before it asks. */
-export function llmsText(operations: readonly Operation[], { baseUrl, docs }: Service): string {
+/** Does a plain GET of its path answer, without a value in the path, a parameter or a credential? */
+const answersBare = ({ id, method, path, query, bearer }: Operation, { clientFile }: Service): boolean =>
+  method === undefined &&
+  !path.includes(":") &&
+  !bearer &&
+  (query?.safeParse({}).success ?? true) &&
+  (id !== "clientLibrary" || clientFile !== null);
+
+/**
+ * /llms.txt (llmstxt.org): what is here, in Markdown, for a model that reads before it asks. A link is an address that
+ * answers as it stands.
+ */
+export function llmsText(operations: readonly Operation[], service: Service): string {
+  const { baseUrl, docs } = service;
   const described = operations.filter(isDescribed);
   const row = (operation: Operation): string => {
     const path = templateOf(operation);
     const name = `${methodOf(operation)} ${path}`;
-    const linked = operation.method === undefined && !path.includes("{");
-    return `- ${linked ? `[${name}](${baseUrl}${path})` : `\`${name}\``}: ${operation.summary}`;
+    return `- ${answersBare(operation, service) ? `[${name}](${baseUrl}${path})` : `\`${name}\``}: ${operation.summary}`;
   };
   const section = ([tag, about]: [string, string]): string[] => {
     const rows = described.filter((operation) => tagOf(operation) === (tag as Tag)).map(row);

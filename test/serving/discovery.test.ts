@@ -8,7 +8,7 @@ import type { Operation } from "../../serving/operations/operation.ts";
 import { OPERATIONS } from "../../serving/operations.ts";
 import type { AgentCard, AgentRegistration, McpServerFile, X402Manifest } from "../../serving/schemas/discovery.ts";
 import { outsideText } from "../helpers/outside.ts";
-import { PublicRecord } from "../helpers/public-record.ts";
+import { listingDraft, PublicRecord } from "../helpers/public-record.ts";
 import { servingOver, type TestServing } from "../helpers/serving.ts";
 
 const BASE = "https://touchstone.test";
@@ -180,6 +180,21 @@ test("llms.txt names every described operation, every tool and every page", asyn
   ])
     expect(text).toContain(name);
   expect(text).not.toContain("undefined");
+});
+
+test.each([
+  ["a built client", { text: "export {};\n", sha256: "0", integrity: "sha256-x" }],
+  ["no client", null],
+])("every address that llms.txt links answers, with %s", async (_, clientFile) => {
+  const published = await PublicRecord.open();
+  await published.publish([listingDraft({ url: "https://seller.example/sum" })]);
+  const { get } = await servingOver(published, { clientFile });
+  const text = await (await get("/llms.txt")).text();
+  const links = [...text.matchAll(/\]\((https:\/\/touchstone\.test)([^)]*)\)/g)].map(([, , path]) => path!);
+  expect(links.length).toBeGreaterThan(30);
+  for (const path of links) expect([path, (await get(path)).status]).toEqual([path, 200]);
+  expect(links.includes("/client.mjs")).toBe(clientFile !== null);
+  await published.close();
 });
 
 test("pages say where a program finds their description", async () => {
