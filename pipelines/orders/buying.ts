@@ -7,13 +7,14 @@ import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
+import type { WorkProblem } from "../record/order-step.ts";
 import { dayOf } from "../record/time.ts";
 import { Cancelling, type CancellingDeps } from "./cancelling.ts";
 import { type BuyerSide, Caps, type OrderCaps, type Refusal, type SellerSide, type Standing } from "./caps.ts";
 import { newOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
 import { type Charged, type Holding, letGo, outcomeInWords, settledAs } from "./holding.ts";
-import { isEnded, type Order } from "./order.ts";
+import { isEnded, mayReopen, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import type { OrderObjects } from "./order-objects.ts";
 import { intentOf, type SellerAnswer, type SellerQuote, sendLeg } from "./seller.ts";
@@ -62,6 +63,11 @@ export interface Purchase {
 export interface OwnAnswer {
   bytes: Uint8Array;
   contentType: string;
+}
+
+/** Why it answers nothing, as its buyer is told. */
+export interface OwnFailure {
+  problem: WorkProblem;
 }
 
 /** The call is not bought, for the reason in the message, which the buyer gets. No payment left and nobody is charged. */
@@ -227,32 +233,39 @@ export class Buying {
 
   /**
    * Sell work of our own: claim the payment, do the work, charge the buyer. If an order has this payment already, that order
-   * is returned, so nobody pays twice for one answer.
-   * @param work rejects with the error for the buyer: then nothing is charged
+   * is returned, so nobody pays twice for one answer; one that ended without an answer is begun again.
+   * @param work a failure, or an error that it rejects with: then nothing is charged
    * @throws NotBought; StepNotSeen; what `work` rejects with
    */
-  async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer>): Promise<Order> {
+  async sell(key: string, claim: Purchase["claim"], work: () => Promise<OwnAnswer | OwnFailure>): Promise<Order> {
     const { orders } = this.deps;
+    const before = orders.table.ofKey(key);
     const buyer = buyerOf(claim, parseMoney(claim.quote.total));
     const standing = this.#standing(null, buyer);
     if ("says" in standing) throw new NotBought(standing.says, standing.exactOnly);
-    const id = newOrderId();
+    if (before && (this.#acting.has(before.id) || !isAgain(before, claim))) return before;
+    const id = before?.id ?? newOrderId();
     const giveBack = this.#caps.begin(id, buyer, standing.credit);
     this.#acting.add(id);
     try {
-      const order = await this.#claim(id, key, claim, standing.credit);
-      if (order.id !== id) return order;
+      const order = before ?? (await this.#claim(id, key, claim, standing.credit));
+      if (order.id !== id || (before && !(await orders.reopen(order)))) return order;
       const refused = await this.#refusedNow(order);
       if (refused) {
-        await orders.step(order, { state: "rejected", says: refused });
+        await orders.step(order, { state: before ? "released" : "rejected", says: refused });
         throw new NotBought(refused);
       }
-      await orders.step(order, { state: "verified" });
+      if (!before) await orders.step(order, { state: "verified" });
       const answer = await work().catch(async (error: unknown) => {
         const says = error instanceof Error ? error.message : String(error);
         await orders.step(order, { state: "released", says: says.slice(0, 2000) });
         throw error;
       });
+      if ("problem" in answer) {
+        const { problem } = answer;
+        await orders.step(order, { state: "released", says: problem.detail, problem });
+        return order;
+      }
       const { bytes, contentType: content_type } = answer;
       if (!(await this.deps.objects.putAnswer(order, 0, bytes))) {
         await orders.step(order, { state: "released", says: NOT_KEPT });
@@ -505,6 +518,10 @@ export class Buying {
     return order;
   }
 }
+
+/** Does this claim ask for the work of an order once more that ended without an answer? */
+const isAgain = (order: Order, claim: Purchase["claim"]): boolean =>
+  mayReopen(order) && order.requestSha256 === claim.request_sha256 && order.paymentSha256 === claim.payment_sha256;
 
 const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: bigint): BuyerSide => ({
   ...{ payer: payer.toLowerCase(), client: client ?? null, scheme },

@@ -155,6 +155,16 @@ export class OrderLog {
     return order.by === this.replica && order.epoch === step.epoch;
   }
 
+  /**
+   * Begin our own work of an order again ({@link mayReopen}). @returns true when this process acts on the order from now on
+   * @throws StepNotSeen
+   */
+  async reopen(order: Order): Promise<boolean> {
+    const { steps } = order;
+    const step: OrderStep = { ...this.#shared(order.id, order.key, order.epoch + 1), state: "reopened", steps };
+    return (await this.#append([step], steps)).stand;
+  }
+
   /** Read one record of an order from the log, for the members that the table does not keep. @throws StepNotSeen */
   async read<S extends StepState>(state: S, { partition, offset }: At): Promise<StepOf<S>> {
     const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 }).catch((cause: unknown) => {

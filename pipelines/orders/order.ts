@@ -1,4 +1,4 @@
-import type { BoughtRequest, Gas, OrderStep, Quote, StepOf, StepState } from "../record/order-step.ts";
+import type { BoughtRequest, Gas, OrderStep, Quote, StepOf, StepState, WorkProblem } from "../record/order-step.ts";
 
 /** Whether the money that was signed for a leg was taken. `unknown`: it may have been, and the chain is not sure yet. */
 export type LegFate = "unknown" | "paid" | "unpaid";
@@ -74,7 +74,7 @@ export interface Order {
   readonly createdAt: string;
   state: Exclude<
     StepState,
-    "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted" | "stamped"
+    "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted" | "stamped" | "reopened"
   >;
   epoch: number;
   /** Replica that acts on it. */
@@ -88,6 +88,8 @@ export interface Order {
   /** An operation of our own, and its answer once the work is done; null for a call of another's endpoint. */
   own: { result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
   says: string | null;
+  /** Why our own work gave no answer, where the buyer was told. */
+  problem: WorkProblem | null;
   /** Transaction that charged the buyer, and its amount. */
   charged: { tx: string; amount: string } | null;
   /** Transaction that held the buyer's money in escrow, and the end of the time in which it may be captured. */
@@ -230,6 +232,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt,
     legs: [],
     own: claim.operation === "own" ? { result: null } : null,
     says: null,
+    problem: null,
     charged: null,
     hold: null,
     refund: null,
@@ -264,8 +267,18 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   checked: null,
 });
 
+/** Most replicas, or tries of our own work, one after another, of one order that is begun again. */
+const MOST_EPOCHS = 32;
+
 /**
- * Steps that do not change the state: whether a leg's money was taken, which replica acts. @returns true when it changed the
+ * May our own work be done for the payment of this order, though it ended without an answer before? Nobody was paid for it,
+ * and nobody was charged.
+ */
+export const mayReopen = ({ own, state, expired, epoch }: Order): boolean =>
+  own?.result === null && (state === "released" || state === "rejected") && !expired && epoch < MOST_EPOCHS;
+
+/**
+ * Steps that stand beside the table of states: whether a leg's money was taken, which replica acts. @returns true when it changed the
  * order
  */
 function noted(order: Order, step: OrderStep): boolean {
@@ -274,6 +287,12 @@ function noted(order: Order, step: OrderStep): boolean {
     // Its replica wrote another step in the meantime: it had not left the order.
     if (step.epoch !== order.epoch + 1 || (step.steps !== undefined && step.steps !== order.steps)) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
+    return true;
+  }
+  if (step.state === "reopened") {
+    if (step.epoch !== order.epoch + 1 || step.steps !== order.steps || !mayReopen(order)) return false;
+    const { epoch, by, at: changedAt } = step;
+    Object.assign(order, { epoch, by, changedAt, state: "verified", says: null, problem: null });
     return true;
   }
   if (step.state === "expired") {
@@ -302,6 +321,7 @@ function noted(order: Order, step: OrderStep): boolean {
 const BESIDE: ReadonlySet<StepState> = new Set([
   "adopted",
   "stamped",
+  "reopened",
   "expired",
   "recorded",
   "leg_paid",
@@ -357,6 +377,9 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       if (order.state === "voided" && step.final === false) return false;
       order.final = step.final !== false;
       return true;
+    case "released":
+      order.problem = step.problem ?? null;
+      return true;
     case "refund_due":
       order.charged = { tx: step.tx, amount: step.amount };
       order.final = true;
@@ -393,7 +416,7 @@ export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
 
 function changes(order: Order, step: OrderStep, at: At): boolean {
   if (step.order !== order.id || step.state === "claimed") return false;
-  if (step.state !== "adopted" && step.epoch !== order.epoch) return false;
+  if (step.state !== "adopted" && step.state !== "reopened" && step.epoch !== order.epoch) return false;
   if (BESIDE.has(step.state)) return noted(order, step);
   const state = step.state as keyof typeof RULES;
   const { from, when } = RULES[state];

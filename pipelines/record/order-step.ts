@@ -143,6 +143,17 @@ const SellerResult = step("seller_result", {
  */
 const Worked = step("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int() });
 
+/** Why our own work was not done, as its buyer was told: the same payment is told so again. */
+const WorkProblem = z.looseObject({
+  code: z.string().max(60),
+  detail: Says,
+  errors: z
+    .array(z.looseObject({ pointer: z.string().max(300), detail: z.string().max(500) }))
+    .max(32)
+    .optional(),
+});
+export type WorkProblem = z.infer<typeof WorkProblem>;
+
 /** Our own signed transfer back to the buyer. Sent again, it is the same transfer. */
 const RefundIntent = step("refund_intent", {
   amount: Money,
@@ -181,7 +192,11 @@ export const OrderStep = z.discriminatedUnion("state", [
   /** `tx`: a transaction that was sent. `payer_has`: the payer's balance, where the charge was refused. */
   step("settle_unknown", { says: Says, tx: Tx.optional(), payer_has: Money.optional() }),
   step("written_off", { says: Says }),
-  step("released", { says: Says }),
+  step("released", { says: Says, problem: WorkProblem.optional() }),
+  /**
+   * Our own work, which ended without an answer, is begun again for the same payment. `steps` as in `adopted`.
+   */
+  step("reopened", { steps: z.int().min(0) }),
   step("void_intent", { says: Says }),
   step("voided", { tx: Tx, says: Says, final: z.boolean().optional() }),
   step("void_unknown", { says: Says }),

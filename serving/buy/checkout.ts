@@ -1,9 +1,15 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
 import type { Till } from "../../infra/rails/till.ts";
-import { type Buying, NotBought, type OwnAnswer, type Purchase } from "../../pipelines/orders/buying.ts";
+import {
+  type Buying,
+  NotBought,
+  type OwnAnswer,
+  type OwnFailure,
+  type Purchase,
+} from "../../pipelines/orders/buying.ts";
 import { claimKey } from "../../pipelines/orders/claim.ts";
-import type { Order } from "../../pipelines/orders/order.ts";
+import { mayReopen, type Order } from "../../pipelines/orders/order.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
 import { answerNamed, answerOf } from "../../pipelines/orders/order-objects.ts";
 import { newSalts, saltsOf } from "../../pipelines/orders/publishing-calls.ts";
@@ -11,7 +17,7 @@ import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import type { Quote } from "../../pipelines/record/order-step.ts";
 import { OPEN } from "../http/open.ts";
-import { Problem } from "../http/problem.ts";
+import { PROBLEMS, Problem, type ProblemCode } from "../http/problem.ts";
 import { uncachedJson } from "../http/reply.ts";
 import type { SalePolicy } from "./eligible.ts";
 import { orderDocument, orderText } from "./order-document.ts";
@@ -87,6 +93,33 @@ function expired(order: Order): Problem {
   const known = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
   const headers = { "touchstone-order": order.id };
   return new Problem("answer_expired", `the answer is not kept any more: ${known}`, { headers });
+}
+
+const isCode = (code: string): code is ProblemCode => Object.hasOwn(PROBLEMS, code);
+const isFaultOfOurs = (code: string): boolean => !isCode(code) || PROBLEMS[code].status >= 500;
+
+/** Is the work of this order done once more for the same payment? Its buyer was told of no fault of the request. */
+export const isTriedAgain = (order: Order): boolean =>
+  mayReopen(order) && (order.problem === null || isFaultOfOurs(order.problem.code));
+
+/** What the buyer of an order that delivers nothing is told, each time. */
+function undelivered(order: Order): Problem {
+  const headers = { "touchstone-order": order.id };
+  if (order.problem === null) return new Problem("seller_failed", orderText(order), { headers });
+  const { code, detail, errors } = order.problem;
+  const retry = isFaultOfOurs(code) ? RETRY.headers : {};
+  const named = isCode(code) ? code : "internal";
+  return new Problem(named, detail, { ...(errors ? { errors } : {}), headers: { ...headers, ...retry } });
+}
+
+/** A problem as the order of our own work keeps it. @throws what is no problem */
+export function failureOf(error: unknown): OwnFailure {
+  if (!(error instanceof Problem)) throw error;
+  const errors = error.extra.errors?.slice(0, 32).map(({ pointer, detail }) => ({
+    ...{ pointer: pointer.slice(0, 300), detail: detail.slice(0, 500) },
+  }));
+  const detail = error.message.slice(0, 2000);
+  return { problem: { code: error.code, detail, ...(errors ? { errors } : {}) } };
 }
 
 /** Checks a buyer's payment, creates the order that claims it, and answers the buyer with the outcome of the order. */
@@ -215,7 +248,9 @@ export class Checkout {
    * @param work rejects with the problem for the buyer; then nothing is charged
    */
   sell(purchase: Claimed, payment: Payment, sale: Sale, work: () => Promise<OwnAnswer>): Promise<Response> {
-    return this.#ended(purchase, payment, sale, () => this.sales.buying.sell(purchase.key, purchase.claim, work));
+    return this.#ended(purchase, payment, sale, () =>
+      this.sales.buying.sell(purchase.key, purchase.claim, () => work().catch(failureOf)),
+    );
   }
 
   /**
@@ -246,7 +281,7 @@ export class Checkout {
       return paymentRequired(this.sales.cashier, sale, { error: orderText(order), sold: false, headers });
     }
     if (GIVEN_UP.has(order.state) || order.state.startsWith("refund")) {
-      throw new Problem("seller_failed", orderText(order), { headers });
+      throw undelivered(order);
     }
     const location = `/v1/orders/${order.id}`;
     return uncachedJson(orderDocument(order), 202, { ...headers, location, "retry-after": RETRY_S });

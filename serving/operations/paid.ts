@@ -1,5 +1,6 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
+import { isTriedAgain } from "../buy/checkout.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { exactOffer, paymentRequired, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
@@ -23,8 +24,8 @@ const HOLDS_S = 180;
 
 /**
  * A paid operation: without a payment the terms, as a 402, whatever the body is. With one the input is looked at, the work
- * is done, and only then the buyer is charged; work that fails costs nothing, and the same payment again gives the same
- * answer.
+ * is done, and only then the buyer is charged; work that fails costs nothing. The same payment again gives the same answer,
+ * or the same problem; where that was a fault of ours, the work is tried again.
  */
 const paid = (work: Work): Operation => ({
   id: work.id,
@@ -70,7 +71,7 @@ async function sold(call: Call, work: Work): Promise<Response> {
   const input = validated(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await checkout.existingOrder(payment, requestSha256);
-  if (known) return checkout.responseOf(known, payment, sale);
+  if (known && !isTriedAgain(known)) return checkout.responseOf(known, payment, sale);
   return checkout.orExistingOrder(payment, requestSha256, sale, async () => {
     const wrong = await checkout.paymentFault(payment, sale, HOLDS_S);
     if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });

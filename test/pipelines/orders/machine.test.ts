@@ -57,11 +57,16 @@ const STEPS: Readonly<Record<StepState, object>> = {
   expired: {},
   recorded: {},
   adopted: {},
+  reopened: { steps: 0 },
   stamped: {},
 };
 const ALL = Object.keys(STEPS) as StepState[];
+const TAKES_OVER: ReadonlySet<StepState> = new Set(["adopted", "reopened"]);
 const stepOf = (state: StepState, more: object = {}): OrderStep =>
-  OrderStep.parse({ ...WORN, ...STEPS[state], state, ...(state === "adopted" ? { epoch: 1 } : {}), ...more });
+  OrderStep.parse({ ...WORN, ...STEPS[state], state, ...(TAKES_OVER.has(state) ? { epoch: 1 } : {}), ...more });
+/** The step as its writer makes it of the order that it read. */
+const nextOf = ({ epoch, steps }: Order, state: StepState): OrderStep =>
+  stepOf(state, { epoch: TAKES_OVER.has(state) ? epoch + 1 : epoch, ...(state === "reopened" ? { steps } : {}) });
 
 type Way = (StepState | "failed" | "held")[];
 const failed = { pass: false, fault: "seller" };
@@ -69,7 +74,7 @@ const failed = { pass: false, fault: "seller" };
 function after(way: Way, claim: Partial<StepOf<"claimed">> = {}): Order {
   const order = begun(claimed(claim), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
   for (const [i, word] of way.entries()) {
-    const step = word === "failed" ? stepOf("checked", failed) : stepOf(word);
+    const step = word === "failed" ? stepOf("checked", failed) : nextOf(order, word);
     expect(
       advance(order, step, { partition: 0, offset: i + 1, appendedAt: new Date(i), bytes: 100 }),
       `${way} at ${i}`,
@@ -120,6 +125,9 @@ const TABLE: [string, Way, Partial<StepOf<"claimed">>, StepState[]][] = [
   ],
   ["paid back", ["rejected", "refund_due", "refund_intent", "refunded"], {}, []],
   ["own: verified", ["verified"], { operation: "own" }, ["worked", "released"]],
+  ["own: rejected", ["rejected"], { operation: "own" }, ["refund_due", "reopened"]],
+  ["own: released", ["verified", "released"], { operation: "own" }, ["refund_due", "reopened"]],
+  ["own: begun again", ["verified", "released", "reopened"], { operation: "own" }, ["worked", "released"]],
   ["own: worked", ["verified", "worked"], { operation: "own" }, ["settle_intent", "written_off"]],
   ["own: settled", ["verified", "worked", "settle_intent", "settled"], { operation: "own" }, []],
   ["escrow: verified", ["verified"], { scheme: "auth-capture" }, ["hold_intent", "released"]],
@@ -142,7 +150,10 @@ const TABLE: [string, Way, Partial<StepOf<"claimed">>, StepState[]][] = [
 const at = { partition: 0, offset: 99, appendedAt: new Date(99), bytes: 100 };
 
 test.each(TABLE)("%s: each step changes it or nothing", (_, way, claim, changing) => {
-  const changed = ALL.filter((state) => advance(after(way, claim), stepOf(state), at));
+  const changed = ALL.filter((state) => {
+    const order = after(way, claim);
+    return advance(order, nextOf(order, state), at);
+  });
   expect(changed.sort()).toEqual([...changing, "adopted", "expired"].sort());
 });
 
@@ -152,23 +163,40 @@ test.each(TABLE)(
     for (const state of [...changing, "expired" as const]) {
       const order = after(way, claim);
       const before = structuredClone(order);
+      const step = nextOf(order, state);
+      const adopting = nextOf(order, "adopted");
       const strange = [{ order: ORDER.replace(/0$/, "1") }, { epoch: 7 }];
       for (const other of strange) expect(advance(order, stepOf(state, other), at)).toBe(false);
-      expect(advance(order, stepOf("adopted", { epoch: 2 }), at)).toBe(false);
+      expect(advance(order, stepOf("adopted", { epoch: 3 }), at)).toBe(false);
       expect(order).toEqual(before);
-      expect(advance(order, stepOf("adopted"), at)).toBe(true);
+      expect(advance(order, adopting, at)).toBe(true);
       const adopted = structuredClone(order);
-      expect(advance(order, stepOf(state), at), `${state} of the epoch before`).toBe(false);
-      expect(advance(order, stepOf("adopted"), at), "adopted twice").toBe(false);
+      expect(advance(order, step, at), `${state} of the epoch before`).toBe(false);
+      expect(advance(order, adopting, at), "adopted twice").toBe(false);
       expect(order).toEqual(adopted);
       const moved = after(way, claim);
-      advance(moved, stepOf(state), at);
+      advance(moved, step, at);
       const once = structuredClone(moved);
-      advance(moved, stepOf(state), { ...at, offset: 100 });
+      advance(moved, step, { ...at, offset: 100 });
       expect(moved, `${state} twice`).toEqual(once);
     }
   },
 );
+
+test("work of our own is begun again from the order as it was read, not after its payment has expired, and not for ever", () => {
+  const released = () => after(["verified", "released"], { operation: "own" });
+  const order = released();
+  expect(advance(order, stepOf("reopened", { steps: order.steps - 1 }), at)).toBe(false);
+  const expired = released();
+  advance(expired, stepOf("expired"), at);
+  expect(advance(expired, nextOf(expired, "reopened"), at)).toBe(false);
+  let tries = 0;
+  while (advance(order, nextOf(order, "reopened"), at)) {
+    tries++;
+    expect(advance(order, nextOf(order, "released"), at)).toBe(true);
+  }
+  expect(tries).toBe(32);
+});
 
 test("a verdict better than the result, a leg out of turn: nothing", () => {
   const underWay = () => after(["verified", "seller_intent"]);

@@ -74,6 +74,55 @@ test.each([
   expect((await rail.balance(buyer.address)).value).toBe(before);
 });
 
+/** What the client sent, to be sent again. */
+function spied() {
+  const sent = { payment: "" };
+  const spying: typeof fetch = async (input, init) => {
+    sent.payment = (input instanceof Request ? input.headers : new Headers()).get("payment-signature") ?? sent.payment;
+    return fetch(input, init);
+  };
+  const again = (path: string, body: unknown) => {
+    const headers = { "content-type": "application/json", "payment-signature": sent.payment };
+    return fetch(service.url + path, { method: "POST", headers, body: JSON.stringify(body) });
+  };
+  return { spying, again };
+}
+
+test.each([
+  ["/v1/docs/extract", { bytes: Buffer.from("neither").toString("base64") }, 422],
+  ["/v1/web/evidence", { url: "http://127.0.0.1:9/" }, 422],
+  ["/v1/companies/lookup", { name: "Acme" }, 503],
+])("%s with %j is answered with the same problem each time that the same payment comes", async (path, body, status) => {
+  const buyer = await officialBuyer(world);
+  const { spying, again } = spied();
+  const first = await buyer.over(spying)(service.url + path, post(body));
+  const problem = await first.json();
+  expect([first.status, first.headers.get("touchstone-order")]).toEqual([status, expect.stringMatching(/^ord_/)]);
+  expect(first.headers.get("retry-after")).toBe(status === 503 ? "5" : null);
+  for (let n = 0; n < 2; n++) {
+    const answer = await again(path, body);
+    expect([answer.status, await answer.json()]).toEqual([status, problem]);
+    expect(answer.headers.get("touchstone-order")).toBe(first.headers.get("touchstone-order"));
+    expect(answer.headers.get("retry-after")).toBe(first.headers.get("retry-after"));
+  }
+});
+
+test("after a 503 whose cause is gone the same payment buys, and is charged once", async () => {
+  const buyer = await officialBuyer(world);
+  const before = (await rail.balance(buyer.address)).value;
+  const { spying, again } = spied();
+  const put = vi.spyOn(service.sales.buying.objects, "putAnswer").mockResolvedValueOnce(false);
+  const first = await buyer.over(spying)(`${service.url}/v1/docs/extract`, post({ bytes: page }));
+  put.mockRestore();
+  expect([first.status, first.headers.get("retry-after")]).toEqual([503, "5"]);
+  expect((await rail.balance(buyer.address)).value).toBe(before);
+  for (let n = 0; n < 2; n++) {
+    const answer = await again("/v1/docs/extract", { bytes: page });
+    expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining("Two words.")]);
+    expect(before - (await rail.balance(buyer.address)).value).toBe(20_000n);
+  }
+});
+
 test("where it cannot be sold now the buyer is told as of a call: a 402 that offers nothing", async () => {
   const buyer = await officialBuyer(world);
   const before = (await rail.balance(buyer.address)).value;
