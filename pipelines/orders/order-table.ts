@@ -41,6 +41,8 @@ export class OrderTable implements KeptFold {
   readonly form = "orders.6";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
+  /** The newest order of each identifier that a payer gave. */
+  readonly #byIdentifier = new Map<string, Order>();
   readonly #byPayer = new Map<string, Set<Order>>();
   readonly #open = new Set<Order>();
   readonly #closed = new Set<Order>();
@@ -60,6 +62,11 @@ export class OrderTable implements KeptFold {
   /** The order that has this payment. */
   ofKey(key: string): Order | undefined {
     return this.#byKey.get(key);
+  }
+
+  /** The newest order for which this wallet gave this identifier. */
+  identified(payer: string, identifier: string): Order | undefined {
+    return this.#byIdentifier.get(`${payer.toLowerCase()} ${identifier}`);
   }
 
   /** Orders of a wallet, newest first. The order does not depend on the order in which a replica read the partitions. */
@@ -156,13 +163,27 @@ export class OrderTable implements KeptFold {
   }
 
   clear(): void {
-    const all = [this.#byId, this.#byKey, this.#byPayer, this.#open, this.#closed, this.#owing, this.#sums];
+    const all = [
+      this.#byId,
+      this.#byKey,
+      this.#byIdentifier,
+      this.#byPayer,
+      this.#open,
+      this.#closed,
+      this.#owing,
+      this.#sums,
+    ];
     for (const held of all) held.clear();
   }
 
   #add(order: Order): Order {
     this.#byId.set(order.id, order);
     this.#byKey.set(order.key, order);
+    if (order.identifier !== null) {
+      const named = `${order.payer} ${order.identifier}`;
+      const before = this.#byIdentifier.get(named);
+      if (!before || isLater(order, before)) this.#byIdentifier.set(named, order);
+    }
     const ofPayer = this.#byPayer.get(order.payer) ?? new Set();
     this.#byPayer.set(order.payer, ofPayer.add(order));
     return order;
@@ -202,6 +223,8 @@ export class OrderTable implements KeptFold {
     this.#closed.delete(order);
     this.#byId.delete(order.id);
     this.#byKey.delete(order.key);
+    const named = `${order.payer} ${order.identifier}`;
+    if (this.#byIdentifier.get(named) === order) this.#byIdentifier.delete(named);
     const ofPayer = this.#byPayer.get(order.payer);
     ofPayer?.delete(order);
     if (ofPayer?.size === 0) this.#byPayer.delete(order.payer);

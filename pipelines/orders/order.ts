@@ -66,6 +66,8 @@ export interface Order {
   readonly requestSha256: string;
   readonly quote: Quote;
   readonly publish: boolean;
+  /** What its client calls the payment. */
+  readonly identifier: string | null;
   /** Opaque name of the network that its request came from; null where it has none. */
   readonly client: string | null;
   /** The fees that its payer has paid cover it, so it does not count in the cap of all buyers. */
@@ -220,6 +222,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt,
     requestSha256: claim.request_sha256,
     quote: claim.quote,
     publish: claim.publish,
+    identifier: claim.identifier ?? null,
     client: claim.client ?? null,
     credit: claim.credit === true,
     createdAt: claim.at,

@@ -87,6 +87,8 @@ const Claimed = step("claimed", {
   quote: Quote,
   /** Did the buyer ask for the call to be published? */
   publish: z.boolean(),
+  /** What the client calls its payment, so that it buys once; absent where it has no name. */
+  identifier: z.string().max(128).optional(),
   /** Opaque name of the client network that asked; absent where there is none. */
   client: z.string().max(60).optional(),
   /** True: it was accepted on the fees that its payer has paid before, since the common caps were reached. */

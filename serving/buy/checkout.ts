@@ -29,8 +29,10 @@ import {
   exactOffer,
   paymentRequired,
   paymentResponseHeader,
+  refusedFor,
   type Sale,
 } from "./terms.ts";
+import { refusedBy, settleFailure, type Wrong, wrongTime } from "./wrong.ts";
 
 /** The parts that a sale needs: buying from sellers, charging buyers, and the rules for what is sold. */
 export interface Sales {
@@ -47,11 +49,6 @@ export interface Sales {
 const WAIT_MS = 100_000;
 /** Final states of an order without a delivery. */
 const GIVEN_UP: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
-/**
- * Longest validity of a buyer's payment from now, seconds. Until the payment expires its order is watched, and a refund
- * waits.
- */
-const MAX_HOLDS_S = 3_600;
 const RETRY_S = "5";
 const RETRY = { headers: { "retry-after": RETRY_S } };
 
@@ -134,12 +131,20 @@ export class Checkout {
     const { buying, cashier } = this.sales;
     const key = claimKey({ ...payment, asset: cashier.asset });
     await buying.claimWritten(key);
+    const { from, identifier } = payment;
     try {
-      await buying.orders.catchUp(key);
+      await buying.orders.catchUp(identifier === null ? key : undefined);
     } catch {
       throw unwritten();
     }
-    const order = buying.orders.table.ofKey(key);
+    const { table } = buying.orders;
+    const named = identifier === null ? undefined : table.identified(from, identifier);
+    // One that ended without a delivery was no purchase: its name may be used again.
+    if (named && named.key !== key && !GIVEN_UP.has(named.state)) {
+      const detail = `order ${named.id} has this payment-identifier: send its payment again`;
+      throw new Problem("payment_used", detail, { headers: { "touchstone-order": named.id } });
+    }
+    const order = table.ofKey(key);
     return order ? this.requireSameRequest(order, payment, requestSha256) : null;
   }
 
@@ -173,44 +178,54 @@ export class Checkout {
   }
 
   /**
-   * Returns why a payment cannot pay for a sale, as a sentence for the buyer, or null.
+   * Returns why a payment cannot pay for a sale, or null.
    * @param holdsS seconds from now for which the payment must stay valid
    * @throws Problem unavailable when the payment cannot be verified now
    */
-  async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<string | null> {
+  async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<Wrong | null> {
     const { cashier, till } = this.sales;
     const now = chainNow();
-    const held = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
-    if (payment.scheme !== "exact" && !held) return `the scheme ${payment.scheme} was not offered`;
-    if (payment.network !== cashier.network) return `the payment is on ${payment.network}, not on ${cashier.network}`;
-    if (payment.amountAtomic !== sale.totalMicro) return `the price is ${formatMoney(sale.totalMicro)} USDC now`;
+    const { scheme, network } = payment;
+    const held = scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
+    if (scheme !== "exact" && !held)
+      return { code: "unsupported_scheme", says: `the scheme ${scheme} was not offered` };
+    if (network !== cashier.network)
+      return { code: "invalid_network", says: `the payment is on ${network}, not on ${cashier.network}` };
+    if (payment.amountAtomic !== sale.totalMicro) {
+      const says = `the price is ${formatMoney(sale.totalMicro)} USDC now`;
+      return { code: "invalid_exact_evm_payload_authorization_value", says };
+    }
     if (held) return this.#wrongHold(payment, held, now);
-    if (payment.to !== cashier.payTo) return "the payment is for another address than the terms named";
-    if (payment.validAfter > now) return "the payment is not valid yet";
-    if (payment.validBefore < now + holdsS) return `the payment must stay valid for at least ${holdsS} s from now`;
-    if (payment.validBefore > now + MAX_HOLDS_S)
-      return `the payment may be valid for at most ${MAX_HOLDS_S} s from now`;
+    if (payment.to !== cashier.payTo) {
+      const says = "the payment is for another address than the terms named";
+      return { code: "invalid_exact_evm_payload_recipient_mismatch", says };
+    }
+    const time = wrongTime(payment, now, holdsS);
+    if (time) return time;
     const requirements = exactOffer(cashier, sale.totalMicro);
-    const verified = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
-    if (!verified) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
-    if (!verified.valid) return `the payment is not valid: ${verified.reason}`;
-    return verified.payer === payment.from ? null : "the payment belongs to another wallet";
+    const said = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
+    if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
+    if (!said.valid) return refusedBy(said.reason);
+    if (said.payer === payment.from) return null;
+    return { code: "invalid_exact_evm_payload_signature", says: "the payment is another wallet's" };
   }
 
   /**
    * Checks a payment into escrow for {@link paymentFault}. It has to be valid until the hold is placed; the escrow checks
    * the deadlines of the hold itself.
    */
-  async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<string | null> {
+  async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<Wrong | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
-    if (buying.wastes({ payer: payment.from, client: null }))
-      return "nothing more is held for this wallet today: too many of its payments led to no purchase";
-    const checked = await escrow!
+    if (buying.wastes({ payer: payment.from, client: null })) {
+      const says = "nothing more is held for this wallet today: too many of its payments came to nothing";
+      return { code: "unsupported_scheme", says };
+    }
+    const said = await escrow!
       .check(paymentEnvelope(payment, offerAnsweredBy(payment, offer)), offer, now)
       .catch(() => null);
-    if (!checked) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
-    return checked.valid ? null : `the payment is not valid: ${checked.reason}`;
+    if (!said) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY);
+    return said.valid ? null : refusedBy(said.reason);
   }
 
   /** Builds the claim of a verified payment. */
@@ -232,6 +247,7 @@ export class Checkout {
         ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
         payment: { ...paymentEnvelope(payment, requirements) },
         ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
+        ...(payment.identifier === null ? {} : { identifier: payment.identifier }),
         ...{ request_sha256, quote: quoteOf(priceMicro, sale.totalMicro), publish },
         ...(publish || operation === "own" ? {} : { salts: newSalts() }),
       },
@@ -278,13 +294,21 @@ export class Checkout {
     const headers = { "touchstone-order": order.id };
     if (order.state === "settled") return this.#bought(order, payment);
     if (order.state === "written_off" || order.state === "hold_failed") {
-      return paymentRequired(this.sales.cashier, sale, { error: orderText(order), sold: false, headers });
+      return this.#unsettled(order, payment, sale);
     }
     if (GIVEN_UP.has(order.state) || order.state.startsWith("refund")) {
       throw undelivered(order);
     }
     const location = `/v1/orders/${order.id}`;
     return uncachedJson(orderDocument(order), 202, { ...headers, location, "retry-after": RETRY_S });
+  }
+
+  /** The charge failed for good: a 402 with the header that says so, which offers nothing. */
+  #unsettled(order: Order, { version }: Payment, sale: Sale): Response {
+    const { id, network, payer } = order;
+    const failure = { code: settleFailure(order), says: orderText(order) };
+    const headers = { "touchstone-order": id, ...paymentResponseHeader(version, { network, payer, tx: "" }, failure) };
+    return paymentRequired(this.sales.cashier, sale, { ...refusedFor(failure), sold: false, headers });
   }
 
   async #bought(order: Order, { version }: Payment): Promise<Response> {

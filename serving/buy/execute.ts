@@ -5,12 +5,13 @@ import { type Fallback, sellerOf } from "../../pipelines/orders/buying.ts";
 import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { Problem } from "../http/problem.ts";
-import { type ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
+import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
+import { type Described, outlinesOf } from "./extensions.ts";
 import { holderOf, type PayOnDelivery, requiredValidityS, sellerRequest } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { routePlan } from "./plan.ts";
-import { buyerTotal, paymentRequired, type Sale } from "./terms.ts";
+import { buyerTotal, paymentRequired, refusedFor, type Sale } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
 
@@ -181,7 +182,7 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
   const wrong = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
-  if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
+  if (wrong) return paymentRequired(sales.cashier, sale, refusedFor(wrong));
   const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client };
   const claimed = checkout.claimOf(payment, sale, asked);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);
@@ -192,7 +193,17 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   }
 }
 
+const DESCRIBED: Described = {
+  method: "POST",
+  input: {
+    example: { need: "sum of two numbers", input: { query: { a: "20", b: "22" } }, max_total: "0.05" },
+    schema: outlinesOf(ExecuteRequest, ExecuteRequest).input,
+  },
+  output: null,
+};
+
 const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null): Sale => ({
+  described: DESCRIBED,
   url: selling.deps.baseUrl + EXECUTE_PATH,
   description: "A call bought through Touchstone of whoever can do it: you are charged only if an answer passed",
   mime: mime ?? "application/json",

@@ -9,9 +9,10 @@ import { Problem } from "../http/problem.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
 import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
+import { outlined } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
-import { buyerTotal, paymentRequired, type Sale } from "./terms.ts";
+import { buyerTotal, paymentRequired, refusedFor, resourceUrl, type Sale } from "./terms.ts";
 
 export interface PayOnDeliveryDeps {
   view: () => View;
@@ -82,6 +83,27 @@ export function sellerRequest(
   };
 }
 
+/** Most of a request that stands in its 402 as an example, characters. */
+const MAX_EXAMPLE = 500;
+
+/** The members of a body that is a small JSON object; of any other none. */
+function sentAsJson(body: Uint8Array | null): Record<string, unknown> {
+  if (body === null || body.length > MAX_EXAMPLE) return {};
+  try {
+    const value: unknown = JSON.parse(Buffer.from(body).toString("utf8"));
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};
+  } catch {
+    return {};
+  }
+}
+
+/** What is known of a seller's input: the members that this request has. */
+const typesOf = (example: Record<string, unknown>): Record<string, unknown> => ({
+  properties: Object.fromEntries(
+    Object.entries(example).map(([name, value]) => [name, typeof value === "string" ? { type: "string" } : {}]),
+  ),
+});
+
 /**
  * Sells calls of sellers' endpoints: asks the seller for its price, pays the seller, and charges the buyer only if the
  * answer passed.
@@ -119,9 +141,10 @@ export class PayOnDelivery {
     const { payment } = wanted;
     if (!payment) return this.#fresh(wanted, sold, request);
     const known = await this.checkout.existingOrder(payment, request.sha256);
-    if (known) return this.checkout.responseOf(known, payment, this.#saleOf(sold));
+    const sale = this.#saleOf(sold, wanted);
+    if (known) return this.checkout.responseOf(known, payment, sale);
     const answer = () => this.#fresh(wanted, sold, request);
-    return this.checkout.orExistingOrder(payment, request.sha256, this.#saleOf(sold), answer);
+    return this.checkout.orExistingOrder(payment, request.sha256, sale, answer);
   }
 
   /** Handles a request without a payment, or with a payment that no order has. */
@@ -129,7 +152,7 @@ export class PayOnDelivery {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request, wanted);
-    const sale = this.#saleOf(sold, quote);
+    const sale = this.#saleOf(sold, wanted, quote);
     const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
     // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. No result can be handed
@@ -138,7 +161,7 @@ export class PayOnDelivery {
     if (refused) return paymentRequired(cashier, sale, refusalOffer(refused.says, refused));
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
-    if (wrong) return paymentRequired(cashier, sale, { error: wrong });
+    if (wrong) return paymentRequired(cashier, sale, refusedFor(wrong));
     return this.#buy(wanted, payment, sale, quote);
   }
 
@@ -178,10 +201,14 @@ export class PayOnDelivery {
     return quote;
   }
 
-  #saleOf({ cap }: SellableEndpoint, quote?: SellerQuote): Sale {
+  #saleOf({ cap, method }: SellableEndpoint, { query, body }: ViaCall, quote?: SellerQuote): Sale {
     const priceMicro = quote?.priceMicro ?? 0n;
+    const example =
+      method === "POST" ? sentAsJson(body) : `${query}`.length > MAX_EXAMPLE ? {} : Object.fromEntries(query);
+    const output = quote?.want.schema === undefined ? null : outlined(quote.want.schema);
     return {
-      url: `${this.deps.baseUrl}/v1/via/${cap}`,
+      url: resourceUrl(this.deps, `/v1/via/${cap}`, query),
+      described: { method, input: { example, schema: typesOf(example) }, output },
       description: "A call bought through Touchstone: you are charged only if the answer passed",
       mime: quote?.want.mime ?? "application/json",
       totalMicro: buyerTotal(priceMicro),

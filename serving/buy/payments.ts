@@ -4,9 +4,10 @@ import { z } from "zod";
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import { authorizationOf } from "../../infra/rails/authorization.ts";
 import { Problem } from "../http/problem.ts";
+import { IDENTIFIER } from "./extensions.ts";
 
-/** Longest payment header, characters; usual reverse proxies accept no longer ones. */
-const MAX_HEADER = 32_768;
+/** Longest payment header, characters: Node takes 16 KiB of headers in all, and answers more with a 431. */
+const MAX_HEADER = 16_384;
 
 const Version1 = z.looseObject({
   x402Version: z.literal(1),
@@ -19,7 +20,22 @@ const Version2 = z.looseObject({
   x402Version: z.literal(2),
   accepted: z.looseObject({ scheme: z.string().max(60), network: z.string().max(120) }),
   payload: z.unknown(),
+  extensions: z.unknown().optional(),
 });
+
+const Info = z.object({ id: z.unknown() }).partial();
+const Extensions = z.object({ "payment-identifier": z.object({ info: Info }).partial() }).partial();
+const Identifier = z.string().min(IDENTIFIER.min).max(IDENTIFIER.max).regex(new RegExp(IDENTIFIER.pattern));
+
+/** The identifier that a client gave its payment, or null. @throws Problem bad_payment */
+function identifierIn(header: string, extensions: unknown): string | null {
+  const id = Extensions.safeParse(extensions).data?.["payment-identifier"]?.info?.id;
+  if (id === undefined) return null;
+  const named = Identifier.safeParse(id);
+  return named.success
+    ? named.data
+    : refuse(header, "its payment-identifier is not 16 to 128 letters, digits, _ and -");
+}
 
 /** A buyer's payment, parsed but not verified. */
 export interface Payment {
@@ -39,6 +55,8 @@ export interface Payment {
   payload: { signature: string; authorization: Record<string, string>; salt?: string };
   /** Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them. */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
+  /** What its client calls it (x402's extension `payment-identifier`). */
+  identifier: string | null;
   /** sha256 of the canonical payload, which identifies it independently of its formatting. */
   sha256: string;
 }
@@ -102,6 +120,7 @@ export function paymentOf(headers: Headers): Payment | null {
     networkName: offer.network,
     ...{ from, to, amountAtomic: valueAtomic, nonce, validAfter, validBefore, payload },
     deadlines: held?.deadlines ?? null,
+    identifier: data.x402Version === 2 ? identifierIn(name, data.extensions) : null,
     sha256: sha256hex(canonicalBytes(payload)),
   };
 }

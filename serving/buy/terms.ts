@@ -7,7 +7,9 @@ import type { Escrow } from "../../infra/rails/escrow.ts";
 import { asVersion1 } from "../../infra/rails/till.ts";
 import { feeOf } from "../../pipelines/record/money.ts";
 import { OPEN } from "../http/open.ts";
+import { type Described, extensionsOf, outputSchemaOf } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
+import { VALID_S, type Wrong } from "./wrong.ts";
 
 /** The account that receives buyers' payments: token, address, and the escrow if there is one. */
 export interface Cashier {
@@ -31,9 +33,15 @@ export interface Sale {
   mime: string;
   /** What the buyer pays, micro-units. */
   totalMicro: bigint;
+  /** How it is called; absent where that is another's to say. */
+  described?: Described;
   /** Whether payment into escrow is offered. Its order then waits for the hold before any seller is paid. */
   escrow?: boolean;
 }
+
+/** Address of what is sold, as it was asked for. */
+export const resourceUrl = ({ baseUrl }: { baseUrl: string }, path: string, query: URLSearchParams): string =>
+  `${baseUrl}${path}${query.size > 0 ? `?${query}` : ""}`;
 
 /** Returns what a buyer is charged for a call at this seller's price, micro-units: the price plus our fee. */
 export const buyerTotal = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
@@ -44,12 +52,6 @@ const ESCROW_TO = 1_000_000n;
 
 /** Returns the real time, which is the chain's, in unix seconds. */
 export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1000);
-
-/**
- * Validity in seconds that offers ask for: it must outlast the call of the seller and the settlement after it
- * (docs/design/payments.md).
- */
-const VALID_S = 240;
 
 /** Returns an `exact` offer of x402 version 2. @param totalMicro micro-units */
 export const exactOffer = (
@@ -82,13 +84,22 @@ function offersOf(cashier: Cashier, sale: Sale, sold: Sold): PaymentRequirements
 }
 
 /** Returns the `exact` offer of version 1; null when version 1 has no name for the network. */
-function offerV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale): object | null {
+function offerV1(cashier: Cashier, { url, description, mime, totalMicro, described }: Sale): object | null {
   if (v1NamesOf(cashier.network).length === 0) return null;
   return {
     ...asVersion1(exactOffer(cashier, totalMicro)),
     ...{ resource: url, description, mimeType: mime },
+    ...(described ? { outputSchema: outputSchemaOf(described) } : {}),
   };
 }
+
+interface Refused {
+  error: string;
+  detail?: string;
+}
+
+/** The words of a 402 for a payment that cannot be taken. */
+export const refusedFor = ({ code, says }: Wrong): Refused => ({ error: code, detail: says });
 
 /**
  * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
@@ -98,7 +109,7 @@ function offerV1(cashier: Cashier, { url, description, mime, totalMicro }: Sale)
 export function paymentRequired(
   cashier: Cashier,
   sale: Sale,
-  { error, sold = true, headers = {} }: { error: string; sold?: Sold; headers?: Record<string, string> },
+  { error, detail, sold = true, headers = {} }: Refused & { sold?: Sold; headers?: Record<string, string> },
 ): Response {
   const { url, description, mime } = sale;
   const required: PaymentRequired = {
@@ -106,9 +117,10 @@ export function paymentRequired(
     error,
     resource: { url, description, mimeType: mime },
     accepts: offersOf(cashier, sale, sold),
+    extensions: extensionsOf(sale.described),
   };
   const version1 = sold === true ? offerV1(cashier, sale) : null;
-  const body = { x402Version: 1, error, accepts: version1 ? [version1] : [] };
+  const body = { x402Version: 1, error, ...(detail ? { detail } : {}), accepts: version1 ? [version1] : [] };
   return new FastResponse(JSON.stringify(body), {
     status: 402,
     headers: {
@@ -125,8 +137,10 @@ export function paymentRequired(
 export function paymentResponseHeader(
   version: Payment["version"],
   { network, payer, tx }: { network: string; payer: string; tx: string },
+  failure?: Wrong,
 ): Record<string, string> {
   const named = version === 2 ? network : (v1NamesOf(network)[0] ?? network);
-  const settlement = { success: true, payer, transaction: tx, network: named as Network };
-  return { [version === 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE"]: encodePaymentResponseHeader(settlement) };
+  const why = failure ? { errorReason: failure.code, errorMessage: failure.says } : {};
+  const said = { success: !failure, ...why, payer, transaction: tx, network: named as Network };
+  return { [version === 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE"]: encodePaymentResponseHeader(said) };
 }

@@ -83,9 +83,12 @@ export const agentRegistration = (operations: readonly Operation[], service: Ser
   registrations: [],
 });
 
-/** Every operation that is sold here, in the order of the table. */
+/**
+ * Every operation that is sold at an address of its own, in the order of the table: a template such as that of via is no
+ * resource. `lastUpdated` is a Unix time, as section 8.2 of x402's specification has it.
+ */
 export function x402Manifest(operations: readonly Operation[], service: Service): X402Manifest {
-  const priced = operations.filter(isSold(service));
+  const priced = operations.filter(isSold(service)).filter((row) => !templateOf(row).includes("{"));
   return {
     version: 1,
     resources: priced.map((row) => `${methodOf(row)} ${templateOf(row)}`),
@@ -96,7 +99,7 @@ export function x402Manifest(operations: readonly Operation[], service: Service)
       method: methodOf(row),
       x402Version: 2,
       accepts: row.price.accepts(service).map((terms) => ({ ...terms })),
-      lastUpdated: `${row.price.since}T00:00:00.000Z`,
+      lastUpdated: Date.parse(`${row.price.since}T00:00:00.000Z`) / 1000,
     })),
   };
 }

@@ -1,8 +1,9 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import { isTriedAgain } from "../buy/checkout.ts";
+import { type Described, outlinesOf } from "../buy/extensions.ts";
 import { paymentOf } from "../buy/payments.ts";
-import { exactOffer, paymentRequired, type Sale } from "../buy/terms.ts";
+import { exactOffer, paymentRequired, refusedFor, resourceUrl, type Sale } from "../buy/terms.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { bodyBytes, jsonOf } from "../http/request.ts";
@@ -27,7 +28,13 @@ const HOLDS_S = 180;
  * is done, and only then the buyer is charged; work that fails costs nothing. The same payment again gives the same answer,
  * or the same problem; where that was a fault of ours, the work is tried again.
  */
-const paid = (work: Work): Operation => ({
+const paid = (work: Work): Operation => {
+  const { input, output } = outlinesOf(work.body, work.answer);
+  const described: Described = { method: "POST", input: { example: work.example, schema: input }, output };
+  return { ...rowOf(work), run: (call) => sold(call, work, described) };
+};
+
+const rowOf = (work: Work): Omit<Operation, "run"> => ({
   id: work.id,
   method: "POST",
   path: work.path,
@@ -44,7 +51,6 @@ const paid = (work: Work): Operation => ({
   },
   errors: [...new Set([...ERRORS, ...work.errors])],
   limiter: (service) => service.buyLimiter,
-  run: (call) => sold(call, work),
 });
 
 const ERRORS = [
@@ -56,13 +62,14 @@ const ERRORS = [
   "log_unavailable",
 ] as const;
 
-async function sold(call: Call, work: Work): Promise<Response> {
-  const { service, request } = call;
+async function sold(call: Call, work: Work, described: Described): Promise<Response> {
+  const { service, request, query } = call;
   const { sales, checkout, places } = sellingOf(service);
   const { work: deps } = service;
   if (!deps) throw new Problem("unavailable", "this server sells no work of its own; ask the service itself");
   const sale: Sale = {
-    ...{ url: service.baseUrl + work.path, description: work.summary, mime: JSON_TYPE, totalMicro: PRICE_MICRO },
+    ...{ url: resourceUrl(service, work.path, query), description: work.summary, mime: JSON_TYPE },
+    ...{ totalMicro: PRICE_MICRO, described },
   };
   const payment = paymentOf(request.headers);
   const asking = { error: "Payment required: you are charged once the work is done." };
@@ -74,7 +81,7 @@ async function sold(call: Call, work: Work): Promise<Response> {
   if (known && !isTriedAgain(known)) return checkout.responseOf(known, payment, sale);
   return checkout.orExistingOrder(payment, requestSha256, sale, async () => {
     const wrong = await checkout.paymentFault(payment, sale, HOLDS_S);
-    if (wrong) return paymentRequired(sales.cashier, sale, { error: wrong });
+    if (wrong) return paymentRequired(sales.cashier, sale, refusedFor(wrong));
     const { client } = call;
     const asked = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
     const holder = { payer: payment.from.toLowerCase(), client };

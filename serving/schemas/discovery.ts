@@ -68,7 +68,7 @@ export const X402Manifest = z.strictObject({
       method: z.string(),
       x402Version: z.literal(2),
       accepts: z.array(z.looseObject({})),
-      lastUpdated: z.string(),
+      lastUpdated: z.int(),
     }),
   ),
 });

@@ -113,6 +113,7 @@ export const companiesLookup = {
   path: "/v1/companies/lookup",
   summary: "Companies by name, domain, LEI or register number, ranked, each with the reasons why it matches",
   body: CompaniesQuestion,
+  example: { name: "Deutsche Bank", limit: 3 },
   answer: CompaniesAnswer,
   /** Longest body, bytes. */
   maxBodyBytes: MAX_BODY,

@@ -48,6 +48,7 @@ export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
   path: "/v1/docs/extract",
   summary: "A PDF or an HTML page, by url or by its bytes, as text, headings, tables, links and metadata",
   body: ExtractRequest,
+  example: { url: "https://example.com/" },
   answer: ExtractAnswer,
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "not_extracted", "unavailable"],

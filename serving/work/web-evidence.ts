@@ -139,6 +139,7 @@ export const webEvidence: Work<EvidenceRequest, EvidenceReceipt> = {
   path: "/v1/web/evidence",
   summary: "One address fetched now: status, headers, hash and an excerpt of what it answered, as a signed receipt",
   body: EvidenceRequest,
+  example: { url: "https://example.com/" },
   answer: EvidenceReceipt,
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "unavailable"],

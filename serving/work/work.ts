@@ -35,6 +35,8 @@ export interface Work<Input = unknown, Answer extends object = object> {
   path: string;
   summary: string;
   body: z.ZodType<Input>;
+  /** A body that fits: catalogues show it. */
+  example: Record<string, unknown>;
   answer: z.ZodType<Answer>;
   /** Longest body, bytes. */
   maxBodyBytes: number;

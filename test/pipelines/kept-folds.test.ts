@@ -182,7 +182,7 @@ test("what the forms orders.6 and watchers.2 hold", async () => {
   expect([table.form, Object.keys(order).join(" "), Object.keys(order.legs[0]!).join(" ")]).toMatchInlineSnapshot(`
     [
       "orders.6",
-      "id key partition claimedAt intentAt operation scheme network asset payer payTo nonce validBefore sinceBlock paymentSha256 requestSha256 quote publish client credit createdAt state epoch by changedAt movedAt steps legs own says problem charged hold refund refunded gas sent refusedAt bytes final expired recorded",
+      "id key partition claimedAt intentAt operation scheme network asset payer payTo nonce validBefore sinceBlock paymentSha256 requestSha256 quote publish identifier client credit createdAt state epoch by changedAt movedAt steps legs own says problem charged hold refund refunded gas sent refusedAt bytes final expired recorded",
       "leg cap url method payTo price wallet nonce validBefore sinceBlock lettered fate tx recovered recoveredAmount result checked",
     ]
   `);

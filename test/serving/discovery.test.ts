@@ -137,14 +137,15 @@ describe("the x402 manifest", () => {
       path: "/v1/docs/extract",
       price: { mode: "fixed", amount: "0.02", accepts: () => accepts, since: "2026-11-23" },
     };
-    expect(x402Manifest([OPERATIONS[0]!, paid], serving.deps as never)).toEqual({
+    const template = { ...paid, path: "/v1/via/:capability_id" };
+    expect(x402Manifest([OPERATIONS[0]!, paid, template], serving.deps as never)).toEqual({
       version: 1,
       resources: ["POST /v1/docs/extract"],
       x402Version: 2,
       items: [
         {
           resource: `${BASE}/v1/docs/extract`,
-          ...{ type: "http", method: "POST", x402Version: 2, accepts, lastUpdated: "2026-11-23T00:00:00.000Z" },
+          ...{ type: "http", method: "POST", x402Version: 2, accepts, lastUpdated: 1_795_392_000 },
         },
       ],
     });

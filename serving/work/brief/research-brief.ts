@@ -125,6 +125,7 @@ export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   path: "/v1/research/brief",
   summary: "A question answered in sentences of the sources, each quoted word for word and cited",
   body: BriefRequest,
+  example: { question: "What is a delivery rate?", urls: ["https://example.com/"] },
   answer: BriefAnswer,
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "nothing_relevant", "unavailable"],

@@ -165,8 +165,8 @@ describe("an execution", () => {
     expect(kept(order).gas.map(({ kind }) => kind)).toEqual(["hold", "void", "cancel"]);
     // Three transactions for nothing are what a wallet may have of this service in a day.
     const more = await buyer.fetch(viaOf(specs.good));
-    const { error } = (await more.json()) as { error: string };
-    expect([more.status, error]).toEqual([402, expect.stringContaining("nothing more is held for this wallet today")]);
+    const { detail } = (await more.json()) as { detail: string };
+    expect([more.status, detail]).toEqual([402, expect.stringContaining("nothing more is held for this wallet today")]);
   });
 });
 
@@ -233,7 +233,7 @@ describe("a payment", () => {
     const payment = await paymentFor(specs.good);
     const paid = seller.paid.length;
     const answer = await send(specs.cheap, payment);
-    expect([answer.status, await errorOf(answer)]).toEqual([402, "the scheme auth-capture was not offered"]);
+    expect([answer.status, await errorOf(answer)]).toEqual([402, "unsupported_scheme"]);
     expect(seller.paid.length).toBe(paid);
   });
 
@@ -241,7 +241,7 @@ describe("a payment", () => {
     const payment = await paymentFor(specs.good);
     Object.assign(payment.accepted.extra, { captureDeadline: Number(payment.accepted.extra.captureDeadline) - 1 });
     const answer = await send(specs.good, payment);
-    const error = "the payment is not valid: invalid_auth_capture_evm_nonce_mismatch";
+    const error = "invalid_auth_capture_evm_nonce_mismatch";
     expect([answer.status, await errorOf(answer)]).toEqual([402, error]);
   });
 
@@ -251,7 +251,7 @@ describe("a payment", () => {
     const offer = structuredClone(accepts[1]!);
     for (const name of ["captureDeadline", "refundDeadline"]) offer.extra[name] = Number(offer.extra[name]) + 60;
     const answer = await send(specs.good, await client.createPaymentPayload({ ...terms, accepts: [offer] }));
-    const error = "the payment is not valid: invalid_auth_capture_evm_extra";
+    const error = "invalid_auth_capture_evm_extra";
     expect([answer.status, await errorOf(answer)]).toEqual([402, error]);
   });
 

@@ -169,20 +169,42 @@ test.each(NAMES)("a seller that %s when it is paid: its buyer is told so and kee
   expect((await rail.balance(payToOf(name))).value).toBe(0n);
 });
 
-test.each<[string, Change, RegExp]>([
-  ["of less", { value: TOTAL - 1n }, /the price is 0\.012000/],
-  ["to another address", { to: "0x00000000000000000000000000000000000000c1" }, /another address/],
-  ["that has expired", { holdsS: -10 }, /must stay valid/],
-  ["that holds for ever", { holdsS: 10 ** 9 }, /at most 3600 s/],
-  ["on another network", { network: "eip155:8453" }, /not on eip155:84532/],
-  ["that somebody else signed", { forged: true }, /not valid/],
-])("a payment %s buys nothing: the terms again, with the reason", async (_, change, says) => {
+const EXACT = "invalid_exact_evm_payload";
+test.each<[string, Change, string, RegExp]>([
+  ["of less", { value: TOTAL - 1n }, `${EXACT}_authorization_value`, /the price is 0\.012000/],
+  [
+    "to another address",
+    { to: "0x00000000000000000000000000000000000000c1" },
+    `${EXACT}_recipient_mismatch`,
+    /another address/,
+  ],
+  [
+    "that has expired",
+    { holdsS: -10 },
+    `${EXACT}_authorization_valid_before`,
+    /must hold.* your clock is 25\d s behind/,
+  ],
+  [
+    "that holds for ever",
+    { holdsS: 10 ** 9 },
+    `${EXACT}_authorization_valid_before`,
+    /at most 3600 s.* Our clock says 20\d\d-/,
+  ],
+  ["on another network", { network: "eip155:8453" }, "invalid_network", /not on eip155:84532/],
+  ["that somebody else signed", { forged: true }, `${EXACT}_signature`, /not valid/],
+])("a payment %s buys nothing: the terms again, with the specification's code", async (_, change, code, says) => {
   const { headersOf } = await buyer();
   const answer = await fetch(viaOf(honest().urls[0]!, SUM), { headers: await headersOf(change) });
   expect(answer.status).toBe(402);
   expect((await problemOf(answer)) as unknown as { error: string }).toMatchObject({
-    error: expect.stringMatching(says),
+    error: code,
+    detail: expect.stringMatching(says),
   });
+  const required = JSON.parse(Buffer.from(answer.headers.get("payment-required")!, "base64").toString());
+  expect([required.error, required.resource.url]).toEqual([
+    code,
+    expect.stringContaining(`?${new URLSearchParams(SUM)}`),
+  ]);
   expect(answer.headers.get("touchstone-order")).toBe(null);
 });
 

@@ -1,3 +1,4 @@
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
@@ -122,6 +123,33 @@ test("after a 503 whose cause is gone the same payment buys, and is charged once
     expect(before - (await rail.balance(buyer.address)).value).toBe(20_000n);
   }
 });
+
+test.each([
+  ["0.000000", "insufficient_funds"],
+  [null, "unexpected_settle_error"],
+])(
+  "a charge that failed for good (its payer held %s) is a 402 whose PAYMENT-RESPONSE says why",
+  async (held, reason) => {
+    const buyer = await officialBuyer(world);
+    const { spying, again } = spied();
+    await buyer.over(spying)(`${service.url}/v1/docs/extract`, post({ bytes: page }));
+    const { buying } = service.sales;
+    const outcome = vi.spyOn(buying, "outcome").mockImplementationOnce(async (order) => {
+      return { ...order, state: "written_off", charged: null, refusedAt: held };
+    });
+    const answer = await again("/v1/docs/extract", { bytes: page });
+    outcome.mockRestore();
+    expect(answer.status).toBe(402);
+    expect(decodePaymentResponseHeader(answer.headers.get("payment-response")!)).toMatchObject({
+      ...{ success: false, errorReason: reason, transaction: "", network: "eip155:84532", payer: buyer.address },
+    });
+    expect(decodePaymentRequiredHeader(answer.headers.get("payment-required")!)).toMatchObject({
+      error: reason,
+      accepts: [],
+    });
+    expect(answer.headers.get("access-control-expose-headers")).toContain("PAYMENT-RESPONSE");
+  },
+);
 
 test("where it cannot be sold now the buyer is told as of a call: a 402 that offers nothing", async () => {
   const buyer = await officialBuyer(world);

@@ -1,0 +1,140 @@
+import { z } from "zod";
+
+type Json = Record<string, unknown>;
+
+/** How something that is sold is called, and what it answers: for catalogues, which read it from a 402. */
+export interface Described {
+  method: "GET" | "POST";
+  /** A query, or a JSON body of a POST: an example that fits the schema. */
+  input: { example: Json; schema: Json };
+  /** JSON Schema of a good answer; null where it is not known. */
+  output: Json | null;
+}
+
+const DRAFT = "https://json-schema.org/draft/2020-12/schema";
+/** Levels of a schema that stand in a 402, and their length: it travels in a header, and a client sends it back in another. */
+const LEVELS = 3;
+const MAX_OUTLINE = 1_500;
+/** Most members of a level, and longest list of values. */
+const MOST = 24;
+const KEPT = [
+  "type",
+  "const",
+  "format",
+  "minimum",
+  "maximum",
+  "minLength",
+  "maxLength",
+  "minItems",
+  "maxItems",
+] as const;
+
+/**
+ * The upper levels of a JSON Schema: types, members, required ones, bounds and short lists of values. What is left out, such
+ * as patterns and descriptions, makes it accept more and never less.
+ */
+export function outlined(schema: unknown): Json {
+  for (let levels = LEVELS; levels > 0; levels--) {
+    const outline = upperLevels(schema, levels);
+    if (JSON.stringify(outline).length <= MAX_OUTLINE) return outline;
+  }
+  return {};
+}
+
+function upperLevels(schema: unknown, levels: number): Json {
+  if (typeof schema !== "object" || schema === null || levels === 0) return {};
+  const from = schema as Json;
+  const kept = Object.fromEntries(KEPT.flatMap((name) => (isSmall(from[name]) ? [[name, from[name]]] : [])));
+  const { properties, required, items } = from;
+  const values = Array.isArray(from.enum) && from.enum.length <= MOST && from.enum.every(isSmall);
+  const members = typeof properties === "object" && properties !== null ? Object.entries(properties) : [];
+  const named = members.slice(0, MOST);
+  const isNamed = (name: unknown): boolean => named.some(([one]) => one === name);
+  return {
+    ...kept,
+    ...(values ? { enum: from.enum } : {}),
+    ...(named.length > 0
+      ? { properties: Object.fromEntries(named.map(([name, member]) => [name, upperLevels(member, levels - 1)])) }
+      : {}),
+    ...(Array.isArray(required) && required.some(isNamed) ? { required: required.filter(isNamed) } : {}),
+    ...(typeof items === "object" && items !== null && levels > 1 ? { items: upperLevels(items, levels - 1) } : {}),
+  };
+}
+
+const isSmall = (value: unknown): boolean =>
+  typeof value === "number" || typeof value === "boolean" || (typeof value === "string" && value.length <= 100);
+
+/** Outlines of what an operation of ours takes and gives. */
+export const outlinesOf = (body: z.ZodType, answer: z.ZodType): { input: Json; output: Json } => ({
+  input: outlined(z.toJSONSchema(body, { io: "input", unrepresentable: "any" })),
+  output: outlined(z.toJSONSchema(answer, { unrepresentable: "any" })),
+});
+
+/** x402's extension `bazaar`: `info` is an example, `schema` is what holds for it. */
+function bazaar({ method, input, output }: Described): { info: Json; schema: Json } {
+  const isPost = method === "POST";
+  const name = isPost ? "body" : "queryParams";
+  const asBody = isPost ? { bodyType: "json" } : {};
+  const fields = ["type", "method", ...(isPost ? ["bodyType", "body"] : [])];
+  return {
+    info: {
+      input: { type: "http", method, ...asBody, [name]: input.example },
+      output: { type: "json" },
+    },
+    schema: {
+      $schema: DRAFT,
+      type: "object",
+      properties: {
+        input: {
+          type: "object",
+          properties: {
+            type: { type: "string", const: "http" },
+            method: { type: "string", enum: [method] },
+            ...(isPost ? { bodyType: { type: "string", enum: ["json"] } } : {}),
+            [name]: { type: "object", ...input.schema },
+          },
+          required: fields,
+          additionalProperties: false,
+        },
+        output: {
+          type: "object",
+          properties: { type: { type: "string" }, example: output ?? {} },
+          required: ["type"],
+        },
+      },
+      required: ["input"],
+    },
+  };
+}
+
+/** Form of the identifier that a client may give its payment. */
+export const IDENTIFIER = { min: 16, max: 128, pattern: "^[a-zA-Z0-9_-]+$" } as const;
+
+/** x402's extension `payment-identifier`: a client may name what it wants to buy once. */
+const paymentIdentifier = {
+  info: { required: false },
+  schema: {
+    $schema: DRAFT,
+    type: "object",
+    properties: {
+      required: { type: "boolean" },
+      id: { type: "string", minLength: IDENTIFIER.min, maxLength: IDENTIFIER.max, pattern: IDENTIFIER.pattern },
+    },
+    required: ["required"],
+  },
+};
+
+/** What a 402 of ours carries beside its offers. */
+export const extensionsOf = (described: Described | undefined): Record<string, { info: Json; schema: Json }> => ({
+  ...(described ? { bazaar: bazaar(described) } : {}),
+  "payment-identifier": paymentIdentifier,
+});
+
+/** What version 1 says of the same in `outputSchema`. */
+export const outputSchemaOf = ({ method, input, output }: Described): Json => ({
+  input: {
+    ...{ type: "http", method, discoverable: true },
+    ...(method === "POST" ? { bodyType: "json", bodyFields: input.schema } : { queryParams: input.schema }),
+  },
+  output: output ?? {},
+});
