@@ -1,3 +1,4 @@
+import { createHmac } from "node:crypto";
 import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { NewRecord } from "../../infra/log/log.ts";
@@ -36,7 +37,7 @@ export function changeOf(from: Standing | null, to: Standing, corrected: boolean
   return from.flags.join() === to.flags.join() ? "figures" : "flags";
 }
 
-/** A request that its receiver can verify (Standard Webhooks, asymmetric signatures). */
+/** A request that its receiver can verify (Standard Webhooks). */
 export interface Message {
   id: string;
   headers: Record<string, string>;
@@ -45,13 +46,24 @@ export interface Message {
 
 /**
  * Makes a message under Standard Webhooks: `webhook-signature` has `v1a,<base64>` of each signer, over
- * `id.timestamp.body`.
- * @param at time of this attempt; receivers refuse old ones
+ * `id.timestamp.body`, and before them, where the receiver gave a key, `v1,<base64>`: the one kind that stock libraries know.
+ * @param at time of this attempt; receivers refuse old ones @param hmacKey base64
  */
-export function messageOf(id: string, text: string, at: Date, signers: readonly Pick<Signer, "sign">[]): Message {
+export function messageOf(
+  id: string,
+  text: string,
+  at: Date,
+  signers: readonly Pick<Signer, "sign">[],
+  hmacKey: string | null = null,
+): Message {
   const timestamp = String(Math.floor(at.getTime() / 1000));
   const signed = Buffer.from(`${id}.${timestamp}.${text}`);
-  const signatures = signers.map((signer) => `v1a,${Buffer.from(signer.sign(signed)).toString("base64")}`);
+  const hmac = (key: string): string =>
+    `v1,${createHmac("sha256", Buffer.from(key, "base64")).update(signed).digest("base64")}`;
+  const signatures = [
+    ...(hmacKey === null ? [] : [hmac(hmacKey)]),
+    ...signers.map((signer) => `v1a,${Buffer.from(signer.sign(signed)).toString("base64")}`),
+  ];
   return {
     id,
     headers: {
@@ -66,6 +78,8 @@ export function messageOf(id: string, text: string, at: Date, signers: readonly 
 
 export interface NoticeParts {
   watcher: string;
+  /** As {@link messageOf} takes it. */
+  hmacKey: string | null;
   change: Change;
   card: SignedCard;
   /** Url or id of the endpoint as the watcher's creator wrote it. */
@@ -79,7 +93,7 @@ export interface NoticeParts {
  * answers key. Every attempt has the same body.
  */
 export function noticeOf(parts: NoticeParts, at: Date, signers: { cards: Signer; answers: Signer }): Message {
-  const { watcher, change, card, asked, published } = parts;
+  const { watcher, hmacKey, change, card, asked, published } = parts;
   const body = {
     type: "card.changed",
     watcher_id: watcher,
@@ -94,7 +108,7 @@ export function noticeOf(parts: NoticeParts, at: Date, signers: { cards: Signer;
     at: published,
   };
   const id = noticeId(watcher, card.signature);
-  return messageOf(id, canonicalText(body), at, [signers.cards, signers.answers]);
+  return messageOf(id, canonicalText(body), at, [signers.cards, signers.answers], hmacKey);
 }
 
 export type WatcherType =

@@ -252,7 +252,8 @@ export class Notifier {
     for await (const { leaf } of this.#snapshot!.reader.leaves(change.leaf, change.leaf + 1)) {
       if (leaf.kind !== "grade") break;
       const { asked } = watcher.watched.find((one) => one.capability_ids.includes(change.capability))!;
-      const parts = { watcher: watcher.id, change, card: leaf.card, asked, published: leaf.at };
+      const { id, hmacKey } = watcher;
+      const parts = { watcher: id, hmacKey, change, card: leaf.card, asked, published: leaf.at };
       return noticeOf(parts, this.parts.clock.now(), this.parts.signers);
     }
     throw new Error(`leaf ${change.leaf} is no card`);

@@ -50,6 +50,8 @@ export interface Watcher {
   readonly watched: BodyOf<"watcher.created">["watched"];
   readonly caps: Map<string, WatchedCap>;
   readonly tokenSha256: string;
+  /** Base64; null where its creator gave none. */
+  readonly hmacKey: string | null;
   readonly createdAt: string;
   /** Partition of its records. */
   readonly partition: number;
@@ -88,7 +90,7 @@ const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder =>
  * created.
  */
 export class WatcherTable implements KeptFold {
-  readonly form = "watchers.2";
+  readonly form = "watchers.3";
   readonly #watchers = new Map<string, Watcher>();
   readonly #active = new Map<string, number>();
   readonly #ended = new Set<string>();
@@ -194,6 +196,7 @@ export class WatcherTable implements KeptFold {
     const watcher: Watcher = {
       ...{ id: body.id, url, domain: registrableDomain(url), platform: platformOf(url), by, partition },
       ...{ watched: body.watched, usedAt: body.created_at },
+      hmacKey: body.hmac_key ?? null,
       ...{ tokenSha256: body.token_sha256, createdAt: body.created_at, next: body.tree_size },
       caps: new Map(ids.map((cap) => [cap, { seq: 0, standing: standing.get(cap) ?? null }])),
       ...{ state: "active", why: null, endedAt: null, failing: null, late: [] },

@@ -467,6 +467,8 @@ const WatcherCreated = z.looseObject({
   /** Headline cards in that tree of the watched endpoints that had one. */
   standing: z.array(z.looseObject({ capability_id: Id, ...Standing.shape })).max(200),
   token_sha256: Sha256Hex,
+  /** Key of the signature `v1` (HMAC) of its notices, base64: its creator gave it. Absent: there is no such signature. */
+  hmac_key: z.string().max(120).optional(),
   created_at: Time,
   /** Opaque name of the client network that created it; each network may have a share of the watchers. */
   by: z.string().max(60).optional(),

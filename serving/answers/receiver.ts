@@ -10,6 +10,8 @@ export interface ChallengeParts {
   egress: Pick<Egress, "fetch">;
   signer: Signer;
   clock: Clock;
+  /** As {@link messageOf} takes it. */
+  hmacKey: string | null;
 }
 
 /** Longest wait for a place of egress and for the exchange, real ms. */
@@ -25,12 +27,12 @@ export const sameText = (a: string, b: string): boolean => timingSafeEqual(sha25
  * control it.
  * @throws Problem receiver_failed with what it did instead; unavailable when we could not ask
  */
-export async function challenge(url: string, watcherId: string, { egress, signer, clock }: ChallengeParts) {
+export async function challenge(url: string, watcherId: string, { egress, signer, clock, hmacKey }: ChallengeParts) {
   const secret = randomBytes(32).toString("base64url");
   const now = clock.now();
   const body = { type: "watcher.challenge", timestamp: rfc3339(now), challenge: secret, watcher_id: watcherId };
   const id = `chl_${randomBytes(16).toString("base64url")}`;
-  const message = messageOf(id, JSON.stringify(body), now, [signer]);
+  const message = messageOf(id, JSON.stringify(body), now, [signer], hmacKey);
   const result = await egress.fetch({
     ...{ url, method: "POST", headers: message.headers, body: message.body, profile: "challenge" },
     signal: AbortSignal.timeout(LONGEST_MS),

@@ -86,7 +86,7 @@ export class Watchers {
    * Creates a watcher for a receiver that echoes a challenge. Nothing is recorded before the echo.
    * @throws Problem bad_request with pointers, too_many_requests, too_many_watchers, receiver_failed, log_unavailable
    */
-  async make({ url, watch }: WatcherRequest, client: string): Promise<Made> {
+  async make({ url, watch, secret: given }: WatcherRequest, client: string): Promise<Made> {
     const receiver = this.#receiver(url);
     const view = this.deps.view();
     const watched = watchedOf(view, watch, this.deps.validateUrl);
@@ -96,7 +96,8 @@ export class Watchers {
     this.#refuseMany(one);
     const id = `wat_${crockford130(randomBytes(17))}`;
     const { egress, signer, clock } = this.deps;
-    await challenge(receiver, id, { egress, signer, clock });
+    const hmacKey = given?.replace(/^whsec_/, "") ?? null;
+    await challenge(receiver, id, { egress, signer, clock, hmacKey });
     const ends = this.#refuseMany(one);
     if (ends) {
       const at = rfc3339(clock.now());
@@ -106,6 +107,7 @@ export class Watchers {
     const body: BodyOf<"watcher.created"> = {
       ...{ id, url: receiver, watched, tree_size: view.size, standing: standingIn(view, watched) },
       ...{ token_sha256: hashOfSecret(secret), created_at: rfc3339(clock.now()) },
+      ...(hmacKey === null ? {} : { hmac_key: hmacKey }),
       by: one.by,
     };
     const { partition, offset } = await this.#append("watcher.created", body);

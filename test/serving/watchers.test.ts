@@ -59,6 +59,19 @@ describe("POST /v1/watchers", () => {
     expect((await made({ url: receiver.url, watch: [SUM.url] })).status).toBe(201);
   });
 
+  test.each([
+    "whsec_",
+    "short",
+    `whsec_${"A".repeat(20)}`,
+    "A".repeat(100),
+    `${"A".repeat(41)}==`,
+    `${"é".repeat(32)}`,
+  ])("the secret %s is none", async (secret) => {
+    const response = await made({ url: receiver.url, watch: [SUM.url], secret });
+    expect(response.status).toBe(400);
+    expect((await problemOf(response)).errors).toMatchObject([{ pointer: "/secret" }]);
+  });
+
   const drip = (response: ServerResponse): void => {
     response.writeHead(200);
     const timer = setInterval(() => response.write("x"), 20);
