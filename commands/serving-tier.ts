@@ -150,6 +150,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     logger,
     metrics,
     baseUrl: config.base_url,
+    agent: config.agent,
     looks: looksWith(config, egress),
     ownAddresses: [`http://${config.host.includes(":") ? `[${config.host}]` : config.host}:${config.port}`],
     limits,

@@ -60,6 +60,14 @@ export const Settings = z.strictObject({
   data_dir: z.string().min(1).default(".touchstone"),
   /** Public address of the service; origin of the checkpoint and of every absolute link. */
   base_url: z.url({ protocol: /^https?$/ }).default("http://localhost:8402"),
+  /**
+   * Agent of ERC-8004 that you minted for this service, `eip155:8453:0xREGISTRY/ID`: the registration file names it. null: none.
+   */
+  agent: z
+    .string()
+    .regex(/^eip155:\d{1,15}:0x[0-9a-fA-F]{40}\/\d{1,15}$/, "expected eip155:CHAIN:0xREGISTRY/ID")
+    .nullable()
+    .default(null),
   host: z.string().min(1).default("127.0.0.1"),
   port: z.int().min(0).max(65535).default(8402),
   /** Source revision of the build (a commit), shown in logs and metrics; null: unknown. */

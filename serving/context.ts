@@ -78,6 +78,8 @@ export interface ServingDeps {
   metrics: Metrics;
   /** Address under which others reach us, without a trailing slash: absolute links are made of it. */
   baseUrl: string;
+  /** Agent of ERC-8004 that was minted for this service, `REGISTRY/ID`. */
+  agent?: string | null;
   limits?: Partial<ServingLimits>;
   cache?: CacheBounds;
   /** The line of asks, as a fold of the log; without one a replica knows only what it appended itself. */

@@ -67,7 +67,13 @@ export function agentCard(operations: readonly Operation[], { baseUrl, answers }
   return { ...card, signatures: [{ protected: head, signature }] };
 }
 
-/** ERC-8004. Nothing was minted, so there are no registrations. */
+function registrationsOf(agent: string | null): AgentRegistration["registrations"] {
+  if (agent === null) return [];
+  const [agentRegistry, id] = agent.split("/") as [string, string];
+  return [{ agentId: Number(id), agentRegistry }];
+}
+
+/** ERC-8004. `registrations` names what the operator minted and set; nothing is minted here. */
 export const agentRegistration = (operations: readonly Operation[], service: Service): AgentRegistration => ({
   type: "https://eips.ethereum.org/EIPS/eip-8004#registration-v1",
   name: ABOUT.name,
@@ -80,7 +86,7 @@ export const agentRegistration = (operations: readonly Operation[], service: Ser
   ],
   x402Support: operations.some(isSold(service)),
   active: true,
-  registrations: [],
+  registrations: registrationsOf(service.agent ?? null),
 });
 
 /**

@@ -2,6 +2,7 @@ import { type AgentCard as SdkCard, verifyAgentCardSignature } from "@a2a-js/sdk
 import { Ajv2020 } from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Settings } from "../../infra/config.ts";
 import { x402Manifest } from "../../serving/discovery/cards.ts";
 import { DISCOVERY } from "../../serving/operations/discovery.ts";
 import type { Operation } from "../../serving/operations/operation.ts";
@@ -121,6 +122,16 @@ test("the ERC-8004 registration names no agent id that was not minted", async ()
     registrations: [],
   });
   expect(file.services.map(({ endpoint }) => endpoint)).toContain(`${BASE}/mcp`);
+});
+
+test("the ERC-8004 registration names the agent that the operator minted", async () => {
+  const agentRegistry = "eip155:8453:0x8004A169FB4a3325136EB29fA0ceB6D2e539a432";
+  const { agent } = Settings.parse({ agent: `${agentRegistry}/22` });
+  const minted = await servingOver(record, { agent });
+  const file = (await (await minted.get("/.well-known/agent-registration.json")).json()) as AgentRegistration;
+  expect(file.registrations).toEqual([{ agentId: 22, agentRegistry }]);
+  for (const agent of ["22", `${agentRegistry}/`, `${agentRegistry}/-1`, "eip155:8453:0x8004/22"])
+    expect(Settings.safeParse({ agent }).success).toBe(false);
 });
 
 describe("the x402 manifest", () => {
