@@ -34,6 +34,7 @@ import { NO_LOG, type ServingLog } from "./replica/background-log.ts";
 import type { AskQueue } from "./tables/ask-queue.ts";
 import type { Follower } from "./tables/follower.ts";
 import { HistoryTables } from "./tables/history.ts";
+import { PaidRows } from "./tables/paid-rows.ts";
 import { docsCorpus } from "./work/brief/corpus.ts";
 import { extractive } from "./work/brief/summariser.ts";
 import type { WorkDeps } from "./work/work.ts";
@@ -123,6 +124,7 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
   objects: PublicObjects;
   streams: Streams;
   history: HistoryTables;
+  paidRows: PaidRows;
   docs: ReadonlyMap<string, Doc>;
   clientFile: ClientFile | null;
   checkLimiter: Limiter;
@@ -174,6 +176,7 @@ export function serviceOf(deps: ServingDeps): Service {
     objects: new PublicObjects(store, streams),
     streams,
     history: new HistoryTables(store, logger),
+    paidRows: new PaidRows(store),
     docs,
     clientFile,
     checkLimiter: limiter("check", limits.checks_per_minute),

@@ -13,6 +13,8 @@ export interface EndpointCorrections {
   disputes: readonly Record<string, unknown>[];
   /** Is there a dispute that no correction in force has answered? */
   disputed: boolean;
+  /** Ids of corrections that were taken back: what they withdrew counts again. */
+  takenBack: readonly string[];
 }
 
 const Pending = z.array(
@@ -20,12 +22,7 @@ const Pending = z.array(
 );
 
 /** What the records of one endpoint amount to. */
-interface Read {
-  corrections: readonly Correction[];
-  disputes: readonly Record<string, unknown>[];
-  /** Ids of corrections that were taken back: what they withdrew counts again. */
-  takenBack: readonly string[];
-}
+type Read = Omit<EndpointCorrections, "disputed">;
 
 const NOTHING: Read = { corrections: [], disputes: [], takenBack: [] };
 
@@ -66,9 +63,18 @@ const correctionOf = (body: Record<string, unknown>): Correction => ({
 export function correctionsOf(view: View, cap: string): EndpointCorrections {
   const published = view.entry(cap)?.corrections ?? [];
   const read = readCorrections([...published, ...unpublishedOf(published, pendingOf(view, cap))]);
-  const { corrections, disputes } = read;
-  return { corrections, disputes, disputed: disputes.some((one) => isOpen(read, one)) };
+  return { ...read, disputed: read.disputes.some((one) => isOpen(read, one)) };
 }
+
+/**
+ * Does a correction in force withdraw this record? One without a record id withdraws all that were observed before it was
+ * issued (as in sql/samples/touched, withdrawn).
+ */
+export const isWithdrawn = ({ corrections, takenBack }: EndpointCorrections, record: string, at: string): boolean =>
+  corrections.some(
+    ({ id, recordId, issuedAt }) =>
+      !takenBack.includes(id) && (recordId == null ? Date.parse(at) < Date.parse(issuedAt) : recordId === record),
+  );
 
 /** Records that are not published yet, each once. */
 function unpublishedOf(

@@ -96,16 +96,25 @@ export function buyTerms(view: View, cap: string, baseUrl: string, context: Sale
   const sold = sellableOf(view, cap);
   if ("says" in sold) return sold;
   const row = view.row(cap);
+  if (row?.price == null) {
+    const asked = (row?.asked_for_payment ?? 0) > 0;
+    return { says: asked ? "Its newest 402 names no price." : "No handshake of ours was answered with a price yet." };
+  }
   // Our rail can pay it when the newest 402 names somebody whom it would pay; its price is known where a unit is a dollar.
-  if (row === undefined) return { says: "It was not seen to ask for a payment yet." };
-  if (row.pay_to == null) return { says: "Its newest 402 offers nothing that this service can pay." };
-  if (row.price === null || row.unit !== "USD") return { says: "Its newest 402 names no price in dollars." };
-  if (!row.networks.includes(cashier.network)) return { says: `It is not paid on ${cashier.network}, where we pay.` };
+  if (row.unit !== "USD") return { says: "Its price is in an asset of which we do not know what a unit is worth." };
+  if (row.pay_to == null || !row.networks.includes(cashier.network)) {
+    return {
+      says: `Sellers are paid on ${cashier.network} here, and its newest 402 has no offer there that we can pay.`,
+    };
+  }
   const price = parseMoney(row.price);
   const refused = saleRefusal(view, cap, price, policy);
   if (refused !== null) return { says: refused };
-  if (buying.orders.table.owes(row.pay_to.toLowerCase()))
-    return { says: "Its address has money of ours for a call that brought nothing." };
+  if (buying.orders.table.owes(row.pay_to.toLowerCase())) {
+    return {
+      says: "Money of ours is with its payee for a call that brought nothing: it is not bought from until that ends.",
+    };
+  }
   const total = buyerTotal(price);
   return {
     url: `${baseUrl}/v1/via/${cap}`,

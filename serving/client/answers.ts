@@ -156,6 +156,49 @@ export interface SignedCard {
   signature: string;
 }
 
+/** One paid call that failed, as the published evidence has it. */
+export interface FailedCall {
+  /** Record id of the call. */
+  id: string;
+  at: string;
+  paid_by: "us" | "a_buyer";
+  /** What happened to the money and the answer, in words. */
+  says: string;
+  /** UrlIndex of the checks that failed. */
+  failed: string[];
+  expected: string;
+  /** What came instead. A seller's text in it is shortened. */
+  came: string;
+  status: number | null;
+  latency_ms: number | null;
+  price: string | null;
+  network: string | null;
+  asset: string | null;
+  pay_to: string | null;
+  /** Transaction that settled it. */
+  tx: string | null;
+  refunded: boolean;
+  request_sha256: string | null;
+  response_sha256: string | null;
+  /** Evidence files: the one with the call's line, then those with later facts. */
+  evidence: string[];
+  /** Command that prints these lines. */
+  reproduce: string;
+}
+
+/** Failed paid calls of one endpoint, newest first (GET /v1/trust/{id}/failures). */
+export interface FailuresAnswer {
+  schema: "svc.trust.failures.v1";
+  capability_id: string;
+  /** Newest UTC day whose evidence is published. */
+  evidence_until: string | null;
+  failures: FailedCall[];
+  /** Evidence files that are too long to be read for an answer. */
+  left_out: string[];
+  /** Cursor of the next page, null on the last. */
+  next: string | null;
+}
+
 /** What the record holds of a dependency. The last two mean unknown, and are no failure. */
 export type ExposureStanding =
   | "took_the_money"

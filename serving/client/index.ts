@@ -14,6 +14,8 @@ export type {
   CheckAnswer,
   Dependency,
   ExposureReport,
+  FailedCall,
+  FailuresAnswer,
   SignedCard,
   WatcherAnswer,
   WatcherMade,

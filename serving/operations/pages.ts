@@ -1,8 +1,9 @@
 import { z } from "zod";
 import { PLANTED_HEADERS, plantedHtml, plantedPage } from "../../pipelines/record/classes/planted.ts";
-import type { HistoryDay } from "../../pipelines/record/history.ts";
 import { knownFacts } from "../answers/facts.ts";
-import { buyOffer } from "../buy/eligible.ts";
+import { type FailuresPage, failuresOf } from "../answers/failures.ts";
+import { buyTerms } from "../buy/eligible.ts";
+import type { Service } from "../context.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, type Representation, reply, TEXT_TYPE } from "../http/reply.ts";
 import { badgeSvg } from "../pages/badge.ts";
@@ -110,6 +111,22 @@ const status: Operation = {
 
 const EndpointParams = z.object({ id: CapId });
 
+/** Failed calls that a page shows, and what it may read for them that is not held. */
+const SHOWN_FAILURES = { limit: 5, maxFiles: 16, maxBytes: 8 * 1024 * 1024 };
+
+/** The newest failed calls; null where the evidence cannot be read: the page stands without them. */
+async function newestFailures(
+  { follower, paidRows, baseUrl, logger }: Service,
+  cap: string,
+): Promise<FailuresPage | null> {
+  try {
+    return await failuresOf(follower.view, cap, paidRows, { ...SHOWN_FAILURES, base: baseUrl });
+  } catch (error) {
+    if (!(error instanceof Problem)) logger.warn({ err: error, cap }, "evidence could not be read for a page");
+    return null;
+  }
+}
+
 const endpoint: Operation = {
   id: "endpointPage",
   ofRecord: true,
@@ -119,23 +136,20 @@ const endpoint: Operation = {
   type: HTML_TYPE,
   page: true,
   limiter: (service) => service.readLimiter,
-  run(call) {
+  async run(call) {
     const { id } = validated(EndpointParams, call.params);
     const { follower, clock, history, baseUrl, payOnDelivery } = call.service;
-    const { view } = follower;
+    const { view, simulated } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     const now = clock.now();
-    const buy = payOnDelivery ? buyOffer(view, id, baseUrl, payOnDelivery.sales) : undefined;
-    const known = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
-    const facts = buy ? { ...known, buy } : known;
-    const made = (days: readonly HistoryDay[] | null) =>
-      shown(
-        call,
-        endpointPage({ view, cap: id, facts, days, now, simulated: follower.simulated, base: baseUrl }),
-        PAGE_HEADERS,
-      );
-    const days = history.of(view, id);
-    return days instanceof Promise ? days.then(made) : made(days);
+    const facts = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
+    const buy = payOnDelivery
+      ? buyTerms(view, id, baseUrl, payOnDelivery.sales)
+      : { says: "This service sells no calls of others." };
+    const days = await history.of(view, id);
+    const failures = await newestFailures(call.service, id);
+    const text = endpointPage({ view, cap: id, facts, buy, days, failures, now, simulated, base: baseUrl });
+    return shown(call, text, PAGE_HEADERS);
   },
 };
 

@@ -4,13 +4,21 @@ import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { Snapshot } from "../../pipelines/published/reader.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import { correctionsOf } from "../answers/corrections.ts";
+import { failuresOf } from "../answers/failures.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
 import { codingHeaders, compressed, linesToChunks, negotiate } from "../http/encoding.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
-import { DisputeReceipt, FeedQuery, TrustParams, TrustResponse } from "../schemas/trust.ts";
+import {
+  DisputeReceipt,
+  FailuresAnswer,
+  FailuresQuery,
+  FeedQuery,
+  TrustParams,
+  TrustResponse,
+} from "../schemas/trust.ts";
 import { publishedDefects } from "../tables/defects.ts";
 import { cardOf, headlineOf, isListed, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
@@ -244,7 +252,41 @@ const byId: Operation = {
   },
 };
 
-export const TRUST: readonly Operation[] = [byId, market, feed];
+/** What one answer may read that is not held: two months of a small market's days. */
+const READ = { maxFiles: 64, maxBytes: 64 * 1024 * 1024 };
+
+/** GET /v1/trust/{id}/failures (docs/evidence.md). */
+const failures: Operation = {
+  id: "failures",
+  ofRecord: true,
+  path: "/v1/trust/:id/failures",
+  summary: "Paid calls of one endpoint that failed, newest first: what was expected, what came, and the evidence",
+  params: TrustParams,
+  query: FailuresQuery,
+  answer: FailuresAnswer,
+  type: JSON_TYPE,
+  tag: "record",
+  cache: MINUTE,
+  errors: ["unknown_capability", "unavailable"],
+  limiter: (service) => service.readLimiter,
+  async run(call) {
+    const { id } = validated(TrustParams, call.params);
+    const { cursor, limit } = validated(FailuresQuery, queryOf(call.query));
+    const { follower, paidRows, baseUrl, logger } = call.service;
+    if (!follower.view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
+    try {
+      const page = await failuresOf(follower.view, id, paidRows, { cursor, limit, base: baseUrl, ...READ });
+      const answer: FailuresAnswer = { schema: "svc.trust.failures.v1", capability_id: id, ...page };
+      return replyJson(call, JSON.stringify(answer), MINUTE);
+    } catch (error) {
+      if (error instanceof Problem) throw error;
+      logger.warn({ err: error, cap: id }, "evidence could not be read for an answer");
+      throw new Problem("unavailable", "the evidence cannot be read now", { headers: { "retry-after": "5" } });
+    }
+  },
+};
+
+export const TRUST: readonly Operation[] = [byId, failures, market, feed];
 
 /** Longest body: 2,000 characters of words, each escaped, and the rest of a dispute beside them. */
 const MAX_DISPUTE = 32_768;

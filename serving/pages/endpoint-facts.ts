@@ -4,7 +4,7 @@ import { dayOf } from "../../pipelines/record/time.ts";
 import { type PaymentFacts, readPaymentFacts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import { retryOf } from "../answers/retry.ts";
-import type { CheckFacts } from "../schemas/check.ts";
+import type { Buy, CheckFacts } from "../schemas/check.ts";
 import { cardOf, type Entry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { isDark } from "./home.ts";
@@ -14,9 +14,16 @@ const code = (text: string | null | undefined): unknown => (text ? html`<code>${
 const list = (items: readonly unknown[]): unknown =>
   html`<ul class="says">${items.map((item) => html`<li>${item}</li>`)}</ul>`;
 
-/** A row with a list of names; nothing where the list is empty. */
-const where = (title: string, names: readonly string[] | undefined): unknown =>
-  names?.length ? html`<dt>${title}</dt><dd>${names.join(", ")}</dd>` : "";
+/** A row with a list of names; where the list is empty, `none` in its place, and without that nothing. */
+const where = (title: string, names: readonly string[] | undefined, none?: string): unknown =>
+  names?.length || none !== undefined ? html`<dt>${title}</dt><dd>${names?.length ? names.join(", ") : none}</dd>` : "";
+
+/** Networks that its newest 402 offers and that its listing names, each or why there is none. */
+function networksPart(row: VolatileRow | undefined, entry: Entry | undefined): unknown {
+  const offered = row?.asked_for_payment ? "its newest 402 names none" : "not known: no 402 of it was seen";
+  const listed = entry?.listing ? "its listing names none" : "it is not listed";
+  return html`${where("Networks offered", row?.networks, offered)}${where("Networks listed", row?.networks_listed, listed)}`;
+}
 
 /** When it was seen. For a silent endpoint: when it last answered, since our probe alone is no sign of life. */
 function whenPart(row: VolatileRow | undefined, dark: boolean, answeredDay: string | null): unknown {
@@ -41,7 +48,7 @@ export function seenPart(view: View, cap: string, answeredDay: string | null, no
 <dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${moment(retry.at)})</span>`}</dd>
 <dt>Free handshakes</dt><dd>${row ? `${row.probes}, ${row.answered} answered, ${row.asked_for_payment} of them with a 402` : NONE}</dd>
 ${whenPart(row, dark, answeredDay)}
-${where("Protocol", row?.protocols)}${where("Networks offered", row?.networks)}${where("Networks listed", row?.networks_listed)}
+${where("Protocol", row?.protocols)}${networksPart(row, view.entry(cap))}
 ${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}</dd>` : ""}</dl></section>`;
 }
 
@@ -96,10 +103,12 @@ chain. Authorised: signed by the payee itself. A seller can pay itself from any 
 nothing (<a href="/docs/schedule#what-else-a-payment-shows">how they are counted</a>).</p></section>`;
 }
 
-/** The terms of a purchase through the service; nothing where the endpoint is not for sale now. */
-export function buyPart({ buy }: CheckFacts): unknown {
-  if (!buy) return "";
-  const terms = html`<dl><dt>Seller's price</dt><dd>${price(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${price(buy.fee)} ${buy.asset}</dd>
+/** The terms of a purchase through the service, or why it cannot be bought. */
+export function buyPart(buy: Buy | { says: string }): unknown {
+  const terms =
+    "says" in buy
+      ? html`<p>It cannot be bought through this service. ${buy.says}</p>`
+      : html`<dl><dt>Seller's price</dt><dd>${price(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${price(buy.fee)} ${buy.asset}</dd>
 <dt>Total, about</dt><dd>${price(buy.total)} ${buy.asset}</dd><dt>Call</dt><dd><code>${buy.method} ${buy.url}</code></dd>
 <dt>Guarantee</dt><dd>${buy.guarantee}</dd><dt>To publish the call</dt><dd><code>${buy.publish}</code></dd></dl>`;
   return html`<section aria-labelledby="buy" class="rule"><h2 id="buy">Buy</h2>${terms}</section>`;

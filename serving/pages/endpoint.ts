@@ -3,8 +3,10 @@ import { NOT_SAID } from "../../pipelines/record/card.ts";
 import { HISTORY_DAYS, type HistoryDay } from "../../pipelines/record/history.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
+import type { FailuresPage } from "../answers/failures.ts";
 import { shellWord } from "../answers/reproduce.ts";
-import type { CheckFacts } from "../schemas/check.ts";
+import type { Buy, CheckFacts } from "../schemas/check.ts";
+import type { FailedCall } from "../schemas/trust.ts";
 import { type Entry, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { badgePart } from "./badge.ts";
@@ -20,6 +22,10 @@ export interface EndpointPage {
   view: View;
   cap: string;
   facts: CheckFacts;
+  /** How it is bought through the service, or why it is not. */
+  buy: Buy | { says: string };
+  /** Its newest failed paid calls; null when the evidence could not be read. */
+  failures: FailuresPage | null;
   /** Days of the history, oldest first; null when there is none. */
   days: readonly HistoryDay[] | null;
   now: Date;
@@ -101,6 +107,31 @@ function failedPart(made: EndpointPage): unknown {
 <p class="soft small">A wrong answer lowers correctness above; each one is in the <a href="/docs/evidence">evidence files</a>.</p></section>`;
 }
 
+const hash = (title: string, sha256: string | null): unknown =>
+  sha256 === null ? "" : html`<dt>${title}</dt><dd><code>${sha256}</code></dd>`;
+
+/** One failed call. Its evidence is linked under this host's own root, as the objects of the log are everywhere. */
+function callPart(base: string, call: FailedCall): unknown {
+  const { at, says, expected, came, tx, network, evidence, id, paid_by } = call;
+  return html`<li><p><strong>${moment(Date.parse(at))}</strong> ${says}${paid_by === "us" ? "" : html` <span class="soft">(a call that its buyer published)</span>`}</p><dl>
+<dt>Expected</dt><dd>${expected}</dd><dt>Came</dt><dd>${came}</dd>
+<dt>Transaction</dt><dd>${tx === null ? "none was seen" : html`<code>${tx}</code> on ${network}`}</dd>
+${hash("Request, sha256", call.request_sha256)}${hash("Answer, sha256", call.response_sha256)}
+<dt>Evidence</dt><dd>${evidence.map((url, i) => html`${i > 0 ? ", " : ""}<a href="${url.slice(base.length)}">${/\d{4}-\d\d-\d\d/.exec(url)?.[0] ?? "file"}</a>`)}: lines with <code>${id}</code></dd></dl></li>`;
+}
+
+/** What went wrong, call by call: the newest failed paid calls of the published evidence. */
+function callsPart({ failures, cap, base }: EndpointPage): unknown {
+  if (!failures) return "";
+  const { failures: calls, evidence_until: until, next } = failures;
+  if (calls.length === 0 && next === null) return "";
+  const more = html`<a href="/v1/trust/${cap}/failures">every failed call, page by page</a>`;
+  return html`<section aria-labelledby="calls" class="rule"><h2 id="calls">What went wrong, call by call</h2>
+${calls.length === 0 ? html`<p>No paid call failed in the newest days; older ones: ${more}.</p>` : html`<ul class="says">${calls.map((call) => callPart(base, call))}</ul>`}
+<p class="soft small">${calls.length === 0 ? "From" : html`The newest ${count(calls.length, "failed paid call")} of`} the published evidence, which goes to ${until ?? NONE}; a day follows six hours
+after its end. Failures by our fault are left out.${calls.length === 0 ? "" : html` For programs: ${more}.`}</p></section>`;
+}
+
 /** The page of one endpoint for people: the facts of a check, the history, and how to prove them. */
 export function endpointPage(made: EndpointPage): string {
   const { view, cap, facts, simulated, base, now } = made;
@@ -112,16 +143,19 @@ export function endpointPage(made: EndpointPage): string {
   const body = html`<p class="crumb"><a href="/">Market</a></p><h1>${name}</h1>
 <p class="soft"><code>${entry?.listing?.method ?? view.row(cap)?.method ?? ""} ${facts.url ?? cap}</code></p>${says}${simulatedNote(simulated)}
 ${gradePart(facts, (entry && headlineOf(entry)?.progress) ?? 0)}
-<div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
-<div>${seenPart(view, cap, answeredDay(made), now)}${paymentsPart(view, cap)}${flagsPart(facts)}${buyPart(facts)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
+<div class="cols"><div>${componentsPart(facts)}${overTimePart(entry, made)}${callsPart(made)}${failedPart(made)}${problemsPart(view, cap, facts)}</div>
+<div>${seenPart(view, cap, answeredDay(made), now)}${paymentsPart(view, cap)}${flagsPart(facts)}${buyPart(made.buy)}${aboutPart(view, cap, facts)}${badgePart(cap, base)}</div></div>
 ${provePart(view, cap, facts, base)}`;
   return page({ title: `${shorten(name, 60)}: ${facts.band}`, body });
 }
 
 const command = (text: string): unknown => html`<pre tabindex="0"><code>${text}</code></pre>`;
 
+/** Evidence files that a page names, the newest. */
+const NAMED_FILES = 8;
+
 function evidencePart(view: View, bucket: number): unknown {
-  const files = view.evidence.of(bucket);
+  const files = view.evidence.of(bucket).slice(0, NAMED_FILES);
   const which = html`Every sample behind the grade lies in the daily evidence files of bucket ${bucket}, each named with its hash by an
 <code>evidence</code> leaf of the log`;
   if (files.length === 0) return html`<p>${which}; none of them was published yet.</p>`;

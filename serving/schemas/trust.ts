@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { SignedCard } from "../../pipelines/record/card.ts";
-import { CapId, Correction, ONE_TEXT } from "./common.ts";
+import { CapId, Correction, Money, ONE_TEXT } from "./common.ts";
 
 /** Path parameter of GET /v1/trust/{id}. */
 export const TrustParams = z.object({ id: CapId });
@@ -14,6 +14,52 @@ export const TrustResponse = z.strictObject({
   corrections: z.array(Correction),
 });
 export type TrustResponse = z.infer<typeof TrustResponse>;
+
+/** Query of GET /v1/trust/{id}/failures: where the page before it ended, and how many calls it may have. */
+export const FailuresQuery = z.object({
+  cursor: z
+    .string({ error: "must be given at most once" })
+    .regex(/^\d{1,15}-(?:rec_[0-9A-HJKMNP-TV-Z]{26})?$/, "must be `next` of an earlier page")
+    .optional()
+    .describe("`next` of a page: calls before its last one in time are answered."),
+  limit: z.coerce.number().int().min(1).max(100).default(20),
+});
+
+/** One paid call that failed, as the published evidence has it. */
+export const FailedCall = z.strictObject({
+  id: z.string().describe("Record id of the call: `obs_id` of its line in the evidence."),
+  at: z.string(),
+  paid_by: z.enum(["us", "a_buyer"]),
+  says: z.string().describe("What happened to the money and the answer, in words."),
+  failed: z.array(z.string()).describe("UrlIndex of the checks that failed."),
+  expected: z.string(),
+  came: z.string().describe("What came instead. Text of a seller in it is shortened."),
+  status: z.int().nullable(),
+  latency_ms: z.number().nullable(),
+  price: Money.nullable(),
+  ...{ network: z.string().nullable(), asset: z.string().nullable(), pay_to: z.string().nullable() },
+  tx: z.string().nullable().describe("Transaction that settled it; null: none was seen."),
+  refunded: z.boolean(),
+  request_sha256: z.string().nullable(),
+  response_sha256: z.string().nullable(),
+  evidence: z.array(z.string()).describe("Evidence files: the one with the call's line, then those with later facts."),
+  reproduce: z.string().describe("Command that prints these lines."),
+});
+export type FailedCall = z.infer<typeof FailedCall>;
+
+/** Answer of GET /v1/trust/{id}/failures. */
+export const FailuresAnswer = z.strictObject({
+  schema: z.literal("svc.trust.failures.v1"),
+  capability_id: CapId,
+  evidence_until: z.string().nullable().describe("Newest UTC day whose evidence is published; null: none yet."),
+  failures: z.array(FailedCall).describe("Newest first."),
+  left_out: z.array(z.string()).describe("Evidence files that are too long to be read for an answer."),
+  next: z
+    .string()
+    .nullable()
+    .describe("Cursor of the next page, null on the last. A page may have fewer calls than asked."),
+});
+export type FailuresAnswer = z.infer<typeof FailuresAnswer>;
 
 /** Query of GET /v1/trust/feed: `<first 16 hex of sha256(origin)>:<log position>`. */
 export const FeedQuery = z.object({

@@ -1,3 +1,4 @@
+import type { NamedFile } from "../../pipelines/published/files.ts";
 import { ArchiveFold } from "../../pipelines/published/fold.ts";
 import type { EvidenceLeaf } from "../../pipelines/record/leaf.ts";
 import type { Positions, VolatileRow } from "../../pipelines/record/volatile.ts";
@@ -142,28 +143,25 @@ export class View {
   }
 }
 
-/** Number of newest files that are kept per bucket; the log names all of them. */
-const KEPT = 8;
+/** Files that are remembered of a bucket: more days than the window of a grade has. The log names all of them. */
+const KEPT = 200;
 
-/** A published evidence file. */
-export interface EvidenceFile {
-  day: string;
-  key: string;
-  rows: number;
-}
+/** An evidence file as its leaf names it, packed and unpacked. */
+export type EvidenceFile = NamedFile & { day: string };
 
 /**
- * The newest evidence files of each bucket, for pages that name them. It only grows, by facts that the tree never changes,
- * so views share it.
+ * The newest evidence files of each bucket: pages name them, and failed calls are read from them. It only grows, by
+ * facts that the tree never changes, so views share it.
  */
 class EvidenceFiles {
   readonly #newest = new Map<number, EvidenceFile[]>();
 
-  add({ bucket, key, day, rows, holds }: EvidenceLeaf): void {
-    if (holds !== "rows" || bucket === null || key === null) return;
+  add({ bucket, key, day, rows, holds, sha256, bytes, unpacked_sha256, unpacked_bytes }: EvidenceLeaf): void {
+    if (holds !== "rows" || bucket === null || key === null || sha256 === null || unpacked_sha256 === null) return;
     const known = this.#newest.get(bucket) ?? [];
     if (known.some((file) => file.key === key)) return;
-    this.#newest.set(bucket, [{ day, key, rows }, ...known].slice(0, KEPT));
+    const file = { day, key, rows, sha256, bytes, unpacked_sha256, unpacked_bytes };
+    this.#newest.set(bucket, [file, ...known].slice(0, KEPT));
   }
 
   /** The newest day with a file in any bucket, or null. */

@@ -288,8 +288,8 @@ describe("an endpoint's page", () => {
     for (const section of [
       "Over time",
       "Failed checks",
+      "What went wrong, call by call",
       "Flags",
-      "Buy",
       "Components",
       "What is wrong with the listing",
     ]) {

@@ -1,0 +1,209 @@
+import { bucketOf } from "../../pipelines/record/ids.ts";
+import { dayStart } from "../../pipelines/record/time.ts";
+import { Problem } from "../http/problem.ts";
+import type { FailedCall, FailuresAnswer } from "../schemas/trust.ts";
+import { isSound, type PaidFact, type PaidPart, type PaidRow, type PaidRows, rowWith } from "../tables/paid-rows.ts";
+import type { EvidenceFile, View } from "../tables/view.ts";
+import { correctionsOf, isWithdrawn } from "./corrections.ts";
+import { shellWord } from "./reproduce.ts";
+
+/** Which page is asked for, and how much may be read from the store for it. */
+export interface PageAsked {
+  /** `next` of the page before: unix ms, a hyphen, and the id of the last call; without an id: all before that moment. */
+  cursor?: string | undefined;
+  limit: number;
+  /** Files that are not held yet, and their packed bytes. */
+  maxFiles: number;
+  maxBytes: number;
+  /** Address of this service, which the files are named under. */
+  base: string;
+}
+
+export type FailuresPage = Omit<FailuresAnswer, "schema" | "capability_id">;
+
+/** The place of a call in the list: calls come newest first, those of one moment by descending id. */
+interface Place {
+  ms: number;
+  id: string;
+}
+
+const isBehind = (a: Place, b: Place): boolean => a.ms < b.ms || (a.ms === b.ms && a.id < b.id);
+const placeOf = ({ t, obs_id }: PaidRow): Place => ({ ms: Date.parse(t), id: obs_id });
+const cursorOf = ({ ms, id }: Place): string => `${ms}-${id}`;
+
+function placeAsked(cursor: string | undefined): Place {
+  if (cursor === undefined) return { ms: Number.POSITIVE_INFINITY, id: "" };
+  const at = cursor.indexOf("-");
+  return { ms: Number(cursor.slice(0, at)), id: cursor.slice(at + 1) };
+}
+
+/** Files by their UTC day, the newest first. */
+function byDay(files: readonly EvidenceFile[]): [string, EvidenceFile[]][] {
+  const days = new Map<string, EvidenceFile[]>();
+  for (const file of files) days.set(file.day, [...(days.get(file.day) ?? []), file]);
+  return [...days].sort(([a], [b]) => (a < b ? 1 : -1));
+}
+
+/** Reads files within what one answer may cost; a file that is held costs nothing. */
+class Reading {
+  readonly leftOut: string[] = [];
+  #files: number;
+  #bytes: number;
+
+  constructor(
+    private readonly paid: PaidRows,
+    { maxFiles, maxBytes }: PageAsked,
+  ) {
+    this.#files = maxFiles;
+    this.#bytes = maxBytes;
+  }
+
+  /** What these files hold of an endpoint; null when one of them is more than may be read. */
+  async of(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
+    const read: { key: string; part: PaidPart }[] = [];
+    for (const file of files) {
+      if (this.paid.isTooLong(file)) {
+        this.leftOut.push(file.key);
+        continue;
+      }
+      let held = this.paid.held(file);
+      if (!held) {
+        if (this.#files === 0 || file.bytes > this.#bytes) return null;
+        this.#files--;
+        this.#bytes -= file.bytes;
+        held = await this.paid.read(file);
+      }
+      const part = held.get(cap);
+      if (part) read.push({ key: file.key, part });
+    }
+    return read;
+  }
+}
+
+/**
+ * Paid calls of an endpoint that failed, newest first, from the published evidence alone: neither those that failed by our
+ * fault nor those that are not confirmed or that a correction withdrew. Files are read from the newest
+ * day on, so that what was learned after a call is known before the call is looked at.
+ * @throws Problem unavailable when all that may be read was read before the page began: what was read is held, so the next
+ *   request gets further; and what {@link PaidRows.read} throws
+ */
+export async function failuresOf(view: View, cap: string, paid: PaidRows, asked: PageAsked): Promise<FailuresPage> {
+  const { base } = asked;
+  const from = placeAsked(asked.cursor);
+  const corrected = correctionsOf(view, cap);
+  const reading = new Reading(paid, asked);
+  const later = new Map<string, PaidFact[]>();
+  const found: FailedCall[] = [];
+  let begun: string | null = null;
+  const page = (next: Place | null): FailuresPage => ({
+    evidence_until: view.evidence.newestDay,
+    failures: found,
+    left_out: reading.leftOut,
+    next: next && cursorOf(next),
+  });
+  for (const [day, files] of byDay(view.evidence.of(bucketOf(cap)))) {
+    const read = await reading.of(files, cap);
+    if (!read) {
+      if (begun !== null) return page({ ms: dayStart(begun).getTime(), id: "" });
+      throw new Problem("unavailable", "older evidence is being read", { headers: { "retry-after": "1" } });
+    }
+    for (const fact of read.flatMap(({ part }) => part.facts)) {
+      later.set(fact.of, [...(later.get(fact.of) ?? []), fact]);
+    }
+    if (dayStart(day).getTime() >= from.ms) continue;
+    begun = day;
+    const calls = read
+      .flatMap(({ part, key }) => part.rows.map((row) => ({ row, key, facts: later.get(row.obs_id) ?? [] })))
+      .map(({ row, key, facts }) => ({ row: rowWith(row, facts), files: [key, ...facts.map(({ file }) => file)] }))
+      .filter(({ row }) => row.fault === null && !isSound(row) && isBehind(placeOf(row), from))
+      .filter(({ row }) => !isWithdrawn(corrected, row.obs_id, row.t))
+      .sort((a, b) => (isBehind(placeOf(a.row), placeOf(b.row)) ? 1 : -1));
+    for (const { row, files: keys } of calls) {
+      if (found.length === asked.limit) return page(lastOf(found));
+      found.push(failedCall(row, [...new Set(keys)], base));
+    }
+  }
+  return page(null);
+}
+
+const lastOf = (found: readonly FailedCall[]): Place => {
+  const { at, id } = found.at(-1)!;
+  return { ms: Date.parse(at), id };
+};
+
+/** What each check of ours asks of an answer; a check of a buyer's has a name of its own. */
+const EXPECTED: Readonly<Record<string, string>> = {
+  bytes_came: "an answer before the deadline",
+  status: "a status from 200 to 299",
+  parses: "JSON, as it declares",
+  no_error_page: "an answer and no error page",
+  truth: "the known answer to what was asked",
+  schema: "an answer of its advertised schema",
+  terms: "the terms of its listing and its 402",
+};
+
+const expectedBy = (name: string): string =>
+  EXPECTED[name] ??
+  (name.startsWith("class_") ? `an answer of the class ${name.slice(6)}` : `the check ${name} to pass`);
+
+interface FailedCheck {
+  name: string;
+  came: string;
+}
+
+/** Checks that failed, in the order in which they ran; terms that were not kept last. */
+function failedChecks({ checks, differs, honest, delivered }: PaidRow): FailedCheck[] {
+  const failed = (checks ?? []).filter(({ ok }) => !ok).map(({ name, says }) => ({ name, came: cameOf(name, says) }));
+  const other = differs?.map(({ says }) => says).join(", ");
+  if (honest === false) failed.push({ name: "terms", came: other || "other terms" });
+  // A process that ended meanwhile left no checks.
+  return failed.length === 0 && !delivered ? [{ name: "bytes_came", came: "nothing" }] : failed;
+}
+
+function cameOf(name: string, says = ""): string {
+  if (name === "bytes_came") return says || "nothing";
+  return says === "" || says.startsWith("scored") ? `another answer${says && ` (${says})`}` : says;
+}
+
+/** Characters of what was expected, and of what came. */
+const MAX_WORDS = 300;
+const shortened = (text: string): string => (text.length > MAX_WORDS ? `${text.slice(0, MAX_WORDS - 1)}…` : text);
+const joined = (texts: readonly string[]): string => shortened([...new Set(texts)].join("; "));
+
+/** What happened to the money and the answer. */
+function happened({ delivered, settled, refunded, price }: PaidRow, failed: readonly FailedCheck[]): string {
+  const money = price === null ? "its price" : price.toFixed(6).replace(/(\.\d{2}\d*?)0+$/, "$1");
+  if (delivered) {
+    const names = failed.map(({ name }) => name).join(", ");
+    const wrong = names === "terms" ? "on other terms than it had named" : `and its answer failed: ${names}`;
+    return settled ? `It took ${money} ${wrong}.` : `It never took the payment ${wrong}.`;
+  }
+  if (!settled) return "Nothing came back, and the payment never settled.";
+  return refunded ? `Nothing came back, and ${money} was paid back.` : `It took ${money} and nothing came back.`;
+}
+
+function failedCall(row: PaidRow, keys: readonly string[], base: string): FailedCall {
+  const files = keys.map((key) => `${base}/${key}`);
+  const { settlement, quote, status = null } = row;
+  const failed = failedChecks(row);
+  const shown = failed.map(({ came }) => came);
+  const isSaid = status === null || failed.some(({ name }) => name === "status") || row.kind === 2;
+  return {
+    id: row.obs_id,
+    at: row.t,
+    paid_by: row.kind === 2 ? "a_buyer" : "us",
+    says: shortened(happened(row, failed)),
+    failed: failed.map(({ name }) => name),
+    expected: joined(failed.map(({ name }) => expectedBy(name))),
+    came: joined(isSaid ? shown : [`status ${status}`, ...shown]),
+    ...{ status, latency_ms: row.latency_ms, price: row.price === null ? null : row.price.toFixed(6) },
+    network: settlement?.network ?? quote?.network ?? row.network ?? null,
+    asset: settlement?.asset ?? quote?.asset ?? row.asset ?? null,
+    pay_to: row.pay_to,
+    tx: settlement?.tx ?? row.tx ?? null,
+    refunded: row.refunded === true,
+    ...{ request_sha256: row.request_sha256 ?? null, response_sha256: row.response_sha256 },
+    evidence: files,
+    reproduce: `curl -fsS ${files.map(shellWord).join(" ")} | zstd -dc | grep -F ${row.obs_id}`,
+  };
+}

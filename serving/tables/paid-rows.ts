@@ -1,0 +1,180 @@
+import { z } from "zod";
+import type { Store } from "../../infra/store/store.ts";
+import { parseJson } from "../../pipelines/published/errors.ts";
+import { fetchFile, readFile } from "../../pipelines/published/files.ts";
+import { AmendmentLine, SampleLine } from "../../pipelines/record/evidence.ts";
+import { Problem } from "../http/problem.ts";
+import type { EvidenceFile } from "./view.ts";
+
+const Text = z.string().nullish().catch(null);
+
+/** The members of a paid call's line that are shown to people; its later facts replace members of the same names. */
+const PaidRow = z.object({
+  ...SampleLine.pick({ obs_id: true, capability_id: true, t: true, kind: true, price: true, pay_to: true }).shape,
+  ...SampleLine.pick({ fault: true, honest: true, settled: true, delivered: true, refunded: true }).shape,
+  ...SampleLine.pick({ delivery: true, outcome: true, schema_ok: true, latency_ms: true, response_sha256: true }).shape,
+  request_sha256: Text,
+  status: z.int().nullish().catch(null),
+  checks: z
+    .array(z.object({ name: z.string(), ok: z.boolean(), says: z.string().optional() }))
+    .nullish()
+    .catch(null),
+  differs: z
+    .array(z.object({ defect: z.string(), says: z.string() }))
+    .nullish()
+    .catch(null),
+  settlement: z.object({ tx: z.string(), network: z.string(), asset: z.string() }).nullish().catch(null),
+  quote: z.object({ network: z.string(), asset: z.string() }).nullish().catch(null),
+  /** Of a call that its buyer published; the others have a quote and a settlement. */
+  ...{ pass: z.boolean().optional(), tx: Text, network: Text, asset: Text },
+});
+export type PaidRow = z.infer<typeof PaidRow>;
+
+/** A later fact about a paid call. */
+export interface PaidFact {
+  of: string;
+  position: number;
+  field: string;
+  value: unknown;
+  /** Key of the file that holds it. */
+  file: string;
+}
+
+/** What one evidence file holds of the paid calls of one endpoint. */
+export interface PaidPart {
+  /** Calls whose line alone does not show that all was well. */
+  rows: PaidRow[];
+  facts: PaidFact[];
+}
+
+export type PaidFile = ReadonlyMap<string, PaidPart>;
+
+/** Did nothing fail? Of a line that shows it, later facts may say what became of the money, and nothing worse. */
+export const isSound = ({ kind, pass, delivered, delivery, outcome, schema_ok, honest }: PaidRow): boolean =>
+  kind === 2
+    ? pass === true
+    : delivered === true && delivery === 1 && (outcome ?? 1) === 1 && schema_ok !== false && honest !== false;
+
+/** A row with its later facts, in the order of the log. A fact of another form changes nothing. */
+export function rowWith(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
+  let now = row;
+  for (const { field, value } of [...facts].sort((a, b) => a.position - b.position)) {
+    now = PaidRow.safeParse({ ...now, [field]: value }).data ?? now;
+  }
+  return now;
+}
+
+export interface PaidRowBounds {
+  /** A longer file is not read: packed, and unpacked. */
+  maxFileBytes: number;
+  maxUnpackedBytes: number;
+  /** Text of all rows and facts that are held. */
+  maxHeldBytes: number;
+  /** Files that wait until those before them are read: further ones are refused. */
+  maxWaiting: number;
+}
+
+const BOUNDS: PaidRowBounds = {
+  maxFileBytes: 32 * 1024 * 1024,
+  maxUnpackedBytes: 256 * 1024 * 1024,
+  maxHeldBytes: 64 * 1024 * 1024,
+  maxWaiting: 256,
+};
+
+/** In RFC 8785 text every line about a paid call has it, so that no other line has to be parsed. */
+const MARK = Buffer.from('"topic":"observations.paid"');
+
+interface Held {
+  file: PaidFile;
+  bytes: number;
+}
+
+/**
+ * Paid calls that went wrong, read from evidence files when somebody asks and believed once a file is what its leaf names.
+ * Files never change under their name, so what is held stays true; the one that was not looked at for longest goes first.
+ * One file is read at a time.
+ */
+export class PaidRows {
+  readonly #held = new Map<string, Held>();
+  readonly #coming = new Map<string, Promise<PaidFile>>();
+  #bytes = 0;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    private readonly store: Pick<Store, "get">,
+    private readonly bounds: PaidRowBounds = BOUNDS,
+  ) {}
+
+  /** Is a file too long to be read for an answer? */
+  isTooLong({ bytes, unpacked_bytes }: EvidenceFile): boolean {
+    return bytes > this.bounds.maxFileBytes || unpacked_bytes > this.bounds.maxUnpackedBytes;
+  }
+
+  /** What is held of a file, without reading it. */
+  held({ key }: EvidenceFile): PaidFile | undefined {
+    const held = this.#held.get(key);
+    if (!held) return undefined;
+    this.#held.delete(key);
+    this.#held.set(key, held);
+    return held.file;
+  }
+
+  /** @throws MissingObject, Unproven, what the store throws; Problem unavailable where too many wait */
+  read(file: EvidenceFile): Promise<PaidFile> {
+    const coming = this.#coming.get(file.key);
+    if (coming) return coming;
+    if (this.#coming.size >= this.bounds.maxWaiting) {
+      throw new Problem("unavailable", "too much evidence is being read", { headers: { "retry-after": "5" } });
+    }
+    const read = this.#last.then(() => this.#read(file));
+    this.#last = read.catch(() => undefined);
+    const made = read.finally(() => this.#coming.delete(file.key));
+    this.#coming.set(file.key, made);
+    return made;
+  }
+
+  async #read(file: EvidenceFile): Promise<PaidFile> {
+    const get = async (key: string, maxBytes: number) => (await this.store.get(key, { maxBytes }))?.bytes ?? null;
+    const packed = await fetchFile({ get }, file);
+    const parts = new Map<string, PaidPart>();
+    let bytes = 0;
+    await readFile(packed, file, (line) => {
+      if (line.includes(MARK)) bytes += addLine(parts, file.key, parseJson(line));
+    });
+    this.#keep(file.key, { file: parts, bytes });
+    return parts;
+  }
+
+  #keep(key: string, held: Held): void {
+    this.#held.set(key, held);
+    this.#bytes += held.bytes;
+    while (this.#bytes > this.bounds.maxHeldBytes) {
+      const [oldest, dropped] = this.#held.entries().next().value!;
+      this.#held.delete(oldest);
+      this.#bytes -= dropped.bytes;
+    }
+  }
+}
+
+/** @returns the length of what is kept of the line, as text */
+function addLine(parts: Map<string, PaidPart>, file: string, line: unknown): number {
+  const row = PaidRow.safeParse(line).data;
+  if (row) {
+    if (isSound(row)) return 0;
+    partOf(parts, row.capability_id).rows.push(row);
+    return JSON.stringify(row).length;
+  }
+  const fact = AmendmentLine.safeParse(line).data;
+  if (!fact || !(fact.field in PaidRow.shape)) return 0;
+  const { capability_id, of, position, field, value } = fact;
+  partOf(parts, capability_id).facts.push({ of, position, field, value, file });
+  return JSON.stringify(fact).length;
+}
+
+function partOf(parts: Map<string, PaidPart>, cap: string): PaidPart {
+  const known = parts.get(cap);
+  if (known) return known;
+  const part: PaidPart = { rows: [], facts: [] };
+  parts.set(cap, part);
+  return part;
+}
