@@ -26,6 +26,8 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   probes: number,
   answered: number,
   asked_for_payment: number,
+  last_state: text,
+  last_status: number,
   first_seen: number,
   last_seen: number,
   price: text,

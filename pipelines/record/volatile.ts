@@ -14,6 +14,12 @@ export interface VolatileRow {
   probes: number;
   answered: number;
   asked_for_payment: number;
+  /**
+   * State of the newest handshake (bodies, HANDSHAKE_STATES) and the status that came; null where each one saw terms, and
+   * before the first.
+   */
+  last_state: string | null;
+  last_status: number | null;
   /** Unix ms, or null. */
   first_seen: number | null;
   last_seen: number | null;

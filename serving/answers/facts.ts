@@ -11,6 +11,7 @@ import type { Match, ToolChoice } from "../tables/match.ts";
 import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
+import { aboutWords, nearWords, whyNow } from "./hints.ts";
 import { payToVerdict } from "./pay-to.ts";
 import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
@@ -163,6 +164,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const all = corrected.corrections.length;
   const next = [
     ...(tools && url !== null ? [whichTool(url, tools)] : []),
+    ...(url !== null && method !== null ? aboutWords(view, query.url, { cap, matched }, { cap, url, method }) : []),
     ...(all > MAX_CORRECTIONS ? [moreCorrections(cap, all)] : []),
     moreOrigins(view, query),
   ].filter((says) => says !== null);
@@ -171,7 +173,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     tier,
     composite,
     // The payee's warning comes first: the letter tells nothing about another payee.
-    why: withWarnings(paid?.says ?? null, related, why),
+    why: withWarnings(paid?.says ?? null, related, whyNow(why, row, grade.computedAt !== null)),
     asked: query.url,
     matched,
     defects: defectsOf(row, entry),
@@ -214,7 +216,9 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
     defects: [],
     ...(flags.length > 0 ? { flags: inOrder(flags) } : {}),
     ...(queued === undefined ? {} : { queued }),
-    next: [next, moreOrigins(view, query)].filter((says) => says !== null).join(" "),
+    next: [url === null ? null : nearWords(view, url), next, moreOrigins(view, query)]
+      .filter((says) => says !== null)
+      .join(" "),
     payee: payeeOf(view, query),
   };
 }

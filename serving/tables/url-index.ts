@@ -21,6 +21,7 @@ export class UrlIndex {
   readonly #known = new Set<string>();
   readonly #byUrl = new Map<string, NamedEndpoint[]>();
   readonly #byPath = new Map<string, NamedEndpoint[]>();
+  readonly #byOrigin = new Map<string, NamedEndpoint[]>();
   /** Templates by literal prefix, in the order in which they were added. */
   readonly #templates = new Map<string, TemplateName[]>();
 
@@ -28,6 +29,7 @@ export class UrlIndex {
     if (this.#known.has(name.cap)) return;
     this.#known.add(name.cap);
     push(this.#byUrl, name.url, name);
+    push(this.#byOrigin, originOf(name.url), name);
     const template = compileTemplate(name.url);
     if (template) push(this.#templates, template.prefix, { ...name, ...template });
     else push(this.#byPath, pathKey(name.url), name);
@@ -39,6 +41,11 @@ export class UrlIndex {
 
   withPath(normalised: string): readonly NamedEndpoint[] {
     return this.#byPath.get(pathKey(normalised)) ?? NONE;
+  }
+
+  /** Those of the same scheme, host and port, in the order in which they were met. */
+  withOrigin(normalised: string): readonly NamedEndpoint[] {
+    return this.#byOrigin.get(originOf(normalised)) ?? NONE;
   }
 
   /**
@@ -54,6 +61,9 @@ export class UrlIndex {
     }
   }
 }
+
+/** `https://host` of a normalised url. */
+const originOf = (normalised: string): string => normalised.slice(0, normalised.indexOf("/", "https://".length));
 
 function push<T>(map: Map<string, T[]>, key: string, name: T): void {
   const held = map.get(key);

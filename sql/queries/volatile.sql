@@ -3,7 +3,7 @@
 -- its run had read; all three null without a card.
 -- Every large table meets the list first, so that a turn costs what is in the list.
 -- grain: one capability of the list with a known address
--- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, buyers, offer_signed, withdrawal, correction, reinstated,
+-- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried, answered, settled_by, buyers, offer_signed, last_handshake, withdrawal, correction, reinstated,
 --   correction_in_force, correction_record
 -- writes: nothing
 WITH wanted AS MATERIALIZED (
@@ -102,7 +102,7 @@ SELECT e.cap AS capability_id, e.url, e.method, coalesce(s.probes, 0)::DOUBLE AS
   coalesce(s.offers, []) AS offers, s.pay_to, coalesce(t.addresses, []) AS paid_to, coalesce(o.addresses, []) AS pay_tos_listed,
   coalesce(u.n, 0)::DOUBLE AS unserved, epoch_ms(u.first)::DOUBLE AS unserved_since,
   CASE WHEN NOT coalesce(e.ours, FALSE) THEN h.thefts END AS thefts,
-  a.last.outcome AS retried, epoch_ms(a.last.t)::DOUBLE AS retried_at, b.payments,
+  d.state AS last_state, d.status::DOUBLE AS last_status, a.last.outcome AS retried, epoch_ms(a.last.t)::DOUBLE AS retried_at, b.payments,
   coalesce(s.protocols, []) AS protocols, coalesce(p.n, 0)::DOUBLE AS distinct_prices, coalesce(s.paid_calls, 0)::DOUBLE AS paid_calls,
   coalesce(l.n, 0)::DOUBLE AS observations_since, coalesce(w.n, 0)::DOUBLE AS withdrawn_since,
   coalesce(list_distinct(offered.claimed.networks), []) AS networks_listed,
@@ -112,6 +112,7 @@ FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap
   LEFT JOIN taken w USING (cap) LEFT JOIN offered USING (cap) LEFT JOIN listed USING (cap) LEFT JOIN prices p USING (cap)
   LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
   LEFT JOIN thefts h USING (cap) LEFT JOIN again a USING (cap) LEFT JOIN beside b USING (cap)
+  LEFT JOIN (FROM last_handshake SEMI JOIN wanted USING (cap)) d USING (cap)
 -- An url that was only asked about is not in the record yet: it is answered as unknown and queued until it was probed.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

@@ -19,6 +19,7 @@ DELETE FROM answered WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM settled_by WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM buyers WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM offer_signed WHERE part_of(cap, $shift) IN (FROM evicted);
+DELETE FROM last_handshake WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM paid_published WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM commitment_open WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM listing WHERE part_of(cap, $shift) IN (FROM evicted);

@@ -1,8 +1,8 @@
 -- What new probes add to what is known of an endpoint.
 -- grain: seen_new = one capability; quoted_new = one price of one capability; payee_new = one address of one capability;
 --   sampled = one new sample of an endpoint with a correction
--- reads: temp probe, correction, offer_signed
--- writes: offer_signed, temp seen_new, temp quoted_new, temp payee_new, temp sampled
+-- reads: temp probe, correction, offer_signed, last_handshake
+-- writes: offer_signed, last_handshake, temp seen_new, temp quoted_new, temp payee_new, temp sampled
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM probe WHERE asked_micro IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE payee_new AS
 SELECT cap, address_of(pay_to) AS pay_to, max(t) AS t
@@ -27,6 +27,16 @@ MERGE INTO offer_signed USING (
   WHERE newest.signed IS NOT NULL OR cap IN (SELECT cap FROM offer_signed)) AS n ON offer_signed.cap = n.cap
 WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: offer_signed.t, id: offer_signed.event_id}
 THEN UPDATE SET t = n.t, event_id = n.event_id, signed = n.signed
+WHEN NOT MATCHED THEN INSERT BY NAME;
+
+-- What the newest handshake saw: most see terms, and where all did, there is no row. What failed on our side says nothing.
+MERGE INTO last_handshake USING (
+  SELECT cap, newest.t, newest.id AS event_id, newest.state, newest.status FROM (
+    SELECT cap, max({t: observed_at, id: event_id, state: state, status: status}) AS newest FROM probe
+    WHERE fault IS DISTINCT FROM 'ours' GROUP BY cap)
+  WHERE newest.state <> 'asked' OR cap IN (SELECT cap FROM last_handshake)) AS n ON last_handshake.cap = n.cap
+WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: last_handshake.t, id: last_handshake.event_id}
+THEN UPDATE SET t = n.t, event_id = n.event_id, state = n.state, status = n.status
 WHEN NOT MATCHED THEN INSERT BY NAME;
 
 -- Only what a correction may withdraw is looked at again, and few endpoints have one.

@@ -45,9 +45,9 @@ CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT
 -- no rows.
 CREATE OR REPLACE TEMP TABLE probe AS
 SELECT p.* EXCLUDE (body, says), coalesce(p.log_offset < f.next, FALSE) AS filed, says.slot.block, fault_of(says.fault, says.wall) AS fault, says.live, says.honest,
-  says.latency_ms, micro_of(says.price) AS price_micro, says.pay_to, says.state, says.planned, says.url, says.method,
+  says.latency_ms, micro_of(says.price) AS price_micro, says.pay_to, says.state, says.status, says.planned, says.url, says.method,
   says.terms, says.differs, says.signed_offers, asked_micro_of(says.terms.offers) AS asked_micro
-FROM (SELECT *, from_json(body, '{"state": "VARCHAR", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
+FROM (SELECT *, from_json(body, '{"state": "VARCHAR", "status": "BIGINT", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
     "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR", "planned": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR",
     "slot": {"block": "INTEGER"}, "terms": {"protocols": ["VARCHAR"],
       "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN", "pay_to": "VARCHAR", "price": "VARCHAR"}], "defects": "JSON"}, "differs": "JSON",
@@ -59,7 +59,7 @@ LEFT JOIN filed f ON f.type = p.type AND f.part = p.part AND f.day = p.observed_
 -- reads their bodies again. In one statement: after two into one table in one transaction the engine (1.5.6) showed the
 -- rows of neither until a checkpoint, when the first of them had no row.
 INSERT INTO event BY NAME
-SELECT * EXCLUDE (filed, state, planned, url, method, terms, differs, signed_offers) FROM probe WHERE NOT filed
+SELECT * EXCLUDE (filed, state, status, planned, url, method, terms, differs, signed_offers) FROM probe WHERE NOT filed
 UNION ALL BY NAME FROM stage WHERE NOT is_probe(type);
 -- The ids of filed days that are here stay whole.
 INSERT INTO left_id SELECT type, observed_at::DATE, part, event_id, cap FROM probe WHERE filed;

@@ -1,7 +1,7 @@
 -- The records of the log, as loaded from the commit chain's segments, and how far each partition is loaded.
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
--- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, offer_signed, paid_published,
+-- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, offer_signed, last_handshake, paid_published,
 --   commitment_open, listing, class_mapped, class_asked, correction, reinstated, dispute,
 --   correction_record
 
@@ -47,6 +47,8 @@ CREATE TABLE IF NOT EXISTS buyers (
 -- Offers of the newest 402 of a free handshake, where one ever carried a signature; signed = null: the newest has none.
 CREATE TABLE IF NOT EXISTS offer_signed (
   cap VARCHAR, t TIMESTAMP, event_id VARCHAR, signed STRUCT(present BIGINT, unread BIGINT, valid BIGINT, authorised BIGINT));
+-- The newest handshake, where one was ever answered with anything but terms that could be read.
+CREATE TABLE IF NOT EXISTS last_handshake (cap VARCHAR, t TIMESTAMP, event_id VARCHAR, state VARCHAR, status BIGINT);
 -- Calls that buyers published. refused = the answer's status says that the request was at fault.
 CREATE TABLE IF NOT EXISTS paid_published (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, payer VARCHAR, price_micro BIGINT, pay_to VARCHAR, pass BOOLEAN, refused BOOLEAN,

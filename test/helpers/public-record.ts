@@ -98,6 +98,8 @@ export const rowOf = (
   probes: 100,
   answered: 99,
   asked_for_payment: 98,
+  last_state: null,
+  last_status: null,
   first_seen: Date.parse("2026-09-01T00:00:00.000Z"),
   last_seen: Date.parse("2026-11-21T11:55:00.000Z"),
   price: "0.020000",

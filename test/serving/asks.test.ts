@@ -273,7 +273,7 @@ describe("over HTTP", () => {
     expect([response.status, response.headers.get("cache-control")]).toEqual([200, "public, max-age=60"]);
     expect(await response.json()).toMatchObject({
       ...{ band: "UNRATED", matched: "none", queued: false },
-      next: "This replica only answers and puts nothing in line. Ask the service itself: https://touchstone.test/v1/check?url=https%3A%2F%2Fnew.example%2Fa%3Fb%3Dc",
+      next: "The record holds other paths of this host: POST https://new.example/listed. This replica only answers and puts nothing in line. Ask the service itself: https://touchstone.test/v1/check?url=https%3A%2F%2Fnew.example%2Fa%3Fb%3Dc",
     });
   });
 

@@ -86,7 +86,7 @@ describe("volatile rows", () => {
         networks_listed: [],
         distinct_prices: 2,
       },
-      ...{ retried: null, retried_at: null, payments: null },
+      ...{ last_state: "silent", last_status: null, retried: null, retried_at: null, payments: null },
       ...{ paid_calls: 0, unserved: 0, unserved_since: null, thefts: null, observations_since: 0, withdrawn_since: 0 },
       defects: JSON.stringify([
         { defect: "bad_entry", says: "an entry", seenAt: at("01:00:00") },
@@ -94,9 +94,18 @@ describe("volatile rows", () => {
         { defect: "price_differs", says: "dearer", seenAt: at("08:00:00") },
       ]),
     });
+    const none = { live: false, price: null, pay_to: null, terms: null };
+    await world.append(handshake("v", at("08:50:00"), { ...none, state: "status", status: 404 }));
+    // One that came late, and one of our own fault, change nothing.
+    await world.append(handshake("v", at("08:45:00")), handshake("v", at("08:55:00"), { ...none, fault: "ours" }));
+    await world.ingest.pass();
+    expect(await rowOf("v")).toMatchObject({ probes: 7, last_state: "status", last_status: 404 });
+    await world.append(handshake("v", at("08:59:00")));
+    await world.ingest.pass();
+    expect(await rowOf("v")).toMatchObject({ probes: 8, last_state: "asked", last_status: 402 });
     await world.append(sent, result("v", sent.eventId, at("09:00:02")));
     await world.ingest.pass();
-    expect(await rowOf("v", { v: at("08:10:00") })).toMatchObject({ probes: 4, paid_calls: 1, observations_since: 3 });
+    expect(await rowOf("v", { v: at("08:10:00") })).toMatchObject({ probes: 8, paid_calls: 1, observations_since: 7 });
   });
 
   test("records that a later correction withdrew, of the card's window, and only while it is in force", async () => {
@@ -226,7 +235,13 @@ describe("Arrow", () => {
       pay_tos_listed: fc.array(text),
     },
     ...{ unserved: count, unserved_since: fc.option(count), thefts: fc.option(text) },
-    ...{ retried: fc.option(text), retried_at: fc.option(count), payments: fc.option(text) },
+    ...{
+      last_state: fc.option(text),
+      last_status: fc.option(count),
+      retried: fc.option(text),
+      retried_at: fc.option(count),
+      payments: fc.option(text),
+    },
   });
 
   test("what goes in comes out", async () => {

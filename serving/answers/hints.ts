@@ -1,0 +1,87 @@
+import { isTemplate } from "../../pipelines/record/template.ts";
+import { normaliseUrl, pathKey } from "../../pipelines/record/url.ts";
+import { readHandshakeRequest, type VolatileRow } from "../../pipelines/record/volatile.ts";
+import type { Match } from "../tables/match.ts";
+import type { NamedEndpoint } from "../tables/url-index.ts";
+import type { View } from "../tables/view.ts";
+
+/** What the newest handshake saw, in words; null where it saw terms, or nothing is known of it. */
+function seenWords({ last_state: state, last_status: status }: VolatileRow): string | null {
+  switch (state) {
+    case "status":
+    case "free":
+      return `answers ${status ?? "something else"} and asks for no payment`;
+    case "malformed":
+      return "answers 402 with terms that cannot be read";
+    case "wall":
+      return `turns our handshakes away${status === null ? "" : ` with ${status}`}`;
+    case "silent":
+      return "does not answer";
+    default:
+      return null;
+  }
+}
+
+/**
+ * The sentence of an endpoint as of its newest handshake. Of one that never asked for a payment it says what it answers
+ * instead; of any other, what its newest handshake saw if that were no terms. The sentence of a card knows neither.
+ * @param card is it a card's?
+ */
+export function whyNow(why: string, row: VolatileRow | undefined, card: boolean): string {
+  const words = row ? seenWords(row) : null;
+  // How long an endpoint has been silent the card tells better.
+  if (!row || words === null || (card && row.last_state === "silent")) return why;
+  const never = why.startsWith("UNRATED:") && row.asked_for_payment === 0 && row.paid_calls === 0;
+  return never ? `UNRATED: it ${words}, so nobody has paid it.` : `${why} Newest handshake: it ${words}.`;
+}
+
+const named = ({ method, url }: NamedEndpoint): string => `${method} ${url}`;
+
+/** By what two urls of one origin and path differ. */
+const differenceOf = (asked: string, held: string): string =>
+  asked.split("?", 1)[0] === held.split("?", 1)[0] ? "query" : "trailing slash";
+
+/** Where our calls of a template went, with its placeholders filled; null for an endpoint that is none. */
+function calledWords(view: View, cap: string, url: string): string | null {
+  const request = view.row(cap)?.request;
+  const called = request ? readHandshakeRequest(request)?.url : undefined;
+  return called === undefined || !isTemplate(url) ? null : `Our calls of this template went to ${called}.`;
+}
+
+/** What of the record an answer is about, where the url that was asked is not the url that the record holds. */
+export function aboutWords(view: View, asked: string, { cap, matched }: Match, held: NamedEndpoint): string[] {
+  const called = calledWords(view, cap, held.url);
+  const also = called === null ? [] : [called];
+  if (matched === "exact") return also;
+  const url = normaliseUrl(asked);
+  if (pathKey(url) !== pathKey(held.url))
+    return [`This is about ${named(held)}, a template that the url falls under.`, ...also];
+  return [
+    `This is about ${named(held)}: the url asked differs from it by its ${differenceOf(url, held.url)}.`,
+    ...also,
+  ];
+}
+
+/** Endpoints of one host that are looked at, and those of them that are named. */
+const MAX_LOOKED = 200;
+const MAX_NAMED = 5;
+
+/** What the record holds near a url that it does not hold: other methods of it, its path, other paths of its host. */
+export function nearWords(view: View, normalised: string): string | null {
+  const held = (names: readonly NamedEndpoint[]) => names.slice(0, MAX_LOOKED).filter(({ cap }) => view.has(cap));
+  const same = held(view.names.withUrl(normalised));
+  if (same.length > 0) {
+    const methods = [...new Set(same.map(({ method }) => method))].sort();
+    return `The record holds this url with ${methods.join(" and ")}: ask with method=${methods[0]}.`;
+  }
+  const [path] = held(view.names.withPath(normalised));
+  if (path)
+    return `The record holds ${named(path)}, which differs by its method and its ${differenceOf(normalised, path.url)}.`;
+  const all = view.names.withOrigin(normalised);
+  const other = held(all);
+  if (other.length === 0) return null;
+  const shown = other.slice(0, MAX_NAMED).map(named).join(", ");
+  const more =
+    other.length > MAX_NAMED ? `, and ${all.length > MAX_LOOKED ? "others" : `${other.length - MAX_NAMED} more`}` : "";
+  return `The record holds other paths of this host: ${shown}${more}.`;
+}
