@@ -6,25 +6,44 @@ import { promisify } from "node:util";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parse } from "yaml";
+import { guard as clientGuard, Service } from "../../serving/client/index.ts";
 import { type Serving, serve } from "../../serving/main.ts";
-import { capOf, cardOf, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
+import type { CheckAnswer } from "../../serving/schemas/check.ts";
+import { RULED, ruled } from "../agent-rules.ts";
+import { now } from "../helpers/client.ts";
+import { capOf, cardOf, listingDraft, PAYEE, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
 
-/** Every snippet of the pages for integrators does what its page says, against a live server. */
+/** Every snippet of the pages for integrators, and the README's, does what its page says, against a live server. */
 const SUM = { url: "https://seller.example/sum" };
 const FAIL = { url: "https://fail.example/x" };
 const NEW = { url: "https://new.example/x" };
+/** It delivers well enough for a letter, and took the money of a few calls: only its flag tells. */
+const THIEF = { url: "https://thief.example/x" };
+/** Another endpoint that pays the thief's address; and one that asks for something other than its listing. */
+const FRONT = { url: "https://front.example/x" };
+const OTHER = { url: "https://other.example/x" };
+const THIEF_PAYEE = `0x${"2".repeat(40)}`;
+const ALL = [SUM, FAIL, NEW, THIEF, FRONT, OTHER];
 let record: PublicRecord;
 let live: Serving;
 let dir: string;
 beforeAll(async () => {
   record = await PublicRecord.open();
   await record.publish(
-    [SUM, FAIL, NEW].map((one) => listingDraft(one)),
+    ALL.map((one) => listingDraft(one)),
+    record.grades([cardOf(THIEF, { band: "C", flags: ["took_the_money"] })], "C: it took 0.02 in 1 of 40 paid calls."),
+    record.grades([cardOf(FRONT)], "B: it delivers."),
+    record.grades([cardOf(OTHER, { flags: ["listing_mismatch"] })], "B: it delivers."),
     record.grades([cardOf(SUM)], "B: it delivers."),
     record.grades([cardOf(FAIL, { band: "F" })], "F: it took the money."),
   );
-  await record.live([SUM, FAIL, NEW].map((one) => rowOf(one)));
+  const thefts = JSON.stringify([{ pay_to: THIEF_PAYEE, days: [Date.parse("2026-11-19T08:00:00.000Z")] }]);
+  await record.live([
+    ...[SUM, FAIL, NEW, OTHER].map((one) => rowOf(one)),
+    rowOf(THIEF, { pay_to: THIEF_PAYEE, thefts, unserved: 1, unserved_since: Date.parse("2026-11-19T08:00:00.000Z") }),
+    rowOf(FRONT, { pay_to: THIEF_PAYEE }),
+  ]);
   live = await serve({ app: (await servingOver(record)).app, port: 0, host: "127.0.0.1", graceMs: 200 });
   dir = await mkdtemp(join(tmpdir(), "snippets-"));
 });
@@ -78,8 +97,11 @@ test("facilitator: letters by method and url from one read", async () => {
   const lines = (await printed("facilitator")).trim().split("\n");
   expect(lines.sort()).toEqual([
     `GET ${FAIL.url} F OUTCOME_VERIFIED 120`,
+    `GET ${FRONT.url} B OUTCOME_VERIFIED 120`,
     `GET ${NEW.url} UNRATED null 0`,
+    `GET ${OTHER.url} B OUTCOME_VERIFIED 120`,
     `GET ${SUM.url} B OUTCOME_VERIFIED 120`,
+    `GET ${THIEF.url} C OUTCOME_VERIFIED 120`,
   ]);
 });
 
@@ -89,6 +111,75 @@ test("reports: what is new since the cursor, and then nothing", async () => {
   const [, cursor] = /^next: (\S+)$/m.exec(first)!;
   expect(await printed("reports", [cursor!])).toBe(`next: ${cursor}\n`);
   await expect(printed("reports", ["0123456789abcdef:0"])).rejects.toThrow("this log is");
+});
+
+/** What a text for agents comes to: is this payment made? */
+type Decides = (url: string, payTo: string) => Promise<boolean>;
+const paid = (made: Promise<unknown>): Promise<boolean> =>
+  made.then(
+    () => true,
+    (error: Error) => {
+      expect(error.message).toMatch(/^(?:refused: |at most 0 a call: )/);
+      return false;
+    },
+  );
+const moduleOf = async (page: string): Promise<Record<string, (...args: never[]) => Promise<unknown>>> =>
+  (await import(`data:text/javascript,${encodeURIComponent((await blocksOf(page, "js"))[0]!)}`)) as never;
+
+/** An agent that does what the words say, and nothing more: the flags are read out of the text. */
+async function orderText(page: string): Promise<Decides> {
+  const [file] = await blocksOf(page, "markdown");
+  const [, named] = /Whatever the letter, never pay where `flags` has ((?:`\w+`(?:, | or )?)+)/.exec(file!)!;
+  const never = named!.match(/\w+_\w+/g)!;
+  expect(file).toMatch(/F: it was paid and failed\. Do not pay|`band` F is refused/);
+  return async (url, pay_to) => {
+    const answer = (await (await fetch(new URL(checkPath({ url, pay_to }), live.url))).json()) as CheckAnswer;
+    return answer.band !== "F" && !answer.flags?.some((flag) => never.includes(flag));
+  };
+}
+
+const DECIDES: Record<keyof typeof RULED, () => Promise<Decides>> = {
+  "README.md": async () => {
+    const { mayPay } = await moduleOf("../README");
+    return (url, payTo) => paid(mayPay!({ url, payTo, price: 0.01 } as never));
+  },
+  "docs/integrations.md": async () => {
+    const { guard } = await moduleOf("integrations");
+    return (url, payTo) => paid(guard!(...([url, payTo] as never[])));
+  },
+  "docs/skill.md": () => orderText("skill"),
+  "docs/cursor-rule.md": () => orderText("cursor-rule"),
+};
+
+describe.each(Object.keys(RULED) as (keyof typeof RULED)[])("%s decides as the client's policy does", (page) => {
+  let decides: Decides;
+  beforeAll(async () => {
+    decides = await DECIDES[page]();
+  });
+
+  test("its flags are those of the policy (npx tsx test/agent-rules.ts writes them)", () => {
+    const { is, should } = ruled(page);
+    expect(is).toBe(should);
+  });
+
+  test.each<[string, { url: string }, string, boolean]>([
+    ["what is good", SUM, PAYEE, true],
+    ["a url that nobody has seen", { url: "https://unseen.example/x" }, PAYEE, true],
+    ["one without a letter", NEW, PAYEE, true],
+    ["a thief with a letter", THIEF, THIEF_PAYEE, false],
+    ["what failed", FAIL, PAYEE, false],
+    ["a swapped payee", SUM, `0x${"9".repeat(40)}`, false],
+    ["a thief's other endpoint", FRONT, THIEF_PAYEE, false],
+    ["a url that nobody has seen, paid to the thief", { url: "https://unseen.example/y" }, THIEF_PAYEE, false],
+    ["another price than its listing's", OTHER, PAYEE, false],
+  ])("%s", async (_, { url }, payTo, pays) => {
+    expect(await decides(url, payTo)).toBe(pays);
+    // As the library decides with no setting at all.
+    const asset = "0x036cbd53842c5426634e7929541ec2318f3dcf7e";
+    const offer = { scheme: "exact", network: "eip155:84532", asset, amount: 10_000n, payTo, validFor_s: 60 };
+    const decision = await clientGuard(new Service({ base: live.url, now }))({ url, method: "GET", offers: [offer] });
+    expect([decision.outcome === "allowed", decision.says]).toEqual([pays, decision.says]);
+  });
 });
 
 describe.each([
