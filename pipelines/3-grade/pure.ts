@@ -149,8 +149,9 @@ function latencyOf(own: readonly Reading[]): Sums["latency"] {
 /**
  * The sums of one endpoint from its rows: what sql/grade and fold.ts make of the lake, written a second time, plainly
  * and without a database.
+ * @param repeats name an answer that came again once more (record/card, namesRepeats)
  */
-export function sumsOf(endpoint: Endpoint, now: Date): Sums {
+export function sumsOf(endpoint: Endpoint, now: Date, repeats = false): Sums {
   const since = windowStart(now);
   const inWindow = endpoint.rows.filter(({ t }) => t >= since && t < now);
   const standing = inWindow.filter(({ obs_id }) => !endpoint.withdrawn.has(obs_id));
@@ -159,6 +160,7 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
   const paid = own.filter((row) => row.paid);
   const told = own.filter(({ honest }) => honest !== null).sort(newestFirst);
   const answers = paid.filter(({ delivered, row }) => delivered && row.response_sha256 !== null).sort(newestFirst);
+  const hashes = answers.map(({ row }) => row.response_sha256 ?? "");
   return {
     cap: endpoint.cap,
     counted: own.length,
@@ -184,7 +186,7 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
     disputed: endpoint.disputed,
     payTo: endpoint.pay_to,
     domain: endpoint.domain,
-    evidence: answers.slice(0, EVIDENCE_ROWS).map(({ row }) => row.response_sha256 ?? ""),
+    evidence: (repeats ? hashes : [...new Set(hashes)]).slice(0, EVIDENCE_ROWS),
   };
 }
 
@@ -192,8 +194,8 @@ export function sumsOf(endpoint: Endpoint, now: Date): Sums {
  * The grade of one endpoint from its rows alone, without DuckDB: for the auditor and for light clients. Equal to the
  * line of a grade run at the same moment, figure by figure.
  */
-export function gradeRows(endpoint: Endpoint, related: RelatedParties, now: Date): RunLine {
+export function gradeRows(endpoint: Endpoint, related: RelatedParties, now: Date, repeats = false): RunLine {
   const since = windowStart(now);
   const standing = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));
-  return lineOf(sumsOf(endpoint, now), related.of(endpoint), inputsDigest(standing), now);
+  return lineOf(sumsOf(endpoint, now, repeats), related.of(endpoint), inputsDigest(standing), now);
 }

@@ -64,8 +64,12 @@ export const NOT_SAID = "not said by this card";
 /** Path and fragment of the method's description, under the service's own address. */
 export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";
 
-/** Version of our checks that scored the samples. */
-export const VERIFIER_VERSION = "touchstone-verifier-1";
+/** Version of our checks that scored the samples, and of what a card names of them. */
+export const VERIFIER_VERSION = "touchstone-verifier-2";
+
+/** Version 1, and cards that name none, had an answer in `evidence_sample` as often as it came; from 2 on each is there once. */
+export const namesRepeats = (version: string | undefined): boolean =>
+  version === undefined || version === "touchstone-verifier-1";
 
 /**
  * The parts of `why` that a run knows. The sentence is made when the card is published, since the hold depends on the

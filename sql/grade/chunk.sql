@@ -28,8 +28,11 @@ worst AS (
 SELECT ep, part, list(x) AS xs FROM worst GROUP BY ep, part;
 
 CREATE OR REPLACE TEMP TABLE grade_evidence AS
-SELECT ep, arg_max(response_sha256, {t: t, id: obs_id}, $evidence_rows) AS evidence
-FROM grade_rows($window_start, $now) WHERE counted AND kind = 1 AND delivered AND response_sha256 IS NOT NULL GROUP BY ep;
+SELECT ep, arg_max(response_sha256, newest, $evidence_rows) AS evidence FROM (
+  SELECT ep, response_sha256, max({t: t, id: obs_id}) AS newest
+  FROM grade_rows($window_start, $now) WHERE counted AND kind = 1 AND delivered AND response_sha256 IS NOT NULL
+  GROUP BY ep, response_sha256)
+GROUP BY ep;
 
 CREATE OR REPLACE TEMP TABLE grade_payees AS
 SELECT ep, min(pay_to) <> max(pay_to) AS changed FROM grade_rows($window_start, $now) WHERE counted AND kind < 2 GROUP BY ep;

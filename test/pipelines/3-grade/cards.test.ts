@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { params } from "../../../pipelines/3-grade/params.ts";
+import { sumsOf } from "../../../pipelines/3-grade/pure.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import { METHOD_PAGE } from "../../../pipelines/record/card.ts";
 import type { Flag } from "../../../pipelines/record/vocabulary.ts";
@@ -20,7 +21,7 @@ describe("a card", () => {
       window_start: "2026-08-17T00:00:00.000Z",
       computed_at: "2026-11-15T12:00:00.000Z",
       method: "/docs/verification-method#svc-grade-1",
-      verifier_version: "touchstone-verifier-1",
+      verifier_version: "touchstone-verifier-2",
     });
     expect(card.components).toMatchObject({
       correctness: { method: "lines4/1;a=0.05;block=6h;W=40;deff=1;x=outcome", n_eff: 40 },
@@ -63,6 +64,14 @@ describe("a card", () => {
     const rows = good(10).map((row, i) => ({ ...row, response_sha256: row.kind === 1 && i !== 2 ? `sha${i}` : null }));
     const same = [at(2 * HOUR, { obs_id: "zz", response_sha256: "tie" }, PAID)];
     expect(grade([...rows, ...same]).cards[0]!.card.evidence_sample).toEqual(["tie", "sha0", "sha4", "sha6", "sha8"]);
+  });
+
+  it("names an answer that came again once, at its newest", () => {
+    const rows = good(10).map((row, i) => ({ ...row, response_sha256: `sha${i % 3}` }));
+    expect(grade(rows).cards[0]!.card.evidence_sample).toEqual(["sha0", "sha2", "sha1"]);
+    const endpoint = { cap: "cap_x", pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set<string>() };
+    // As the first version named them, which cards of that version are recomputed with.
+    expect(sumsOf(endpoint, NOW, true).evidence).toEqual(["sha0", "sha2", "sha1", "sha0", "sha2"]);
   });
 
   const quotes = (prices: number[]) => prices.map((price, i) => at(3 * DAY + i * 60_000, { price }));
