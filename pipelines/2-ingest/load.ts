@@ -16,7 +16,7 @@ import { openDaySegments } from "./day-segments.ts";
  * Form of the lake: of its tables, and of what is loaded into them. Raised with either, since a lake is only ever made
  * anew from the segments (test/pipelines/roles/forms.test.ts holds it against the SQL).
  */
-export const LAKE_FORM = 1;
+export const LAKE_FORM = 2;
 
 /** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
 export const INGEST_TABLES: readonly string[] = [
