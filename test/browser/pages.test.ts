@@ -23,7 +23,7 @@ import {
   wellKnown,
 } from "../pipelines/1-observe/world.ts";
 import { chromiumPath, launchChromium, mayBeMissing } from "./chromium.ts";
-import { BARE, makeRecord, RICH } from "./record.ts";
+import { BARE, FAILED, makeRecord, RICH } from "./record.ts";
 
 /** What in-page.js finds. */
 interface Found {
@@ -55,6 +55,7 @@ const PAGES = {
   empty: "/?q=nobody",
   endpoint: `/endpoint/${capOf(RICH)}`,
   bare: `/endpoint/${capOf(BARE)}`,
+  failed: `/endpoint/${capOf(FAILED)}`,
   doc: "/docs/check-before-you-pay",
   form: "/check-my-listing",
   exposure: "/exposure",
@@ -78,6 +79,7 @@ const CHARTS: Record<Name, number> = {
   empty: 0,
   endpoint: 6,
   bare: 0,
+  failed: 0,
   doc: 0,
   form: 0,
   exposure: 0,

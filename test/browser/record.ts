@@ -4,6 +4,7 @@ import { encodeHistory } from "../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS } from "../../pipelines/record/time.ts";
 import { type Band, FLAGS } from "../../pipelines/record/vocabulary.ts";
+import { publishEvidence } from "../helpers/evidence-files.ts";
 import {
   capOf,
   cardOf,
@@ -14,6 +15,7 @@ import {
   PublicRecord,
   rowOf,
 } from "../helpers/public-record.ts";
+import { intent, NOTHING, result, settlement, urlOf } from "../pipelines/2-ingest/records.ts";
 
 /** Long words, markup and a letter of every kind: what breaks a layout breaks it here. */
 export const RICH: EndpointSpec = {
@@ -22,6 +24,8 @@ export const RICH: EndpointSpec = {
   description: "Adds <b>two</b> whole numbers",
   defects: [{ defect: "price_differs", says: "the 402 asks a price other than the listing's" }],
 };
+/** Nobody lists it; what of its paid calls went wrong is on its page. */
+export const FAILED: EndpointSpec = { url: urlOf("failed") };
 export const BARE: EndpointSpec = { url: "https://bare.example/nothing/known" };
 const BANDS: readonly Band[] = ["A", "B", "C", "D", "F", "UNRATED"];
 const SELLERS: readonly EndpointSpec[] = Array.from({ length: 118 }, (_, i) => ({
@@ -100,6 +104,18 @@ export async function makeRecord(): Promise<PublicRecord> {
     files: { [bucket]: await writeHistory(record.store, record.clock, bucket, bytes) },
     positions: {},
   };
-  await record.live([rowOf(RICH), ...SELLERS.slice(0, 90).map((spec) => rowOf(spec))], { history });
+  const calls = ["01:00:00", "02:00:00"].map((time) => intent("failed", `2026-11-19T${time}.000Z`));
+  await publishEvidence(
+    record,
+    calls.flatMap((call, i) => [
+      call,
+      settlement("failed", call.eventId, "2026-11-19T03:00:00.000Z", { tx: `0x${"4e".repeat(32)}` }),
+      result("failed", call.eventId, "2026-11-19T03:00:01.000Z", {
+        ...(i === 0 ? { ...NOTHING, honest: false } : { delivery: 0 }),
+        checks: [{ name: "schema", ok: false, says: `/ must have the member ${"long".repeat(60)}` }],
+      }),
+    ]),
+  );
+  await record.live([rowOf(RICH), rowOf(FAILED), ...SELLERS.slice(0, 90).map((spec) => rowOf(spec))], { history });
   return record;
 }
