@@ -51,6 +51,9 @@ export interface Loadable {
   partition: number;
   /** Its key in the store. */
   file: string;
+  /** Offsets of its first and its last record. */
+  first: number;
+  last: number;
   /** Rows in the file. */
   rows: number;
   /** Of the file. */
@@ -97,7 +100,6 @@ export class Loading {
   /** All that was added. */
   async load(): Promise<void> {
     if (this.#group.length === 0) return;
-    await knowLeft(this.parts, this.#group);
     this.fresh += await loadSegments(this.parts, this.#group);
     await this.loaded(this.#group);
     await this.discard();
@@ -109,23 +111,50 @@ export class Loading {
   }
 }
 
+/** A filed day whose ids are needed to load the staged segments; `known`: they are in the lake. */
+interface NearDay {
+  topic: string;
+  part: number;
+  type: string;
+  day: string;
+  known: boolean;
+}
+
 /**
- * New records of segments into the lake, with their `loaded` rows and the positions: one transaction, all or nothing.
- * Loading one again, or a compacted one, adds nothing twice.
- * @returns records that the lake did not have
+ * Loads the new records of segments, with their `loaded` rows and the positions: one transaction, all or nothing. Loading
+ * one again, or a compacted one, adds nothing twice.
+ * @returns how many records the lake did not have
  */
-async function loadSegments({ lake, ownHosts }: LoadParts, segments: readonly Loadable[]): Promise<number> {
+async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Promise<number> {
+  const { fresh, near } = await tryLoad(parts, segments, true);
+  if (near === null) return fresh;
+  await fetchLeftIds(parts, near);
+  return (await tryLoad(parts, segments, false)).fresh;
+}
+
+/** @returns in `near`, with nothing loaded, the filed days that are near when ids of one are missing and have to be here */
+async function tryLoad(
+  { lake, ownHosts }: LoadParts,
+  segments: readonly Loadable[],
+  needsIds: boolean,
+): Promise<{ fresh: number; near: readonly NearDay[] | null }> {
   return lake.transaction(async (tx) => {
     const files = JSON.stringify(segments.map(({ file }) => file));
     const known = new Set(
       (await tx.all<{ file: string }>(sql("staging/loaded:known"), { files })).map(({ file }) => file),
     );
     const news = segments.filter(({ file }) => !known.has(file));
-    const fresh = news.length === 0 ? 0 : await fold(tx, news, ownHosts);
+    let fresh = 0;
+    if (news.length > 0) {
+      await tx.run(sql("staging/stage:parsed"), { paths: JSON.stringify(news.map(({ path }) => path)) });
+      const near = await tx.all<NearDay>(sql("archive/copies:days"));
+      if (needsIds && near.some(({ known }) => !known)) return { fresh, near };
+      fresh = await fold(tx, news, ownHosts);
+    }
     await tx.run(sql("staging/loaded:positions"), {
       ends: JSON.stringify(segments.map(({ topic, partition: part, next }) => ({ topic, part, next }))),
     });
-    return fresh;
+    return { fresh, near: null };
   });
 }
 
@@ -142,31 +171,25 @@ export async function advanceLake(
 }
 
 async function fold(tx: Statements, segments: readonly Loadable[], ownHosts: ReadonlySet<string>): Promise<number> {
-  const paths = JSON.stringify(segments.map(({ path }) => path));
-  const has = (topics: readonly string[]) => segments.some(({ topic }) => topics.includes(topic));
-  await tx.run(sql("staging/stage"), { segments: paths });
+  const rows = segments.map(({ partition: part, ...one }) => ({ part, ...one }));
+  await tx.run(sql("staging/stage:fresh"), { segments: JSON.stringify(rows) });
   for (const { topics, files } of STEPS)
-    if (has(topics)) for (const file of files) await tx.run(sql(file), NUMBERS[file]);
+    if (rows.some(({ topic }) => topics.includes(topic as IngestedTopic)))
+      for (const file of files) await tx.run(sql(file), NUMBERS[file]);
   await tx.run(sql("samples/touched:withdrawn"));
   await addEndpoints(tx, ownHosts);
   await tx.run(sql("samples/touched:site"));
-  const rows = segments.map(({ partition: part, topic, file, rows, path }) => ({ topic, part, file, rows, path }));
-  await tx.run(sql("staging/loaded:files"), { paths, segments: JSON.stringify(rows) });
   const [staged] = await tx.all<{ fresh: bigint }>("SELECT count(*) AS fresh FROM stage");
   return Number(staged?.fresh ?? 0n);
 }
 
 /**
- * Before segments are loaded: of filed days that they have records of, or of a day beside, the ids of what left the lake, so
- * that a copy of such a record is known as one. They are read from the segments that are loaded, which is slow and rare: a
- * record that comes months late. Who loads the log in its order reads next to nothing. Ids of other days go.
+ * Fetches the ids of filed days that left the lake, so that a copy of such a record is known as one. They are read from the
+ * segments that are loaded, which is slow and rare: a record that comes months late. A log that is loaded in its order needs
+ * next to none. Ids of other days are dropped.
  * @throws DamagedChain, and what lake and store throw
  */
-async function knowLeft({ lake, privateStore, log }: LoadParts, segments: readonly Loadable[]): Promise<void> {
-  const near = await lake.all<{ topic: string; part: number; type: string; day: string; known: boolean }>(
-    sql("archive/copies:days"),
-    { paths: JSON.stringify(segments.map(({ path }) => path)) },
-  );
+async function fetchLeftIds({ lake, privateStore, log }: LoadParts, near: readonly NearDay[]): Promise<void> {
   const unknown = near.filter(({ known }) => !known);
   for (const { topic, part } of new Map(unknown.map((one) => [`${one.topic}/${one.part}`, one])).values()) {
     const ofPart = (one: { topic: string; part: number }) => one.topic === topic && one.part === part;

@@ -116,8 +116,8 @@ export class Partition {
     return won;
   }
 
-  #loadable({ file, rows, bytes }: SegmentRef, path: string, next: number): Loadable {
-    return { topic: this.topic, partition: this.partition, file, rows, bytes, path, next };
+  #loadable({ file, first, last, rows, bytes }: SegmentRef, path: string, next: number): Loadable {
+    return { topic: this.topic, partition: this.partition, file, first, last, rows, bytes, path, next };
   }
 
   /** What the chain says now. */

@@ -1,11 +1,11 @@
 -- name: days
--- Filed days whose ids are needed to load some segments: a copy of a row that left may lie a day beside it. `known` = they
+-- Filed days whose ids are needed to load the staged segments: a copy of a row that left may lie a day beside it. `known` = they
 -- are here.
 -- grain: one (topic, partition, type, UTC day)
--- reads: the segment files $paths (JSON array); filed, left_day
+-- reads: temp stage, filed, left_day
 -- writes: nothing
 SELECT DISTINCT s.topic, s.part, f.type, strftime(f.day, '%Y-%m-%d') AS day, l.day IS NOT NULL AS known
-FROM (SELECT DISTINCT topic, part, type, observed_at::DATE AS day FROM read_parquet(from_json($paths, '["VARCHAR"]')) WHERE is_probe(type)) s
+FROM (SELECT DISTINCT topic, part, type, observed_at::DATE AS day FROM stage WHERE is_probe(type)) s
 JOIN filed f ON f.type = s.type AND f.part = s.part AND f.day BETWEEN s.day - 1 AND s.day + 1
 LEFT JOIN left_day l ON l.type = f.type AND l.day = f.day AND l.part = f.part
 ORDER BY ALL;

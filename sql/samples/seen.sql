@@ -2,9 +2,14 @@
 -- grain: seen = one capability; quoted = one price of one capability; payee = one address of one capability
 -- reads: temp seen_new, temp quoted_new, temp payee_new; $kept (addresses of one capability)
 -- writes: seen, quoted, payee
--- Newer by time, then by id: whichever came first, the same 402 stays.
+-- The newer 402 by time, then by id: whichever is loaded first, the same one stays.
+CREATE OR REPLACE TEMP MACRO is_newer(n_t, n_id, t, id) AS coalesce(t IS NULL OR n_t > t OR n_t = t AND n_id > id, FALSE);
+-- Counts and times change with each probe and are updated in place; what a 402 says is a list, so its row is written anew,
+-- and it rarely changes.
 MERGE INTO seen USING seen_new AS n ON seen.cap = n.cap
-WHEN MATCHED AND n.terms_t IS NOT NULL AND (seen.terms_t IS NULL OR {t: n.terms_t, id: n.terms_id} > {t: seen.terms_t, id: seen.terms_id})
+WHEN MATCHED AND is_newer(n.terms_t, n.terms_id, seen.terms_t, seen.terms_id)
+  AND (n.price_micro IS DISTINCT FROM seen.price_micro OR n.pay_to IS DISTINCT FROM seen.pay_to OR n.offers IS DISTINCT FROM seen.offers
+    OR n.protocols IS DISTINCT FROM seen.protocols OR n.terms_defects IS DISTINCT FROM seen.terms_defects OR n.differs IS DISTINCT FROM seen.differs)
 THEN UPDATE SET
   probes = seen.probes + n.probes, answered = seen.answered + n.answered, asked = seen.asked + n.asked,
   paid_calls = seen.paid_calls + n.paid_calls,
@@ -16,7 +21,8 @@ WHEN MATCHED THEN UPDATE SET
   probes = seen.probes + n.probes, answered = seen.answered + n.answered, asked = seen.asked + n.asked,
   paid_calls = seen.paid_calls + n.paid_calls,
   first_seen = least(seen.first_seen, n.first_seen), last_seen = greatest(seen.last_seen, n.last_seen),
-  last_tried = greatest(seen.last_tried, n.last_tried)
+  terms_id = CASE WHEN is_newer(n.terms_t, n.terms_id, seen.terms_t, seen.terms_id) THEN n.terms_id ELSE seen.terms_id END,
+  terms_t = greatest(seen.terms_t, n.terms_t), last_tried = greatest(seen.last_tried, n.last_tried)
 WHEN NOT MATCHED THEN INSERT BY NAME;
 INSERT INTO quoted SELECT cap, asked_micro FROM quoted_new ANTI JOIN quoted USING (cap, asked_micro);
 MERGE INTO payee USING payee_new AS n ON payee.cap = n.cap AND payee.pay_to = n.pay_to

@@ -24,11 +24,13 @@ INSERT INTO withdrawn SELECT obs_id FROM withdrawal_new;
 -- grain: site = one capability; dirty, stale = one capability
 -- reads: temp touched, seen, endpoint, dispute, correction_in_force
 -- writes: site, dirty, stale
-DELETE FROM site WHERE cap IN (SELECT cap FROM touched);
-INSERT INTO site
-SELECT k.cap, s.pay_to, e.domain, coalesce(e.ours, FALSE), k.cap IN (
+MERGE INTO site USING (
+  SELECT k.cap, s.pay_to, e.domain, coalesce(e.ours, FALSE) AS ours, k.cap IN (
     SELECT d.cap FROM dispute d ANTI JOIN correction_in_force c ON c.cap = d.cap AND c.t >= d.t
-      AND (c.record_id IS NULL OR c.record_id IS NOT DISTINCT FROM d.record_id))
-FROM touched k LEFT JOIN seen s USING (cap) LEFT JOIN endpoint e USING (cap);
+      AND (c.record_id IS NULL OR c.record_id IS NOT DISTINCT FROM d.record_id)) AS disputed
+  FROM touched k LEFT JOIN seen s USING (cap) LEFT JOIN endpoint e USING (cap)) AS n ON site.cap = n.cap
+WHEN MATCHED AND (n.pay_to IS DISTINCT FROM site.pay_to OR n.domain IS DISTINCT FROM site.domain OR n.ours <> site.ours OR n.disputed <> site.disputed)
+THEN UPDATE SET pay_to = n.pay_to, domain = n.domain, ours = n.ours, disputed = n.disputed
+WHEN NOT MATCHED THEN INSERT BY NAME;
 INSERT INTO dirty SELECT cap FROM touched ANTI JOIN dirty USING (cap);
 INSERT INTO stale SELECT cap FROM touched ANTI JOIN stale USING (cap);

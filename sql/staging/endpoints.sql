@@ -1,7 +1,7 @@
 -- name: named
 -- Where the capabilities live that a staged listing, probe or ask names for the first time, by what is heard first.
 -- grain: one capability of one topic
--- reads: temp stage, temp probe, endpoint
+-- reads: temp stage, endpoint
 -- writes: nothing
 WITH named AS (
   SELECT topic, cap, json_extract_string(body, '$.normalised_url') AS url, json_extract_string(body, '$.claims.method') AS method,
@@ -13,7 +13,7 @@ WITH named AS (
   UNION ALL
   -- Somebody asked: the ask lies in the partition of its host, which may be another's lake, so the handshake says it too. Older
   -- handshakes do not; the ask alone speaks for them.
-  SELECT topic, cap, url, method, NULL FROM probe
+  SELECT topic, cap, url, method, NULL FROM stage
   WHERE topic = 'observations.free' AND planned = 'asked' AND url IS NOT NULL)
 SELECT topic, cap, any_value(url) AS url, any_value(method) AS method, any_value(tool) AS tool
 FROM named WHERE cap NOT IN (SELECT cap FROM endpoint) GROUP BY topic, cap

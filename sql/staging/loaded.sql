@@ -5,17 +5,6 @@
 -- writes: nothing
 SELECT file FROM loaded WHERE file IN (FROM texts_of($files))
 
--- name: files
--- Segments are loaded.
--- grain: one live segment
--- reads: the segment files $paths (JSON array); $segments (JSON array of {topic, part, file, rows, path})
--- writes: loaded
-INSERT INTO loaded
-SELECT s.topic, s.part, s.file, s.rows, min(r.observed_at), max(r.observed_at)
-FROM (SELECT unnest(from_json($segments, '[{"topic": "VARCHAR", "part": "USMALLINT", "file": "VARCHAR", "rows": "BIGINT", "path": "VARCHAR"}]'),
-  recursive := true)) s
-LEFT JOIN read_parquet(from_json($paths, '["VARCHAR"]'), filename = 'path') r USING (path) GROUP BY ALL;
-
 -- name: gone
 -- Files of one partition that others replaced.
 -- grain: one segment that is live no more

@@ -1,12 +1,12 @@
 -- What new probes add to what is known of an endpoint.
 -- grain: seen_new = one capability; quoted_new = one price of one capability; payee_new = one address of one capability;
 --   sampled = one new sample of an endpoint with a correction
--- reads: temp probe, correction, offer_signed, last_handshake
+-- reads: temp stage, correction, offer_signed, last_handshake
 -- writes: offer_signed, last_handshake, temp seen_new, temp quoted_new, temp payee_new, temp sampled
-CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM probe WHERE asked_micro IS NOT NULL;
+CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM stage WHERE asked_micro IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE payee_new AS
 SELECT cap, address_of(pay_to) AS pay_to, max(t) AS t
-FROM (SELECT cap, observed_at AS t, unnest(list_transform(terms.offers, lambda o: o.pay_to)) AS pay_to FROM probe)
+FROM (SELECT cap, observed_at AS t, unnest(list_transform(terms.offers, lambda o: o.pay_to)) AS pay_to FROM stage)
 WHERE pay_to IS NOT NULL GROUP BY ALL;
 -- The newest 402 by time, then by id.
 CREATE OR REPLACE TEMP TABLE seen_new AS
@@ -15,15 +15,16 @@ WITH per_cap AS (
     count(*) FILTER (state IN ('asked', 'malformed')) AS asked, min(observed_at) AS first_seen, max(observed_at) AS last_seen,
     0 AS paid_calls, max(observed_at) FILTER (planned = 'paid' AND fault IS DISTINCT FROM 'ours') AS last_tried,
     max({t: observed_at, id: event_id}) FILTER (state IN ('asked', 'malformed')) AS newest
-  FROM probe GROUP BY cap)
+  FROM stage WHERE is_probe(type) GROUP BY cap)
 SELECT c.* EXCLUDE (newest, last_tried), newest.t AS terms_t, newest.id AS terms_id, p.price_micro, p.pay_to, p.terms.offers, p.terms.protocols,
   p.terms.defects AS terms_defects, p.differs, c.last_tried
-FROM per_cap c LEFT JOIN probe p ON p.cap = c.cap AND p.event_id = newest.id;
+FROM per_cap c LEFT JOIN stage p ON p.cap = c.cap AND p.event_id = newest.id;
 
 -- Signed offers are a fact beside the grade, and few 402s have any: where none ever had, there is no row.
 MERGE INTO offer_signed USING (
   SELECT cap, newest.t, newest.id AS event_id, newest.signed FROM (
-    SELECT cap, max({t: observed_at, id: event_id, signed: signed_offers}) AS newest FROM probe WHERE state = 'asked' GROUP BY cap)
+    SELECT cap, max({t: observed_at, id: event_id, signed: signed_offers}) AS newest FROM stage
+    WHERE state = 'asked' AND cap IN (SELECT cap FROM stage WHERE signed_offers IS NOT NULL UNION ALL SELECT cap FROM offer_signed) GROUP BY cap)
   WHERE newest.signed IS NOT NULL OR cap IN (SELECT cap FROM offer_signed)) AS n ON offer_signed.cap = n.cap
 WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: offer_signed.t, id: offer_signed.event_id}
 THEN UPDATE SET t = n.t, event_id = n.event_id, signed = n.signed
@@ -32,8 +33,9 @@ WHEN NOT MATCHED THEN INSERT BY NAME;
 -- What the newest handshake saw: most see terms, and where all did, there is no row. What failed on our side says nothing.
 MERGE INTO last_handshake USING (
   SELECT cap, newest.t, newest.id AS event_id, newest.state, newest.status FROM (
-    SELECT cap, max({t: observed_at, id: event_id, state: state, status: status}) AS newest FROM probe
-    WHERE fault IS DISTINCT FROM 'ours' GROUP BY cap)
+    SELECT cap, max({t: observed_at, id: event_id, state: state, status: status}) AS newest FROM stage
+    WHERE is_probe(type) AND fault IS DISTINCT FROM 'ours'
+      AND cap IN (SELECT cap FROM stage WHERE is_probe(type) AND state <> 'asked' UNION ALL SELECT cap FROM last_handshake) GROUP BY cap)
   WHERE newest.state <> 'asked' OR cap IN (SELECT cap FROM last_handshake)) AS n ON last_handshake.cap = n.cap
 WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: last_handshake.t, id: last_handshake.event_id}
 THEN UPDATE SET t = n.t, event_id = n.event_id, state = n.state, status = n.status
@@ -41,4 +43,4 @@ WHEN NOT MATCHED THEN INSERT BY NAME;
 
 -- Only what a correction may withdraw is looked at again, and few endpoints have one.
 INSERT INTO sampled
-SELECT event_id, cap, observed_at FROM probe WHERE NOT filed AND cap IN (SELECT cap FROM correction);
+SELECT event_id, cap, observed_at FROM stage WHERE is_probe(type) AND NOT filed AND cap IN (SELECT cap FROM correction);

@@ -1,22 +1,46 @@
--- The records of some segments that the lake does not have yet, what their probes say, and all of them as events: a copy is
--- dropped by event id within its partition, key and scope.
--- grain: stage = one new record; staged = one partition of a topic; probe = one staged probe; touched = one capability with a
---   new record; sampled = one sample that a correction may withdraw, none of them yet
--- reads: the segments $segments (JSON array of paths of Parquet files), event, filed, positions, left_id
--- writes: temp stage, temp staged, temp probe, temp touched, temp sampled, event, left_id
--- The id of a planned call names its slot, so its copy is the same wherever it lies; the others repeat day by day.
-CREATE OR REPLACE TEMP MACRO scope_of(type, t) AS
-  CASE WHEN type IN ('handshake', 'mcp.probe', 'paid.intent', 'mcp.paid') THEN DATE '1970-01-01' ELSE t::DATE END;
+-- name: parsed
+-- The records of some segments, with what their probes say.
+-- grain: stage = one row of a segment; filed = a file of the archive holds the probe
+-- reads: the segments $paths (JSON array of paths of Parquet files), filed
+-- writes: temp stage
+-- Of a probe's body the lake keeps what a sample takes; the other types are few, and their bodies are read again by what
+-- folds, settles or plans.
 CREATE OR REPLACE TEMP TABLE stage AS
-SELECT event_id, type, CASE WHEN topic = 'asks' OR cap <> key THEN key END AS key,
-  CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap, key) END AS cap, topic, part, "offset" AS log_offset, observed_at, appended_at, body
-FROM read_parquet(from_json($segments, '["VARCHAR"]'));
+SELECT event_id, r.type, CASE WHEN topic = 'asks' OR cap <> key THEN key END AS key,
+  CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap, key) END AS cap, topic, r.part, "offset" AS log_offset, observed_at, appended_at,
+  CASE WHEN NOT is_probe(r.type) THEN body END AS body, says.slot.block, fault_of(says.fault, says.wall) AS fault, says.live, says.honest,
+  says.latency_ms, micro_of(says.price) AS price_micro, says.pay_to, asked_micro_of(says.terms.offers) AS asked_micro,
+  says.state, says.status, says.planned, says.url, says.method, says.terms, says.differs, says.signed_offers,
+  coalesce(is_probe(r.type) AND "offset" < f.next, FALSE) AS filed
+FROM (SELECT *, CASE WHEN is_probe(type) THEN from_json(body, '{"state": "VARCHAR", "status": "BIGINT", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN",
+    "fault": "VARCHAR", "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR", "planned": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR",
+    "slot": {"block": "INTEGER"}, "terms": {"protocols": ["VARCHAR"],
+      "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN", "pay_to": "VARCHAR", "price": "VARCHAR"}], "defects": "JSON"}, "differs": "JSON",
+    "signed_offers": {"present": "BIGINT", "unread": "BIGINT", "valid": "BIGINT", "authorised": "BIGINT"}}') END AS says
+  FROM read_parquet(from_json($paths, '["VARCHAR"]'))) r
+LEFT JOIN filed f ON f.type = r.type AND f.part = r.part AND f.day = r.observed_at::DATE;
+
+-- name: fresh
+-- The segments are loaded, and what the lake does not have yet of the staged records becomes events: a copy is dropped by event
+-- id within its partition, key and scope.
+-- grain: loaded = one segment; stage = one new record; staged = one partition of a topic; touched = one capability with a new
+--   record; sampled = one sample that a correction may withdraw, none of them yet
+-- reads: temp stage, event, filed, positions, left_id; $segments (JSON array of {topic, part, file, first, last, rows})
+-- writes: loaded, event, left_id, temp stage, temp staged, temp touched, temp sampled
+INSERT INTO loaded
+SELECT s.topic, s.part, s.file, s.rows, min(r.observed_at), max(r.observed_at)
+FROM (SELECT unnest(from_json($segments, '[{"topic": "VARCHAR", "part": "USMALLINT", "file": "VARCHAR", "first": "BIGINT", "last": "BIGINT",
+  "rows": "BIGINT"}]'), recursive := true)) s
+LEFT JOIN stage r ON r.topic = s.topic AND r.part = s.part AND r.log_offset BETWEEN s.first AND s.last GROUP BY ALL;
 
 -- What left for the archive was counted when it was loaded; with a segment that was joined from others it comes once more.
 DELETE FROM stage USING filed f, positions p
 WHERE stage.type = f.type AND stage.part = f.part AND stage.observed_at::DATE = f.day AND stage.log_offset < f.next
   AND p.topic = stage.topic AND p.part = stage.part AND stage.log_offset < p.next;
 
+-- The id of a planned call names its slot, so its copy is the same wherever it lies; the others repeat day by day.
+CREATE OR REPLACE TEMP MACRO scope_of(type, t) AS
+  CASE WHEN type IN ('handshake', 'mcp.probe', 'paid.intent', 'mcp.paid') THEN DATE '1970-01-01' ELSE t::DATE END;
 -- Only the days around a partition's new records are looked at, whatever the lake has grown to: copies have one key. The
 -- engine takes the bounds of a join and skips what it holds of other days.
 CREATE OR REPLACE TEMP TABLE staged AS
@@ -41,25 +65,10 @@ DELETE FROM stage WHERE rowid IN (
 CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks' AND type <> 'paid.commitment';
 CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT 0;
 
--- New handshakes, and probes of MCP tools. Those that a file of the archive holds (`filed`) count in the totals and are
--- no rows.
-CREATE OR REPLACE TEMP TABLE probe AS
-SELECT p.* EXCLUDE (body, says), coalesce(p.log_offset < f.next, FALSE) AS filed, says.slot.block, fault_of(says.fault, says.wall) AS fault, says.live, says.honest,
-  says.latency_ms, micro_of(says.price) AS price_micro, says.pay_to, says.state, says.status, says.planned, says.url, says.method,
-  says.terms, says.differs, says.signed_offers, asked_micro_of(says.terms.offers) AS asked_micro
-FROM (SELECT *, from_json(body, '{"state": "VARCHAR", "status": "BIGINT", "live": "BOOLEAN", "honest": "BOOLEAN", "wall": "BOOLEAN", "fault": "VARCHAR",
-    "latency_ms": "DOUBLE", "price": "VARCHAR", "pay_to": "VARCHAR", "planned": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR",
-    "slot": {"block": "INTEGER"}, "terms": {"protocols": ["VARCHAR"],
-      "offers": [{"network": "VARCHAR", "asset": "VARCHAR", "payable": "BOOLEAN", "pay_to": "VARCHAR", "price": "VARCHAR"}], "defects": "JSON"}, "differs": "JSON",
-    "signed_offers": {"present": "BIGINT", "unread": "BIGINT", "valid": "BIGINT", "authorised": "BIGINT"}}') AS says
-  FROM stage WHERE is_probe(type)) p
-LEFT JOIN filed f ON f.type = p.type AND f.part = p.part AND f.day = p.observed_at::DATE;
-
--- Of a probe's body the lake keeps what a sample takes; the other types are few, and whoever folds, settles or plans
--- reads their bodies again. In one statement: after two into one table in one transaction the engine (1.5.6) showed the
--- rows of neither until a checkpoint, when the first of them had no row.
+-- Handshakes, and probes of MCP tools. Those that a file of the archive holds count in the totals and are no rows.
+-- In one statement: after two into one table in one transaction the engine (1.5.6) showed the rows of neither until a
+-- checkpoint, when the first of them had no row.
 INSERT INTO event BY NAME
-SELECT * EXCLUDE (filed, state, status, planned, url, method, terms, differs, signed_offers) FROM probe WHERE NOT filed
-UNION ALL BY NAME FROM stage WHERE NOT is_probe(type);
+SELECT * EXCLUDE (filed, state, status, planned, url, method, terms, differs, signed_offers) FROM stage WHERE NOT filed;
 -- The ids of filed days that are here stay whole.
-INSERT INTO left_id SELECT type, observed_at::DATE, part, event_id, cap FROM probe WHERE filed;
+INSERT INTO left_id SELECT type, observed_at::DATE, part, event_id, cap FROM stage WHERE filed;

@@ -75,7 +75,7 @@ async function load(world: ArchiveWorld): Promise<void> {
       await chain.commit({ first, next: first + 1, lastEventId: "bench", add: [ref], remove: [], at: new Date(DUE) });
       const { file, bytes } = ref;
       const loading = new Loading({ lake, privateStore, log, ownHosts: new Set() });
-      await loading.add({ topic, partition, file, rows, bytes, path, next: first + 1 });
+      await loading.add({ topic, partition, file, first: 0, last: 0, rows, bytes, path, next: first + 1 });
       await loading.load();
     }
   }
