@@ -284,6 +284,10 @@ class Ingester implements Ingest {
       }
       await loading.load();
       return rows + loading.fresh;
+    } catch (error) {
+      // What was committed before is loaded all the same, unless a load failed.
+      await loading.load().catch(() => undefined);
+      throw error;
     } finally {
       const left = await coming.catch(() => null);
       if (left?.value) await rm(left.value[1].lines, { force: true });

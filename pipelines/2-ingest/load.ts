@@ -71,44 +71,74 @@ export interface LoadParts {
   ownHosts: ReadonlySet<string>;
 }
 
-/** So much is loaded at once: rows, and bytes of the files. One segment alone may have more. */
-const GROUP_ROWS = 50_000;
-const GROUP_BYTES = 16 * 1024 * 1024;
+/**
+ * So much is loaded at once: rows, and bytes of the files. A row of several full segments (batch.ts) costs half of what it
+ * costs alone, and two threads share them. One segment alone may have more.
+ */
+const GROUP_ROWS = 400_000;
+const GROUP_BYTES = 48 * 1024 * 1024;
 
 /**
- * Segments on their way into the lake, of any partitions and topics. Several go in together, since a transaction of a
- * hundred rows costs what one of ten thousand does: a service that is up has a small segment of each partition in a pass.
+ * Loads segments of any partitions and topics into the lake, in groups: a transaction of a hundred rows costs what one of
+ * ten thousand does, and a service that is up has a small segment of each partition in a pass. A full group is loaded
+ * while the caller goes on; at most one is under way.
  */
 export class Loading {
   #group: Loadable[] = [];
+  #running: Promise<void> = Promise.resolve();
   /** Records so far that the lake did not have. */
   fresh = 0;
 
-  /** @param loaded told of the segments that are in the lake now */
+  /** @param loaded is called with the segments that are in the lake now */
   constructor(
     private readonly parts: LoadParts,
     private readonly loaded: (segments: readonly Loadable[]) => void | Promise<void> = () => {},
   ) {}
 
-  /** Its file is removed once it is loaded, or by {@link discard}. */
+  /**
+   * Takes a segment, whose file is removed once it is loaded, or by {@link discard}.
+   * @throws what the group before met
+   */
   async add(segment: Loadable): Promise<void> {
     this.#group.push(segment);
     const sum = (of: "rows" | "bytes") => this.#group.reduce((all, one) => all + one[of], 0);
-    if (sum("rows") >= GROUP_ROWS || sum("bytes") >= GROUP_BYTES) await this.load();
+    if (sum("rows") >= GROUP_ROWS || sum("bytes") >= GROUP_BYTES) await this.#start();
   }
 
-  /** All that was added. */
+  /** Ends when all that was added is in the lake. */
   async load(): Promise<void> {
-    if (this.#group.length === 0) return;
-    this.fresh += await loadSegments(this.parts, this.#group);
-    await this.loaded(this.#group);
-    await this.discard();
+    await this.#start();
+    await this.#running;
   }
 
-  /** Files of what was added and not loaded; they are in the store. */
+  /** Ends when nothing is under way, and removes the files of what was not loaded; the segments are in the store. */
   async discard(): Promise<void> {
-    for (const { path } of this.#group.splice(0)) await rm(path, { force: true });
+    await this.#running.catch(() => undefined);
+    await removeFiles(this.#group.splice(0));
   }
+
+  /** Waits for the group before, then begins with the next one. */
+  async #start(): Promise<void> {
+    await this.#running;
+    const group = this.#group.splice(0);
+    if (group.length === 0) return;
+    this.#running = this.#loadGroup(group);
+    // It is awaited later; until then a failure must not count as unhandled.
+    this.#running.catch(() => undefined);
+  }
+
+  async #loadGroup(group: readonly Loadable[]): Promise<void> {
+    try {
+      this.fresh += await loadSegments(this.parts, group);
+      await this.loaded(group);
+    } finally {
+      await removeFiles(group);
+    }
+  }
+}
+
+async function removeFiles(segments: readonly Loadable[]): Promise<void> {
+  for (const { path } of segments) await rm(path, { force: true });
 }
 
 /** A filed day whose ids are needed to load the staged segments; `known`: they are in the lake. */
