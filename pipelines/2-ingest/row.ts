@@ -27,26 +27,23 @@ const KNOWN = new Set(["v", "type", "event_id", "cap", "key", "observed_at", "pr
 const utf8 = new TextDecoder("utf-8");
 
 /**
- * One record of the log as a row of a segment, or as a rejected one with the reason. What passes here loads: whatever the
- * engine would choke on is refused before a commit makes it permanent.
+ * Reads one record of the log as a row of a segment, or as a rejected one with the reason. A row loads: what the engine
+ * would refuse is refused here, before a commit makes it permanent.
  */
 export function readRow(record: LogRecord): Read {
   const text = textOf(record.value);
   const bulk = matched(text);
-  // A matched record that is misplaced is refused below, in the words of the other records.
-  if (bulk !== null && misplaced(record, bulk) === null) return { ok: true, row: rowOf(record, bulk, bulk.body, null) };
+  if (bulk !== null) return rowOf(record, bulk, bulk.body, null);
   let envelope = validated(text);
   if (envelope === null) {
     const result = readEnvelope(record.value);
     if (!result.ok) return refuse(record, result.reason);
     envelope = result.envelope;
   }
-  const wrong = misplaced(record, envelope);
-  if (wrong) return refuse(record, wrong);
   const body = scanMember(text, "body");
   const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
-  if (unreadable) return refuse(record, unreadable);
-  return { ok: true, row: rowOf(record, envelope, body.text as string, extraOf(envelope) ?? null) };
+  const row = rowOf(record, envelope, body.text ?? "", extraOf(envelope) ?? null);
+  return row.ok && unreadable ? refuse(record, unreadable) : row;
 }
 
 /** Nearly every record is ASCII, which needs no decoder. What is no UTF-8 comes back with marks (U+FFFD). */
@@ -67,19 +64,20 @@ function validated(text: string): Envelope | null {
   }
 }
 
-const rowOf = (record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): Row => ({
-  offset: record.offset,
-  eventId: envelope.event_id,
-  type: envelope.type,
-  key: envelope.key,
-  cap: envelope.cap ?? null,
-  observedMs: Date.parse(envelope.observed_at),
-  producer: envelope.producer,
-  v: envelope.v,
-  appendedMs: record.appendedAt.getTime(),
-  body,
-  extra,
-});
+/** The row of a sound envelope; rejected where it would be looked for elsewhere: under another id, key or topic. */
+function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): Read {
+  const { event_id, type, key, cap, observed_at, producer, v } = envelope;
+  if (event_id !== record.eventId) return refuse(record, "event_id is not the one it was appended under");
+  if (key !== record.key) return refuse(record, "key is not the one it was appended under");
+  if (TOPIC_OF[type] !== record.topic) return refuse(record, `${type} belongs to ${TOPIC_OF[type]}`);
+  // They part the fields of a segment's lines (day-segments.ts), and no name has one.
+  if (CONTROL.test(key) || CONTROL.test(producer)) return refuse(record, "key or producer has a control character");
+  const observedMs = Date.parse(observed_at);
+  if (!isTime(observed_at, observedMs)) return refuse(record, "observed_at is no time");
+  const [offset, eventId, appendedMs] = [record.offset, event_id, record.appendedAt.getTime()];
+  const row = { offset, eventId, type, key, cap: cap ?? null, observedMs, producer, v, appendedMs, body, extra };
+  return { ok: true, row };
+}
 
 /** Rejected lines back to records, as they came from the log. */
 export const recordOf = (rejected: Rejected): LogRecord => ({
@@ -110,19 +108,8 @@ function refuse(record: LogRecord, reason: string): Read {
 
 const CONTROL = /\p{Cc}/u;
 
-/** A misplaced record would be looked for elsewhere: under another id, key or topic. */
-function misplaced(record: LogRecord, envelope: Omit<Envelope, "body">): string | null {
-  if (envelope.event_id !== record.eventId) return "event_id is not the one it was appended under";
-  if (envelope.key !== record.key) return "key is not the one it was appended under";
-  if (TOPIC_OF[envelope.type] !== record.topic) return `${envelope.type} belongs to ${TOPIC_OF[envelope.type]}`;
-  // They part the fields of a segment's lines (day-segments.ts), and no name has one.
-  if (CONTROL.test(envelope.key) || CONTROL.test(envelope.producer)) return "key or producer has a control character";
-  return isTime(envelope.observed_at) ? null : "observed_at is no time";
-}
-
 /** The form alone lets 31 February and hour 24 through, and so does Date.parse. */
-function isTime(text: string): boolean {
-  const at = Date.parse(text);
+function isTime(text: string, at: number): boolean {
   if (Number.isNaN(at)) return false;
   return (text.slice(8, 10) <= "28" && text.slice(11, 13) < "24") || new Date(at).toISOString() === text;
 }
