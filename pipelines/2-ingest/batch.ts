@@ -15,11 +15,11 @@ export const BATCH_BYTES = 96 * 1024 * 1024;
 /** Characters of lines that are held before they are written. */
 const HELD_CHARS = 1024 * 1024;
 
-/** Records that the readers of today do not take, as the lines of a segment's rejected file. */
+/** Records that the readers of today refuse, as lines of a segment's rejected file. */
 export interface RejectedLines {
   records: number;
   bytes: Uint8Array;
-  /** Of the first of them; null where there is none. */
+  /** Why the first of them was refused; null where there is none. */
   reason: string | null;
 }
 
@@ -32,17 +32,17 @@ export interface Batch {
   lastEventId: string;
   rows: number;
   rejected: RejectedLines;
-  /** File with the rows as lines (day-segments.ts), on this machine; whoever takes the batch removes it. */
+  /** Local file with the rows as lines (day-segments.ts); the caller removes it. */
   lines: string;
 }
 
-/** Takes the records of one partition in their order: what passes becomes a line, the rest is kept as it came. */
+/** Takes the records of one partition in their order: writes the sound ones as lines, and keeps the bytes of the others. */
 class BatchMaker {
   #held = "";
   #rows = 0;
   readonly #rejected: Rejected[] = [];
 
-  /** @param lines path of the file with the lines, made here */
+  /** @param lines path of the file of lines, which is made here */
   constructor(private readonly lines: string) {
     writeFileSync(lines, "", { flag: "wx" });
   }
@@ -58,7 +58,7 @@ class BatchMaker {
     }
   }
 
-  /** Nothing may be added any more. */
+  /** Writes what is held; nothing is added afterwards. */
   close(): Pick<Batch, "rows" | "rejected" | "lines"> {
     this.#write();
     const reason = this.#rejected[0]?.reason ?? null;
@@ -86,15 +86,15 @@ export const readRejected = (bytes: Uint8Array): Rejected[] =>
 const READ_RECORDS = 1_000;
 const READ_BYTES = 8 * 1024 * 1024;
 /**
- * After so many records the loop has its turn: what is committed and loaded beside waits for it at each statement, while
- * the engine stands still. Records that lie ready never wait for anything, and would keep it to the end of the batch.
+ * After so many records the event loop has a turn. Commits and loads that run beside need one for each statement, and the
+ * engine idles meanwhile. Reads of records that are in memory already never give one.
  */
 const TURN_RECORDS = 100;
 
 /**
- * The next batch of a partition, from `from` on and below `end`; null when nothing is there.
- * @param path of a file for its lines, which nobody has yet; removed where it fails
- * @throws RecordsLost when the log no longer keeps `from`.
+ * Reads the next batch of a partition, from `from` on and below `end`; null when there is none.
+ * @param path of a new file for its lines, which is removed if this fails
+ * @throws RecordsLost when the log no longer keeps `from`
  */
 export async function takeBatch(
   log: Log,
@@ -130,7 +130,7 @@ export async function takeBatch(
   }
 }
 
-/** @throws RecordsLost in the place of the log's own error, since what is gone was never committed; else what came */
+/** @throws RecordsLost instead of OffsetGone, since those records were never committed; another error as it is */
 function refuseGone(error: unknown, { topic, partition }: { topic: string; partition: number }, from: number): never {
   if (error instanceof OffsetGone) throw new RecordsLost(`${topic}/${partition}`, from, error.start);
   throw error;

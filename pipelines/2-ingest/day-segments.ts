@@ -13,30 +13,30 @@ export interface DaySegmentsParts {
   logId: string;
 }
 
-/** Which records: of one partition of these topics, observed on the UTC day, below each topic's position (next offset). */
+/** Selects records of one partition, observed on the UTC day, below a position (next offset) of each topic. */
 export interface DayRecords {
   partition: number;
   day: string;
   below: Readonly<Record<string, number>>;
 }
 
-/** The files of {@link openSegments}, until they are closed. */
+/** Local copies of segments, until they are closed. */
 export interface DaySegments {
-  /** A folder that is removed with them. */
+  /** Holds the copies; `close` removes it. */
   folder: string;
   /** Glob for `read_parquet`, or null when there is no segment. */
   files: string | null;
   close(): Promise<void>;
 }
 
-/** Segments of one partition of a topic. */
+/** Selects segments of one partition of a topic. */
 export interface SegmentsOf {
   topic: string;
   partition: number;
   wants: (ref: SegmentRef) => boolean;
 }
 
-/** Live segments as files on this machine. @throws DamagedChain, and what the store throws */
+/** Copies live segments to this machine. @throws DamagedChain, and what the store throws */
 export async function openSegments(
   { workDir, privateStore, logId }: { workDir: string; privateStore: Store; logId: string },
   wanted: readonly SegmentsOf[],
@@ -61,10 +61,10 @@ export async function openSegments(
 }
 
 /**
- * The live segments of one partition that have records of a day below the given positions: what the lake does not keep,
- * the bodies of probes, is read from them. They have rows of other days and later positions too, and copies of an event:
- * the reader says which rows it means. Which files have the day is the lake's to say; one that the chain has and the lake
- * has not loaded (a rival joined some) is among them.
+ * Copies the live segments of one partition that have records of a day below the given positions: bodies of probes are read
+ * from them, since the lake does not keep these. The files also hold rows of other days and later positions, and copies of
+ * an event, which the caller filters out. The lake knows the days of loaded files; a file that it has not loaded (another
+ * ingester joined some) is always included.
  * @throws DamagedChain, and what the store throws
  */
 export async function openDaySegments(
@@ -84,7 +84,7 @@ export async function openDaySegments(
   return openSegments({ workDir: lake.workDir, privateStore, logId }, wanted);
 }
 
-/** A record that the readers of today take, as a segment keeps it. */
+/** A sound record, as a segment holds it. */
 export interface Row {
   offset: number;
   eventId: string;
@@ -103,18 +103,18 @@ export interface Row {
   extra: string | null;
 }
 
-/** Stands between the fields of a line: no JSON text holds a control character but white space between its tokens. */
+/** Separates the fields of a line: the only control characters of a JSON text are white space between its tokens. */
 const FIELD = "\x1f";
 const BREAK = /[\r\n]/g;
 
 /**
- * One row as a line of a text file that {@link writeSegment} makes a segment of. Line breaks between the tokens of a body
- * become spaces; nothing else of it is changed.
+ * Prints a row as a line for {@link writeSegment}. Line breaks between the tokens of a body become spaces; its other bytes
+ * stay as they are.
  */
 export function lineOf(row: Row): string {
   const { offset, eventId, type, key, cap, observedMs, producer, v, appendedMs, extra } = row;
   const body = row.body.includes("\n") || row.body.includes("\r") ? row.body.replace(BREAK, " ") : row.body;
-  // A field that is null is empty. One template: joining an array takes three times as long.
+  // Null is an empty field. Joining an array takes three times as long as one template.
   return (
     `${offset}${FIELD}${eventId}${FIELD}${type}${FIELD}${key}${FIELD}${cap ?? ""}${FIELD}${observedMs}${FIELD}` +
     `${producer}${FIELD}${v}${FIELD}${appendedMs}${FIELD}${body}${FIELD}${extra ?? ""}\n`
@@ -122,24 +122,24 @@ export function lineOf(row: Row): string {
 }
 
 /**
- * Lines of one partition, offsets ascending, into a segment: a Parquet file of one row group for each 122,880 rows. Columns,
- * of which only `cap` and `extra` may be null:
+ * Writes lines of one partition, offsets ascending, as a segment: a Parquet file with a row group for each 122,880 rows. Only
+ * `cap` and `extra` may be null:
  *
  * | column | type | |
  * |---|---|---|
- * | topic | VARCHAR | the same in all rows |
- * | part | USMALLINT | partition, the same in all rows |
+ * | topic | VARCHAR | equal in all rows |
+ * | part | USMALLINT | partition, equal in all rows |
  * | offset | BIGINT | position in the log; rows rise by it |
  * | event_id | VARCHAR | copies of an event are rows too |
  * | type | VARCHAR | of the body |
- * | key | VARCHAR | that the record was appended under |
- * | cap | VARCHAR | as the envelope says it |
+ * | key | VARCHAR | of the record in the log |
+ * | cap | VARCHAR | of the envelope |
  * | observed_at | TIMESTAMP | UTC, whole ms |
  * | producer | VARCHAR | |
  * | v | USMALLINT | version of the envelope |
  * | appended_at | TIMESTAMP | UTC, whole ms |
- * | body | VARCHAR | JSON text of the body as it came |
- * | extra | VARCHAR | members of the envelope that this version does not know, as JSON text |
+ * | body | VARCHAR | JSON text of the body, as it was appended |
+ * | extra | VARCHAR | members of the envelope that this version does not know, a JSON object |
  */
 export async function writeSegment(
   lake: Pick<Lake, "all">,

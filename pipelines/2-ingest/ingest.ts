@@ -20,66 +20,67 @@ export interface IngestOptions {
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
-  /** Partitions that this process owns, of every topic (default: all of the log's). */
+  /** Partitions of every topic that this process owns (default: all of the log's). */
   partitions?: readonly number[];
   /** Hosts (with port) that are ours: their endpoints are marked and never graded. */
   ownHosts?: readonly string[];
-  /** Drop records from the log once they are committed and loaded. Only where the log is ours alone (embedded). */
+  /** Drops records from the log once they are committed and loaded. Only for a log that this process alone reads (embedded). */
   truncateLog?: boolean;
-  /** What left the lake for the archive; asked when partitions are loaded that were not here. */
+  /** Marks rows that left the lake for the archive; asked when partitions are loaded that the lake does not hold. */
   moved?: Moved;
 }
 
-/** Segments that were taken so far, and how many there are. */
+/** Called with the segments loaded so far, and how many there are. */
 export type RebuildProgress = (taken: number, of: number) => void;
 
 /** Keeps rows that left the lake from coming back when it is loaded anew. */
 export interface Moved {
-  /** Before anything is loaded of partitions that are not here: which of their rows the archive's leaves say were moved. */
+  /** Called before a partition is loaded anew: marks those of its rows that leaves of the archive list as moved. */
   mark(lake: Lake): Promise<void>;
 }
 
 /**
- * Log -> segments -> commit chain -> lake. Exactly once: a record is in one live segment (or its rejected file) and its
- * event id once in the lake, whatever dies in between and however many processes do this at the same time.
+ * Takes records from the log into segments, commits these in the chain, and loads them into the lake. Exactly once: a record
+ * is in one live segment (or its rejected file) and its event id once in the lake, whichever process dies in between and
+ * however many run at the same time.
  */
 export interface Ingest {
   /**
-   * Everything that the log held when it began, into the chain and the lake. Costs one look a partition when there is
-   * nothing. After a throw the next pass mends what was left half done.
+   * Commits and loads all records that the log held when the pass began. With nothing to do it asks the log for the bounds of
+   * each partition. After a throw the next pass completes what was left half done.
    * @throws NotOurLog, RecordsLost (see `acceptGap`), DamagedChain, and what log, store and lake throw
    */
   pass(): Promise<{ positions: Positions; rows: number }>;
-  /** How far the lake has loaded: {topic: {partition: next offset}}. */
+  /** Positions up to which the lake has loaded: {topic: {partition: next offset}}. */
   positions(): Promise<Positions>;
-  /** Read what was rejected again, with the readers of today; what passes now is appended once more and ingested. */
+  /** Reads rejected records again; those that today's readers accept are appended once more and ingested. */
   redrive(): Promise<Redriven>;
   /**
-   * Small neighbouring segments become one, and files that nothing needs for a week are deleted.
-   * @param minFiles neighbours that are worth a commit (default 8)
+   * Joins small neighbouring segments, and deletes files that were not needed for a week.
+   * @param minFiles number of neighbours that are worth a commit (default 8)
    */
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }>;
   /**
-   * A new lake, loaded from the chain alone.
-   * @param progress told of each segment that is taken
+   * Replaces the lake by a new one, loaded from the chain alone.
+   * @param progress called after each segment
    */
   rebuild(progress?: RebuildProgress): Promise<{ rows: number }>;
   /**
-   * Go on with these partitions and no others. A pass that is under way discards its open batches of those that were
-   * lost at once; then their rows leave the lake, and the next pass loads what was taken from its chain.
+   * Goes on with these partitions and no others. A pass under way discards its open batches of the partitions that were
+   * lost; when it has ended, their rows are deleted from the lake. The next pass loads newly held partitions from their chains.
    */
   hold(partitions: readonly number[]): Promise<void>;
   /**
-   * Times that rows were about to leave the lake since it was opened: partitions were revoked, or it was replaced. Whoever
-   * reads in several statements asks before the first and after the last; where the two differ rows may have been missed,
-   * also when the same partitions are here again.
+   * How often since the start rows were about to be deleted from the lake: partitions were revoked, or it was replaced. A
+   * reader with several statements compares the number before the first with that after the last; if it has changed, rows
+   * may have been missed, even if the lake holds the same partitions again.
    */
   readonly revocations: number;
-  /** Write the hole between chain and log into the chain, for every partition that has one. */
+  /** Writes the gap between chain and log into the chain, for every partition that has one. */
   acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]>;
 }
 
-/** Looks at the log in one pass, for what rivals or our own lost races leave over; a bound, never reached in practice. */
+/** Rounds of one pass: a round that loses a race leaves records to the next. A bound, never reached in practice. */
 const MAX_ROUNDS = 16;
 /** A batch, with the partition that it was read from. */
 type Owned = readonly [Partition, Batch];
@@ -119,7 +120,7 @@ class Ingester implements Ingest {
   hold(partitions: readonly number[]): Promise<void> {
     this.#held = new Set(partitions);
     return this.#alone(async () => {
-      // Several changes may have come while this one waited for its turn: the newest counts.
+      // Several calls may have come while this one waited for its turn: the newest counts.
       const held = [...this.#held].sort((a, b) => a - b);
       const { lake, log } = this.#options;
       if (this.#partitions.some(({ partition }) => !this.#held.has(partition))) this.revocations++;
@@ -171,7 +172,7 @@ class Ingester implements Ingest {
     return this.#alone(async () => {
       await this.#replace(null);
       let of = 0;
-      for (const partition of this.#partitions) of += (await partition.head()).live.length;
+      for (const partition of this.#partitions) of += (await partition.chain.head()).live.length;
       let taken = 0;
       return { rows: await this.#start(() => progress(++taken, of)) };
     });
@@ -195,7 +196,7 @@ class Ingester implements Ingest {
     });
   }
 
-  /** One call at a time; a lake that turns out damaged is set aside and rebuilt, and the call made once more. */
+  /** Runs one call at a time. If the lake turns out damaged, sets it aside, rebuilds it and makes the call once more. */
   async #alone<T>(work: () => Promise<T>): Promise<T> {
     const done = await this.#turns.take();
     try {
@@ -221,7 +222,7 @@ class Ingester implements Ingest {
     return rows;
   }
 
-  /** First the log is checked against every chain, then the lake brought to what the chains have. */
+  /** Checks the log against every chain, then loads what the chains have and the lake lacks. */
   async #start(onSegment?: () => void): Promise<number> {
     if (!this.#checked) {
       await this.#refuseForeignLake();
@@ -235,14 +236,14 @@ class Ingester implements Ingest {
     return rows;
   }
 
-  /** Partitions that were taken, or all of a new lake. */
+  /** Is there a partition that the lake has nothing of? */
   async #hasNewPartitions(): Promise<boolean> {
     const rows = await this.#options.lake.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
     const known = new Set(rows.map(({ topic, part }) => nameOf({ topic, partition: part })));
     return this.#partitions.some((partition) => !known.has(nameOf(partition)));
   }
 
-  /** A lake of another log has rows that no chain of ours vouches for. */
+  /** Replaces a lake that was loaded from another log. */
   async #refuseForeignLake(): Promise<void> {
     const { lake, log } = this.#options;
     const foreign = await lake.all("SELECT file FROM loaded WHERE NOT starts_with(file, $own) LIMIT 1", {
@@ -264,7 +265,7 @@ class Ingester implements Ingest {
     return ends;
   }
 
-  /** Batches of all due partitions: one is read and validated while the one before it is committed and loaded. */
+  /** Takes batches of all due partitions: each is read and validated while those before it are committed and loaded. */
   async #round(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): Promise<number> {
     let rows = 0;
     for (const partition of due) if (!partition.inStep) rows += await partition.catchUp();
@@ -296,8 +297,8 @@ class Ingester implements Ingest {
   }
 
   /**
-   * A batch of each partition in turn until none has more: were one read to its end first, its small last batch alone would
-   * be read while a full one is loaded.
+   * Yields a batch of each partition in turn until none has more. If each partition were read to its end first, the time in
+   * which a full batch is loaded would be used to read a small last one.
    */
   async *#batches(due: readonly Partition[], ends: ReadonlyMap<Partition, number>): AsyncGenerator<Owned, void> {
     let left = due.map((partition) => ({ partition, from: partition.next }));
@@ -315,11 +316,11 @@ class Ingester implements Ingest {
     }
   }
 
-  /** What was committed from a batch waits for others to be loaded with. @returns records that were new to the lake */
+  /** Commits a batch and adds its segment to the next load. @returns records that were loaded after a lost race */
   async #publish(partition: Partition, batch: Batch, loading: Loading): Promise<number> {
     if (batch.first !== partition.next || !this.#held.has(partition.partition)) {
-      // A rival committed from where this batch begins: what it holds is read again from where his ended. Or the partition
-      // is another's by now, who reads it.
+      // Another ingester committed from where this batch begins, and the records behind its commit are read again. Or another
+      // process owns the partition by now and reads it.
       await rm(batch.lines, { force: true });
       return 0;
     }
@@ -334,7 +335,7 @@ class Ingester implements Ingest {
     return 0;
   }
 
-  /** What is in the chain and in the lake may leave the log. */
+  /** Notes that segments are in the lake; their records may leave the log. */
   async #loaded(segments: readonly Loadable[]): Promise<void> {
     const { log, truncateLog } = this.#options;
     const known = this.#byName();

@@ -13,12 +13,12 @@ import { MAX_PAY_TOS, type Positions } from "../record/volatile.ts";
 import { openDaySegments } from "./day-segments.ts";
 
 /**
- * Form of the lake: of its tables, and of what is loaded into them. Raised with either, since a lake is only ever made
- * anew from the segments (test/pipelines/roles/forms.test.ts holds it against the SQL).
+ * Form of the lake: of its tables and of the rows that are loaded. Raise it when the SQL of either changes; an older lake is
+ * made anew from the segments (test/pipelines/roles/forms.test.ts holds it against the SQL).
  */
 export const LAKE_FORM = 2;
 
-/** Statements that make the lake's tables of this floor, for `openLake`. They repeat safely. */
+/** Statements that make the lake's tables, for `openLake`; each may run again. */
 export const INGEST_TABLES: readonly string[] = [
   "tables/settings",
   "tables/rules",
@@ -29,7 +29,7 @@ export const INGEST_TABLES: readonly string[] = [
   "tables/archive",
 ].map(sql);
 
-/** What follows the staging of segments, in this order: a step is taken where one of its topics is among theirs. */
+/** Files of SQL that run after staging, in this order; a step runs when a staged segment is of one of its topics. */
 const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string[] }[] = [
   { topics: ["listings"], files: ["staging/records:listings"] },
   { topics: ["observations.free", "observations.mcp"], files: ["staging/probes", "samples/seen"] },
@@ -37,15 +37,15 @@ const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string
   { topics: ["asks"], files: ["staging/records:asks"] },
   { topics: ["corrections"], files: ["staging/records:corrections"] },
 ];
-/** Numbers that these steps ask for. */
+/** Parameters of these files. */
 const NUMBERS: Readonly<Record<string, Params>> = {
   "samples/paid": { shown_again_ms: SHOWN_AGAIN_MS },
   "samples/seen": { kept: MAX_PAY_TOS },
 };
-/** Topics that become segments and rows; the others have no types yet. */
+/** Topics that become segments and rows; the others stay in the log. */
 export const INGESTED: readonly IngestedTopic[] = STEPS.flatMap(({ topics }) => topics);
 
-/** One live segment of a chain, with the bytes on this machine. */
+/** One live segment of a chain, with its file on this machine. */
 export interface Loadable {
   topic: string;
   partition: number;
@@ -56,10 +56,10 @@ export interface Loadable {
   last: number;
   /** Rows in the file. */
   rows: number;
-  /** Of the file. */
+  /** Size of the file. */
   bytes: number;
   path: string;
-  /** Positions below are loaded once this segment is. */
+  /** Offset behind the segment: once it is loaded, the partition is loaded up to here. */
   next: number;
 }
 
@@ -188,7 +188,7 @@ async function tryLoad(
   });
 }
 
-/** Move a partition's position where there is nothing to load, and forget files that others replaced. */
+/** Moves a partition's position where there is nothing to load, and deletes files that were replaced from `loaded`. */
 export async function advanceLake(
   lake: Lake,
   { topic, partition: part, next }: { topic: string; partition: number; next: number },
@@ -253,23 +253,23 @@ interface Named {
   tool: string | null;
 }
 
-/** The method of a capability: the one whose hash it is. A listing may leave it out, and the observer then chose one. */
+/** The HTTP method that the capability's hash was made with: a listing may name none, and the observer then chose one. */
 function methodOf({ cap, url, method, tool }: Named): string {
   const order = method === null ? METHODS : [method, ...METHODS];
   return order.find((name) => capId(name, url, tool ?? "") === cap) ?? method ?? "GET";
 }
 
-/** Host (with port), registrable domain and platform; null where a listing carries what is no url, which is never called. */
+/** Host (with port), registrable domain and platform of a url; null for a listed text that is no url. */
 function placeOf(url: string): { host: string | null; domain: string | null; platform: string | null } {
   const parsed = parseUrl(url);
   if (!parsed) return { host: null, domain: null, platform: null };
   return { host: parsed.host, domain: registrableDomain(url), platform: platformOf(url) };
 }
 
-/** Rows of `endpoint` for the staged records' new capabilities; their `site` is made anew with them. */
+/** Adds rows of `endpoint` for the new capabilities of the staged records, and marks these as touched. */
 async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Promise<void> {
   const all = await tx.all<Named>(sql("staging/endpoints:named"));
-  // A template is probed under a concrete url: the url of a probe is the capability's only when it is hashed in it.
+  // A template is probed under a concrete url, so a probe's url is the capability's only if the hash was made of it.
   const isOwn = ({ topic, cap, url, method }: Named): boolean =>
     topic !== "observations.free" || (method !== null && capId(method, url, "") === cap);
   const first = new Map<string, Named>();
@@ -283,8 +283,8 @@ async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Prom
 }
 
 /**
- * Rows of every partition but these leave the lake, all in one transaction: their owner has them now, from the chain.
- * Costs one look when there is nothing to do. @param partitions of the log
+ * Deletes the rows of every partition but these from the lake, in one transaction: their new owner loads them from the chain.
+ * @param partitions number of partitions of the log
  */
 export async function evictPartitions(lake: Lake, held: readonly number[], partitions: number): Promise<void> {
   const known = await lake.all<{ part: number }>("SELECT DISTINCT part FROM positions UNION SELECT part FROM loaded");
@@ -299,7 +299,7 @@ export async function evictPartitions(lake: Lake, held: readonly number[], parti
   });
 }
 
-/** {topic: next offset} of one partition. */
+/** Positions of one partition: {topic: next offset}. */
 export const positionsOf = (
   positions: Positions,
   partition: number,
@@ -312,7 +312,7 @@ export const positionsOf = (
     }),
   );
 
-/** How far the lake has loaded: {topic: {partition: next offset}}. */
+/** Positions up to which the lake has loaded: {topic: {partition: next offset}}. */
 export async function lakePositions(lake: Pick<Statements, "all">): Promise<Positions> {
   const rows = await lake.all<{ topic: string; part: number; next: bigint }>("FROM positions ORDER BY topic, part");
   const positions: Positions = {};
@@ -323,7 +323,7 @@ export async function lakePositions(lake: Pick<Statements, "all">): Promise<Posi
   return positions;
 }
 
-/** What the lake has of a partition: keys of its files, and the position behind them, null before the first look. */
+/** Keys of a partition's loaded files, and its position; null if none was ever set. */
 export async function lakeHas(
   lake: Lake,
   topic: string,

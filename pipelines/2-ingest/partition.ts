@@ -16,7 +16,7 @@ export interface PartitionParts extends LoadParts {
   clock: Clock;
 }
 
-/** One partition of one topic on its way: its chain, and how far this process has brought it. */
+/** One partition of one topic: its commit chain, and how far this process has committed and loaded it. */
 export class Partition {
   readonly topic: IngestedTopic;
   readonly partition: number;
@@ -31,28 +31,28 @@ export class Partition {
     this.chain = openChain(parts.privateStore, { logId: parts.log.id, topic, partition });
   }
 
-  /** First position that no commit covers, as far as we know. */
+  /** First offset that no commit covers, as far as this process knows. */
   get next(): number {
     return this.#head?.next ?? 0;
   }
 
-  /** Does the lake have everything that we know the chain to have? False before the first look, and after a failure. */
+  /** Has the lake loaded every commit that this process knows of? False before the first check, and after a failure. */
   inStep = false;
 
-  /** Is this our log, and what does the chain say? @throws NotOurLog, RecordsLost, DamagedChain */
+  /** Reads the head of the chain and checks that the log is the one it was made from. @throws NotOurLog, RecordsLost, DamagedChain */
   async check(): Promise<void> {
     const head = await checkLog(this.chain, this.#parts.log);
-    // A rival went on in our place: what he committed has to be loaded, also when the log ends where he did.
+    // Another ingester has committed: its segments have to be loaded, also if the log has no record behind them.
     if (head.n !== this.#head?.n) this.inStep = false;
     this.#head = head;
   }
 
-  /** A file of this partition in the lake's work folder, under a name that nobody had before. */
+  /** Path for a file of this partition in the lake's work folder; no name is used twice. */
   path(end: string): string {
     return join(this.#parts.lake.workDir, `${this.topic}-${this.partition}-${randomBytes(8).toString("hex")}.${end}`);
   }
 
-  /** Load what the chain has and the lake has not. @returns records that were new */
+  /** Loads the segments that the chain has and the lake has not. @returns how many records were new */
   async catchUp(onSegment: () => void = () => {}): Promise<number> {
     const { topic, partition } = this;
     const head = await this.chain.head();
@@ -73,7 +73,7 @@ export class Partition {
     }
     const live = new Set(head.live.map((ref) => ref.file));
     const gone = [...has.files].filter((file) => !live.has(file));
-    // A hole at the end of the chain, or a file that was replaced: both may leave nothing to load.
+    // A gap at the end of the chain, or a file that was replaced, changes positions or files and may bring nothing to load.
     if (gone.length > 0 || has.next === null || has.next < head.next) {
       await advanceLake(this.#parts.lake, { topic, partition, next: head.next }, gone);
     }
@@ -82,8 +82,8 @@ export class Partition {
   }
 
   /**
-   * A batch into a segment and a commit. What was published has to be loaded, or its file removed.
-   * @returns null when another ingester was quicker: ours is dropped, and `catchUp` loads theirs
+   * Writes a batch as a segment and commits it. The caller loads the segment, or removes its file.
+   * @returns null when another ingester committed first: the segment is dropped, and `catchUp` loads theirs
    */
   async publish(batch: Batch): Promise<Loadable | null> {
     const path = this.path("parquet");
@@ -102,12 +102,15 @@ export class Partition {
     }
   }
 
-  /** A segment that was published here is in the lake. */
+  /** Called when a segment that `publish` returned is in the lake. */
   loaded({ next }: Loadable): void {
     this.inStep = this.#head?.next === next;
   }
 
-  /** True when the commit is ours. Until the lake has followed, we are out of step: a throw in between is mended later. */
+  /**
+   * @returns true when the commit is ours. The partition is not in step until the lake has loaded it, so the next pass
+   * completes what a throw in between leaves.
+   */
   async commit(proposal: Omit<Proposal, "at">): Promise<boolean> {
     this.inStep = false;
     const { won, head } = await this.chain.commit({ ...proposal, at: this.#parts.clock.now() });
@@ -118,10 +121,5 @@ export class Partition {
 
   #loadable({ file, first, last, rows, bytes }: SegmentRef, path: string, next: number): Loadable {
     return { topic: this.topic, partition: this.partition, file, first, last, rows, bytes, path, next };
-  }
-
-  /** What the chain says now. */
-  async head(): Promise<ChainHead> {
-    return this.chain.head();
   }
 }

@@ -9,7 +9,7 @@ import { BATCH_BYTES, BATCH_ROWS, readRejected, rejectedBytes } from "./batch.ts
 import type { Partition } from "./partition.ts";
 import { type Rejected, readRow, recordOf } from "./row.ts";
 
-/** Fewer neighbours are not worth a commit: a service that is up writes one small segment a pass. */
+/** Neighbours that are worth a commit: a running service writes one small segment a pass. */
 const MIN_FILES = 8;
 
 export interface Compacted {
@@ -19,22 +19,22 @@ export interface Compacted {
 }
 
 /**
- * Small neighbouring segments of one partition become one of at most the size of a batch, each in a commit of its own
- * that removes and adds (records.md, The commit chain). A kill in between leaves the old files live, or the new one; a
- * rival who replaced one of them meanwhile wins, and the next compaction looks again. The old files stay in the store
- * for a week (see collectGarbage), so whoever read the head before may still read them.
+ * Joins small neighbouring segments of one partition, up to the size of a batch, each group in one commit that removes and
+ * adds (records.md, The commit chain). After a kill either the old files are live or the new one. If another ingester
+ * replaced one of them meanwhile, its commit wins and the next compaction looks again. The old files stay in the store for
+ * a week (collectGarbage), for readers of an older head.
  */
 export async function compactPartition(partition: Partition, lake: Lake, minFiles = MIN_FILES): Promise<Compacted> {
-  const { live } = await partition.head();
+  const { live } = await partition.chain.head();
   const groups = groupsOf(live).filter((group) => group.length >= minFiles);
   let won = false;
   for (const group of groups) won = (await compactGroup(partition, lake, group)) || won;
-  // The lake forgets what is not live any more; what the new files hold it has already.
+  // Exchanges the files in `loaded`; the lake has the rows already.
   if (won) await partition.catchUp();
-  return { before: live.length, after: (await partition.head()).live.length };
+  return { before: live.length, after: (await partition.chain.head()).live.length };
 }
 
-/** Runs of neighbours without a hole between them that fit into one batch together. */
+/** Groups neighbours without a gap between them that together fit into one batch. */
 function groupsOf(live: readonly SegmentRef[]): SegmentRef[][] {
   const groups: SegmentRef[][] = [];
   let size = { rows: 0, bytes: 0 };
@@ -68,7 +68,7 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
       if (rejects) rejected.push(...readRejected(await partition.chain.readSegment(rejects)));
     const rows = group.reduce((sum, ref) => sum + ref.rows, 0);
     const content = { rows, rejected: { records: rejected.length, bytes: rejectedBytes(rejected) } };
-    const { next, lastEventId } = await partition.head();
+    const { next, lastEventId } = await partition.chain.head();
     const add = [
       await partition.chain.putSegment(await readFile(segment), group[0]!.first, group.at(-1)!.last, content),
     ];
@@ -78,14 +78,13 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
   }
 }
 
-/** What is not live stays this long: a reader of an older head may be at it, and a rival may be about to commit it. */
+/** How long a file that is not live is kept: for readers of an older head, and for ingesters that are about to commit it. */
 const KEPT_MS = 7 * 86_400_000;
 const PAGE = 1_000;
 
 /**
- * Delete data files of a chain that nothing needs: those that a commit removed a week ago, and those that no commit ever
- * added and that are a week old (the writer died, or lost the race and died before it dropped them). The history is only
- * read when there is a file that is not live.
+ * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their writer
+ * died, perhaps after it lost a race). Reads the history only if there is a file that is not live.
  * @returns how many files were deleted
  */
 export async function collectGarbage(store: Store, chain: Chain, now: Date): Promise<number> {
@@ -104,7 +103,7 @@ export async function collectGarbage(store: Store, chain: Chain, now: Date): Pro
   let deleted = 0;
   for (const [key, written] of loose) {
     const since = moments.has(key) ? moments.get(key)! : written;
-    // A file whose commit came after we read the head is live by now: its moment is unknown, so it stays.
+    // Null: the file was committed after the head was read, and is live.
     if (since === null || now.getTime() - since < KEPT_MS) continue;
     await store.delete(key);
     deleted++;
@@ -112,7 +111,7 @@ export async function collectGarbage(store: Store, chain: Chain, now: Date): Pro
   return deleted;
 }
 
-/** Every file that a commit added: when one removed it, or null while it is live. */
+/** For every file that a commit added: when a commit removed it, or null while it is live. */
 async function removals(chain: Chain): Promise<Map<string, number | null>> {
   const moments = new Map<string, number | null>();
   const sides = new Map<string, string>();
@@ -133,24 +132,24 @@ async function removals(chain: Chain): Promise<Map<string, number | null>> {
 }
 
 export interface Redriven {
-  /** Records that the readers of today take. */
+  /** Records that the readers of today accept. */
   found: number;
   /** Records that stay rejected. */
   left: number;
 }
 
-/** Rivals move the chain while we work; each of them made progress, so this many in a row means something else is wrong. */
+/** Lost races in a row after which a redrive gives up: each was a commit of another ingester, so there are few. */
 const MAX_RACES = 8;
 
 /**
- * The rejected records of one partition, read again. What passes now is appended to the log once more, under its own
- * event id: at its old offset it would stand below positions that published cards and the evidence of closed days have
- * read past, and neither would ever say it. The rejected line stays, with the bytes and the offset they moved to. A
- * kill between the two appends them again at the next redrive, and readers drop the copy. The caller ingests what was appended.
+ * Reads the rejected records of one partition again, and appends those that pass to the log once more, under their own event
+ * ids. They are not taken at their old offsets, since published cards and the evidence of closed days have read past these
+ * and would leave them out. The rejected line stays and names the new offset. After a kill between append and commit the
+ * next redrive appends them again, and loading drops the copy. The caller ingests the appended records.
  */
 export async function redrivePartition(partition: Partition, log: Log): Promise<Redriven> {
   const total: Redriven = { found: 0, left: 0 };
-  const { live } = await partition.head();
+  const { live } = await partition.chain.head();
   for (const ref of live) {
     if (!ref.rejects) continue;
     const rejected = readRejected(await partition.chain.readSegment(ref.rejects));
@@ -162,7 +161,7 @@ export async function redrivePartition(partition: Partition, log: Log): Promise<
   return total;
 }
 
-/** @returns old offset -> new offset */
+/** @returns the new offset by the old one */
 async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<number, number>> {
   const moved = new Map<number, number>();
   for (let i = 0; i < passing.length; i += MAX_BATCH) {
@@ -185,8 +184,8 @@ async function markMoved(
   const bytes = await partition.chain.readSegment(ref);
   const content = { rows: ref.rows, rejected: { records: lines.length, bytes: rejectedBytes(lines) } };
   for (let race = 0; race < MAX_RACES; race++) {
-    const head = await partition.head();
-    // Somebody else replaced it meanwhile: at worst the next redrive appends these once more, as copies.
+    const head = await partition.chain.head();
+    // Another ingester replaced the file: at worst the next redrive appends these records again, as copies.
     if (!head.live.some(({ file }) => file === ref.file)) return;
     const { next, lastEventId } = head;
     const add = [await partition.chain.putSegment(bytes, ref.first, ref.last, content)];

@@ -128,7 +128,7 @@ describe("redrive", () => {
     expect(await world.ingest.redrive()).toEqual({ found: 2, left: 0 });
     expect(await world.ingest.redrive()).toEqual({ found: 0, left: 0 });
     await proveIngest(world);
-    const { live } = await place.head();
+    const { live } = await place.chain.head();
     expect(live).toMatchObject([
       { first: 0, last: 2, rows: 1, rejected: 2 },
       { first: 3, last: 4, rows: 2, rejected: 0 },
