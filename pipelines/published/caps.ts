@@ -57,7 +57,12 @@ export const PUBLISHED: Projection<PublishedCap> = {
     positions: {},
   }),
   card: ({ index, card, raw_band, headline, why }, bytes) => ({
-    ...{ leaf: index, tier: card.tier, band: card.band, raw_band, headline, why },
+    leaf: index,
+    tier: card.tier,
+    band: card.band,
+    raw_band,
+    headline,
+    why,
     sample_count: card.sample_count ?? null,
     measured: card.components !== null,
     text: (bytes && cardTextOf(bytes)) ?? canonicalText(card),
