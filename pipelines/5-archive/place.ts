@@ -34,8 +34,6 @@ export async function archiveFold(store: Store, trust: CheckpointTrust): Promise
   const fold = new ArchiveFold();
   const head = await readCheckpoint(store, trust);
   if (!head) return fold;
-  for await (const { leaf } of (await RecordReader.open(store, head)).leaves()) {
-    if (leaf.kind === "archive") fold.archive(leaf);
-  }
+  for await (const { leaf } of (await RecordReader.open(store, head)).leaves()) fold.apply(leaf);
   return fold;
 }

@@ -158,7 +158,7 @@ export class Gathering {
   #grade(leaf: GradeLeaf): void {
     if (this.verifies) refuseUnsignedCard(leaf, this.#chain?.jwks ?? null);
     const { capability_id: cap } = leaf.card;
-    this.#found.evidence.grade(leaf);
+    this.#found.evidence.apply(leaf);
     const groups = this.#found.groups.get(cap) ?? [];
     this.#found.groups.set(cap, groups);
     const { before, after } = this.#fold(cap, leaf);
@@ -191,7 +191,7 @@ export class Gathering {
       );
     }
     this.#open = part < parts ? leaf : null;
-    evidence.evidence(leaf);
+    evidence.apply(leaf);
     const file = evidenceFileOf(leaf);
     if (file?.holds === "kin") relatedParties.push(file);
     else if (file) rows.set(file.bucket!, [...(rows.get(file.bucket!) ?? []), file]);

@@ -4,7 +4,7 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysUnread, parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
-import { CommitmentFold, PublishedFold } from "../published/fold.ts";
+import { PublishedFold } from "../published/fold.ts";
 import { CardSignatures, chainOf, type KeyChain, UNREAD_KEYS } from "../published/keys.ts";
 import { provenLeaves } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
@@ -57,6 +57,7 @@ export class LogAudit {
    */
   async add(bytes: Buffer): Promise<Leaf | null> {
     const index = this.#next++;
+    const { size } = this.fold.commitments;
     const leaf = this.#read(index, bytes);
     if (!leaf) return null;
     if (leaf.kind === "keys") {
@@ -75,7 +76,7 @@ export class LogAudit {
       await this.#signatures.add(leaf, bytes, this.#chain?.jwks ?? null);
     }
     if (leaf.kind === "evidence") this.evidence.push(leaf);
-    if (leaf.kind === "commitment") this.commitments.add(leaf);
+    if (leaf.kind === "commitment") this.commitments.add(leaf, this.fold.commitments.size > size);
     this.archive.add(leaf, bytes, this.fold.archive, this.jwks);
     return leaf;
   }
@@ -177,12 +178,12 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
  */
 export class CommitmentAudit {
   readonly #check = new Check("commitments");
-  readonly #seen = new CommitmentFold();
 
-  add({ index, at, moment, sha256 }: CommitmentLeaf): void {
+  /** @param isNew no leaf before this one held the commitment */
+  add({ index, at, moment, sha256 }: CommitmentLeaf, isNew: boolean): void {
     const key = `leaf ${index}`;
     const from = publishableAt(moment).toISOString();
-    if (!this.#seen.add({ sha256 })) this.#check.bad({ key, expected: "a commitment once", got: `${sha256} again` });
+    if (!isNew) this.#check.bad({ key, expected: "a commitment once", got: `${sha256} again` });
     else if (at < from) this.#check.bad({ key, expected: `a commitment of ${moment} from ${from} on`, got: at });
     else this.#check.ok();
   }

@@ -61,7 +61,14 @@ const NONE: readonly never[] = Object.freeze([]);
 
 /** The members of {@link Endpoint} before the first leaf. */
 export const unknownEndpoint = (cap: string): Endpoint<never, never> => ({
-  ...{ cap, listing: null, listed: false, cards: NONE, computedAt: "", cardLeaf: -1, letters: NONE, corrections: NONE },
+  cap,
+  listing: null,
+  listed: false,
+  cards: NONE,
+  computedAt: "",
+  cardLeaf: -1,
+  letters: NONE,
+  corrections: NONE,
 });
 
 /** The endpoint that a leaf is about; null for one that every endpoint's fold leaves out. */

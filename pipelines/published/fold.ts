@@ -76,14 +76,9 @@ export class PublishedFold {
     this.newest = leaf.at;
     const cap = endpointOf(leaf);
     if (cap !== null) this.#endpoint(cap, leaf, entry);
+    this.evidence.apply(leaf);
+    this.archive.apply(leaf);
     switch (leaf.kind) {
-      case "grade":
-        this.evidence.grade(leaf);
-        this.archive.grade(leaf);
-        return;
-      case "listing":
-        this.archive.listing(leaf);
-        return;
       case "schedule":
         this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, salt: null });
         if (leaf.opens) this.#open(leaf.opens);
@@ -94,17 +89,11 @@ export class PublishedFold {
       case "index":
         this.index = newestIndex(leaf);
         return;
-      case "evidence":
-        this.evidence.evidence(leaf);
-        return;
       case "commitment":
         this.commitments.add(leaf);
         return;
       case "kin":
         this.kin.apply(leaf);
-        return;
-      case "archive":
-        this.archive.archive(leaf);
     }
   }
 
@@ -191,14 +180,20 @@ export class EvidenceFold {
     return newest === "" || day === addDays(newest, 1) || day < this.first;
   }
 
-  grade({ day, index, inputs }: Pick<GradeLeaf, "day" | "index" | "inputs">): void {
+  /** Applies a leaf of any kind. */
+  apply(leaf: Leaf): void {
+    if (leaf.kind === "grade") this.#grade(leaf);
+    if (leaf.kind === "evidence") this.#evidence(leaf);
+  }
+
+  #grade({ day, index, inputs }: GradeLeaf): void {
     if (inputs.kin === NO_RELATED_PARTIES) return;
     const tables = this.relatedParties.get(day) ?? new Map<string, number>();
     if (!tables.has(inputs.kin)) tables.set(inputs.kin, index);
     this.relatedParties.set(day, tables);
   }
 
-  evidence(leaf: EvidenceLeaf): void {
+  #evidence(leaf: EvidenceLeaf): void {
     const day = this.days.get(leaf.day) ?? { closes: 0, buckets: new Map<number, Record<string, number>>() };
     day.closes = leaf.freeze + 1;
     if (leaf.holds === "rows" && leaf.bucket !== null) day.buckets.set(leaf.bucket, leaf.positions);
@@ -237,7 +232,14 @@ export class ArchiveFold {
   readonly #tools = new Map<string, number>();
   readonly #days = new Map<string, ArchiveLeaf[]>();
 
-  archive(leaf: ArchiveLeaf): void {
+  /** Applies a leaf of any kind. */
+  apply(leaf: Leaf): void {
+    if (leaf.kind === "archive") this.#file(leaf);
+    if (leaf.kind === "grade") this.#grade(leaf);
+    if (leaf.kind === "listing") this.#listing(leaf);
+  }
+
+  #file(leaf: ArchiveLeaf): void {
     const { manifest, supersedes } = leaf;
     this.files.set(manifest.id, leaf);
     if (supersedes !== null) this.superseded.set(supersedes, manifest.id);
@@ -245,14 +247,14 @@ export class ArchiveFold {
     this.#days.set(name, [...(this.#days.get(name) ?? []), leaf]);
   }
 
-  grade(leaf: Pick<GradeLeaf, "day" | "index" | "card">): void {
+  #grade(leaf: GradeLeaf): void {
     const name = nameOf(this.subjectOf(leaf), leaf.day);
     const span = this.#grades.get(name);
     if (span) span.end = leaf.index + 1;
     else this.#grades.set(name, { first: leaf.index, end: leaf.index + 1 });
   }
 
-  listing({ index, capability_id, tool }: Pick<ListingLeaf, "index" | "capability_id" | "tool">): void {
+  #listing({ index, capability_id, tool }: ListingLeaf): void {
     if (tool !== null && !this.#tools.has(capability_id)) this.#tools.set(capability_id, index);
   }
 

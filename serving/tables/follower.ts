@@ -139,7 +139,7 @@ export class Follower {
       await this.#giveTurn();
       if (leaf.kind === "evidence") old.evidence.add(leaf);
       // After a failed refresh the next one folds the same leaves again.
-      if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.archive(leaf);
+      if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.apply(leaf);
       const cap = endpointOf(leaf);
       if (cap === null) continue;
       const before = changes.get(cap) ?? old.entry(cap) ?? SERVING_PROJECTION.bare(cap);

@@ -12,6 +12,7 @@ import { sealGroups } from "../../../pipelines/4-publish/leaves.ts";
 import { closeOf } from "../../../pipelines/5-archive/evidence.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
+import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { capOf } from "./world.ts";
 
 const PARTITIONS = 4;
@@ -117,7 +118,8 @@ test("a table that a run of form 1 kept stands in the evidence of its day, thoug
   try {
     const [table, name] = [THIEVES.slice(0, 2), hashOf(THIEVES.slice(0, 2))];
     const fold = new PublishedFold();
-    fold.evidence.grade({ day: "2026-11-21", index: 4, inputs: { kin: name, positions: {}, digest: "" } });
+    const inputs = { kin: name, positions: {}, digest: "" };
+    fold.evidence.apply({ kind: "grade", day: "2026-11-21", index: 4, inputs } as unknown as Leaf);
     const files: Uint8Array[] = [];
     const publisher = { current: async () => fold, putEvidence: async (_: string, bytes: Uint8Array) => bytes };
     const logger = createLogger("silent");

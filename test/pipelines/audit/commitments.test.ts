@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { openCommand } from "../../../commands/audit.ts";
 import { EXIT, exitCodeOf } from "../../../commands/exit.ts";
 import { CommitmentAudit, openCommitment } from "../../../pipelines/audit/log.ts";
+import { CommitmentFold } from "../../../pipelines/published/fold.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { commitTo } from "../../../pipelines/record/commitment.ts";
@@ -84,8 +85,8 @@ describe("the audit", () => {
     ["the same twice", [leafOf(), leafOf({ index: 9, capability_id: capOf("b") })], { key: "leaf 9" }],
     ["before its hour was over", [leafOf({ at: "2026-11-20T10:59:59.999Z" })], { key: "leaf 1" }],
   ])("%s", (_, leaves, want) => {
-    const check = new CommitmentAudit();
-    for (const leaf of leaves) check.add(leaf);
+    const [check, fold] = [new CommitmentAudit(), new CommitmentFold()];
+    for (const leaf of leaves) check.add(leaf, fold.add(leaf));
     const { finding } = check;
     if ("key" in want) expect(finding).toMatchObject({ result: "broken", problems: [expect.objectContaining(want)] });
     else expect(finding).toMatchObject(want);
