@@ -206,20 +206,26 @@ function domainOf(url: string | undefined): string | null {
 function evaluate(
   cap: string,
   { leaves, before }: CardGroup,
-  { evidence: closed, urls }: Gathered,
+  { evidence: closed, urls, hole }: Gathered,
   evidence: EndpointEvidence,
   tables: ReadonlyMap<string, RelatedParties>,
 ): Found[] {
-  const { day, inputs, card: first } = leaves[0]!;
+  const { day, inputs, at, card: first } = leaves[0]!;
   const all = (found: Found): Found[] => leaves.map(() => found);
   if (first.computed_at === undefined) return all({ verdict: "pending", says: `computed_at is ${NOT_SAID}` });
   const now = new Date(first.computed_at);
+  // Its evidence would be awaited for ever.
+  if (dayOf(now) > dayOf(new Date(at))) {
+    const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: first.computed_at };
+    return all({ verdict: "differs", difference });
+  }
   if (dayOf(now) > closed.newest)
     return all({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
   const kin = tables.get(inputs.kin);
   if (!kin) {
-    const isMissing = closed.relatedParties.get(day)?.has(inputs.kin);
-    if (isMissing)
+    // A table that no leaf names is filed with the next day that is closed, at the latest with that after the leaf's.
+    const isDue = hole === null && closed.newest > dayOf(new Date(at));
+    if (!isDue && closed.relatedParties.get(day)?.has(inputs.kin))
       return all({ verdict: "pending", says: `the table of related parties ${inputs.kin} is not published yet` });
     return all({
       verdict: "differs",

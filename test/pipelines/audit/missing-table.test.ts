@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { compress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { NO_RELATED_PARTIES } from "../../../pipelines/3-grade/related.ts";
@@ -6,6 +6,7 @@ import { Gathering } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, recomputeGathered } from "../../../pipelines/audit/recompute.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
+import { addDays } from "../../../pipelines/record/time.ts";
 import { cardOf } from "../../helpers/public-record.ts";
 
 const DAY = "2026-11-21";
@@ -53,5 +54,31 @@ test("a card's table of related parties may come after its day was closed; a fil
   expect(await verdictAfter(leaves)).toMatchObject({ verdict: "pending", says });
   expect(await verdictAfter([...leaves, close(2, 1, file)])).toMatchObject({
     ...{ verdict: "differs", difference: { field: "inputs.kin", got: TABLE } },
+  });
+});
+
+describe("a wrong card is not pending for ever", () => {
+  const next = { day: addDays(DAY, 1), at: `${addDays(DAY, 2)}T07:00:00.000Z` };
+
+  test("by a table that no leaf and no file ever holds", async () => {
+    const leaves = [close(0, 0, {}), grade, close(2, 0, next)];
+    expect(await verdictAfter(leaves)).toMatchObject({
+      ...{ verdict: "differs", difference: { field: "inputs.kin", got: TABLE } },
+    });
+  });
+
+  test("by a table under a day to come", async () => {
+    const leaves = [close(0, 0, {}), { ...grade, day: "2999-01-01" }, close(2, 0, next)];
+    expect(await verdictAfter(leaves)).toMatchObject({
+      ...{ verdict: "differs", difference: { field: "inputs.kin", got: TABLE } },
+    });
+  });
+
+  test("by a moment after its leaf", async () => {
+    const computed_at = "2999-01-01T00:00:00.000Z";
+    const card = { ...grade.card, computed_at };
+    expect(await verdictAfter([close(0, 0, {}), { ...grade, card }])).toMatchObject({
+      ...{ verdict: "differs", difference: { field: "card.computed_at", got: computed_at } },
+    });
   });
 });
