@@ -40,6 +40,12 @@ export class RelatedParties {
       domain: another(this.#domain, endpoint.domain, endpoint.cap),
     };
   }
+
+  /** Endpoints but this one that took money: at this payTo, or under this registrable domain; ascending. */
+  thieves({ cap, pay_to, domain }: Omit<Thief, "cap"> & { cap: string | null }): string[] {
+    const all = new Set([...(this.#payTo.get(keyOf(pay_to) ?? "") ?? []), ...(this.#domain.get(domain ?? "") ?? [])]);
+    return [...all].filter((one) => one !== cap).sort();
+  }
 }
 
 /** One address in two spellings of its checksum is one payee: writing it anew does not start clean. */

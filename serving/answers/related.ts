@@ -34,6 +34,27 @@ const NOTHING = "settled on the chain, brought nothing and were not paid back";
 
 const whereOf = ({ caps, last }: TheftSummary): string => `at ${someOf(caps)}; last on ${dayOf(new Date(last))}`;
 
+/**
+ * The verdict of a replica that has no live tables, from the table in the leaves, which has no days and holds the
+ * address that each endpoint named last. The card tells what the endpoint itself did.
+ */
+function publishedVerdict({ related }: View, { cap, url, payTos }: Related): RelatedVerdict {
+  const verdict: RelatedVerdict = { flags: [], says: [] };
+  for (const address of payTos) {
+    const caps = related.thieves({ cap, pay_to: address, domain: null });
+    if (caps.length === 0) continue;
+    verdict.flags.push("payee_took_the_money");
+    verdict.says.push(`payments to endpoints that name ${address} ${NOTHING} (at ${someOf(caps)})`);
+  }
+  const domain = url === null ? null : registrableDomain(url);
+  const caps = related.thieves({ cap, pay_to: null, domain });
+  if (caps.length > 0) {
+    verdict.flags.push("domain_took_the_money");
+    verdict.says.push(`payments to endpoints of ${domain} ${NOTHING} (at ${someOf(caps)})`);
+  }
+  return verdict;
+}
+
 const OF_OTHERS: readonly string[] = ["payee_took_the_money", "domain_took_the_money"];
 
 /**
@@ -55,8 +76,10 @@ export function ownFlags(view: View, cap: string, flags: readonly string[], leaf
  * of ours that went to it and that the chain shows as settled. Payee and domain count other endpoints than this one, as
  * in grading (verification-method.md section 7).
  */
-export function relatedVerdict(view: View, { cap, url, payTos, card }: Related, now: Date): RelatedVerdict {
-  const { thefts } = view.volatile;
+export function relatedVerdict(view: View, about: Related, now: Date): RelatedVerdict {
+  const { thefts, madeAt } = view.volatile;
+  if (madeAt === null) return publishedVerdict(view, about);
+  const { cap, url, payTos, card } = about;
   const verdict: RelatedVerdict = { flags: [], says: [] };
   const own = cap === null ? null : thefts.own(cap, now);
   if (own && !card.includes("took_the_money")) {

@@ -2,7 +2,9 @@ import type { Clock } from "../../infra/clock.ts";
 import { createYielder, forEachYielding } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { RelatedParties } from "../../pipelines/3-grade/related.ts";
 import { endpointOf, nextEndpoint } from "../../pipelines/published/endpoint.ts";
+import { RelatedPartiesFold } from "../../pipelines/published/kin.ts";
 import { isSimulated, type PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { type Entry, SERVING_PROJECTION } from "./entry.ts";
@@ -34,6 +36,8 @@ export class Follower {
   #looking: Promise<boolean> | null = null;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
+  /** The table of related parties. A look that failed may be ahead of the view; the next one reads its leaves again. */
+  readonly #kin = new RelatedPartiesFold();
   readonly #giveTurn = createYielder(FOLDED_A_TURN);
 
   constructor(private readonly deps: FollowerDeps) {
@@ -98,7 +102,7 @@ export class Follower {
   async #look(): Promise<boolean> {
     const old = this.#view;
     const snapshot = await this.deps.tree.newest();
-    const entries = snapshot ? await this.#fold(old, snapshot) : old.entries;
+    const { entries, related } = snapshot ? await this.#fold(old, snapshot) : old;
     const { volatile, newRows } = await this.#volatile(old);
     const name = (row: VolatileRow): void =>
       old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
@@ -106,7 +110,7 @@ export class Follower {
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
     if (changed) {
-      const view = new View({ ...old, size, entries, volatile });
+      const view = new View({ ...old, size, entries, related, volatile });
       await view.prepareLike(old);
       this.#view = view;
     }
@@ -132,7 +136,8 @@ export class Follower {
    * Folds the leaves since the old view into its entries. Urls are added to the shared index at once, which is safe: a view
    * ignores ids that it does not hold.
    */
-  async #fold(old: View, { head, reader }: Snapshot): Promise<View["entries"]> {
+  async #fold(old: View, { head, reader }: Snapshot): Promise<Pick<View, "entries" | "related">> {
+    let isKinChanged = false;
     const changes = new Map<string, Entry>();
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
       // Leaves of one bundle arrive without a pause between them.
@@ -140,12 +145,17 @@ export class Follower {
       if (leaf.kind === "evidence") old.evidence.add(leaf);
       // After a failed refresh the next one folds the same leaves again.
       if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.apply(leaf);
+      if (leaf.kind === "kin") {
+        this.#kin.apply(leaf);
+        isKinChanged = true;
+      }
       const cap = endpointOf(leaf);
       if (cap === null) continue;
       const before = changes.get(cap) ?? old.entry(cap) ?? SERVING_PROJECTION.bare(cap);
       changes.set(cap, nextEndpoint(before, leaf, SERVING_PROJECTION, bytes));
       if (leaf.kind === "listing") old.names.add({ cap, url: leaf.url, method: leaf.method });
     }
-    return old.entries.with(changes);
+    const related = isKinChanged ? new RelatedParties(this.#kin.table) : old.related;
+    return { entries: old.entries.with(changes), related };
   }
 }

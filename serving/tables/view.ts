@@ -1,3 +1,4 @@
+import { RelatedParties } from "../../pipelines/3-grade/related.ts";
 import type { NamedFile } from "../../pipelines/published/files.ts";
 import { ArchiveFold } from "../../pipelines/published/fold.ts";
 import type { EvidenceLeaf } from "../../pipelines/record/leaf.ts";
@@ -49,6 +50,8 @@ export const NO_VOLATILE_ROWS: VolatileRows = {
   history: new Map(),
 };
 
+const NOBODY = new RelatedParties([]);
+
 /** The parts of a view. */
 export interface ViewParts {
   /** Name of the log, from its checkpoint. */
@@ -61,6 +64,7 @@ export interface ViewParts {
   words: Words;
   evidence: EvidenceFiles;
   archive: ArchiveFold;
+  related: RelatedParties;
 }
 
 /**
@@ -78,6 +82,8 @@ export class View {
   readonly evidence: EvidenceFiles;
   /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
   readonly archive: ArchiveFold;
+  /** The table of related parties as the leaves hold it. The live tables are newer, where there are any. */
+  readonly related: RelatedParties;
   #payees: PayeeTable | undefined;
 
   constructor(parts: ViewParts) {
@@ -89,10 +95,11 @@ export class View {
     this.words = parts.words;
     this.evidence = parts.evidence;
     this.archive = parts.archive;
+    this.related = parts.related;
   }
 
   static empty(origin: string): View {
-    const nothing = { size: 0, entries: LayeredMap.empty<Entry>(), volatile: NO_VOLATILE_ROWS };
+    const nothing = { size: 0, entries: LayeredMap.empty<Entry>(), volatile: NO_VOLATILE_ROWS, related: NOBODY };
     const growing = {
       names: new UrlIndex(),
       words: new Words(),

@@ -229,6 +229,58 @@ describe("what payee and domain are known for", () => {
   });
 });
 
+describe("a replica without live tables tells it from the leaves", () => {
+  let bare: LiveService;
+  beforeAll(async () => {
+    const { publicStore } = at;
+    const get: typeof publicStore.get = async (key, options) =>
+      key.startsWith("live/") ? null : publicStore.get(key, options);
+    const record = {
+      ...{ store: { get }, trust: TRUST, jwks: JWKS, logger: createLogger("silent"), metrics: createMetrics() },
+      keys: { answers: SIGNERS.answers },
+    };
+    bare = await liveService(record as unknown as PublicRecord);
+  });
+  afterAll(() => bare.close());
+
+  const askBare = async (url: string, payTo?: string): Promise<CheckAnswer> => {
+    bare.clock.pass(61_000);
+    const path = checkPath({ url, ...(payTo === undefined ? {} : { pay_to: payTo }) });
+    return CheckAnswer.parse(await (await bare.get(path)).json());
+  };
+
+  test.each<[string, string, string | undefined, string[]]>([
+    ["a url never seen, and an address that a thief names", NEVER, address(1), [PAYEE!]],
+    ["the same in another case", NEVER, address(1).toLowerCase(), [PAYEE!]],
+    ["a url never seen under a domain that took money", "https://new.evil.example/x", undefined, [DOMAIN!]],
+    ["both", "https://new.evil.example/x", address(1), [PAYEE!, DOMAIN!]],
+    ["another tenant of the platform", "https://alice.vercel.app/x", undefined, []],
+    ["an address that nobody knows", NEVER, address(99), []],
+    ["the endpoint itself, by its card", urlOf("pay.evil"), undefined, [OWN!]],
+  ])("%s", async (_what, url, payTo, flags) => {
+    const answer = await askBare(url, payTo);
+    expect(tookOf(answer)).toEqual(flags);
+    const warns = flags.includes(PAYEE!) || flags.includes(DOMAIN!);
+    expect(answer.why.startsWith("Do not pay yet: payments to endpoints ")).toBe(warns);
+  });
+
+  test("with the head that names the thief, before any other card is made anew", async () => {
+    const { said } = lost("new-thief.sibling", address(50), 30);
+    await turn(...seen("new-thief.sibling", address(50)), ...seen("calm.sibling", address(51)));
+    await turn(...said);
+    const cards = (await at.leaves()).flatMap((leaf) => (leaf.kind === "grade" ? [leaf.card] : []));
+    const calm = cards.findLast((card) => card.capability_id === capOf("calm.sibling"));
+    expect(calm?.flags ?? []).not.toContain(DOMAIN);
+    await bare.follower.refresh();
+    expect(tookOf(await askBare(urlOf("calm.sibling")))).toEqual([DOMAIN]);
+    expect(tookOf(await askBare(NEVER, address(50)))).toEqual([PAYEE]);
+    // Paid back: the leaves take the row out again.
+    await turn(refund("new-thief.sibling", said[0]!.eventId));
+    await bare.follower.refresh();
+    expect(tookOf(await askBare(NEVER, address(50)))).toEqual([]);
+  });
+});
+
 describe("who acts on it", () => {
   const offer = (payTo: string) =>
     offerOf(
