@@ -8,9 +8,9 @@ import { archivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
 import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
 import type { Ingesting } from "../pipelines/roles/ingesting.ts";
-import { Owner } from "../pipelines/roles/owner.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
-import { Publishing } from "../pipelines/roles/publishing.ts";
+import { Owner } from "../pipelines/roles/protocol/owner.ts";
+import { Publishing } from "../pipelines/roles/protocol/publishing.ts";
 import { withIngest } from "./opening.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
 

@@ -44,6 +44,9 @@ function trespass(from: string, to: string): string | null {
     return target === "fixtures" || to.startsWith("infra/rails") ? null : "fixtures may import infra/rails only";
   }
   if (target === "fixtures" || target === "test") return `${source} must not import ${target}`;
+  const [roles, protocol] = ["pipelines/roles/", "pipelines/roles/protocol/"];
+  if (from.startsWith(protocol) && to.startsWith(roles) && !to.startsWith(protocol))
+    return "no protocol knows its wiring";
   if (target === "touchstone.ts") return "nobody imports the front door";
   if (FLOORS.indexOf(target) > FLOORS.indexOf(source)) return `${source} must not import ${target}: imports point down`;
   return null;

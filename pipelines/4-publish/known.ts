@@ -89,23 +89,23 @@ function refuseWrongSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" 
 }
 
 /** Rows of one `kin` leaf, at most: forty of the longest payees and domains stay below {@link MAX_LEAF_BYTES}. */
-const KIN_ROWS_A_LEAF = 40;
+const ROWS_A_LEAF = 40;
 
 /**
  * What a run changes of the published table of related parties: of its partitions the table becomes the run's thieves. A
  * run that was paused changes no row that a run of a later moment has changed; its owner compares again on each turn.
  * @returns none when the table is this one already
  */
-export function relatedPartiesDrafts(
-  { kin }: Pick<PublishedFold, "kin">,
+export function relatedPartyDrafts(
+  { relatedParties }: Pick<PublishedFold, "relatedParties">,
   run: Pick<RunHeader, "now" | "positions" | "thieves">,
   partitions: number,
 ): (Draft & { kind: "kin" })[] {
   if (!run.thieves) return [];
   const read = new Set(Object.values(run.positions).flatMap((offsets) => Object.keys(offsets)));
   const isTold = (cap: string): boolean =>
-    read.has(String(partitionOf(cap, partitions))) && kin.changedAt(cap) <= run.now;
-  const table = new Map(kin.table.map((thief) => [thief.cap, thief]));
+    read.has(String(partitionOf(cap, partitions))) && relatedParties.changedAt(cap) <= run.now;
+  const table = new Map(relatedParties.table.map((thief) => [thief.cap, thief]));
   const thieves = new Set(run.thieves.map(({ cap }) => cap));
   const remove = [...table.keys()].filter((cap) => isTold(cap) && !thieves.has(cap));
   const add = run.thieves.filter((thief) => isTold(thief.cap) && !isSameThief(thief, table.get(thief.cap)));
@@ -114,12 +114,12 @@ export function relatedPartiesDrafts(
   for (const thief of add) table.set(thief.cap, thief);
   const { sha256 } = new RelatedParties([...table.values()]);
   const drafts: (Draft & { kind: "kin" })[] = [];
-  for (let at = 0; at < rows.length; at += KIN_ROWS_A_LEAF) {
-    const some = rows.slice(at, at + KIN_ROWS_A_LEAF);
+  for (let at = 0; at < rows.length; at += ROWS_A_LEAF) {
+    const some = rows.slice(at, at + ROWS_A_LEAF);
     drafts.push({
       kind: "kin",
       computed_at: run.now,
-      kin: at + KIN_ROWS_A_LEAF < rows.length ? null : sha256,
+      kin: at + ROWS_A_LEAF < rows.length ? null : sha256,
       add: some.filter((row) => typeof row !== "string").map((thief) => ({ ...thief })),
       remove: some.filter((row) => typeof row === "string"),
     });

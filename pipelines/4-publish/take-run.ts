@@ -4,7 +4,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
 import type { Before, Committed, Planner, Taken } from "./committer.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
-import { relatedPartiesDrafts, unknownDrafts } from "./known.ts";
+import { relatedPartyDrafts, unknownDrafts } from "./known.ts";
 import { type Run, type RunDrafts, readRun } from "./runs.ts";
 import { type CorrectionDraft, type TakenLines, takeLines } from "./take-lines.ts";
 
@@ -92,8 +92,8 @@ export class RunTaker {
       // A correction without a line changed no card: the run saw it, and says so by its positions.
       const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
       if (!last) return { groups };
-      const kin = relatedPartiesDrafts(before.fold, header, partitions);
-      return { groups: kin.length > 0 ? [...groups, kin] : groups, taken: takenOf(header) };
+      const changes = relatedPartyDrafts(before.fold, header, partitions);
+      return { groups: changes.length > 0 ? [...groups, changes] : groups, taken: takenOf(header) };
     });
     const { cards: published, stale } = planned!;
     result.cards += published;
@@ -140,7 +140,8 @@ export class RunTaker {
 
   /** Why a run is not taken, or null. Only partitions that the run speaks of are compared: owners grade their own. */
   #behind(header: RunHeader, { generation, fold }: Before): string | null {
-    if (!fold.kin.has(header.kin_sha256)) return `the tree names no table of related parties ${header.kin_sha256}`;
+    if (!fold.relatedParties.has(header.kin_sha256))
+      return `the tree names no table of related parties ${header.kin_sha256}`;
     const known = [this.#taken, generation?.log ? takenBy(generation) : null].filter((taken) => taken !== null);
     const partitions = new Set(Object.values(header.positions).flatMap((offsets) => Object.keys(offsets)));
     for (const { log, positions } of known) {

@@ -108,13 +108,13 @@ export async function closeOf(
   close: number,
   buckets: readonly EvidenceDraft[],
 ): Promise<DayClose | null> {
-  const { size, evidence, kin } = await parts.publisher.current();
+  const { size, evidence, relatedParties } = await parts.publisher.current();
   if (closesOf(evidence, day) !== close) return null;
   const drafts: EvidenceDraft[] = [...buckets];
   const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([name]) => name);
   const missing = (name: string) =>
     parts.logger.error({ day, kin: name }, "no leaf and no run has a table of related parties: cards cannot be proven");
-  const known = kin.tables(names);
+  const known = relatedParties.tables(names);
   for (const name of names) if (!known.has(name)) await keptTable(parts.privateStore, name, known);
   const tables = relatedLines(known, names, missing);
   if (tables.length > 0) {

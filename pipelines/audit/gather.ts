@@ -11,8 +11,8 @@ import { parsedLeaf, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
 import { EvidenceFold } from "../published/fold.ts";
 import { chainOf, type KeyChain, refuseUnsignedCard } from "../published/keys.ts";
-import { RelatedPartiesFold } from "../published/kin.ts";
 import { provenLeaves } from "../published/leaves.ts";
+import { RelatedPartiesFold } from "../published/related-parties.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
 import { EvidenceLeaf, GradeLeaf, type Leaf, RelatedPartiesLeaf } from "../record/leaf.ts";
@@ -36,9 +36,9 @@ export interface Gathered {
   evidence: EvidenceFold;
   /** Files by bucket, oldest first, and those with payee and domain tables. */
   rows: Map<number, EvidenceFile[]>;
-  relatedParties: EvidenceFile[];
+  tableFiles: EvidenceFile[];
   /** Payee and domain tables that the leaves name; none behind a hole. */
-  kin: RelatedPartiesFold;
+  relatedParties: RelatedPartiesFold;
   size: number;
   /** First leaf that could not be read, null when all could: of what stands behind it nothing bad can be said. */
   hole: number | null;
@@ -90,8 +90,8 @@ export class Gathering {
       urls: new Map(),
       evidence: new EvidenceFold(),
       rows: new Map(),
-      relatedParties: [],
-      kin: new RelatedPartiesFold(),
+      tableFiles: [],
+      relatedParties: new RelatedPartiesFold(),
       size,
       hole: null,
     };
@@ -133,7 +133,7 @@ export class Gathering {
         return;
       case "kin":
         // What the unread leaves changed is not known: tables of cards behind a hole are only in the evidence.
-        if (this.#found.hole === null) this.#kin(parsedLeaf(RelatedPartiesLeaf, leaf));
+        if (this.#found.hole === null) this.#relatedParties(parsedLeaf(RelatedPartiesLeaf, leaf));
         return;
       case "evidence":
         this.#evidence(parsedLeaf(EvidenceLeaf, leaf));
@@ -166,16 +166,16 @@ export class Gathering {
     else groups.at(-1)!.leaves = after.cards;
   }
 
-  #kin(leaf: RelatedPartiesLeaf): void {
-    const { kin } = this.#found;
-    kin.apply(leaf);
+  #relatedParties(leaf: RelatedPartiesLeaf): void {
+    const { relatedParties } = this.#found;
+    relatedParties.apply(leaf);
     if (leaf.kin === null) return;
-    const { sha256 } = new RelatedParties(kin.table);
+    const { sha256 } = new RelatedParties(relatedParties.table);
     if (sha256 !== leaf.kin) throw new Unproven(`leaf ${leaf.index}`, `the table ${leaf.kin}`, sha256);
   }
 
   #evidence(leaf: EvidenceLeaf): void {
-    const { evidence, rows, relatedParties } = this.#found;
+    const { evidence, rows, tableFiles } = this.#found;
     const { index, day, freeze, part, parts } = leaf;
     const before = this.#open;
     const follows = before
@@ -193,7 +193,7 @@ export class Gathering {
     this.#open = part < parts ? leaf : null;
     evidence.apply(leaf);
     const file = evidenceFileOf(leaf);
-    if (file?.holds === "kin") relatedParties.push(file);
+    if (file?.holds === "kin") tableFiles.push(file);
     else if (file) rows.set(file.bucket!, [...(rows.get(file.bucket!) ?? []), file]);
   }
 }

@@ -79,10 +79,10 @@ export async function recomputeGathered(
     if (!problem) throw error;
     broken.push({ what: problem.key, ...what });
   };
-  const tables = await relatedPartyTables(source, gathered.relatedParties, past);
+  const tables = await relatedPartyTables(source, gathered.tableFiles, past);
   const groups = [...gathered.groups.values()].flat();
   const named = groups.flatMap(({ leaves }) => leaves.map(({ inputs }) => inputs.kin));
-  for (const [name, table] of gathered.kin.tables(named)) tables.set(name, new RelatedParties(table));
+  for (const [name, table] of gathered.relatedParties.tables(named)) tables.set(name, new RelatedParties(table));
   const counts = { ok: 0, pending: 0, differs: 0, "not run": 0 };
   const byBucket = [...gathered.groups.keys()].sort((a, b) => bucketOf(a) - bucketOf(b) || (a < b ? -1 : 1));
   for (let at = 0; at < byBucket.length; ) {
@@ -221,8 +221,8 @@ function evaluate(
   }
   if (dayOf(now) > closed.newest)
     return all({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
-  const kin = tables.get(inputs.kin);
-  if (!kin) {
+  const table = tables.get(inputs.kin);
+  if (!table) {
     // A table that no leaf names is filed with the next day that is closed, at the latest with that after the leaf's.
     const isDue = hole === null && closed.newest > dayOf(new Date(at));
     if (!isDue && closed.relatedParties.get(day)?.has(inputs.kin))
@@ -233,7 +233,7 @@ function evaluate(
     });
   }
   const rows = evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap)));
-  const line = gradeRows(rows, kin, now, namesRepeats(first.verifier_version));
+  const line = gradeRows(rows, table, now, namesRepeats(first.verifier_version));
   const cards = cardsOf(before, { now: first.computed_at }, line, []);
   const want = cards.map(({ run, card, why }) => ({
     day: dayOf(now),
@@ -332,8 +332,8 @@ async function tablesIn(source: Source, file: EvidenceFile, tables: Map<string, 
     table = new Map(table);
     for (const cap of remove) table.delete(cap);
     for (const { cap, domain, pay_to } of add) table.set(cap, { cap, domain, pay_to });
-    const kin = new RelatedParties([...table.values()]);
-    if (kin.sha256 !== name) throw new Unproven(file.key, `the table ${name}`, kin.sha256);
-    tables.set(name, kin);
+    const named = new RelatedParties([...table.values()]);
+    if (named.sha256 !== name) throw new Unproven(file.key, `the table ${name}`, named.sha256);
+    tables.set(name, named);
   }
 }

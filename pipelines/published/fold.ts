@@ -13,8 +13,8 @@ import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { headlineOf, PUBLISHED, type PublishedCap } from "./caps.ts";
 import { endpointOf, nextEndpoint } from "./endpoint.ts";
-import { RelatedPartiesFold } from "./kin.ts";
 import type { RecordReader } from "./reader.ts";
+import { RelatedPartiesFold } from "./related-parties.ts";
 
 /** The newest index, in the form of its hint; `table` is the key of its Parquet file. */
 export interface NewestIndex {
@@ -46,7 +46,7 @@ export class PublishedFold {
   readonly evidence = new EvidenceFold();
   readonly archive = new ArchiveFold();
   readonly commitments = new CommitmentFold();
-  readonly kin = new RelatedPartiesFold();
+  readonly relatedParties = new RelatedPartiesFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
   readonly #listeners = new Set<(cap: string) => void>();
@@ -93,7 +93,7 @@ export class PublishedFold {
         this.commitments.add(leaf);
         return;
       case "kin":
-        this.kin.apply(leaf);
+        this.relatedParties.apply(leaf);
     }
   }
 

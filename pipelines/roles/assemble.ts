@@ -79,9 +79,9 @@ export async function assemble(
 ): Promise<Assembled> {
   const { config, log, privateStore, publicStore, keys, egress, logger, metrics } = parts;
   const { lake, ingest } = await openIngest(parts, clock);
-  let askLine: AskRunner | null = null;
+  let askRunner: AskRunner | null = null;
   const catchUp = () => ingest.pass();
-  const release = async () => askLine?.idle(RELEASE_MS);
+  const release = async () => askRunner?.idle(RELEASE_MS);
   const shared = ownership && (await shareHosts({ log, ownership, logger, catchUp, release }));
   const networks = paidNetworks(config);
   const rail = railOn(networks, createNetworkGuard(networks));
@@ -109,13 +109,13 @@ export async function assemble(
     // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
     await publisher.publishKeys(keysDocument(keys.ring));
   }
-  askLine = new AskRunner({
+  askRunner = new AskRunner({
     ...{ lake, observer, log, now: () => clock.now(), logger, metrics },
     perDomainHour: config.limits.asks_per_domain_hour,
     ...(shared ? { hosts: shared.hosts } : {}),
   });
   const pipeline = new Pipeline({
-    ...{ clock, log, privateStore, publicStore, lake, memory, ingest, observer, publisher, askLine, logger, metrics },
+    ...{ clock, log, privateStore, publicStore, lake, memory, ingest, observer, publisher, askRunner, logger, metrics },
     caps: capsOf(config.spend),
     priority: config.observe.priority,
     exclude: config.observe.exclude,
@@ -132,7 +132,7 @@ export async function assemble(
     await notifier.stop();
     observer.stop();
     await shared?.hosts.close();
-    await askLine?.idle();
+    await askRunner?.idle();
     classes.close();
     await lake.close();
   };

@@ -1,9 +1,9 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { addEvidence, DAYS_AT_ONCE, type EvidenceReport } from "../5-archive/evidence.ts";
-import type { FiledReport, Scratch } from "./file-archive.ts";
-import type { OwnArchive } from "./own-archive.ts";
-import type { Owner } from "./owner.ts";
-import type { Filing, Publishing } from "./publishing.ts";
+import type { FiledReport, Scratch } from "./protocol/file-archive.ts";
+import type { OwnArchive } from "./protocol/own-archive.ts";
+import type { Owner } from "./protocol/owner.ts";
+import type { Filing, Publishing } from "./protocol/publishing.ts";
 
 /** Times that days are closed or filed in one call: after a long pause the next call goes on. */
 const MAX_TURNS = 64;

@@ -24,8 +24,8 @@ import { formatMoney } from "../record/money.ts";
 import { type DayPlan, planInShort } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
 import { type ArchiveReport, archiveDays, closeDays, printerOf } from "./days.ts";
-import { Owner } from "./owner.ts";
-import { Publishing } from "./publishing.ts";
+import { Owner } from "./protocol/owner.ts";
+import { Publishing } from "./protocol/publishing.ts";
 
 /** Who is told how what a role does ends, for its health. */
 export interface Watch {
@@ -46,7 +46,7 @@ export interface PipelineParts {
   ingest: Ingest;
   observer: Observer;
   publisher: Publisher;
-  askLine: AskRunner;
+  askRunner: AskRunner;
   caps: Caps;
   /** The operator's priorities, who is paid first: host or capability id -> a whole number. */
   priority: Readonly<Record<string, number>>;
@@ -212,12 +212,12 @@ export class Pipeline {
 
   /** Begin to look at what was asked about and never seen; within a minute of the question in a running service. */
   asks(): Promise<number> {
-    return this.parts.askLine.turn();
+    return this.parts.askRunner.turn();
   }
 
   /** Resolves when the looks that were begun have ended. */
   idle(): Promise<void> {
-    return this.parts.askLine.idle();
+    return this.parts.askRunner.idle();
   }
 
   /** The volatile tables and the view that serving follows. */

@@ -4,8 +4,8 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { RelatedParties } from "../../pipelines/3-grade/related.ts";
 import { endpointOf, nextEndpoint } from "../../pipelines/published/endpoint.ts";
-import { RelatedPartiesFold } from "../../pipelines/published/kin.ts";
 import { isSimulated, type PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
+import { RelatedPartiesFold } from "../../pipelines/published/related-parties.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { type Entry, SERVING_PROJECTION } from "./entry.ts";
 import { View } from "./view.ts";
@@ -37,7 +37,7 @@ export class Follower {
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
   /** The table of related parties. A look that failed may be ahead of the view; the next one reads its leaves again. */
-  readonly #kin = new RelatedPartiesFold();
+  readonly #relatedParties = new RelatedPartiesFold();
   readonly #giveTurn = createYielder(FOLDED_A_TURN);
 
   constructor(private readonly deps: FollowerDeps) {
@@ -137,7 +137,7 @@ export class Follower {
    * ignores ids that it does not hold.
    */
   async #fold(old: View, { head, reader }: Snapshot): Promise<Pick<View, "entries" | "related">> {
-    let isKinChanged = false;
+    let isTableChanged = false;
     const changes = new Map<string, Entry>();
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
       // Leaves of one bundle arrive without a pause between them.
@@ -146,8 +146,8 @@ export class Follower {
       // After a failed refresh the next one folds the same leaves again.
       if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.apply(leaf);
       if (leaf.kind === "kin") {
-        this.#kin.apply(leaf);
-        isKinChanged = true;
+        this.#relatedParties.apply(leaf);
+        isTableChanged = true;
       }
       const cap = endpointOf(leaf);
       if (cap === null) continue;
@@ -155,7 +155,7 @@ export class Follower {
       changes.set(cap, nextEndpoint(before, leaf, SERVING_PROJECTION, bytes));
       if (leaf.kind === "listing") old.names.add({ cap, url: leaf.url, method: leaf.method });
     }
-    const related = isKinChanged ? new RelatedParties(this.#kin.table) : old.related;
+    const related = isTableChanged ? new RelatedParties(this.#relatedParties.table) : old.related;
     return { entries: old.entries.with(changes), related };
   }
 }

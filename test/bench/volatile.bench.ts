@@ -10,7 +10,7 @@ import { openLake } from "../../infra/lake/duckdb.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { PUBLISHED } from "../../pipelines/published/caps.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
-import { LiveTables } from "../../pipelines/roles/live-tables.ts";
+import { LiveTables } from "../../pipelines/roles/protocol/live-tables.ts";
 import { NO_VOLATILE_ROWS, type VolatileRows } from "../../serving/tables/view.ts";
 import { loadVolatile } from "../../serving/tables/volatile.ts";
 import { type Cost, ratio, shown, timed } from "./ratio.ts";

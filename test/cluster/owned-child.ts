@@ -17,9 +17,9 @@ import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { Followed } from "../../pipelines/4-publish/followed.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
-import { Owner } from "../../pipelines/roles/owner.ts";
-import { Publishing } from "../../pipelines/roles/publishing.ts";
-import { Standby } from "../../pipelines/roles/standby.ts";
+import { Owner } from "../../pipelines/roles/protocol/owner.ts";
+import { Publishing } from "../../pipelines/roles/protocol/publishing.ts";
+import { Standby } from "../../pipelines/roles/protocol/standby.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../pipelines/4-publish/world.ts";
 
 export interface ChildPlace {

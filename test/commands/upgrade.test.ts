@@ -21,7 +21,7 @@ import { WatcherTable } from "../../pipelines/6-notify/watcher-table.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
 import { KEPT, TOPICS } from "../../pipelines/record/topics.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
-import { Owner } from "../../pipelines/roles/owner.ts";
+import { Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { readDemo } from "../helpers/demo-record.ts";
 import { bytesBelow, foldsOfEarlier, unpackEarlier } from "../helpers/earlier-version.ts";
 import { runs } from "../helpers/programs.ts";

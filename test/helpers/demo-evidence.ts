@@ -17,8 +17,8 @@ import { readCheckpoint } from "../../pipelines/published/reader.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
 import { closeDays } from "../../pipelines/roles/days.ts";
-import { Owner } from "../../pipelines/roles/owner.ts";
-import { Publishing } from "../../pipelines/roles/publishing.ts";
+import { Owner } from "../../pipelines/roles/protocol/owner.ts";
+import { Publishing } from "../../pipelines/roles/protocol/publishing.ts";
 import { proveRecord } from "./prove-record.ts";
 
 /** Every card in a public folder, held against what comes out of its evidence. */

@@ -81,7 +81,7 @@ export async function openProcess(bed: Testbed, who: Who, clock: ProcessClock): 
   const ingest = createIngest({ ...shared, log, lake });
   const publisher = createPublisher({ ...shared, publicStore, signers: SIGNERS, origin: ORIGIN, partitions });
   // Grading, publishing and evidence never ask the observer, the line of asks, the purse or the archive.
-  const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "caps" | "archive">;
+  const unused = {} as Pick<PipelineParts, "observer" | "askRunner" | "caps" | "archive">;
   const pipeline = new Pipeline({
     ...{ ...unused, ...shared, log, publicStore, lake, memory: createMemory(lake) },
     ...{ ingest, publisher, ownOrigins: [], priority: {} },

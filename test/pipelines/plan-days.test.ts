@@ -42,7 +42,7 @@ afterEach(async () => {
 /** A process with what planning needs: the lake, both stores and the publisher. */
 function process_(caps = CAPS, priority: PipelineParts["priority"] = {}): Pipeline {
   const { lake, ingest } = records;
-  const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "archive">;
+  const unused = {} as Pick<PipelineParts, "observer" | "askRunner" | "archive">;
   return new Pipeline({
     ...unused,
     ...{ clock: { ...systemClock, now: () => now }, log: records.log, lake, ingest, publisher, caps },

@@ -9,7 +9,7 @@ import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { USDC } from "../../pipelines/record/networks.ts";
 import { offerOf } from "../../pipelines/record/terms/offers.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import type { Owner } from "../../pipelines/roles/owner.ts";
+import type { Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { guard } from "../../serving/client/index.ts";
 import { CheckAnswer } from "../../serving/schemas/check.ts";
 import { ExposureReport } from "../../serving/schemas/exposure.ts";

@@ -9,8 +9,8 @@ import type { Ingest } from "../../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../../pipelines/2-ingest/load.ts";
 import { createPublisher } from "../../../pipelines/4-publish/publisher.ts";
 import { archiveDays, printerOf } from "../../../pipelines/roles/days.ts";
-import { Owner } from "../../../pipelines/roles/owner.ts";
-import { Publishing } from "../../../pipelines/roles/publishing.ts";
+import { Owner } from "../../../pipelines/roles/protocol/owner.ts";
+import { Publishing } from "../../../pipelines/roles/protocol/publishing.ts";
 import { PARTITIONS } from "../2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
 

@@ -24,11 +24,11 @@ import { DirectorySource, type Source } from "../../../pipelines/published/sourc
 import type { ArchiveLeaf, EvidenceLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import type { ArchiveSubject } from "../../../pipelines/record/vocabulary.ts";
 import { type ArchiveReport, archiveDays, closeDays, printerOf } from "../../../pipelines/roles/days.ts";
-import type { FileArchiveParts } from "../../../pipelines/roles/file-archive.ts";
-import type { OwnArchiveStep } from "../../../pipelines/roles/own-archive.ts";
-import { Owner } from "../../../pipelines/roles/owner.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
-import { Publishing } from "../../../pipelines/roles/publishing.ts";
+import type { FileArchiveParts } from "../../../pipelines/roles/protocol/file-archive.ts";
+import type { OwnArchiveStep } from "../../../pipelines/roles/protocol/own-archive.ts";
+import { Owner } from "../../../pipelines/roles/protocol/owner.ts";
+import { Publishing } from "../../../pipelines/roles/protocol/publishing.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { auditOf, fileKeyOf, leavesOf, linesAt, ofKind, valuesAt } from "../../helpers/published.ts";
 import { openTestWorld, PARTITIONS, type World } from "../2-ingest/world.ts";

@@ -120,7 +120,7 @@ export async function openWorld() {
     });
     await publisher.publishKeys(keysDocument(keys.ring));
     // Grading, publishing and the volatile table never ask the observer, the line of asks, the purse or the archive.
-    const unused = {} as Pick<PipelineParts, "observer" | "askLine" | "caps" | "archive">;
+    const unused = {} as Pick<PipelineParts, "observer" | "askRunner" | "caps" | "archive">;
     const pipeline = new Pipeline({
       ...unused,
       ...{ clock, log, privateStore: guarded, publicStore: faults.over(publicStore), lake },

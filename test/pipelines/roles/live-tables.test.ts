@@ -5,7 +5,7 @@ import { unpublished } from "../../../pipelines/corrections/endpoint-record.ts";
 import { standingOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
-import { LiveTables } from "../../../pipelines/roles/live-tables.ts";
+import { LiveTables } from "../../../pipelines/roles/protocol/live-tables.ts";
 import { NO_VOLATILE_ROWS, type VolatileRows } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { fc } from "../../helpers/histories.ts";

@@ -12,7 +12,7 @@ import { unpublished } from "../../../pipelines/corrections/endpoint-record.ts";
 import { standingOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
-import { type Owner, PartitionsRevoked } from "../../../pipelines/roles/owner.ts";
+import { type Owner, PartitionsRevoked } from "../../../pipelines/roles/protocol/owner.ts";
 import { NO_VOLATILE_ROWS, type VolatileRows } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { handshake, later } from "../2-ingest/records.ts";

@@ -12,8 +12,8 @@ import { createIngest, type Ingest } from "../../../pipelines/2-ingest/ingest.ts
 import { Followed } from "../../../pipelines/4-publish/followed.ts";
 import { readRun, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
-import { type Owner, type OwnerParts, PartitionsRevoked } from "../../../pipelines/roles/owner.ts";
-import { refusalsAfter } from "../../../pipelines/roles/refusals.ts";
+import { type Owner, type OwnerParts, PartitionsRevoked } from "../../../pipelines/roles/protocol/owner.ts";
+import { refusalsAfter } from "../../../pipelines/roles/protocol/refusals.ts";
 import { boundTo } from "../../helpers/bound.ts";
 import { later } from "../2-ingest/records.ts";
 import { openTestLake } from "../2-ingest/world.ts";
@@ -55,7 +55,7 @@ const days = async (...numbers: number[]): Promise<void> => {
 };
 const runs = async (): Promise<number> => (await at.privateStore.list("runs/")).length;
 /** The table of related parties that the tree has now. */
-const published = async (): Promise<unknown[]> => (await at.publisher.current()).kin.table;
+const published = async (): Promise<unknown[]> => (await at.publisher.current()).relatedParties.table;
 const minutesLater = (n: number): Date => {
   clock.set(new Date(NOW.getTime() + n * 60_000));
   return clock.now();

@@ -11,7 +11,7 @@ import { runKey } from "../../../pipelines/4-publish/runs.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
-import { Refusals, refusalsAfter, refuse } from "../../../pipelines/roles/refusals.ts";
+import { Refusals, refusalsAfter, refuse } from "../../../pipelines/roles/protocol/refusals.ts";
 import { boundTo } from "../../helpers/bound.ts";
 import { later } from "../2-ingest/records.ts";
 import { Deployment } from "./deployment.ts";

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import type { Store } from "../../infra/store/store.ts";
-import { highestGeneration, readGeneration } from "../4-publish/generation.ts";
-import { CHECKPOINT } from "../published/objects.ts";
+import type { Store } from "../../../infra/store/store.ts";
+import { highestGeneration, readGeneration } from "../../4-publish/generation.ts";
+import { CHECKPOINT } from "../../published/objects.ts";
 
 /** After how much stillness of the checkpoint, which an active publisher signs every 10 s, another takes over, ms. */
 const PATIENCE_MS = 30_000;

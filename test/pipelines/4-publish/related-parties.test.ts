@@ -7,7 +7,7 @@ import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
 import { NO_RELATED_PARTIES, type Thief } from "../../../pipelines/3-grade/related.ts";
-import { relatedPartiesDrafts } from "../../../pipelines/4-publish/known.ts";
+import { relatedPartyDrafts } from "../../../pipelines/4-publish/known.ts";
 import { sealGroups } from "../../../pipelines/4-publish/leaves.ts";
 import { closeOf } from "../../../pipelines/5-archive/evidence.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
@@ -32,7 +32,7 @@ const run = (thieves: readonly Thief[] | undefined, now = NOON, read: readonly n
 
 /** Publish what the run changes. @returns the number of leaves */
 async function publish(fold: PublishedFold, said: ReturnType<typeof run>): Promise<number> {
-  const drafts = relatedPartiesDrafts(fold, said, PARTITIONS);
+  const drafts = relatedPartyDrafts(fold, said, PARTITIONS);
   const { entries, refused } = await sealGroups([drafts], fold.size, fold.nextSeq, NOON);
   expect(refused).toEqual([]);
   for (const { leaf } of entries) fold.apply(leaf);
@@ -51,19 +51,19 @@ const hashOf = (thieves: readonly Thief[]): string =>
 describe("the published table of related parties", () => {
   test("is the thieves of each partition as the newest run of it had them, under the hash of all", async () => {
     const fold = new PublishedFold();
-    expect(fold.kin.sha256).toBe(NO_RELATED_PARTIES);
+    expect(fold.relatedParties.sha256).toBe(NO_RELATED_PARTIES);
     for (const partition of [0, 1, 2, 3]) {
       const own = THIEVES.filter((one) => partitionIn(one) === partition);
       await publish(fold, run(own, NOON, [partition]));
     }
-    expect(fold.kin.table).toEqual([...THIEVES].sort(byCap));
-    expect(fold.kin.sha256).toBe(hashOf(THIEVES));
+    expect(fold.relatedParties.table).toEqual([...THIEVES].sort(byCap));
+    expect(fold.relatedParties.sha256).toBe(hashOf(THIEVES));
     const [gone, moved, ...rest] = THIEVES;
     const next = [{ ...moved!, pay_to: null }, ...rest];
     expect(await publish(fold, run(next, LATE))).toBe(1);
-    expect(fold.kin.table).toEqual([...next].sort(byCap));
-    expect(fold.kin.table.some(({ cap }) => cap === gone!.cap)).toBe(false);
-    expect(fold.kin.sha256).toBe(hashOf(next));
+    expect(fold.relatedParties.table).toEqual([...next].sort(byCap));
+    expect(fold.relatedParties.table.some(({ cap }) => cap === gone!.cap)).toBe(false);
+    expect(fold.relatedParties.sha256).toBe(hashOf(next));
   });
 
   test("gets no leaf from a run that changes nothing, and none from rows of a partition that it has not read", async () => {
@@ -84,7 +84,7 @@ describe("the published table of related parties", () => {
     expect(await publish(fold, run([], EARLY))).toBe(0);
     await publish(fold, run([], LATE));
     expect(await publish(fold, run(THIEVES.slice(0, 1), NOON))).toBe(0);
-    expect(fold.kin.table).toEqual([]);
+    expect(fold.relatedParties.table).toEqual([]);
   });
 
   test("of the longest rows fits into leaves, of which the last names it", async () => {
@@ -93,10 +93,10 @@ describe("the published table of related parties", () => {
       ...thief(`long-${i}`, "\u0001".repeat(200)),
       domain: `${String(i).padStart(4, "0")}${"d".repeat(249)}`,
     }));
-    const drafts = relatedPartiesDrafts(fold, run(long), PARTITIONS);
+    const drafts = relatedPartyDrafts(fold, run(long), PARTITIONS);
     expect(drafts.map(({ kin }) => kin)).toEqual([null, null, hashOf(long)]);
     expect(await publish(fold, run(long))).toBe(3);
-    expect(fold.kin.sha256).toBe(hashOf(long));
+    expect(fold.relatedParties.sha256).toBe(hashOf(long));
   });
 
   test("can be made again as any head had it", async () => {
@@ -104,9 +104,9 @@ describe("the published table of related parties", () => {
     const had = [THIEVES.slice(0, 2), THIEVES.slice(1, 5), [], THIEVES.slice(5)];
     for (const [i, thieves] of had.entries()) await publish(fold, run(thieves, `2026-11-21T12:00:0${i}.000Z`));
     const names = had.map(hashOf);
-    expect(names.every((name) => fold.kin.has(name))).toBe(true);
-    expect(fold.kin.has(hashOf(THIEVES))).toBe(false);
-    const tables = fold.kin.tables([...names, hashOf(THIEVES)]);
+    expect(names.every((name) => fold.relatedParties.has(name))).toBe(true);
+    expect(fold.relatedParties.has(hashOf(THIEVES))).toBe(false);
+    const tables = fold.relatedParties.tables([...names, hashOf(THIEVES)]);
     expect([...tables.keys()].sort()).toEqual([...names].sort());
     for (const [i, name] of names.entries()) expect(tables.get(name)).toEqual([...had[i]!].sort(byCap));
   });

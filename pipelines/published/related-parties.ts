@@ -2,7 +2,7 @@ import { NO_RELATED_PARTIES, type Thief } from "../3-grade/related.ts";
 import type { RelatedPartiesLeaf } from "../record/leaf.ts";
 
 /** What one leaf changes of the table. */
-export type RelatedPartiesChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add" | "remove">;
+export type TableChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add" | "remove">;
 
 /**
  * The table of related parties (payees and domains that took money) as a fold of the leaves of kind `kin`. A run is graded
@@ -15,10 +15,10 @@ export class RelatedPartiesFold {
   readonly #thieves = new Map<string, Thief>();
   /** Endpoint -> moment of the run that changed its row last, also of one that has no row any more. */
   readonly #changedAt = new Map<string, string>();
-  readonly #changes: RelatedPartiesChange[] = [];
+  readonly #changes: TableChange[] = [];
   readonly #names = new Set([NO_RELATED_PARTIES]);
 
-  apply({ computed_at, kin, add, remove }: RelatedPartiesChange): void {
+  apply({ computed_at, kin, add, remove }: TableChange): void {
     changeTable(this.#thieves, { add, remove });
     for (const cap of [...remove, ...add.map((thief) => thief.cap)]) this.#changedAt.set(cap, computed_at);
     this.#changes.push({ computed_at, kin, add, remove });
@@ -56,7 +56,7 @@ export class RelatedPartiesFold {
   }
 }
 
-function changeTable(thieves: Map<string, Thief>, { add, remove }: Pick<RelatedPartiesChange, "add" | "remove">): void {
+function changeTable(thieves: Map<string, Thief>, { add, remove }: Pick<TableChange, "add" | "remove">): void {
   for (const cap of remove) thieves.delete(cap);
   for (const { cap, domain, pay_to } of add) thieves.set(cap, { cap, pay_to, domain });
 }

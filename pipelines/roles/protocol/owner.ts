@@ -1,24 +1,24 @@
-import type { Clock } from "../../infra/clock.ts";
-import { Failure } from "../../infra/errors.ts";
-import type { Lake } from "../../infra/lake/duckdb.ts";
-import { sql } from "../../infra/lake/sql.ts";
-import type { Log } from "../../infra/log/log.ts";
-import type { Ownership } from "../../infra/log/ownership.ts";
-import type { Store } from "../../infra/store/store.ts";
-import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import type { Ingest } from "../2-ingest/ingest.ts";
-import { PARAMS_SHA256 } from "../3-grade/params.ts";
-import type { Thief } from "../3-grade/related.ts";
-import { DueDays } from "../4-publish/due.ts";
-import type { PublishedRecord } from "../4-publish/followed.ts";
-import { listingDrafts, openCommitments, relatedPartiesDrafts, unknownDrafts } from "../4-publish/known.ts";
-import { Moments } from "../4-publish/moments.ts";
-import { type RunDrafts, writeRun } from "../4-publish/runs.ts";
-import { saysNothingNew } from "../4-publish/take-lines.ts";
-import { correctionsBelow } from "../corrections/endpoint-record.ts";
-import { partitionOf } from "../record/ids.ts";
-import { dayOf, rfc3339 } from "../record/time.ts";
-import type { Positions } from "../record/volatile.ts";
+import type { Clock } from "../../../infra/clock.ts";
+import { Failure } from "../../../infra/errors.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
+import { sql } from "../../../infra/lake/sql.ts";
+import type { Log } from "../../../infra/log/log.ts";
+import type { Ownership } from "../../../infra/log/ownership.ts";
+import type { Store } from "../../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../../infra/telemetry.ts";
+import type { Ingest } from "../../2-ingest/ingest.ts";
+import { PARAMS_SHA256 } from "../../3-grade/params.ts";
+import type { Thief } from "../../3-grade/related.ts";
+import { DueDays } from "../../4-publish/due.ts";
+import type { PublishedRecord } from "../../4-publish/followed.ts";
+import { listingDrafts, openCommitments, relatedPartyDrafts, unknownDrafts } from "../../4-publish/known.ts";
+import { Moments } from "../../4-publish/moments.ts";
+import { type RunDrafts, writeRun } from "../../4-publish/runs.ts";
+import { saysNothingNew } from "../../4-publish/take-lines.ts";
+import { correctionsBelow } from "../../corrections/endpoint-record.ts";
+import { partitionOf } from "../../record/ids.ts";
+import { dayOf, rfc3339 } from "../../record/time.ts";
+import type { Positions } from "../../record/volatile.ts";
 import { archiveParts } from "./archive-parts.ts";
 import { evidenceParts, makeOwnEvidence } from "./evidence.ts";
 import { type Graded, gradeLake } from "./grading.ts";
@@ -143,7 +143,7 @@ export class Owner {
     await followed.current();
     await this.#hearRefusals(now);
     // Read before the look: the fold goes on below, and cards are graded with the table that the run names.
-    const { table, sha256 } = followed.fold.kin;
+    const { table, sha256 } = followed.fold.relatedParties;
     const due = await this.#due(now, new Set(held), table);
     const graded = await gradeLake(lake, now, due, {
       saysNothing: (at, line) => saysNothingNew(followed.fold.caps.get(line.cap), at, line),
@@ -221,9 +221,9 @@ export class Owner {
     const extra = unknownDrafts(followed.fold, drafts) as RunDrafts;
     const lines = run?.lines ?? [];
     const at = rfc3339(now);
-    const kin = relatedPartiesDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
+    const changes = relatedPartyDrafts(followed.fold, { now: at, positions, thieves }, log.partitions);
     refuseRevoked();
-    if (lines.length + extra.length + kin.length === 0) return null;
+    if (lines.length + extra.length + changes.length === 0) return null;
     const read = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
     const n = await writeRun(privateStore, { ...read, thieves, changed: lines.length }, lines, -1, extra);
     this.#refusals.wrote(n);

@@ -1,10 +1,10 @@
 import { z } from "zod";
-import type { Store } from "../../infra/store/store.ts";
-import type { Logger } from "../../infra/telemetry.ts";
-import { positionsOf } from "../2-ingest/load.ts";
-import type { DayClose, EvidenceDraft } from "../4-publish/filings.ts";
-import type { Publisher } from "../4-publish/publisher.ts";
-import { putPacked } from "../4-publish/writes.ts";
+import type { Store } from "../../../infra/store/store.ts";
+import type { Logger } from "../../../infra/telemetry.ts";
+import { positionsOf } from "../../2-ingest/load.ts";
+import type { DayClose, EvidenceDraft } from "../../4-publish/filings.ts";
+import type { Publisher } from "../../4-publish/publisher.ts";
+import { putPacked } from "../../4-publish/writes.ts";
 import {
   bucketFiles,
   closedUntil,
@@ -14,9 +14,9 @@ import {
   dueDays,
   type EvidenceReport,
   reportOf,
-} from "../5-archive/evidence.ts";
-import { partitionOfBucket } from "../record/ids.ts";
-import { addDays } from "../record/time.ts";
+} from "../../5-archive/evidence.ts";
+import { partitionOfBucket } from "../../record/ids.ts";
+import { addDays } from "../../record/time.ts";
 import { type OwnParts, PartitionObjects } from "./partition-objects.ts";
 
 /**

@@ -1,10 +1,10 @@
-import type { Lake } from "../../infra/lake/duckdb.ts";
-import { knownCaps, takeStale, volatileRows } from "../2-ingest/volatile.ts";
-import { LiveFiles } from "../4-publish/live-files.ts";
-import { unpublished } from "../corrections/endpoint-record.ts";
-import { type PublishedFold, standingOf } from "../published/fold.ts";
-import type { VolatileRow } from "../record/volatile.ts";
-import { encodeInTurns } from "../record/volatile-arrow.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
+import { knownCaps, takeStale, volatileRows } from "../../2-ingest/volatile.ts";
+import { LiveFiles } from "../../4-publish/live-files.ts";
+import { unpublished } from "../../corrections/endpoint-record.ts";
+import { type PublishedFold, standingOf } from "../../published/fold.ts";
+import type { VolatileRow } from "../../record/volatile.ts";
+import { encodeInTurns } from "../../record/volatile-arrow.ts";
 
 export interface LiveTablesParts {
   lake: Lake;

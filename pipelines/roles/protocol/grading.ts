@@ -1,12 +1,12 @@
-import type { Lake } from "../../infra/lake/duckdb.ts";
-import { sql } from "../../infra/lake/sql.ts";
-import { lakePositions } from "../2-ingest/load.ts";
-import { type ListingFact, listingFacts } from "../2-ingest/volatile.ts";
-import { type GradeOptions, gradeRun } from "../3-grade/grade.ts";
-import type { Thief } from "../3-grade/related.ts";
-import type { RunLine } from "../record/card.ts";
-import { rfc3339 } from "../record/time.ts";
-import type { Positions } from "../record/volatile.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
+import { sql } from "../../../infra/lake/sql.ts";
+import { lakePositions } from "../../2-ingest/load.ts";
+import { type ListingFact, listingFacts } from "../../2-ingest/volatile.ts";
+import { type GradeOptions, gradeRun } from "../../3-grade/grade.ts";
+import type { Thief } from "../../3-grade/related.ts";
+import type { RunLine } from "../../record/card.ts";
+import { rfc3339 } from "../../record/time.ts";
+import type { Positions } from "../../record/volatile.ts";
 
 /** What one look at a lake came to; rows, positions and what was dirty are of one moment. */
 export interface Graded {

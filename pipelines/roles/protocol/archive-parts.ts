@@ -1,6 +1,6 @@
 import { z } from "zod";
-import type { Store } from "../../infra/store/store.ts";
-import type { ArchiveSubject } from "../record/vocabulary.ts";
+import type { Store } from "../../../infra/store/store.ts";
+import type { ArchiveSubject } from "../../record/vocabulary.ts";
 import { PartitionObjects } from "./partition-objects.ts";
 
 const PartDay = z.object({

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import { numberedKey } from "../../infra/store/numbered.ts";
-import type { Store } from "../../infra/store/store.ts";
+import { numberedKey } from "../../../infra/store/numbered.ts";
+import type { Store } from "../../../infra/store/store.ts";
 
 /** Why a run was not taken, for the owner that wrote it (`refused/<20-digit n>`, beside `runs/<20-digit n>`). */
 const Refusal = z.object({

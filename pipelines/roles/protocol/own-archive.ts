@@ -1,14 +1,14 @@
-import type { Lake } from "../../infra/lake/duckdb.ts";
-import { sql } from "../../infra/lake/sql.ts";
-import { lakePositions, positionsOf } from "../2-ingest/load.ts";
-import { followArchive } from "../5-archive/follow.ts";
-import { archivedUntil } from "../5-archive/place.ts";
-import { spansOf } from "../5-archive/probe-files.ts";
-import { type ProbeSubject, subjectOf } from "../5-archive/read-back.ts";
-import { daysWithNews } from "../5-archive/records.ts";
-import type { PublishedFold } from "../published/fold.ts";
-import { addDays } from "../record/time.ts";
-import type { Positions } from "../record/volatile.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
+import { sql } from "../../../infra/lake/sql.ts";
+import { lakePositions, positionsOf } from "../../2-ingest/load.ts";
+import { followArchive } from "../../5-archive/follow.ts";
+import { archivedUntil } from "../../5-archive/place.ts";
+import { spansOf } from "../../5-archive/probe-files.ts";
+import { type ProbeSubject, subjectOf } from "../../5-archive/read-back.ts";
+import { daysWithNews } from "../../5-archive/records.ts";
+import type { PublishedFold } from "../../published/fold.ts";
+import { addDays } from "../../record/time.ts";
+import type { Positions } from "../../record/volatile.ts";
 import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
 import type { OwnParts } from "./partition-objects.ts";
 

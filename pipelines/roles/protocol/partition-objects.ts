@@ -1,9 +1,9 @@
 import type { z } from "zod";
-import { Failure } from "../../infra/errors.ts";
-import type { Lake } from "../../infra/lake/duckdb.ts";
-import type { Store } from "../../infra/store/store.ts";
-import type { PublishedRecord } from "../4-publish/followed.ts";
-import { BadPrivate } from "../4-publish/generation.ts";
+import { Failure } from "../../../infra/errors.ts";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
+import type { Store } from "../../../infra/store/store.ts";
+import type { PublishedRecord } from "../../4-publish/followed.ts";
+import { BadPrivate } from "../../4-publish/generation.ts";
 
 /** Another process has this partition and is further with it: what we would write of it is old. */
 export class Outrun extends Failure {
