@@ -4,6 +4,7 @@ import { sha256hex } from "../../../infra/canonical.ts";
 import { NO_RELATED_PARTIES } from "../../../pipelines/3-grade/related.ts";
 import { Gathering } from "../../../pipelines/audit/gather.ts";
 import { type CardVerdict, recomputeGathered } from "../../../pipelines/audit/recompute.ts";
+import { Unproven } from "../../../pipelines/published/errors.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
@@ -80,5 +81,31 @@ describe("a wrong card is not pending for ever", () => {
     expect(await verdictAfter([close(0, 0, {}), { ...grade, card }])).toMatchObject({
       ...{ verdict: "differs", difference: { field: "card.computed_at", got: computed_at } },
     });
+  });
+});
+
+describe("a leaf of the table of related parties", () => {
+  const thief = { cap: "cap_00000000000000000000000000", domain: "evil.example", pay_to: "0xabc" };
+  const table = sha256hex(`${JSON.stringify(thief)}\n`);
+  const change = (index: number, more: object) => ({
+    ...{ kind: "kin", index, seq: index, at: `${DAY}T05:00:00.000Z`, computed_at: `${DAY}T05:00:00.000Z` },
+    ...{ kin: table, add: [thief], remove: [], ...more },
+  });
+
+  test("names the hash of the table after it", async () => {
+    const gathering = new Gathering({ name: "none", get: async () => null, close: async () => {} }, "all", 2, false);
+    await gathering.add(change(0, {}) as Leaf);
+    expect(gathering.found().relatedParties.has(table)).toBe(true);
+    await gathering.add(change(1, { kin: NO_RELATED_PARTIES, add: [], remove: [thief.cap] }) as Leaf);
+    expect(gathering.found().relatedParties.table).toEqual([]);
+  });
+
+  test.each<[string, object]>([
+    ["of another table", { kin: TABLE }],
+    ["of the table before it", { kin: NO_RELATED_PARTIES }],
+    ["of the same rows under another address", { add: [{ ...thief, pay_to: "0xabd" }] }],
+  ])("is refused with the hash %s", async (_, more) => {
+    const gathering = new Gathering({ name: "none", get: async () => null, close: async () => {} }, "all", 1, false);
+    await expect(gathering.add(change(0, more) as Leaf)).rejects.toThrow(Unproven);
   });
 });

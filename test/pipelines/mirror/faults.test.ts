@@ -1,10 +1,12 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { MissingObject, Tampered } from "../../../infra/tree/tiles.ts";
 import { Forked, Oversized, Rollback, Stale, Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
-import { cardOf, listingDraft, NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
+import { capOf, cardOf, listingDraft, NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
+import { auditOf } from "../../helpers/published.ts";
 import {
   grow,
   keysOf,
@@ -226,4 +228,32 @@ describe("history", () => {
     await expect(alone.run(from, { keys, maxAgeSeconds: 60 })).rejects.toMatchObject({ code: "usage" });
     expect(await alone.run(from, { keys })).toMatchObject({ tree_size: size, cosigned_at: null });
   });
+});
+
+it("a leaf of the table of related parties with a wrong hash: the mirror refuses another's, an audit the log's own", async () => {
+  const thief = { cap: capOf(specOf("k0")), domain: "k0.example", pay_to: "0xabc" };
+  const table = sha256hex(`${canonicalText(thief)}\n`);
+  const leafOf = (kin: string) => ({ kind: "kin" as const, computed_at: NOW, kin, add: [thief], remove: [] });
+  const record = await PublicRecord.open();
+  const own = await Mirror.open();
+  try {
+    await publishKeys(record);
+    await record.publish([listingDraft(specOf("k0"))], [leafOf(table)]);
+    const from = source(record);
+    const key = "tile/entries/000.p/3";
+    const entries = await unpackBundle(await bodyBytes(key, record), 3);
+    const wrong = entries.map((entry) => Buffer.from(entry.toString().replace(table, "0".repeat(64))));
+    expect(wrong).not.toEqual(entries);
+    from.shown.set(key, await packBundle(wrong));
+    await expect(own.run(from, { keys: keysOf(record) })).rejects.toThrow(Tampered);
+    expect(await own.publicStore.head("checkpoint")).toBeNull();
+    const problemsNow = async () => (await auditOf(source(record))).findings.flatMap(({ problems }) => problems);
+    expect(await problemsNow()).toEqual([]);
+    await record.publish([leafOf("0".repeat(64))]);
+    const expected = `the table ${"0".repeat(64)}`;
+    expect(await problemsNow()).toMatchObject([{ key: "leaf 3", expected, got: table }]);
+  } finally {
+    await own.close();
+    await record.close();
+  }
 });
