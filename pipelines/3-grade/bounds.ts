@@ -29,7 +29,7 @@ const LINES: readonly Line[] = params.lines.lambda.map((lambda, k) => ({
 }));
 
 /**
- * What p has been at least, with 95 % confidence at every moment at once.
+ * Lower bound of p that holds with 95 % confidence at all moments together.
  * @param s weighted successes, 0 <= s <= n @param n weighted samples @returns null where there is no sample
  */
 export function lower(s: number, n: number): number | null {
@@ -39,14 +39,14 @@ export function lower(s: number, n: number): number | null {
   return Math.min(1, best);
 }
 
-/** What p has been at most; see {@link lower}. */
+/** Upper bound of p; see {@link lower}. */
 export function upper(s: number, n: number): number | null {
   const failures = lower(n - s, n);
   return failures === null ? null : 1 - failures;
 }
 
 /**
- * `lower` turned round: each line reaches p at s = n * slope + offset, so the first of them decides.
+ * The inverse of `lower`: each line reaches p at s = n * slope + offset, so the first of them decides.
  * lower(s, n) >= p exactly where s >= the least of these over the lines.
  */
 interface NeedLine {

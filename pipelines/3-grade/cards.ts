@@ -174,7 +174,7 @@ function dueAt(sums: Sums, now: Date): Date {
 /** A line of a run before its rows are digested. */
 export type Undigested = Omit<RunLine, "inputs_digest">;
 
-/** What a run says of one endpoint: one card per tier with a sample, deepest first. */
+/** The line of one endpoint in a run: a card for each tier with a sample, deepest first. */
 export function undigestedOf(sums: Sums, related: RelatedFlags, now: Date): Undigested {
   const figures = figuresOf(sums);
   const tiers = tiersOf(sums, figures);

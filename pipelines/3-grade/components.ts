@@ -2,7 +2,7 @@ import type { Component } from "../record/card.ts";
 import type { Tier } from "../record/vocabulary.ts";
 import { deffOf, lower, round6, upper, withBuyers } from "./bounds.ts";
 import { params } from "./params.ts";
-import { latScore, type Stratum } from "./scores.ts";
+import { latencyScore, type Stratum } from "./scores.ts";
 import type { PartName, Sums } from "./sums.ts";
 
 /** A component's figures as published (6 decimals), and what `why` and the caps say of it. */
@@ -57,9 +57,9 @@ function latencyFigure({ free, paid }: Sums["latency"]): Figure | null {
   if (!stratum) return null;
   const times = `stratum=${name};p95_ms=${minimal(stratum.p95)};p95_ms_hi=${minimal(stratum.high)}`;
   return {
-    point: round6(latScore(stratum.p95)),
-    lower: round6(latScore(stratum.high)),
-    upper: round6(latScore(stratum.low)),
+    point: round6(latencyScore(stratum.p95)),
+    lower: round6(latencyScore(stratum.high)),
+    upper: round6(latencyScore(stratum.low)),
     n_eff: stratum.w,
     w: stratum.w,
     s: stratum.w,

@@ -12,14 +12,14 @@ const NEWLINE = 0x0a;
 /** A value that SQL does not print as RFC 8785 does, or a control character. */
 const UNPRINTED = "\\u00";
 
-/** One line in what the engine printed: from where to where it stands, and the id that it is put in order by. */
+/** Start and end of one line in the engine's output, and the id that lines are sorted by. */
 interface Line {
   id: string;
   first: number;
   end: number;
 }
 
-/** sha256 of the lines, ascending by id; null where SQL could not print them. @param printed as sql/grade/digest (lines) says */
+/** sha256 of the lines, ascending by id; null where SQL could not print them. @param printed as sql/grade/digest (lines) prints them */
 function digestOf(printed: Buffer): string | null {
   if (printed.includes(UNPRINTED)) return null;
   const lines: Line[] = [];

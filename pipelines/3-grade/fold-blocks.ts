@@ -44,7 +44,7 @@ export class Blocks {
     if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + TOLD]!++;
   }
 
-  /** What a paid row says beside. @param outcome NaN where there is no ground truth */
+  /** Adds the sums of a paid row, besides {@link add}. @param outcome NaN where there is no ground truth */
   addPaid(block: number, bits: number, w: number, delivery: number, outcome: number): void {
     const at = block * WIDTH;
     const sums = this.#sums;

@@ -30,7 +30,7 @@ export type Folded = Omit<
   "cap" | "emptied" | "buyers" | "payToChanged" | "disputed" | "payTo" | "domain" | "evidence"
 >;
 
-/** The newest of what rows say, and whether two rows of one moment differ: then the greatest id decides, elsewhere. */
+/** The newest value among rows, and whether two rows of one moment differ: then the greatest id decides (sql/grade/chunk). */
 class Newest<T> {
   t = Number.NEGATIVE_INFINITY;
   value: T | null = null;
@@ -65,7 +65,7 @@ export class Fold {
     this.#blocks = new Blocks(Math.ceil(span / BLOCK_MS));
   }
 
-  /** @returns the sums, and whether the newest answer or quote needs an id to be told */
+  /** @returns the sums, and whether ids must decide which answer or quote is the newest */
   of(packed: PackedRows, ep: number): { folded: Folded; tied: boolean } {
     const { rows, paid } = packed.of(ep);
     this.#blocks.clear();
@@ -106,7 +106,7 @@ type FactSums = Omit<
   "counted" | "unconfirmed" | "parts" | "course" | "walled" | "latency" | "price" | "dynamicPrice"
 >;
 
-/** What rows say beside the parts. Times are ms since the start of the window. */
+/** Facts from rows that are not samples of a part. Times are ms since the start of the window. */
 class Facts {
   readonly #theftBefore: number;
   #first = Number.POSITIVE_INFINITY;

@@ -63,7 +63,7 @@ function byState(sums: Sums, now: number): Pick<Caps, "by_stale" | "by_mismatch"
   };
 }
 
-/** All caps of a card of this tier (method, section 4). A part without a sample fails its gate, save those that say so. */
+/** All caps of a card of this tier (method, section 4). A part without a sample fails its gate unless noted. */
 function capsOf(tier: Tier, composite: number, sums: Sums, figures: Figures, now: number): Caps {
   const { bands } = params;
   const { outcome, delivery, paid_honesty: paid, price_stability: price } = figures;
@@ -136,7 +136,7 @@ export interface Grade {
 
 export type WeightName = keyof typeof params.weights;
 
-/** Figures have 6 decimals and weights 2, so sums often end on a half: who adds doubles in this order gets our side of it. */
+/** Figures have 6 decimals and weights 2, so sums often end on a half; adding doubles in this order fixes the rounding. */
 const ADDED: readonly WeightName[] = [
   "correctness",
   "schema_conformance",
@@ -167,7 +167,7 @@ export const headlineOf = (figures: Figures): Tier =>
       ? "DELIVERY_VERIFIED"
       : "LIVENESS_VERIFIED";
 
-/** Whether a moment lies further back than `ms`. A moment that never was does not. */
+/** Whether a moment lies further back than `ms`; false for null. */
 export const longAgo = (moment: number | null, ms: number, now: number): boolean =>
   moment !== null && moment < now - ms;
 
@@ -180,7 +180,7 @@ export const progressOf = (weight: number, settled: number): number =>
 
 const FLAG_UNPAID: Flag = "refuses_payment";
 
-/** The same of a published card: W stands in the method of its correctness, and a flag says that nothing settled. */
+/** Progress of a published card: W is in the `method` of its correctness, and a flag marks that nothing settled. */
 export function progressOfCard({ components, flags = [] }: Pick<SignedCard, "components" | "flags">): number {
   const weight = components ? weightIn(components.correctness) : 0;
   return progressOf(weight, flags.includes(FLAG_UNPAID) ? 0 : Number.POSITIVE_INFINITY);

@@ -40,7 +40,7 @@ export const FACTS = {
 const FAULTS = [null, "blocked", "bad_input", "unconfirmed"];
 const known = (value: number): boolean | null => (value > 1 ? null : value === 1);
 
-/** Bits of FACTS for a packed row: sample.ts decides, as it does for whoever grades without a database. */
+/** Bits of FACTS for a packed row, by the rules of sample.ts, which grading without a database uses too. */
 function factsOf(packed: number): number {
   const at = (bit: number, width: number) => Math.floor(packed / bit) % width;
   const kind = at(PACKED.kind, 4);
@@ -59,7 +59,7 @@ function factsOf(packed: number): number {
     ...{ w: 1, delivery: 1, outcome: 1, latency_ms: 1, price: 1 },
   };
   const { paid, wall, answered, honest, delivered, schema_ok, ms } = readingOf(row, kind === 1);
-  const says: Record<keyof typeof FACTS, boolean> = {
+  const facts: Record<keyof typeof FACTS, boolean> = {
     ...{ paid, wall, answered, delivered, example, settled: row.settled, refunded: row.refunded, timed: ms !== null },
     counted: counts(row),
     own: counts(row) && kind < 2,
@@ -69,10 +69,10 @@ function factsOf(packed: number): number {
     fits: schema_ok === true,
     misfits: schema_ok === false,
   };
-  return (Object.keys(FACTS) as (keyof typeof FACTS)[]).reduce((bits, key) => bits + (says[key] ? FACTS[key] : 0), 0);
+  return (Object.keys(FACTS) as (keyof typeof FACTS)[]).reduce((bits, key) => bits + (facts[key] ? FACTS[key] : 0), 0);
 }
 
-/** The same for all that can be packed. */
+/** {@link factsOf} of every value that can be packed, computed once. */
 const FACTS_OF = Uint16Array.from({ length: PACKED_SCALE }, (_, packed) => factsOf(packed));
 
 /** A number that a row does not have. */
@@ -80,14 +80,14 @@ export const NONE = Number.NaN;
 /** Where a row is kept its time stands before its bits of FACTS; it stays far below 2^53. */
 export const FACTS_SCALE = 1 << 15;
 
-/** How many rows one endpoint of a chunk has. */
+/** Number of rows of one endpoint of a chunk. */
 export interface RowCounts {
   /** At least as many rows as will come, and as many of them that we paid for. */
   n: number;
   paid: number;
 }
 
-/** Numbers of a row: what it says, ms, price; of a paid one also its weight, delivery and outcome. */
+/** Numbers of a row: time and bits, ms, price; of a paid one also weight, delivery and outcome. */
 const WIDTH = 3;
 
 /**

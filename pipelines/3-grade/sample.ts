@@ -29,7 +29,7 @@ export interface Sample {
 
 const bytewise = (a: Sample, b: Sample): number => Buffer.compare(Buffer.from(a.obs_id), Buffer.from(b.obs_id));
 
-/** The 16 fields of a row that a letter's inputs are known by; its time is `YYYY-MM-DDTHH:MM:SS.mmmZ`. */
+/** The 16 fields of a row that enter the digest of a letter's inputs; its time is `YYYY-MM-DDTHH:MM:SS.mmmZ`. */
 export function inputLine(row: Sample): string {
   const { obs_id, kind, payer, w, fault, live, honest, settled, delivered, refunded } = row;
   const { delivery, outcome, schema_ok, latency_ms, price } = row;
@@ -57,7 +57,7 @@ export const counts = (row: Sample): boolean =>
 
 const blockNumber = (row: Sample): number => Math.floor(row.t.getTime() / BLOCK_MS);
 
-/** What one counted row says of each part; null where it says nothing. */
+/** Sample of one counted row for each part; null where the row is none. */
 export interface Reading {
   row: Sample;
   block: number;

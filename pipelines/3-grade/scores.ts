@@ -11,7 +11,7 @@ export interface Stratum {
 }
 
 /** 1 at 300 ms or less, 0 at 30 s or more; every factor of ten costs one half. */
-export function latScore(ms: number): number {
+export function latencyScore(ms: number): number {
   const { full_ms, zero_ms } = params.latency;
   return Math.min(1, Math.max(0, 1 - Math.log(ms / full_ms) / Math.log(zero_ms / full_ms)));
 }

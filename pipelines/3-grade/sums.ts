@@ -19,7 +19,8 @@ export interface PartSums {
 
 /**
  * Everything that the letter of one endpoint needs: what `fold.ts` makes of the lake, and `pure.ts` of an evidence file.
- * From here on there is one code for both. Moments are ms since 1970 UTC; only own rows unless it says otherwise.
+ * Both are graded by the same code from here on. Moments are ms since 1970 UTC; rows are our own unless a member is
+ * described otherwise.
  */
 export interface Sums {
   cap: string;
@@ -66,7 +67,7 @@ export interface Sums {
   evidence: string[];
 }
 
-/** One block of one part: mean of its rows, null where none says anything of it, and its weight. */
+/** One block of one part: weight, and mean of its rows; null where no row is a sample of the part. */
 export interface BlockSample {
   w: number;
   x: number | null;

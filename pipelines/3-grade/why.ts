@@ -155,8 +155,8 @@ function causesOf(grade: Grade, sums: Sums, figures: Figures): string[] {
     by_honesty: sums.liveLast === null,
   };
   const told = binding.filter((name) => !again[name]);
-  const says = (name: CapName) => (wentWell(name, grade, figures) ? FEW : reasonOf(name, grade, sums, figures));
-  const reasons = [...new Set(told.map(says))];
+  const causeOf = (name: CapName) => (wentWell(name, grade, figures) ? FEW : reasonOf(name, grade, sums, figures));
+  const reasons = [...new Set(told.map(causeOf))];
   if (grade.early) {
     const early = `at most ${atMost(grade.shown.correctness?.upper)} of its answers are right`;
     reasons.splice(told[0] === "by_ttm" ? 1 : 0, 0, early);
@@ -184,7 +184,7 @@ const CHECKED: Record<Tier, string> = {
   LIVENESS_VERIFIED: "",
 };
 
-/** A bound that would be printed as 0.0 % says nothing. */
+/** A bound that would be printed as 0.0 % is left out. */
 const WORTH_SAYING = 0.001;
 
 function figuresOf({ tier, shown, composite, raw }: Grade, { signed, settled, paidFirst }: Sums): string[] {
@@ -244,7 +244,7 @@ const begun = (text: string): string => `${text[0]!.toUpperCase()}${text.slice(1
 export function whyText(published: Published): string {
   const { band, parts } = published;
   if (band === "UNRATED" && parts.unrated === null) throw new TypeError("why: UNRATED without a reason");
-  const says = band === "UNRATED" ? parts.unrated! : verdict(published);
+  const sentence = band === "UNRATED" ? parts.unrated! : verdict(published);
   const figures = parts.figures.length > 0 ? ` ${begun(parts.figures.join("; "))}.` : "";
-  return `${band}: ${says}.${figures}`;
+  return `${band}: ${sentence}.${figures}`;
 }

@@ -9,7 +9,7 @@ export interface ChainTime {
   fixedBlockTime: boolean;
 }
 
-/** What the chain's newest block says of the time; null when it cannot be asked. */
+/** Reads the time of the chain's newest block; null when the node does not answer. */
 export const chainTimeOf =
   (rail: Pick<Rail, "head" | "network">, logger: Logger) => async (): Promise<ChainTime | null> => {
     try {
@@ -24,8 +24,8 @@ export const chainTimeOf =
 
 /** Our clock cannot be right, so nothing is published: a time once in the log stays there. */
 export class ClockRefused extends Failure {
-  constructor(says: string) {
-    super("failed", `not publishing: ${says}`);
+  constructor(reason: string) {
+    super("failed", `not publishing: ${reason}`);
   }
 }
 
@@ -37,9 +37,8 @@ export interface Clocks {
 }
 
 /**
- * The time of the next publication, never before the last one. A simulated clock lives a day again after a crash, so
- * there the last generation's time is taken; record time is made up and the chain keeps real time, so they are not
- * compared.
+ * Returns the time of the next publication, which is never before that of the last one. A simulated clock may go back
+ * after a crash; then the time of the last generation is used.
  * @throws ClockRefused when a real clock is behind the last generation.
  */
 export function publicationTime({ clock }: Clocks, generation: { at: string } | null): Date {
@@ -50,7 +49,7 @@ export function publicationTime({ clock }: Clocks, generation: { at: string } | 
   throw new ClockRefused(`our clock says ${now.toISOString()}, the last generation was at ${last.toISOString()}`);
 }
 
-/** @throws ClockRefused when `at` and the chain's newest block are apart. */
+/** Compares a real clock with the chain. @throws ClockRefused when `at` and the newest block are more than 30 s apart */
 export async function compareWithChain({ clock, chainTime }: Clocks, at: Date): Promise<void> {
   const chain = clock.simulated || !chainTime ? null : await chainTime();
   if (!chain) return;

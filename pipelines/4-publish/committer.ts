@@ -23,7 +23,7 @@ export interface Taken {
   log: string;
   positions: Generation["positions"];
 }
-/** What a planner sees. Nothing else may decide what is published, since it is asked again after every lost race. */
+/** The state that a planner decides on. It is asked again after every lost race, so it may use nothing else. */
 export interface Before {
   fold: PublishedFold;
   generation: Generation | null;
@@ -61,7 +61,7 @@ export class Committer {
     return this.#fold;
   }
 
-  /** What is published now, by whomever; recovers first when it has to: finishes what the highest generation began. */
+  /** Returns what all publishers have published up to now. Finishes the highest generation first, where that is open. */
   before(): Promise<Before> {
     return this.#alone(async () => {
       await this.#forgetIfBehind();
@@ -92,7 +92,7 @@ export class Committer {
     return this.#alone(async () => {
       const behind = await this.#forgetIfBehind();
       const { generation } = await this.#current();
-      // Whoever won that generation has just signed its checkpoint, or we have by recovering.
+      // The checkpoint is fresh: the winner of that generation has just signed it, or our recovery has.
       if (behind || !generation) return;
       const at = publicationTime(this.options, generation);
       await compareWithChain(this.options, at);
@@ -102,7 +102,7 @@ export class Committer {
     });
   }
 
-  /** Has another publisher gone on since we looked? Then the next look starts from what it left. */
+  /** Forgets the tree in memory when another publisher has extended the log since. @returns whether it has */
   async #forgetIfBehind(): Promise<boolean> {
     if (!this.#live) return false;
     const known = this.#live.generation?.n ?? -1;
@@ -112,8 +112,8 @@ export class Committer {
   }
 
   /**
-   * Fold what others have published, and write nothing: for a publisher that waits, so that it has little left to read when
-   * its turn comes. The proof that all of it goes together is asked when it goes on from there.
+   * Folds what other publishers have published and writes nothing, so that a standby publisher has little left to read when
+   * it takes over. The consistency of the tree is checked then.
    */
   follow(): Promise<void> {
     return this.#alone(async () => {
@@ -122,7 +122,7 @@ export class Committer {
     });
   }
 
-  /** One at a time; whatever throws leaves nothing in memory that the stores do not say. */
+  /** Runs one piece of work at a time. After an error the state in memory is dropped and read from the stores again. */
   #alone<T>(work: () => Promise<T>): Promise<T> {
     const turn = this.#queue.then(async () => {
       try {
@@ -172,12 +172,12 @@ export class Committer {
       this.#live = { ...growth.live, generation };
       await writeHints(this.options.publicStore, this.#fold, this.#hinted);
     } else {
-      // Somebody finished it for us and went on: their log holds our leaves.
+      // Another publisher has finished this generation and extended the log: our leaves are in it.
       this.#live = null;
     }
-    this.#tell({ ...growth.live, generation });
-    const told = { generation: generation.n, tree_size: growth.live.tree.size, leaves: kinds };
-    this.options.logger.info(told, "leaves were published");
+    this.#setGauges({ ...growth.live, generation });
+    const published = { generation: generation.n, tree_size: growth.live.tree.size, leaves: kinds };
+    this.options.logger.info(published, "leaves were published");
     return { leaves: entries.length, refused };
   }
 
@@ -185,13 +185,13 @@ export class Committer {
     if (!this.#live) {
       this.#live = await recover(this.options, { fold: this.#fold, hinted: this.#hinted, known: this.#known });
       this.#known = this.#live.generation?.n ?? -1;
-      this.#tell(this.#live);
+      this.#setGauges(this.#live);
     }
     return this.#live;
   }
 
-  /** How large the tree is and when it grew last, by whomever: a process that was started anew knows it too. */
-  #tell({ tree, generation }: Live): void {
+  /** Sets the gauges of tree size and last publication, also right after a start. */
+  #setGauges({ tree, generation }: Live): void {
     const { metrics } = this.options;
     metrics.gauge("touchstone_tree_size", tree.size);
     if (generation) metrics.gauge("touchstone_publisher_last_publication_seconds", Date.parse(generation.at) / 1000);

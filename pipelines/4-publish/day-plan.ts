@@ -11,7 +11,7 @@ const saltKey = (day: string): string => `salts/${day}`;
 
 /**
  * The salt of a UTC day (verification-method.md section 5): 32 random bytes, drawn once and kept in the private store. Two
- * planners draw; the first one's is everybody's, so a plan can be made again and comes out the same.
+ * planners may draw one at the same time; the first that is stored is used by all, so a plan can be made again.
  */
 export async function saltOf(privateStore: Store, day: string): Promise<Buffer> {
   const known = await privateStore.get(saltKey(day), { maxBytes: 32 });
@@ -33,7 +33,7 @@ async function openedSalt(privateStore: Store, day: string): Promise<{ day: stri
   return known && { day, salt: Buffer.from(known.bytes).toString("hex") };
 }
 
-/** Private object with a day's plan: drawn once, whoever draws it. */
+/** Key of the private object that holds a day's plan. It is created once. */
 export const planKey = (day: string): string => `plans/${day}.json`;
 
 const Lines = DayPlan.extend({ lines: z.array(z.unknown()) });
@@ -57,7 +57,7 @@ export interface PlanPublishing {
   now: Date;
 }
 
-/** The commitment to a plan, and the opened salts of days that are over; what the log says already is left out. */
+/** Publishes the commitment to a plan, and the salts of days that are over, as far as the log lacks them. */
 export async function publishPlan({ privateStore, publisher, now }: PlanPublishing, plan: DayPlan): Promise<void> {
   const { day, salt_hash, covered_root } = plan;
   const covered = plan.lines.filter((line) => line.covered).length;

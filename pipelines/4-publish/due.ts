@@ -23,7 +23,7 @@ function isDue(cap: PublishedCap, today: string): boolean {
   return until !== null && until <= today;
 }
 
-/** First day, from `today` on, on which that will be so if nothing is published of it before; null without a card. */
+/** First day, from `today` on, on which {@link isDue} holds if nothing is published before; null without a card. */
 function nextLook(cap: PublishedCap, today: string): string | null {
   if (cap.cards.length === 0) return null;
   const weekly = addDays(cap.day, WEEKLY_DAYS);

@@ -13,8 +13,8 @@ export interface DayClose {
 }
 
 /**
- * The leaves of these closes, or none at all when another publisher closed one of the days meanwhile: what it read is in
- * its own files then, and ours would say the same rows twice.
+ * Returns the leaves of these closes, or none when another publisher has closed one of the days since: its files hold
+ * rows that ours would repeat.
  */
 export function planDayCloses({ fold }: Before, closes: readonly DayClose[]): Plan {
   const { evidence } = fold;
@@ -29,7 +29,7 @@ export function planDayCloses({ fold }: Before, closes: readonly DayClose[]): Pl
 
 export type ArchiveDraft = Draft & { kind: "archive" };
 
-/** Files of one subject and UTC day that are to be published; nothing when somebody filed that day meanwhile. */
+/** Files of one subject and UTC day that are to be published. */
 export interface Filing {
   subject: ArchiveSubject;
   day: string;
@@ -39,8 +39,8 @@ export interface Filing {
 }
 
 /**
- * The leaves of these files, or none of a subject and day that somebody else filed since they were made: what he wrote
- * may be the same rows, and no reader may see a row twice.
+ * Returns the leaves of these files. A subject and day that another publisher has filed since the files were made are left
+ * out: both may hold the same rows, and no reader may see a row twice.
  */
 export function planFilings({ fold }: Before, filings: readonly Filing[]): Plan {
   const fresh = filings.filter(({ subject, day, known }) => fold.archive.filed(subject, day).length === known);

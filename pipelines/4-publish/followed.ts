@@ -3,7 +3,7 @@ import type { CheckpointTrust } from "../../infra/tree/checkpoint.ts";
 import { PublishedFold } from "../published/fold.ts";
 import { PublishedTree } from "../published/reader.ts";
 
-/** What is published, as somebody who grades needs to know it: the publisher itself, or one who follows it. */
+/** What is published, as a grader reads it: from the publisher itself, or from a follower of the public store. */
 export interface PublishedRecord {
   /** Changes in place with every publication that is seen. */
   readonly fold: PublishedFold;
@@ -13,13 +13,13 @@ export interface PublishedRecord {
 
 /**
  * What is published, followed from the public store by a process that publishes nothing: it holds no key and writes
- * nothing. May be some seconds old; whoever acts on it is compared again by the publisher.
+ * nothing. It may be some seconds old, so the publisher compares everything that was decided on it once more.
  */
 export class Followed implements PublishedRecord {
   readonly fold = new PublishedFold();
   readonly #tree: PublishedTree;
 
-  /** @param trust whose checkpoints are believed now */
+  /** @param trust the keys that checkpoints are verified with */
   constructor(
     store: Pick<Store, "get">,
     private readonly trust: () => CheckpointTrust,

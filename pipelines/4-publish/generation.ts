@@ -41,8 +41,8 @@ export const generationKey = (n: number): string => numberedKey("generation", n)
 
 /** A private object that is gone or is not what its name or its reader expects. Nothing can be published over it. */
 export class BadPrivate extends Failure {
-  constructor(key: string, says: string) {
-    super("record", `private object ${key}: ${says}`);
+  constructor(key: string, reason: string) {
+    super("record", `private object ${key}: ${reason}`);
   }
 }
 
@@ -79,9 +79,10 @@ export const highestGeneration = (store: Pick<Store, "head">, known: number): Pr
   highestNumbered(store, "generation", known);
 
 /**
- * Try to make `generation` ours. A lost answer is asked for again: what lies there with our bytes is ours.
- * @returns false when another writer has this number.
- * @throws what the store throws when it cannot be known; whoever recovers then finds out.
+ * Creates the object of `generation`. Where the store's answer was lost the object is read back: with our bytes in it we
+ * have won.
+ * @returns false when another writer has this number
+ * @throws what the store throws when the outcome is not known; the next recovery reads it
  */
 export async function winGeneration(store: Store, generation: Generation): Promise<boolean> {
   const key = generationKey(generation.n);
@@ -115,7 +116,7 @@ export async function staged(store: Store, key: string): Promise<Buffer[]> {
   return decodeEntries(bytes);
 }
 
-/** Positions of both, the newer where both speak. */
+/** Merges two sets of positions; where both have a partition, `newer` counts. */
 export function mergePositions(old: Generation["positions"], newer: Generation["positions"]): Generation["positions"] {
   const merged = { ...old };
   for (const [topic, partitions] of Object.entries(newer)) merged[topic] = { ...merged[topic], ...partitions };

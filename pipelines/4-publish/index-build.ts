@@ -60,7 +60,7 @@ export async function writeIndex(
   }
 }
 
-/** Endpoints by their shard: counted first, since their number says how many shards there are. */
+/** Sorts endpoints by shard. They are counted first, since the number of shards follows from theirs. */
 async function membersOfShards(
   moment: IndexMoment,
   giveTurn: YieldToOthers,
@@ -127,7 +127,7 @@ async function writeShard(
   await forEachYielding(entries, LINES_AT_ONCE, (entry) => page.add(`${lineText(entry)}\n`), giveTurn);
   const sha256 = sha256hex(page.bytes);
   const key = shardKey(sha256);
-  // The name speaks of the unpacked bytes: compressors differ between versions.
+  // The key is the hash of the unpacked bytes: compressors differ between versions.
   const same = async (theirs: Uint8Array): Promise<boolean> => (await contentOf(theirs)) === sha256;
   const theirs = await store.get(key);
   await giveTurn();
@@ -137,8 +137,8 @@ async function writeShard(
 }
 
 /**
- * What the index says at one moment, while the fold goes on: only what changes meanwhile is kept as it was, so that
- * nothing has to be copied at once, however many endpoints there are.
+ * The entries of the index at one moment, while the fold goes on. Only entries that change meanwhile are kept as they
+ * were, so nothing has to be copied at the beginning.
  */
 class IndexMoment {
   readonly #changed = new Map<string, IndexEntry | null>();
@@ -170,7 +170,7 @@ const FIRST_BYTES = 512 * 1024;
 
 /**
  * Text of one object after another in the same memory. V8 counts what lies outside its heap: fresh buffers of a large
- * index, hundreds of KiB each, made it mark the whole fold every few dozen shards, and everybody waited for seconds.
+ * index, hundreds of KiB each, made it mark the whole fold every few dozen shards, which stalled the process for seconds.
  */
 export class Page {
   #memory = Buffer.allocUnsafeSlow(FIRST_BYTES);

@@ -39,8 +39,8 @@ export function vouching(before: KeysDocument | null, { cards, retired = [] }: P
  * @throws Failure for the keyring of a process that was paused during a rotation: it would take published keys back
  */
 function refuseOlder(before: KeysDocument, jwks: Jwks): void {
-  const old = (kid: string, says: string) =>
-    new Failure("failed", `keys document ${before.n} is newer than this keyring: key ${kid} ${says}`);
+  const old = (kid: string, why: string) =>
+    new Failure("failed", `keys document ${before.n} is newer than this keyring: key ${kid} ${why}`);
   for (const { kid, retired_at } of before.keys) {
     const own = jwks.keys.find((key) => key.kid === kid);
     if (!own) throw old(kid, "is not in it");

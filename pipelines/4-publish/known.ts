@@ -10,28 +10,28 @@ import { partitionOf } from "../record/ids.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
 
 /**
- * Which drafts say something that the log does not say yet. Callers may publish what they know again and again, after a
- * crash or from two machines: nothing is doubled.
+ * Returns the drafts whose content the log does not hold yet. So a caller may publish one fact again, after a crash or
+ * from a second machine, and the log holds it once.
  */
 export function unknownDrafts(fold: PublishedFold, drafts: readonly Draft[]): Draft[] {
   // Of several drafts about one thing in one call the last one counts, in its place.
   const byThing = new Map<unknown, Draft>();
   for (const draft of drafts) {
-    const thing = thingOf(draft) ?? draft;
+    const thing = subjectOf(draft) ?? draft;
     byThing.delete(thing);
     byThing.set(thing, draft);
   }
   return [...byThing.values()].filter((draft) => !isKnown(fold, draft));
 }
 
-/** What is known of these endpoints now, and those that no source names any more, as drafts of their leaves. */
+/** Drafts of listing leaves for `listed`, and of delisting leaves for `unlisted`, which no source names any more. */
 export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonly string[]): Draft[] => [
   ...listed.map((listing): Draft => ({ kind: "listing", ...listingFacts(listing) })),
   ...unlisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
 ];
 
-/** Name of what a draft is about, or null when each one is a thing of its own. */
-function thingOf(draft: Draft): string | null {
+/** Name of the subject of a draft, by which drafts replace each other; null for a draft that replaces none. */
+function subjectOf(draft: Draft): string | null {
   switch (draft.kind) {
     case "listing":
     case "delisting":
@@ -92,8 +92,8 @@ function refuseWrongSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" 
 const ROWS_A_LEAF = 40;
 
 /**
- * What a run changes of the published table of related parties: of its partitions the table becomes the run's thieves. A
- * run that was paused changes no row that a run of a later moment has changed; its owner compares again on each turn.
+ * Returns the leaves by which a run changes the table of related parties. In the partitions that the run has read, the
+ * table becomes the run's thieves, except for rows that a run of a later moment has changed.
  * @returns none when the table is this one already
  */
 export function relatedPartyDrafts(

@@ -17,13 +17,13 @@ type Without<T> = T extends Leaf
 export const CARD_TEXT = Symbol("RFC 8785 text of the card");
 /** A leaf before it has its position in the log. */
 export type Draft = Without<Leaf> & { readonly [CARD_TEXT]?: string };
-/** Drafts that stand or fall together, next to each other: the cards of one endpoint, a correction and its card. */
+/** Drafts that are published together or not at all, as neighbours: the cards of one endpoint, a correction and its card. */
 export type Group = readonly Draft[];
 
 /** A draft that can never become a leaf: not of its shape, not canonical, or too long. Our fault or a listing's. */
 export class BadLeaf extends Failure {
-  constructor(draft: Draft, says: string) {
-    super("failed", `${draft.kind} leaf of ${"capability_id" in draft ? draft.capability_id : "the log"}: ${says}`);
+  constructor(draft: Draft, reason: string) {
+    super("failed", `${draft.kind} leaf of ${"capability_id" in draft ? draft.capability_id : "the log"}: ${reason}`);
   }
 }
 
@@ -43,7 +43,7 @@ export function sealLeaf(draft: Draft, index: number, seq: number, at: string): 
       const issue = checked.error.issues[0]!;
       throw new TypeError(`${issue.path.join("/") || "value"}: ${issue.message}`);
     }
-    // Another machine's clock may be ahead of ours. Left out now, it is said again.
+    // Another machine's clock may be ahead of ours. The draft is left out now and comes again with a later run.
     if (draft.kind === "commitment" && at < publishableAt(draft.moment).toISOString())
       throw new TypeError(`moment: the hour of ${draft.moment} is not over at ${at}`);
     bytes = bytesOf(leaf, draft[CARD_TEXT]);
@@ -51,7 +51,7 @@ export function sealLeaf(draft: Draft, index: number, seq: number, at: string): 
     throw new BadLeaf(draft, (error as Error).message);
   }
   if (bytes.length > MAX_LEAF_BYTES) throw new BadLeaf(draft, `${bytes.length} bytes, at most ${MAX_LEAF_BYTES}`);
-  // Who makes a card's leaf lets go of it; anything else may be a caller's, so it is read back, as others read it.
+  // The caller gives a card's leaf away. Any other object may still be changed by the caller, so the bytes are parsed.
   return { leaf: leaf.kind === "grade" ? leaf : (JSON.parse(bytes.toString("utf8")) as Leaf), bytes };
 }
 

@@ -9,7 +9,7 @@ interface LiveFile {
 const MAX_SMALL = 16;
 /** Of them, how many of the smallest are joined at once: a row is written again about once a factor of that. */
 const JOINED = 8;
-/** A table this small is not worth counting what it carries along. */
+/** Rows below which a table is not searched for rows that newer files replace. */
 const MIN_DEAD = 4_096;
 
 /**

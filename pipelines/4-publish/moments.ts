@@ -11,7 +11,7 @@ export class Moments {
     return this.#of.size;
   }
 
-  /** The name is due from this moment on, whatever was said before; never with null. */
+  /** Sets the moment from which the name is due, in place of an earlier one; null: never. */
   set(name: string, moment: string | null): void {
     const before = this.#of.get(name);
     if (before !== undefined) this.#remove(name, before);

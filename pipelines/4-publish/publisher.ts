@@ -40,8 +40,8 @@ export interface PublisherOptions {
 }
 
 /**
- * The publisher: the only writer of the tree. Every call takes its turn, recovers first when it has to, and says
- * nothing twice: what the log says already is left out, so any call may be made again after a failure.
+ * The publisher: the only writer of the tree. Calls run one after the other, and each recovers first where that is needed.
+ * Leaves that the log holds already are left out, so any call may be made again after a failure.
  * Errors: ClockRefused, Fork, PublicConflict, BadPrivate, MissingObject, Tampered, and what a store throws.
  */
 export class Publisher implements PublishedRecord {
@@ -79,12 +79,12 @@ export class Publisher implements PublishedRecord {
     });
   }
 
-  /** Recover: finish what a dead writer began, read what is published. Other calls do it too; this one says so. */
+  /** Recovers: finishes the generation of a writer that died, and reads what is published. Other calls recover too. */
   async start(): Promise<void> {
     await this.#committer.before();
   }
 
-  /** Read on what another publisher publishes, and write nothing: {@link start} has little left to read then. */
+  /** Reads what another publisher publishes and writes nothing, so that {@link start} has little left to read. */
   follow(): Promise<void> {
     return this.#committer.follow();
   }
@@ -94,7 +94,7 @@ export class Publisher implements PublishedRecord {
     return this.#committer.fold;
   }
 
-  /** The same, recovered and caught up with what other publishers did. */
+  /** Returns the fold after a recovery, with what other publishers have published. */
   async current(): Promise<PublishedFold> {
     return (await this.#committer.before()).fold;
   }

@@ -63,8 +63,8 @@ export const treeHeadOf = (
 });
 
 /**
- * Steps 3 and 4 of the publication order for a generation that was won, by us just now or by a writer that died.
- * @returns false when somebody finished it for us and went on
+ * Runs steps 3 and 4 of the publication order for a generation that we won, or a writer that died since.
+ * @returns false when another publisher has finished it and extended the log
  */
 export async function finish(options: CommitterOptions, generation: Generation, growth: Growth): Promise<boolean> {
   const { publicStore, keys, clock } = options;

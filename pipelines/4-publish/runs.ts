@@ -21,12 +21,12 @@ const RunDraft = z.looseObject({
 });
 
 /**
- * What an owner's run says besides cards, for a publisher that has no lake: corrections below the run's positions, what is
- * known of endpoints with news, and commitments.
+ * Leaves besides cards that an owner's run carries, since the publisher has no lake: corrections below the run's positions,
+ * listings of endpoints with news, and commitments.
  */
 export type RunDrafts = readonly (Draft & { kind: z.infer<typeof RunDraft>["kind"] })[];
 
-/** Its line: the one member says what it is, a card's line has others. */
+/** A line with a draft. It has the one member `draft`, which no line with cards has. */
 const DraftLine = z.strictObject({ draft: RunDraft });
 
 const draftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.parse({ draft }))}\n`;

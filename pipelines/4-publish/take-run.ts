@@ -89,7 +89,7 @@ export class RunTaker {
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
       planned = await takeLines(before, header, lines, own, { partitions, cards, onSigned });
       if (planned.early.length > 0) await this.#refuseEarly(result, planned.early, onRefused);
-      // A correction without a line changed no card: the run saw it, and says so by its positions.
+      // A correction without a line changed no card: the run had read it, as its positions show.
       const groups = [...planned.groups, ...unknownDrafts(before.fold, alone).map((draft) => [draft])];
       if (!last) return { groups };
       const changes = relatedPartyDrafts(before.fold, header, partitions);

@@ -15,7 +15,7 @@ import { CHECKPOINT } from "../published/objects.ts";
 import { isSimulated, SIMULATED_TIME } from "../published/reader.ts";
 import { swapPublic } from "./writes.ts";
 
-/** Two roots for one size, both signed by our key. Whoever sees it must stop and say so: it can never be mended. */
+/** Two roots for one size, both signed by our key. Publishing stops: a fork cannot be mended. */
 export class Fork extends Failure {
   constructor(size: number, ours: Uint8Array, theirs: Uint8Array) {
     const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString("hex");
@@ -60,8 +60,8 @@ export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
 
 /**
  * Publish the checkpoint of this head, or a fresher one of the same head when `refresh`. A larger one stays: a
- * publisher that was paused never takes the checkpoint back. A record that said once that its time was simulated says so in
- * every later checkpoint, whoever signs it: its past stays simulated.
+ * publisher that was paused never takes the checkpoint back. Once a checkpoint has the extension line of simulated time,
+ * every later one has it too.
  * @returns false when a larger one is there.
  * @throws Fork
  */

@@ -14,7 +14,7 @@ export class PublicConflict extends Failure {
 
 const meta = (key: string): ObjectMeta => headersOf(key);
 
-/** Do these two objects say the same? Plain bytes, unless compressors are involved. */
+/** Whether the object that is there has our content; default: equal bytes. */
 export type Same = (theirs: Uint8Array) => boolean | Promise<boolean>;
 
 /**
@@ -43,7 +43,7 @@ export async function contentOf(packed: Uint8Array): Promise<string | null> {
   return "not" in facts ? null : facts.sha256;
 }
 
-/** Races that a swap takes part in before it gives up: each lost one means that somebody else moved on. */
+/** Swaps that are tried before giving up; each one that is lost means that another writer has replaced the object. */
 const MAX_SWAPS = 8;
 
 /**

@@ -13,7 +13,7 @@ export interface PublishedCard {
   raw_band: Band;
   headline: boolean;
   why: string;
-  /** null: not said by the card. */
+  /** null where the card has no such member. */
   sample_count: number | null;
   /** It has components: one without stands on nothing that was measured (publication.md, Leaves). */
   measured: boolean;
@@ -98,7 +98,7 @@ const factsOf = (letters: readonly LetterOfTier[]) =>
     headline: false,
   }));
 
-/** Newest UTC day on which a group was published that counts toward "once a UTC day", "" for none. From leaves alone. */
+/** Newest UTC day on which a group was published that counts toward "once a UTC day"; "" for none. */
 export function lastCounted(cap: PublishedCap): string {
   const first = cap.cards[0];
   if (!first) return "";

@@ -13,7 +13,7 @@ export class Rollback extends Failure {
   }
 }
 
-/** Two signed checkpoints that no one append-only log can have: proof against whoever holds the log key. */
+/** Two signed checkpoints that one append-only log cannot have: proof against the holder of the log key. */
 export class Forked extends Failure {
   /** @param evidence file of both notes, in the mirror's state folder */
   constructor(

@@ -30,8 +30,8 @@ export const newestIndex = ({ tree_size, key, index: leaf, table }: IndexLeaf): 
 });
 
 /**
- * What is published, as a fold of the leaves in order: nothing in it comes from anywhere else, so a publisher that
- * starts, a mirror and an auditor arrive at the same. Pure; kept in memory by whoever follows the log.
+ * What is published, folded from the leaves in order and from nothing else, so publisher and auditor get the same state
+ * from the same log. Followers of the log keep it in memory.
  */
 export class PublishedFold {
   /** Leaves folded: the next one expected. */
@@ -54,14 +54,14 @@ export class PublishedFold {
   #skipped = 0;
   readonly #skippedAt = new Map<string, number>();
 
-  /** Be told of each endpoint that a leaf changes, before it does. @returns what ends it */
+  /** Calls `listener` with the id of an endpoint before a leaf changes it. @returns a function that removes the listener */
   onChange(listener: (cap: string) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
   /**
-   * @param entry the leaf's bytes, where the caller has them: the card is cut out of them then, not printed again
+   * @param entry bytes of the leaf, where the caller has them: the text of a card is cut out of them
    * @throws Error when a leaf is not the next one: its index or its seq leaves a gap.
    */
   apply(leaf: Leaf, entry?: Buffer): void {
@@ -132,8 +132,8 @@ export function standingOf(fold: PublishedFold, cap: string): Standing | undefin
 }
 
 /**
- * Commitments that the tree holds: each is published once, whoever says it again. About 80 bytes of memory a commitment,
- * as short strings of their 32 bytes; nothing is dropped with time, since a record may reach the log late.
+ * Commitments that the tree holds; each is published once. A commitment takes about 80 bytes of memory, as a string of its
+ * 32 bytes. None is dropped with time, since a record may reach the log late.
  */
 export class CommitmentFold {
   readonly #known = new Set<string>();
@@ -173,8 +173,8 @@ export class EvidenceFold {
   readonly relatedParties = new Map<string, Map<string, number>>();
 
   /**
-   * May this day be closed for the first time after `newest`? The next one, so that a missing one shows. A day before the first one has records all the same where a clock was
-   * wrong or a log older than the evidence was joined: were it refused, nothing after it could ever be published.
+   * Whether this day may be closed for the first time: it is the day after `newest`, so that a missing day shows, or a day
+   * before the first closed one. The latter has records where a clock was wrong, or a log older than the evidence was joined.
    */
   mayClose(day: string, newest = this.newest): boolean {
     return newest === "" || day === addDays(newest, 1) || day < this.first;
@@ -258,7 +258,7 @@ export class ArchiveFold {
     if (tool !== null && !this.#tools.has(capability_id)) this.#tools.set(capability_id, index);
   }
 
-  /** A grade is of a tool when a listing below it says so: the same for whoever reads the log. */
+  /** Subject of a grade: that of MCP tools when a listing before it names a tool. */
   subjectOf({ index, card }: Pick<GradeLeaf, "index" | "card">): "grades" | "mcp_grades" {
     return (this.#tools.get(card.capability_id) ?? index) < index ? "mcp_grades" : "grades";
   }

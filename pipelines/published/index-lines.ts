@@ -12,7 +12,7 @@ import { shardKey } from "./objects.ts";
 import type { Source } from "./source.ts";
 
 /**
- * The market index as a pure function of the log: anybody who folds the leaves below `tree_size` makes the same bytes.
+ * The market index as a pure function of the log: the leaves below `tree_size` determine its bytes.
  * It holds every endpoint that is listed, with the card that a check shows.
  */
 
@@ -59,7 +59,7 @@ export interface IndexEntry {
   headline: Headline | null;
 }
 
-/** What the index says of an endpoint now; null when it is not listed. */
+/** Entry of an endpoint as the fold has it now; null when the endpoint is not listed. */
 export const entryOf = (cap: PublishedCap): IndexEntry | null =>
   cap.listing && cap.listed ? { listing: cap.listing, headline: headlineOf(cap) } : null;
 

@@ -29,7 +29,7 @@ export interface KeyChain {
   sha256: string;
 }
 
-/** The keys of a document that could not be read: whoever asks them about a signature is told so ({@link KeysUnread}). */
+/** Stands for the keys of a document that could not be read. Verifying with it throws {@link KeysUnread}. */
 export const UNREAD_KEYS: Jwks = { keys: [] };
 
 export const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });

@@ -87,6 +87,6 @@ export async function factsOfFrame(
   }
 }
 
-/** The same words for the same text: what a frame unpacks to is compared with what it has to be by them. */
+/** Text that names size, lines and hash; two of them are equal exactly where the unpacked texts are. */
 export const described = (text: Omit<TextOfLines, "longest"> | { not: string }): string =>
   "not" in text ? text.not : `${text.size} bytes in ${text.lines} lines of ${text.sha256}`;

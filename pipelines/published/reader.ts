@@ -10,8 +10,8 @@ import type { Leaf } from "../record/leaf.ts";
 import { CHECKPOINT } from "./objects.ts";
 
 /**
- * The reader's side of the record: from a public store to proven leaves. Nothing here knows of the private store, so
- * serving, mirrors and auditors read by it. It asks for one checkpoint and then only for what that one commits to.
+ * Reads the record from a public store: a checkpoint first, then only objects that the checkpoint commits to. Serving,
+ * mirrors and auditors use it; it does not know the private store.
  */
 
 /** A leaf and where it stands. `bytes` are what was hashed; `leaf` is their JSON, of any kind that was ever written. */
@@ -22,8 +22,8 @@ export interface ReadLeaf {
 }
 
 /**
- * Extension line of a checkpoint whose record was made in simulated time, as the demo's is: log and witness sign it, so
- * that whoever serves or mirrors the record elsewhere can say so too.
+ * Extension line of a checkpoint whose record was made in simulated time, as the demo's is. Log and witness sign it, so
+ * replicas and mirrors can show it too.
  */
 export const SIMULATED_TIME = "simulated-time";
 
@@ -58,7 +58,7 @@ export class RecordReader {
     return RecordReader.over(fetchFrom(store), head);
   }
 
-  /** The same over any place that has the log's objects; `fetch` bounds what it reads. */
+  /** Opens a reader over any place that has the log's objects; `fetch` bounds what it reads. */
   static async over(fetch: FetchObject, head: { size: number; root: Buffer }): Promise<RecordReader> {
     return new RecordReader(head.size, head.root, fetch, await TileReader.open(head.size, head.root, fetch));
   }
@@ -145,18 +145,18 @@ export async function provenBundle(fetch: FetchObject, tiles: TileReader, n: num
 
 /** The published history is not the one that was read before: a rollback or a fork. */
 class HistoryChanged extends Failure {
-  constructor(says: string) {
-    super("failed", says);
+  constructor(reason: string) {
+    super("failed", reason);
   }
 }
 
-/** A proven state of the published tree. A checkpoint taken later proves that it goes on from this one. */
+/** A proven state of the published tree. Later checkpoints are accepted only where their tree extends this one. */
 export interface Snapshot {
   readonly head: Checkpoint;
   readonly reader: RecordReader;
 }
 
-/** The published tree as serving reads it: only forward, and everything proven before it is given out. */
+/** The published tree as serving follows it: it never goes back, and every leaf is proven before it is returned. */
 export class PublishedTree {
   #last: Snapshot | null = null;
 
@@ -165,7 +165,7 @@ export class PublishedTree {
     private trusted: CheckpointTrust,
   ) {}
 
-  /** Whom to believe from the next look on: keys are rotated. What was read stays, and has to be gone on from. */
+  /** Sets the keys for the next look, after a rotation. The next checkpoint must still extend what was read. */
   trust(trust: CheckpointTrust): void {
     this.trusted = trust;
   }

@@ -36,8 +36,8 @@ export class MemorySink implements Sink {
 }
 
 /**
- * Objects on their way, in a folder that is never served: a mirror that was killed goes on where it was. What lies here
- * is believed as little as the network: the whole object is proven after its last byte.
+ * Objects that are being transferred, in a folder that is never served, so that a mirror that was killed continues where
+ * it was. The content is not trusted: the whole object is proven after its last byte.
  */
 export class PartFolder {
   constructor(private readonly dir: string) {}

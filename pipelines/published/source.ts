@@ -7,7 +7,7 @@ import { MAX } from "./limits.ts";
 import type { Sink } from "./sink.ts";
 
 /**
- * Where a mirror copies from. Nothing that comes out of it is believed: every byte is proven against the checkpoint,
+ * Where a mirror copies from. Nothing that it returns is trusted: every byte is proven against the checkpoint,
  * and the checkpoint against keys that the mirror holds.
  */
 export interface Source {

@@ -26,7 +26,7 @@ export interface GivenKeys {
 
 /**
  * The verifier keys that a mirror was given or saw first, as signed-note vkeys, and those that the newest proven keys
- * document names as valid: once there is one, these are believed, so that a rotation is followed without an operator and
+ * document names as valid: once there is one, these are trusted, so that a rotation is followed without an operator and
  * a retired key opens nothing any more.
  */
 export const Pins = z.strictObject({

@@ -25,7 +25,7 @@ import { openIngest } from "./ingesting.ts";
 import type { Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 
-/** Where the money goes and comes from: the settings of a deployment, or the demo's own chain. */
+/** Wallets and control urls: from the settings of a deployment, or of the demo's own chain. */
 export interface Money {
   wallets: Wallets;
   controlUrls: readonly string[];
@@ -66,8 +66,8 @@ async function observing({ config, secret }: Parts, lake: Lake, money: Money): P
 }
 
 /**
- * All roles of the pipeline over one set of parts, recovered and caught up: the lake has everything the log holds, and
- * payments that an earlier process left open have become our own fault.
+ * Opens all roles of the pipeline over one set of parts and recovers them: then the lake has everything that the log holds,
+ * and payments that an earlier process left open are recorded as our own fault.
  * @param ownership where several observers share the hosts: this one's part of them, closed with the rest
  */
 export async function assemble(
@@ -100,13 +100,13 @@ export async function assemble(
   const publisher = createPublisher({
     ...{ privateStore, publicStore, signers: keys, clock, origin, partitions: log.partitions, logger, metrics },
     chainTime: chainTimeOf(rail, logger),
-    // Checkpoints say it for good from the first one on: a later start in real time leaves it standing.
+    // Once a checkpoint has the line of simulated time every later one has it, also after a start in real time.
     simulatedTime: clock.simulated,
   });
   // One of several observers publishes nothing.
   if (!shared) {
     await publisher.start();
-    // The first leaf of every log: whoever reads from the beginning has the keys before the first signature.
+    // The first leaf of every log, so that readers have the keys before the first signature.
     await publisher.publishKeys(keysDocument(keys.ring));
   }
   askRunner = new AskRunner({

@@ -15,8 +15,8 @@ import { NoRegister, Register } from "../register/register.ts";
 import type { Parts } from "./parts.ts";
 
 /**
- * What questions of classes are made of on this machine: the operator's file, and a source each for what cannot be
- * computed. Nothing is planted where our own address could not be fetched by anybody else.
+ * Opens what questions of classes are made from on this machine: the operator's file, and sources of answers that cannot be
+ * computed. Pages are planted only where others can fetch our own address.
  * @throws ConfigError for a file of classes or a reference that cannot be used
  */
 export function classesOf(
@@ -42,7 +42,7 @@ export function classesOf(
 }
 
 /**
- * Where planted pages are reached, and the secret that serving shares with whoever plants them.
+ * A source of planted pages. Observers and serving share `secret`.
  * @param base address of the service, without a slash at its end
  */
 export const pageSource =
@@ -53,7 +53,7 @@ export const pageSource =
     return { url: `${base}/p/${token}`, facts: factsOf(plantedPage(secret, token, at)!) };
   };
 
-/** Heights that are asked for lie at most so far below the last final one: nodes forget what is older. */
+/** Greatest depth below the last final block that questions ask for: nodes forget older ones. */
 const DEEPEST = 10_000;
 
 /** Blocks of the chain of these nodes, at heights that they call final. */

@@ -13,7 +13,7 @@ export interface ArchiveReport extends FiledReport {
   removed: number;
 }
 
-/** Where one process is the owner of every partition and the publisher: days are closed until there is none left to close. */
+/** Closes days until none is left, where one process is owner of all partitions and publisher. */
 export async function closeDays(owner: Owner, publishing: Publishing, now: Date): Promise<EvidenceReport> {
   const report: EvidenceReport = { days: [], files: 0, rows: 0 };
   for (let n = 0; n < MAX_TURNS; n++) {
@@ -25,7 +25,7 @@ export async function closeDays(owner: Owner, publishing: Publishing, now: Date)
   return report;
 }
 
-/** The same for days that are filed, published and taken out of the lake; docs/archive.md. */
+/** Files, publishes and removes days from the lake until none is left; docs/archive.md. */
 export async function archiveDays(
   { owner, publishing, filing }: { owner: Owner; publishing: Publishing; filing: Filing },
   now: Date,
@@ -33,7 +33,7 @@ export async function archiveDays(
 ): Promise<ArchiveReport> {
   const report: ArchiveReport = { days: [], files: 0, rows: 0, removed: 0 };
   for (let n = 0; n < MAX_TURNS; n++) {
-    // Everything below the positions that are written is in the evidence before it may leave the lake.
+    // First the evidence: a row leaves the lake only once the evidence holds it.
     await closeDays(owner, publishing, now);
     report.removed += (await owner.archive(now, more)).removed;
     const { days, files, rows } = await publishing.archive(filing);

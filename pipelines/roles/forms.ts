@@ -22,9 +22,10 @@ const REFUSED = "refused at start, code 7";
 const ANEW_FROM_LOG = "passed over, and its topic folded anew from the log";
 
 /**
- * Private forms of log, stores, lake and folds; wallets, keyring, settings, register and mirror state have no number yet. Published forms (leaves, tiles, cards, files of archive and evidence) are not here:
- * they never change. Whoever changes a form raises its number and says here how the older one is brought forward;
- * test/pipelines/roles/forms.test.ts fails for one that changed without.
+ * Private forms of log, stores, lake and folds. Wallets, keyring, settings, register and mirror state have no number yet.
+ * Published forms (leaves, tiles, cards, files of archive and evidence) are not listed: they never change. A change of a form
+ * raises its number and describes here how the older form is brought forward; test/pipelines/roles/forms.test.ts fails for a
+ * form that changed without.
  */
 export const FORMS: readonly PrivateForm[] = [
   {

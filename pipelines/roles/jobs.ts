@@ -2,7 +2,7 @@ import cron from "node-cron";
 import { systemClock } from "../../infra/clock.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 
-/** Who runs jobs. One machine is an observer, the owner of every partition and the publisher in one process. */
+/** Roles that run jobs. A single machine has all of them in one process. */
 export type Role = "machine" | "observer" | "owner" | "publisher";
 
 interface Row extends Partial<Record<Role, string>> {
@@ -12,12 +12,12 @@ interface Row extends Partial<Record<Role, string>> {
 }
 
 /**
- * The table of jobs: who runs which, and when (seconds, minutes, hours, day, month, weekday; UTC). What a role does in
- * one stands with the role. Nothing is persisted by the timer and missed runs are not caught up: every job looks at what
- * is durable (plans, runs, positions, leaves) and does what is left to do, so a run that was missed is made up by the next.
+ * The table of jobs: which role runs which job, and when (seconds, minutes, hours, day, month, weekday; UTC). The work of a
+ * job is defined by the role. The timer persists nothing and does not catch up on missed runs: a job reads what is durable
+ * (plans, runs, positions, leaves) and does what is left, so the next run makes up for a missed one.
  */
 const JOBS = [
-  // What others wrote has to be known to an observer too: what is listed, what is asked for, what was settled.
+  // An observer needs what other processes wrote: listings, asks, settlements.
   { job: "follow", queue: "record", observer: "*/30 * * * * *" },
   { job: "grade", queue: "record", machine: "*/10 * * * * *" },
   { job: "own", queue: "record", owner: "*/10 * * * * *" },
@@ -28,11 +28,11 @@ const JOBS = [
   { job: "volatile", queue: "record", machine: "8,18,28,38,48,58 * * * * *", owner: "6,16,26,36,46,56 * * * * *" },
   { job: "tables", queue: "record", publisher: "9,19,29,39,49,59 * * * * *" },
   { job: "settlements", queue: "observe", machine: "30 * * * * *", observer: "30 * * * * *" },
-  // Of several publishers the active one signs often: that is how those that wait know it is alive (standby.ts).
+  // The active publisher signs often, so that those that wait know it is alive (protocol/standby.ts).
   { job: "checkpoint", queue: "record", machine: "0 */9 * * * *", publisher: "*/10 * * * * *" },
   { job: "plan", queue: "record", machine: "0 50 23 * * *", observer: "0 50 23 * * *" },
   { job: "plans", queue: "record", publisher: "30 * * * * *" },
-  // Every observer has the payments of all in its lake, so whoever is up keeps the budget for `touchstone budget`.
+  // Every observer has the payments of all in its lake, so each of them keeps the budget for `touchstone budget`.
   { job: "budget", queue: "budget", machine: "20 */10 * * * *", observer: "20 */10 * * * *" },
   { job: "index", queue: "record", machine: "0 3 * * * *", publisher: "0 3 * * * *" },
   { job: "evidence", queue: "record", machine: "0 7 * * * *", owner: "0 5 * * * *", publisher: "15 * * * * *" },

@@ -22,7 +22,7 @@ import { folders, makeKeys } from "./data-folder.ts";
 const refused = (why: string): Failure =>
   new Failure("record", `${why}; nothing was changed (docs/operate, backup and restore)`);
 
-/** Private object, and object of the store of the orders, that says of which log the store is, and in which form. */
+/** Object of the private store and of the store of orders: the id of its log, and the form of the store. */
 const MARK = "record.json";
 /** Form of what the private store and that of the orders hold, beside the numbers that their objects have themselves. */
 export const STORE_FORM = 1;
@@ -60,15 +60,15 @@ function refuseOther(found: Mark | null, name: StoreName, { id }: Pick<Log, "id"
   );
 }
 
-/** What a private store says of itself; a log of null: nothing was made from one yet. */
-interface PrivateSays {
+/** The log of a private store, and its newest generation. `log` is null when nothing was made from a log yet. */
+interface PrivateIdentity {
   log: string | null;
   isMarked: boolean;
   generation: Generation | null;
 }
 
-/** Stores from before they had a mark say it by their newest generation, or by their chains of commits. */
-async function privateSays(store: Pick<Store, "get" | "head" | "list">): Promise<PrivateSays> {
+/** Reads the mark; a store from before there were marks is identified by its newest generation or its commit chains. */
+async function readPrivateIdentity(store: Pick<Store, "get" | "head" | "list">): Promise<PrivateIdentity> {
   const found = await readMark(store, "private");
   const n = await highestGeneration(store, -1);
   const generation = n < 0 ? null : await readGeneration(store, n);
@@ -81,7 +81,7 @@ async function privateSays(store: Pick<Store, "get" | "head" | "list">): Promise
   };
 }
 
-/** Every log key that there ever was: an old checkpoint is ours as well. */
+/** All log keys of the ring, so that a checkpoint of before a rotation is recognized too. */
 const everyLogKey = (ring: Keyring, origin: string) => {
   const [log, ...logs] = ring.keys
     .filter(({ purpose }) => purpose === "log")
@@ -90,7 +90,7 @@ const everyLogKey = (ring: Keyring, origin: string) => {
 };
 
 /** @throws Failure `record` for one that is not of this origin, or not under our keys */
-async function publicSays(store: Pick<Store, "get">, ring: Keyring, origin: string): Promise<Checkpoint | null> {
+async function readPublicHead(store: Pick<Store, "get">, ring: Keyring, origin: string): Promise<Checkpoint | null> {
   try {
     return await readCheckpoint(store, everyLogKey(ring, origin));
   } catch (error) {
@@ -106,7 +106,7 @@ async function publicSays(store: Pick<Store, "get">, ring: Keyring, origin: stri
 const LOOKS = 4;
 
 /** Why private and public store do not belong together, or null. */
-function apart({ log, generation }: PrivateSays, head: Checkpoint | null): string | null {
+function mismatchOf({ log, generation }: PrivateIdentity, head: Checkpoint | null): string | null {
   const size = head?.size ?? 0;
   if (generation === null) {
     if (head === null) return null;
@@ -137,21 +137,26 @@ export interface RecordStores {
 }
 
 /**
- * Do these stores and keys belong together, and of which log are they? Reads some objects and writes nothing.
+ * Checks that these stores and keys belong together, and returns their log. Reads some objects and writes nothing.
  * @throws Failure `record`, BadPrivate
  */
-export async function lookAtRecord({ privateStore, publicStore, ring, origin }: RecordStores): Promise<PrivateSays> {
+export async function lookAtRecord({
+  privateStore,
+  publicStore,
+  ring,
+  origin,
+}: RecordStores): Promise<PrivateIdentity> {
   for (let look = 1; ; look++) {
-    const head = await publicSays(publicStore, ring, origin);
-    const says = await privateSays(privateStore);
-    const why = apart(says, head);
+    const head = await readPublicHead(publicStore, ring, origin);
+    const says = await readPrivateIdentity(privateStore);
+    const why = mismatchOf(says, head);
     if (why === null) return says;
     if (look === LOOKS) throw refused(why);
   }
 }
 
-/** What is known of the log by a store that was looked at. */
-export const knownLog = ({ log, generation }: PrivateSays): KnownLog => ({
+/** What a private store tells about its log: the id, and whether a new log may be made or begun. */
+export const knownLog = ({ log, generation }: PrivateIdentity): KnownLog => ({
   id: log,
   mayMake: log === null && generation === null,
   mayBegin: true,
@@ -162,7 +167,7 @@ export const knownLog = ({ log, generation }: PrivateSays): KnownLog => ({
  * was published. A new tree under the same keys would look like a fork to every mirror. @throws Failure `record`
  */
 export async function refuseLostStores(
-  says: PrivateSays,
+  says: PrivateIdentity,
   log: Pick<Log, "id" | "partitions" | "bounds">,
 ): Promise<void> {
   if (!knownLog(says).mayMake) return;
@@ -174,10 +179,10 @@ export async function refuseLostStores(
   }
 }
 
-/** The private store says from now on of which log it is. @throws Failure `record` */
+/** Writes the mark of its log into the private store, where it has none. @throws Failure `record` */
 export async function markPrivate(
   privateStore: Store,
-  { isMarked }: PrivateSays,
+  { isMarked }: PrivateIdentity,
   log: Pick<Log, "id" | "partitions">,
 ): Promise<void> {
   if (!isMarked) await mark(privateStore, "private", log);
@@ -193,13 +198,13 @@ export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "par
   else await mark(store, "orders", log);
 }
 
-/** What a process without the private store may know of the log: none is made beside a published record. */
+/** What a process without the private store knows of the log. It makes no new log beside a published record. */
 export async function knownBesidePublished(
   publicStore: Pick<Store, "get">,
   ring: Keyring,
   origin: string,
 ): Promise<KnownLog> {
-  const head = await publicSays(publicStore, ring, origin);
+  const head = await readPublicHead(publicStore, ring, origin);
   return { id: null, mayMake: head === null, mayBegin: false };
 }
 
@@ -221,7 +226,7 @@ async function refuseLostKeys(config: Config): Promise<void> {
 }
 
 /**
- * The same look without opening anything that would be made, for `doctor`.
+ * Checks a data folder as a start would, for `doctor`, and creates nothing.
  * @returns what the log must be, and what is there in words; null: there is no record yet
  * @throws Failure `record`, BadPrivate, Failure `keys`
  */
@@ -252,7 +257,7 @@ export async function examineRecord(
   }
 }
 
-/** A folder that is not there; a look must not make it. */
+/** Stands for a folder that is not there, since the check must not create it. */
 const NO_STORE = {
   get: async () => null,
   head: async () => null,
@@ -260,7 +265,7 @@ const NO_STORE = {
   close: async () => undefined,
 } satisfies Pick<Store, "get" | "head" | "list" | "close">;
 
-/** What is there of a record, in words, without any key; null: nothing. */
+/** Describes the parts of a record that are there without keys; null for none. */
 async function leftOf(config: Config): Promise<string | null> {
   const at = folders(config.data_dir);
   if (config.log === null && existsSync(logFileIn(at.log))) return "the log";
@@ -268,7 +273,7 @@ async function leftOf(config: Config): Promise<string | null> {
     if (config.stores[name] === null && !existsSync(at[name])) continue;
     const store = await openStore(config, name, at[name], false);
     try {
-      const found = name === "public" ? await store.get(CHECKPOINT) : (await privateSays(store)).log;
+      const found = name === "public" ? await store.get(CHECKPOINT) : (await readPrivateIdentity(store)).log;
       if (found !== null) return `the ${name} store`;
     } finally {
       await store.close();

@@ -23,7 +23,7 @@ export interface ScheduleParts {
   pulse?: Watch;
 }
 
-/** What whoever observes does, alone or as one of several. */
+/** Jobs of a process that observes, alone or as one of several. */
 export const OBSERVING = {
   asks: ({ pipeline }: ScheduleParts) => pipeline.asks(),
   settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
@@ -106,15 +106,15 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
   };
 }
 
-/** How long the first plan of all waits for the first reading of the catalogues, and then for another's, ms. */
+/** How long the very first plan waits for our own reading of the catalogues, and then for listings of other observers, ms. */
 const FIRST_LISTINGS_MS = 600_000;
-/** How often it is looked whether another's is in the log, ms. */
+/** Interval at which the log is read for listings of other observers, ms. */
 const LOOK_MS = 5_000;
 
 /**
- * A day's plan is drawn once and stays, so where nothing is listed yet the first one waits, a while. Of several observers
- * only a catalogue's owner reads it; to the others its listings come through the log, so the end of the own reading says
- * nothing. Whoever knows listings waits for nobody: what comes later is called from tomorrow on. Never rejects.
+ * Waits, for a bounded time, until something is listed: the plan of a day is drawn once, and endpoints that are listed later
+ * are called from the next day on. Each catalogue is read by one of the observers; the others get its listings through the
+ * log, so a process waits for the log after its own reading. Resolves at once when listings are known. Never rejects.
  */
 async function firstListings(
   { pipeline, catalogues, clock, logger }: ScheduleParts,
@@ -138,10 +138,10 @@ async function firstListings(
 }
 
 const OBSERVE = "observe";
-/** How often it is said that a day is under way and did not break off, ms. */
+/** Interval at which a running day is reported as healthy, ms. */
 const BEAT_MS = 30_000;
 
-/** A day lasts a day: it is well from when it has lasted for a beat without breaking off. */
+/** Reports a day as healthy once it has run for one interval without an error, and again after each interval. */
 async function underway<T>(pulse: Watch | undefined, work: () => Promise<T>): Promise<T> {
   if (!pulse) return work();
   const beat = setInterval(() => pulse.done(OBSERVE), BEAT_MS);

@@ -9,7 +9,7 @@ WHERE e.observed_at < $until::DATE AND is_probe(e.type) AND e.log_offset < p.nex
 GROUP BY ALL ORDER BY ALL;
 
 -- name: hanging
--- What hangs on the rows of one partition that are filed leaves the lake. The totals of their endpoints stay: they hold these
+-- Removes what depends on the filed rows of one partition from the lake. The totals of their endpoints stay: they hold these
 -- rows since they were loaded.
 -- grain: leaving = one withdrawn row that leaves
 -- reads: event; $type, $day, $part, $next
@@ -31,14 +31,14 @@ DELETE FROM left_day WHERE type = $type AND day = $day::DATE AND part = $part::U
 SELECT count(*) AS n FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;
 
 -- name: rows
--- The rows of one partition that are filed leave the lake; as many as were counted in the same transaction.
+-- Removes the filed rows of one partition from the lake; as many as were counted in the same transaction.
 -- grain: one row that leaves
 -- reads: $type, $day, $part, $next
 -- writes: event
 DELETE FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;
 
 -- name: note
--- What of one partition was followed.
+-- Notes the manifests that were followed for one partition.
 -- grain: one manifest
 -- reads: $ids (JSON array of manifests); $type, $day, $part, $next, $removed
 -- writes: archived

@@ -1,6 +1,6 @@
 -- name: gather
 -- The observations of one chunk of endpoints in the window, corrections taken out, and what is not arithmetic over them:
--- where an endpoint lives, its newest answers, and what buyers say of it.
+-- its url, its newest answers, and samples from published calls of buyers.
 -- grain: grade_rows one observation; grade_buyers one (endpoint, part), the values as a list; grade_chunk, grade_evidence,
 --   grade_payees, grade_endpoints one endpoint
 -- reads: in_window (grade/due), grade_withdrawn, grade_due, site; $chunk, $window_start, $now (unix ms), $block_ms, $worst_blocks,
@@ -46,7 +46,7 @@ FROM grade_chunk d LEFT JOIN site USING (cap) LEFT JOIN grade_payees USING (ep) 
 
 -- name: packed
 -- The rows of the chunk as plain numbers, for the arithmetic of pipelines/3-grade/fold.ts. `facts` holds the time since the start
--- of the window in ms, times $scale, and what the row says, at the bits of packed.ts; honest and schema_ok are 2 where they
+-- of the window in ms, times $scale, and the facts of the row at the bits of packed.ts; honest and schema_ok are 2 where they
 -- are unknown; a number that is missing is $none.
 -- grain: one observation
 -- reads: grade_rows; $window_start, $now (unix ms), $scale, $none, a bit for each fact

@@ -14,7 +14,7 @@ CREATE OR REPLACE TEMP TABLE due_caps AS SELECT text AS cap FROM texts_of($caps)
 
 -- name: chunks
 -- Which endpoints are due, in chunks of so many rows, how many rows of the window each has, and which of them took money.
--- That an endpoint took money is the only fact that crosses endpoints.
+-- That an endpoint took money is the only fact that grading passes from one endpoint to others.
 -- grain: grade_withdrawn one row that a correction withdrew; grade_due one endpoint, ep counts it within its chunk from 0;
 --   thefts one endpoint that took money and whose theft lies in the window
 -- reads: due_caps(cap), every_sample, withdrawn, site; $window_start, $now, $theft_before (unix ms), $chunk_rows, $block_ms
@@ -48,7 +48,7 @@ FROM grade_thefts LEFT JOIN site USING (cap) GROUP BY cap;
 DROP TABLE grade_thefts;
 
 -- name: clear
--- What a run leaves behind in its session: memory that nobody needs.
+-- Drops the temporary tables of a run, so that its session frees their memory.
 -- grain: none
 -- reads: nothing
 -- writes: drops the temporary tables of grade/due and grade/chunk

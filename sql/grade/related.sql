@@ -5,15 +5,15 @@
 -- writes: nothing
 SELECT cap, pay_to, domain FROM thefts ORDER BY cap;
 
--- name: turned
--- Endpoints whose payTo or registrable domain is that of another endpoint's row in $turned, a JSON array of {cap, pay_to,
+-- name: affected
+-- Endpoints whose payTo or registrable domain is that of another endpoint's row in $changed, a JSON array of {cap, pay_to,
 -- domain}: their flags of related parties may change.
 -- grain: one capability
--- reads: $turned, site
+-- reads: $changed, site
 -- writes: nothing
-WITH turned AS (
-  SELECT unnest(from_json($turned, '[{"cap": "VARCHAR", "pay_to": "VARCHAR", "domain": "VARCHAR"}]'), recursive := true))
-SELECT s.cap FROM site s JOIN turned t ON address_of(s.pay_to) = address_of(t.pay_to) AND s.cap <> t.cap WHERE NOT s.ours
+WITH changed AS (
+  SELECT unnest(from_json($changed, '[{"cap": "VARCHAR", "pay_to": "VARCHAR", "domain": "VARCHAR"}]'), recursive := true))
+SELECT s.cap FROM site s JOIN changed t ON address_of(s.pay_to) = address_of(t.pay_to) AND s.cap <> t.cap WHERE NOT s.ours
 UNION
-SELECT s.cap FROM site s JOIN turned t ON s.domain = t.domain AND s.cap <> t.cap WHERE NOT s.ours
+SELECT s.cap FROM site s JOIN changed t ON s.domain = t.domain AND s.cap <> t.cap WHERE NOT s.ours
 ORDER BY cap;

@@ -16,7 +16,7 @@ const Part = z.object({
   v: z.literal(1),
   log: z.string(),
   positions: z.record(z.string(), z.int()),
-  /** Leaves that had been followed: what they say was filed had left the lake. */
+  /** Number of leaves that the owner had followed; rows of archive files that these name have left its lake. */
   tree: z.int().min(0),
   /** Complete up to this day: an earlier day that is missing here has no rows in this partition. */
   until: z.string(),

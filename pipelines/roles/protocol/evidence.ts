@@ -21,8 +21,8 @@ import { type OwnParts, PartitionObjects } from "./partition-objects.ts";
 
 /**
  * What one partition has for the evidence (`owners/evidence/<partition>`): files that lie in the public store already and
- * that no leaf names yet. All of them were read up to the same positions: a later close says that everything before it
- * was read.
+ * that no leaf names yet. All of them were read up to `positions`, since a later close states that everything before its
+ * positions was read.
  */
 const Part = z.object({
   v: z.literal(1),
@@ -48,8 +48,8 @@ const setOf = ({ until, days }: Pick<Part, "until" | "days">): string =>
   JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
 
 /**
- * The owner's half: files of the closed days of its buckets, made once, and written down for the publisher to name.
- * Made anew, all of them, when a further day closes or a record comes late. @returns files that were made
+ * The owner's half: makes the files of closed days of its buckets and writes down their names for the publisher. When a
+ * further day closes or a record comes late, all of them are made again. @returns number of files made
  */
 export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[], now: Date): Promise<number> {
   const { lake, followed, objects, log } = parts;
@@ -65,8 +65,8 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
   const { evidence } = followed.fold;
   const last = due.days.at(-1);
   const until = due.more && last ? addDays(last, 1) : due.until;
-  // Drawn before the files are read: the fold moves on meanwhile, and files of the past under the number of a later
-  // closing would say the same rows twice.
+  // Taken before the files are read: if the fold goes on meanwhile, these files must not get the number of a later close,
+  // whose files would hold the same rows.
   const wanted = {
     until,
     days: Object.fromEntries(due.days.map((day) => [day, { close: closesOf(evidence, day), drafts: [] }])),
@@ -94,8 +94,8 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
 }
 
 /**
- * The publisher's half: close every day that all partitions have written theirs of, in order, and what came late. One
- * generation for all of it; when another publisher was quicker nothing is published and the next call looks again.
+ * The publisher's half: closes, in order, each day of which all partitions have written their files, and closes days again
+ * of which records came late. All of it is one generation; if another publisher was quicker, nothing is published.
  */
 export async function publishEvidence(
   parts: { publisher: Publisher; privateStore: Store; logger: Logger; partitions: number },
@@ -128,7 +128,7 @@ export async function publishEvidence(
   return reportOf(closes);
 }
 
-/** Days after the newest closed one of which every partition has written what it has. */
+/** Days after the newest closed one of which every partition has written its files. */
 function closedDays(
   newest: string,
   withFiles: ReadonlySet<string>,

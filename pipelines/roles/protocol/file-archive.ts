@@ -44,10 +44,10 @@ const MAX_PUBLICATIONS = 32;
 type Parts = ReadonlyMap<number, ArchivePart>;
 
 /**
- * The publisher's half of the archive: for every day that all owners have written theirs of, the file of each subject, printed
- * from the segments up to the positions that they name; read back, signed, published as leaves. Rows leave the lakes of
- * their owners by those leaves alone. May be called at any time and again after any failure: what is done is read from the
- * tree, files are named by content.
+ * The publisher's half of the archive. For each day that all owners have written down it prints the file of each subject
+ * from the segments, up to the positions that the owners name, reads it back, signs it and publishes it as a leaf. Owners
+ * remove rows once they have followed that leaf. It may be called again at any time, also after a failure: finished files
+ * are in the tree, and files are named by content.
  * @throws Unproven, PublicConflict and what stores and publisher throw; nothing of that day is published then
  */
 export async function fileArchive(
@@ -73,7 +73,7 @@ export async function fileArchive(
       );
       if (refused[0]) throw refused[0];
       await parts.onStep?.("published", null, null);
-      // Another publisher was quicker, or the owners have still to follow: the next call looks again.
+      // Another publisher was quicker, or the owners have not followed yet: the next call looks again.
       if (leaves === 0) return report;
       const drafts = filings.flatMap((filing) => filing.drafts);
       report.files += drafts.length;
@@ -110,8 +110,8 @@ function dueDays(
 }
 
 /**
- * What the partitions have of a subject and day; nothing before every one of them has followed the day's last file: what
- * was written before that may be in it.
+ * What the partitions have of a subject and day. None counts until all have followed the day's last file, since rows that
+ * were written down before that may be in it.
  */
 function daysOfParts(
   archive: PublishedFold["archive"],
@@ -139,7 +139,7 @@ async function filingOf(
   const { made, positions } = isProbes(subject)
     ? await madeProbes(parts, fold, byPartition, subject, day)
     : await madeGrades(parts, fold, subject, day);
-  // A further file of nothing would say nothing.
+  // An empty file is only made where the day has none yet.
   if (made.length === 0 && known === 0) made.push(await emptyFile(parts.printer));
   try {
     await parts.onStep?.("made", subject, day);

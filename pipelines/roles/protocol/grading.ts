@@ -8,7 +8,7 @@ import type { RunLine } from "../../record/card.ts";
 import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
 
-/** What one look at a lake came to; rows, positions and what was dirty are of one moment. */
+/** Result of one look at a lake: rows, positions and dirty endpoints of one transaction. */
 export interface Graded {
   facts: { listed: ListingFact[]; unlisted: string[] };
   /** Null when no endpoint was dirty or due. */
@@ -20,7 +20,7 @@ export interface Graded {
 
 export interface LookOptions {
   saysNothing: (at: string, line: Pick<RunLine, "cap" | "cards">) => boolean;
-  /** Told of every line, also of those that are left out. */
+  /** Called with every line, also with those that are left out. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
   /** The published table of payees and domains that flags of related parties are made from. */
   related: readonly Thief[];

@@ -20,14 +20,15 @@ export interface LiveTablesParts {
   queryCaps?: number;
 }
 
-/** Where nobody named the files for so long, ms, some may have been deleted as garbage: all rows are written anew. */
+/** Files that no view has named for this long, ms, may have been deleted as garbage: then all rows are written again. */
 const NAMED_WITHIN_MS = 1_800_000;
 
 /**
- * The volatile tables as files, where a turn costs what was touched since the last one: new records (the lake tells), new
- * cards and corrections in the tree (the fold tells). Nothing of a row moves by time alone. What was told is kept until its
- * rows are written, so a turn that fails costs nothing but time; a process that starts and a table that was taken over begin
- * with all rows. Rows that leave the lake for the archive are older than any window, and no news. One turn at a time.
+ * Writes the volatile tables as files. A turn writes the rows of endpoints that were touched since the last one: by new
+ * records, which the lake lists, and by new cards and corrections, which the fold reports. A row never changes by time
+ * alone. Touched endpoints are remembered until their rows are written, so a turn that failed is made up by the next. The
+ * first turn of a process, and of a table that was taken over, writes all rows. Rows that leave the lake for the archive
+ * are older than every window and touch nothing. Turns run one at a time.
  */
 export class LiveTables {
   readonly #files = new Map<number, LiveFiles>();
@@ -42,14 +43,14 @@ export class LiveTables {
     return this.#files.get(table)?.keys ?? [];
   }
 
-  /** Whoever names the files has done so: a table whose files were not named for half an hour is begun anew. */
+  /** To be called once the files are named. A table whose files were not named for half an hour is written again. */
   named(): void {
     this.#namedAt = this.parts.now().getTime();
   }
 
   /**
-   * Bring the files of these tables to what lake and fold say now.
-   * @param fold what is published, the same one at every turn: it is listened to
+   * Writes rows that changed in lake or fold since the last turn into files of these tables.
+   * @param fold what is published; one object for all turns, since the tables listen to it
    * @throws what lake and store throw; the next turn goes on
    */
   async turn(fold: PublishedFold, tables: readonly number[]): Promise<void> {
@@ -64,7 +65,7 @@ export class LiveTables {
       for (const table of await this.#write(fold, caps.slice(from, from + queryCaps))) gone.add(table);
     }
     if (gone.size === 0) return;
-    // An endpoint was there and is not any more: of its table nothing that was written is what the lake says.
+    // An endpoint has left the lake: the files of its table no longer agree with it, so the table is written again.
     for (const table of gone) this.#files.delete(table);
     await this.turn(fold, tables);
   }
@@ -88,7 +89,7 @@ export class LiveTables {
   /** Rows of these endpoints as they are now, as further files of their tables. @returns tables that lost a row */
   async #write(fold: PublishedFold, caps: readonly string[]): Promise<number[]> {
     const { lake, tableOf, write } = this.parts;
-    // What is told of them from here on is told of the rows after these.
+    // Endpoints that are touched from here on have newer rows than these.
     for (const cap of caps) this.#stale.delete(cap);
     const asked = new Set(caps);
     try {

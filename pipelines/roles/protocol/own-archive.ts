@@ -13,7 +13,7 @@ import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
 import type { OwnParts } from "./partition-objects.ts";
 
 export interface OwnArchive extends OwnParts<ArchivePart> {
-  /** A test lets it fail at each. */
+  /** Called after each step; tests throw in it. */
   onStep?: (step: OwnArchiveStep) => void | Promise<void>;
 }
 
@@ -41,9 +41,9 @@ interface Look {
 }
 
 /**
- * The owner's half of the archive (docs/archive.md): rows that a published file holds leave the lake; of the others that
- * came of age it writes down how many there are and in which segments, up to which position it has read. May be called at any
- * time, again and after any failure.
+ * The owner's half of the archive (docs/archive.md). Removes rows that a published file holds from the lake. Of the other
+ * rows that are old enough it writes down their number, their segments and the positions up to which it has read. It may be
+ * called again at any time, also after a failure.
  * @throws PartitionsRevoked, Outrun, Failure `record` and what lake and stores throw; no row is lost then
  */
 export async function makeOwnArchive(parts: OwnArchive, held: readonly number[], now: Date): Promise<OwnArchiveReport> {
@@ -71,14 +71,14 @@ export async function makeOwnArchive(parts: OwnArchive, held: readonly number[],
   return { removed, rows: look.waiting.reduce((sum, { rows }) => sum + rows, 0) };
 }
 
-/** What waits in the lake, of one moment with how far it is loaded; null while nothing may be written of any day. */
+/** Reads in one transaction which rows wait and how far the lake is loaded; null before the first day was closed. */
 function lookInto(lake: Lake, fold: PublishedFold, now: Date, partitions: number): Promise<Look | null> {
   const { evidence } = fold;
   if (evidence.first === "") return Promise.resolve(null);
   const closed = addDays(evidence.newest, 1);
   return lake.transaction(async (tx) => {
     const ends = await lakePositions(tx);
-    // What no evidence holds yet has to stay: its file would say what the evidence does not.
+    // Rows that no evidence holds yet stay in the lake: the archive must not hold what the evidence lacks.
     const [unread = closed] = await daysWithNews(tx, evidence, ends, closed, partitions);
     const [until = ""] = [archivedUntil(now), closed, unread].sort();
     const rows = await tx.all<Omit<Waiting, "subject"> & { type: string }>(sql("archive/evict:waiting"), { until });

@@ -25,7 +25,7 @@ import { type Graded, gradeLake } from "./grading.ts";
 import type { LiveTables } from "./live-tables.ts";
 import { makeOwnArchive, type OwnArchive, type OwnArchiveReport } from "./own-archive.ts";
 import { Refusals } from "./refusals.ts";
-import { openOwnLive, Tables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
+import { openOwnLive, PartitionTables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
 
 export interface OwnerParts {
   ownership: Pick<Ownership, "held" | "onChange">;
@@ -50,7 +50,7 @@ export interface OwnerReport {
   lines: number;
   /** Endpoints whose line says nothing new: it stays out of the run. */
   leftOut: number;
-  /** Number of the run, null when there was nothing to say. */
+  /** Number of the run, null when none was written. */
   run: number | null;
 }
 
@@ -64,7 +64,7 @@ export class PartitionsRevoked extends Failure {
 const keyOf = ({ cap, pay_to, domain }: Thief): string => JSON.stringify([cap, pay_to, domain]);
 
 /** Rows in which two tables of related parties differ. */
-function turnedBetween(before: readonly Thief[], after: readonly Thief[]): Thief[] {
+function changedRows(before: readonly Thief[], after: readonly Thief[]): Thief[] {
   const [had, has] = [new Set(before.map(keyOf)), new Set(after.map(keyOf))];
   return [...before.filter((thief) => !has.has(keyOf(thief))), ...after.filter((thief) => !had.has(keyOf(thief)))];
 }
@@ -86,7 +86,7 @@ export class Owner {
   readonly #refusals: Refusals;
   readonly #evidence: ReturnType<typeof evidenceParts>;
   readonly #archive: ReturnType<typeof archiveParts>;
-  readonly #files: OwnerParts & { tables: Tables };
+  readonly #files: OwnerParts & { tables: PartitionTables };
   readonly #live: LiveTables;
 
   constructor(private readonly parts: OwnerParts) {
@@ -94,11 +94,11 @@ export class Owner {
     this.#refusals = new Refusals(privateStore);
     this.#evidence = evidenceParts(privateStore, log);
     this.#archive = archiveParts(privateStore, log);
-    this.#files = { ...parts, tables: new Tables(privateStore, log) };
+    this.#files = { ...parts, tables: new PartitionTables(privateStore, log) };
     this.#live = openOwnLive(this.#files);
   }
 
-  /** Partitions held now; the lake is brought to them. */
+  /** Brings the lake to the partitions that are held now. @returns these */
   async #take(): Promise<readonly number[]> {
     const held = this.parts.ownership.held();
     await this.parts.ingest.hold(held);
@@ -106,8 +106,8 @@ export class Owner {
   }
 
   /**
-   * For whoever reads in several statements: our partitions, loaded, and what refuses to tell of them once one was revoked.
-   * It looks back to before they were loaded: a revocation that waits for the load to end comes right behind it.
+   * Loads our partitions, for work that reads them in several statements. `refuseRevoked` throws once a partition was revoked
+   * since this call, also when the revocation came while they were loaded.
    */
   async #loaded(): Promise<{ held: readonly number[]; refuseRevoked: () => void }> {
     const held = await this.#take();
@@ -116,7 +116,7 @@ export class Owner {
     return { held, refuseRevoked };
   }
 
-  /** Everything that the log holds of our partitions, into segments and lake. */
+  /** Writes everything that the log holds of our partitions into segments and lake. */
   async ingest(): Promise<{ held: readonly number[]; rows: number; positions: Positions }> {
     const held = await this.#take();
     const passed = await this.parts.ingest.pass();
@@ -124,7 +124,7 @@ export class Owner {
   }
 
   /**
-   * Grade what is dirty or due in our partitions at this moment, and write a run when there is something to say.
+   * Grades endpoints of our partitions that are dirty or due at this moment, and writes a run of what changed.
    * @throws PartitionsRevoked, and what lake, log and stores throw; the next call looks at everything then
    */
   async grade(now: Date): Promise<OwnerReport> {
@@ -141,8 +141,8 @@ export class Owner {
     const { held, refuseRevoked } = await this.#loaded();
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
-    await this.#hearRefusals(now);
-    // Read before the look: the fold goes on below, and cards are graded with the table that the run names.
+    await this.#readRefusals(now);
+    // Read once, before the look: the fold may go on during it, and the run names the table that cards are graded with.
     const { table, sha256 } = followed.fold.relatedParties;
     const due = await this.#due(now, new Set(held), table);
     const graded = await gradeLake(lake, now, due, {
@@ -190,7 +190,7 @@ export class Owner {
   }
 
   /**
-   * The archive of days that came of age: rows that are filed leave the lake, further ones are written down for the publisher.
+   * Removes rows that the archive holds from the lake, and writes down for the publisher which others are old enough.
    * @throws what {@link makeOwnArchive} names
    */
   async archive(now: Date, more: Pick<OwnArchive, "onStep"> = {}): Promise<OwnArchiveReport> {
@@ -199,14 +199,15 @@ export class Owner {
     return held.length > 0 ? makeOwnArchive(parts, held, now) : { removed: 0, rows: 0 };
   }
 
-  /** Small segments of our chains become one, and what nothing needs is deleted. */
+  /** Joins small segments of our chains, and deletes objects that nothing needs. */
   async tidy(): Promise<void> {
     if ((await this.#take()).length > 0) await this.parts.ingest.tidy();
   }
 
   /**
-   * The run as a private object. Nothing is written where nothing would be published. Corrections and commitments are read
-   * after the look: where rows left the lake in between they would be missing in a run whose positions lie past them.
+   * Writes the run as a private object, unless the publisher would publish nothing of it. Corrections and commitments are
+   * read after the look; if rows have left the lake in between, they would be missing below the run's positions, so
+   * `refuseRevoked` is called before the write.
    */
   async #write(
     now: Date,
@@ -231,8 +232,8 @@ export class Owner {
     return n;
   }
 
-  /** A run of ours that the publisher did not take: what stood in it is lost, and everything is looked at again. */
-  async #hearRefusals(now: Date): Promise<void> {
+  /** Reads which of our runs the publisher refused. Their content is lost, so everything is graded again. */
+  async #readRefusals(now: Date): Promise<void> {
     const { logger, metrics } = this.parts;
     for (const { run, reason } of await this.#refusals.look(now)) {
       logger.error({ run, reason }, "a run of this owner was not taken; everything is graded anew");
@@ -248,16 +249,16 @@ export class Owner {
     const waited = this.#unpublished(today);
     if (this.#dueAt === null) return null;
     this.#days ??= new DueDays(followed.fold);
-    const turned = turnedBetween(this.#table, table);
-    const related = turned.length
-      ? await lake.all<{ cap: string }>(sql("grade/related:turned"), { turned: JSON.stringify(turned) })
+    const changed = changedRows(this.#table, table);
+    const related = changed.length
+      ? await lake.all<{ cap: string }>(sql("grade/related:affected"), { changed: JSON.stringify(changed) })
       : [];
     const byTable = related.map(({ cap }) => cap);
     const due = [...this.#days.due(today), ...this.#dueAt.due(rfc3339(now)), ...waited, ...byTable];
     return due.filter((cap) => held.has(partitionOf(cap, log.partitions)));
   }
 
-  /** What stood in a run of an earlier day and is not in the tree: it had to wait for its day, or the run was not taken. */
+  /** Endpoints with a line in a run of an earlier day that is not in the tree: it had to wait, or the run was refused. */
   #unpublished(today: string): string[] {
     const waited: string[] = [];
     for (const [cap, { day, at }] of this.#lines) {
@@ -269,8 +270,8 @@ export class Owner {
   }
 
   /**
-   * From now on: throws when what was read of these partitions may lack rows, because they left the lake meanwhile (they
-   * may be here again by then), or when another process says what they hold.
+   * Returns a function that throws once one of these partitions was revoked after this call: rows that were read since may
+   * be incomplete, also where the partition is held again by then, and another process may write its objects.
    */
   #refusesRevoked(held: readonly number[]): () => void {
     const { ingest } = this.parts;

@@ -5,7 +5,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
 import { BadPrivate } from "../../4-publish/generation.ts";
 
-/** Another process has this partition and is further with it: what we would write of it is old. */
+/** Another process has this partition now and has read further: our object would be older than its. */
 export class Outrun extends Failure {
   constructor(key: string, why: string) {
     super("busy", `${key}: another owner ${why}`);
@@ -18,7 +18,7 @@ interface Part {
   positions: Record<string, number>;
 }
 
-/** What an owner makes its part of. */
+/** What an owner makes its objects from. */
 export interface OwnParts<T extends Part> {
   lake: Lake;
   followed: PublishedRecord;
@@ -35,9 +35,9 @@ export interface OwnParts<T extends Part> {
 const MAX_RACES = 8;
 
 /**
- * One private object a partition, `owners/<name>/<partition>`, replaced by compare-and-swap: what the partition's owner
- * knows of it now. It never goes back: who is behind what is there is told so and writes nothing. An object of another log
- * is as good as none.
+ * One private object for each partition, `owners/<name>/<partition>`, which the owner of the partition replaces by
+ * compare-and-swap. Its positions never go back: an owner that is behind them gets {@link Outrun} and writes nothing. An
+ * object of another log counts as missing.
  */
 export class PartitionObjects<T extends Part> {
   readonly #known = new Map<string, { etag: string; part: T }>();
@@ -53,7 +53,7 @@ export class PartitionObjects<T extends Part> {
   }
 
   /**
-   * @param differs is ours another than what is there? Else the object stays. What it throws is thrown.
+   * @param differs whether our object replaces the one that is there; what it throws is thrown
    * @throws Outrun, and what the store throws
    */
   async put(partition: number, part: T, differs: (theirs: T) => boolean): Promise<void> {
@@ -75,7 +75,7 @@ export class PartitionObjects<T extends Part> {
     throw new Error(`${key}: lost ${MAX_RACES} swaps in a row`);
   }
 
-  /** What was written of these partitions, for their owner: what is damaged is as good as missing, so it is written anew. */
+  /** Objects of these partitions, for their owner. A damaged one counts as missing, so that the owner writes it again. */
   async ofOurs(held: readonly number[]): Promise<Map<number, T>> {
     const ours = new Map<number, T>();
     for (const partition of held) {
@@ -87,7 +87,7 @@ export class PartitionObjects<T extends Part> {
     return ours;
   }
 
-  /** What is written of each partition now; only objects that changed are read. @throws BadPrivate until it is written anew */
+  /** Object of each partition; only those that changed are read. @throws BadPrivate while a damaged one is not replaced */
   async all(): Promise<Map<number, T>> {
     const all = new Map<number, T>();
     for (let partition = 0; partition < this.log.partitions; partition++) {
@@ -116,7 +116,7 @@ export class PartitionObjects<T extends Part> {
     }
   }
 
-  /** What is damaged is replaced: its owner knows all of it. */
+  /** A damaged object counts as missing: its owner writes all of it again. */
   #readOrNull(key: string, bytes: Uint8Array): T | null {
     try {
       return this.#read(key, bytes);

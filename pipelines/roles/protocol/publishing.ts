@@ -10,7 +10,7 @@ import { archiveParts } from "./archive-parts.ts";
 import { evidenceParts, publishEvidence } from "./evidence.ts";
 import { type FileArchiveParts, fileArchive } from "./file-archive.ts";
 import { refuse } from "./refusals.ts";
-import { filesInUse, nameTables, Tables } from "./tables.ts";
+import { filesInUse, nameTables, PartitionTables } from "./tables.ts";
 
 export interface PublishingParts {
   log: { id: string; partitions: number };
@@ -20,7 +20,7 @@ export interface PublishingParts {
   logger: Logger;
 }
 
-/** Where the archive lies, who signs for it, and the engine that its files are made with. */
+/** What filing needs besides the publisher: stores, keys and the engine that prints the lines. */
 export type Filing = Omit<FileArchiveParts, "publisher" | "privateStore" | "log" | "logger">;
 
 export interface TurnReport {
@@ -36,23 +36,23 @@ export interface TurnReport {
  * into the tree and names the files. Several may do this at once: the generation decides.
  */
 export class Publishing {
-  readonly #tables: Tables;
+  readonly #tables: PartitionTables;
   readonly #evidence: ReturnType<typeof evidenceParts>;
   readonly #archive: ReturnType<typeof archiveParts>;
 
   constructor(private readonly parts: PublishingParts) {
-    this.#tables = new Tables(parts.privateStore, parts.log);
+    this.#tables = new PartitionTables(parts.privateStore, parts.log);
     this.#evidence = evidenceParts(parts.privateStore, parts.log);
     this.#archive = archiveParts(parts.privateStore, parts.log);
   }
 
-  /** Recover, and see that the keys are in the log: its first leaf. */
+  /** Recovers, and publishes the keys document where the log has none yet, as its first leaf. */
   async start(ring: Keys["ring"]): Promise<void> {
     await this.parts.publisher.start();
     await this.parts.publisher.publishKeys(keysDocument(ring));
   }
 
-  /** Every run that waits, with the corrections and listings that it says. */
+  /** Takes every run that waits into the tree, with its corrections and listings. */
   async runs(): Promise<TurnReport> {
     const { publisher, privateStore, clock, log } = this.parts;
     // The refusal is written before a later run is taken: a publisher that dies here writes it again.
@@ -67,7 +67,7 @@ export class Publishing {
     };
   }
 
-  /** The tables of the present, as the owners wrote them last. @returns how many partitions that have one */
+  /** UrlIndex the newest tables of all owners in the view that serving follows. @returns number of partitions with a table */
   tables(): Promise<number> {
     return nameTables(this.parts.publisher, this.#tables);
   }
@@ -77,19 +77,19 @@ export class Publishing {
     return this.parts.publisher.collectGarbage(await filesInUse(this.#tables));
   }
 
-  /** The evidence of every day that all owners have closed, and of what came late. */
+  /** Publishes the evidence of each day that all owners have closed, and of records that came late. */
   evidence(): Promise<EvidenceReport> {
     const { publisher, privateStore, logger, log } = this.parts;
     return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
   }
 
-  /** The archive of every day that all owners have written theirs of, and of what came late. */
+  /** Files and publishes the archive of each day that all owners have written down, and of records that came late. */
   archive(filing: Filing): ReturnType<typeof fileArchive> {
     const { publisher, privateStore, logger, log } = this.parts;
     return fileArchive({ ...filing, publisher, privateStore, logger, log }, this.#archive);
   }
 
-  /** The commitments to the plans of today and tomorrow, where observers have drawn them. */
+  /** Publishes the commitments to the plans of today and tomorrow that observers have drawn. @returns their number */
   async plans(): Promise<number> {
     const { privateStore, publisher, clock } = this.parts;
     const now = clock.now();

@@ -22,7 +22,7 @@ export async function refuse(store: Store, refusal: Refusal): Promise<void> {
   await store.create(refusalKey(refusal.run), Buffer.from(JSON.stringify(Refusal.parse(refusal))));
 }
 
-/** Refusals of runs after this number, ascending; one that does not read says that and nothing else. */
+/** Refusals of runs after this number, ascending. One that cannot be parsed has that as its reason. */
 export async function refusalsAfter(store: Store, after: number): Promise<Pick<Refusal, "run" | "reason">[]> {
   const startAfter = after < 0 ? undefined : refusalKey(after);
   const found = await store.list("refused/", { limit: MOST, ...(startAfter ? { startAfter } : {}) });
@@ -39,15 +39,15 @@ export async function refusalsAfter(store: Store, after: number): Promise<Pick<R
   );
 }
 
-/** Runs of ours that may still be refused; more than a publisher leaves lying in hours. */
+/** Runs of ours that are remembered because they may still be refused; a publisher takes far fewer than these in hours. */
 const MAX_RUNS = 1_000;
 const HOUR_MS = 3_600_000;
 const MINUTE_MS = 60_000;
 
 /**
- * What an owner knows of its runs that were refused: what stood in them is in no other, so everything is to be looked
- * at again. At once after the first one; those that follow within the hour wait longer and longer, up to an hour, since
- * what was refused twice for one reason will be refused again.
+ * Which runs of an owner were refused. The content of a refused run is in no other, so everything is graded again: at once
+ * after the first refusal. Each further one within an hour doubles the wait, up to an hour, since the next run may be
+ * refused for the same reason.
  */
 export class Refusals {
   readonly #runs = new Set<number>();
@@ -59,7 +59,7 @@ export class Refusals {
 
   constructor(private readonly store: Store) {}
 
-  /** A run of ours was written. */
+  /** Remembers a run that this owner wrote. */
   wrote(run: number): void {
     // Refusals of runs before our first one are others'.
     if (this.#runs.size === 0 && this.#read < 0) this.#read = run - 1;
@@ -84,7 +84,7 @@ export class Refusals {
     return ours;
   }
 
-  /** Is everything to be looked at again now? Once a refusal. */
+  /** Whether everything has to be graded again now; true once for each refusal. */
   anew(now: Date): boolean {
     if (this.#anewAt === null || now.getTime() < this.#anewAt) return false;
     this.#anewAt = null;

@@ -3,7 +3,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { highestGeneration, readGeneration } from "../../4-publish/generation.ts";
 import { CHECKPOINT } from "../../published/objects.ts";
 
-/** After how much stillness of the checkpoint, which an active publisher signs every 10 s, another takes over, ms. */
+/** Time without a new checkpoint after which another publisher takes over, ms. The active one signs every 10 s. */
 const PATIENCE_MS = 30_000;
 
 export interface StandbyParts {
@@ -11,17 +11,17 @@ export interface StandbyParts {
   publicStore: Pick<Store, "head">;
   /** Milliseconds of a steady counter. */
   monotonic: () => number;
-  /** As this publisher names itself in its generations. */
+  /** Name of this publisher in its generations. */
   writer: string;
-  /** Stillness of the checkpoint after which it is our turn, ms (default 30,000); up to twice that, by our name. */
+  /** Time without a new checkpoint until we take over, ms (default 30,000); up to twice as long, depending on our name. */
   patienceMs?: number;
 }
 
 /**
- * Whose turn it is to publish, seen from one publisher. Nothing is agreed and nothing is locked: two that publish at once
- * are safe, since each generation has one winner, so waiting is economy. Who waits watches the checkpoint, which an active
- * publisher signs again every ten seconds, by its own steady clock: clocks of two machines are never compared. Who is
- * active waits again as soon as it sees another's generation.
+ * Decides for one publisher whether it is active. There is no lock: two that publish at once are safe, since each generation
+ * has one winner; waiting only saves work. A waiting publisher watches the checkpoint, which the active one signs again every
+ * ten seconds, and measures its age by its own steady clock, so clocks of two machines are never compared. An active
+ * publisher waits again once it sees a generation of another.
  */
 export class Standby {
   active = false;
@@ -46,7 +46,7 @@ export class Standby {
     const etag = (await this.parts.publicStore.head(CHECKPOINT))?.etag ?? null;
     const now = this.parts.monotonic();
     if (this.#seen === null || this.#seen.etag !== etag) this.#seen = { etag, since: now };
-    // Nothing was ever published: whoever is first wins the first generation.
+    // Nothing was ever published: all may try, and one wins the first generation.
     this.active = etag === null || now - this.#seen.since >= this.#patience;
     if (this.active) this.#generation = await highestGeneration(this.parts.privateStore, -1);
     return this.active;

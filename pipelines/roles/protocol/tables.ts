@@ -31,7 +31,7 @@ const HistoryPart = z.object({
   files: z.record(z.string(), z.string()),
 });
 
-export class Tables {
+export class PartitionTables {
   readonly live: PartitionObjects<z.infer<typeof LivePart>>;
   readonly history: PartitionObjects<z.infer<typeof HistoryPart>>;
 
@@ -47,13 +47,13 @@ export interface OwnTables {
   publicStore: Store;
   clock: Clock;
   followed: PublishedRecord;
-  tables: Tables;
+  tables: PartitionTables;
   log: { id: string; partitions: number };
 }
 
 /**
- * The owner's half: the volatile table of each of its partitions, brought on by the rows of what was touched. What the owner
- * before has written stays in force until all rows of a partition that was taken over are there.
+ * The owner's half: writes rows of touched endpoints into the volatile table of each of its partitions. The table of a
+ * previous owner stays in force until all rows of the partition are written.
  * @param refuseRevoked throws when a partition was revoked since the call: its rows may have left the lake while they were read
  * @returns partitions whose table changed
  */
@@ -64,7 +64,7 @@ export async function writeOwnVolatile(
   refuseRevoked: () => void,
 ): Promise<number> {
   const { ingest, followed, tables, log } = parts;
-  // Read before the rows: a table may hold more than its positions say, never less.
+  // Read before the rows: a table may hold more than its positions cover, never less.
   const positions = await ingest.positions();
   await live.turn(await followed.current(), held);
   let written = 0;
@@ -142,8 +142,8 @@ function merged(
   return { files, positions };
 }
 
-/** The publisher's half: all partitions' newest volatile tables and charts in the view that serving follows. */
-export async function nameTables(publisher: Publisher, tables: Tables): Promise<number> {
+/** The publisher's half: names the newest volatile tables and charts of all partitions in the view that serving follows. */
+export async function nameTables(publisher: Publisher, tables: PartitionTables): Promise<number> {
   const live = [...(await tables.live.all())].sort(([a], [b]) => a - b);
   const history = [...(await tables.history.all())];
   await publisher.writeView({ live: live.flatMap(([, { keys }]) => keys), positions: merged(live).positions });
@@ -151,8 +151,8 @@ export async function nameTables(publisher: Publisher, tables: Tables): Promise<
   return live.length;
 }
 
-/** Files that owners bring on, whether a view names them already or not. */
-export async function filesInUse(tables: Tables): Promise<string[]> {
+/** Files of the owners' tables, also those that no view names yet. */
+export async function filesInUse(tables: PartitionTables): Promise<string[]> {
   const live = [...(await tables.live.all()).values()].flatMap(({ keys }) => keys);
   return [...live, ...[...(await tables.history.all()).values()].flatMap(({ files }) => Object.values(files))];
 }

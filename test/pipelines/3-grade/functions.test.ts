@@ -12,7 +12,7 @@ import {
 import { type DayLetter, publishedBand } from "../../../pipelines/3-grade/hold.ts";
 import { compositeOf, cusum, cusumCap } from "../../../pipelines/3-grade/letter.ts";
 import { nextMonday, windowStart } from "../../../pipelines/3-grade/params.ts";
-import { latScore, p95, priceStability } from "../../../pipelines/3-grade/scores.ts";
+import { latencyScore, p95, priceStability } from "../../../pipelines/3-grade/scores.ts";
 import { type BlockSample, PARTS, type PartName, partsOf } from "../../../pipelines/3-grade/sums.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
@@ -39,7 +39,7 @@ const CODE: Record<string, (...input: never[]) => unknown[]> = {
   l4: (s: number, n: number) => [lower(s, n)],
   u4: (s: number, n: number) => [upper(s, n)],
   wilson95,
-  lat_score: (ms: number) => [latScore(ms)],
+  lat_score: (ms: number) => [latencyScore(ms)],
   kish: (ws: number[]) => [ws.reduce((a, w) => a + w, 0) ** 2 / ws.reduce((a, w) => a + w * w, 0)],
   streak_deff: (xs: number[]) => {
     const blocks = xs.map((x) => ({ w: 1, x }));

@@ -241,7 +241,7 @@ it("a leaf of the table of related parties with a wrong hash: the mirror refuses
     await record.publish([listingDraft(specOf("k0"))], [leafOf(table)]);
     const from = source(record);
     const key = "tile/entries/000.p/3";
-    const entries = await unpackBundle(await bodyBytes(key, record), 3);
+    const entries = await unpackBundle(await bytesOf(key, record), 3);
     const wrong = entries.map((entry) => Buffer.from(entry.toString().replace(table, "0".repeat(64))));
     expect(wrong).not.toEqual(entries);
     from.shown.set(key, await packBundle(wrong));
