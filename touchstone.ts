@@ -1,18 +1,17 @@
 #!/usr/bin/env node
-// First of all imports: a signal that comes while the others are loaded is not lost.
+// The first import: a signal that comes while the others are loaded is not lost.
 import "./commands/early-stop.ts";
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { setFlagsFromString } from "node:v8";
 import { Command } from "commander";
-import { EXIT, EXIT_HELP, exitCodeOf, exitNameOf } from "./commands/exit.ts";
+import { EXIT, EXIT_HELP, type ExitName, exitCodeOf, exitNameOf } from "./commands/exit.ts";
 import { hasAnswered, printJson, sayError } from "./commands/printer.ts";
 import { addCommands } from "./commands/program.ts";
-import { COMMANDS } from "./commands/table.ts";
 import { loadConfig } from "./infra/config.ts";
 import packaged from "./package.json" with { type: "json" };
 
-/** The front door: one command, its words as sub-commands. Each loads only what it needs. */
+/** The front door: one program, its commands as commands/table.ts has them. Each loads only what it needs. */
 export const program = new Command("touchstone")
   .description("A public, provable record of what happens when machines pay HTTP endpoints that answer 402.")
   .option(
@@ -23,37 +22,35 @@ export const program = new Command("touchstone")
   .version(packaged.version, "-V, --version", "print the version")
   .exitOverride((error) => {
     if (error.exitCode === 0) process.exit(EXIT.ok);
-    sayFault(EXIT.usage, error.message.replace(/^error: /, ""));
+    printFault("usage", error.message.replace(/^error: /, ""));
     process.exit(EXIT.usage);
   });
 
-/** With --json a fault is JSON too, on stdout, where a machine reads; words for people go to stderr either way. */
-function sayFault(code: number, says: string): void {
-  if (hasAnswered() || !process.argv.includes("--json")) return;
-  printJson({ error: exitNameOf(code), code, says });
+/** With --json a failure is a line of JSON on stdout too. The words for people go to stderr either way. */
+function printFault(error: ExitName, says: string): void {
+  if (!hasAnswered() && process.argv.includes("--json")) printJson({ error, code: EXIT[error], says });
 }
 
-addCommands(program, COMMANDS, {
+addCommands(program, {
   settings: (given = {}) => loadConfig(program.opts<{ config?: string }>().config, undefined, given),
   worldScript: fileURLToPath(new URL("./fixtures/market/main.mjs", import.meta.url)),
 });
 
 function fail(error: unknown): never {
-  const code = exitCodeOf(error);
   const says = error instanceof Error ? error.message : String(error);
-  sayFault(code, says);
+  printFault(exitNameOf(error), says);
   sayError(`touchstone: ${says}`);
-  // An error that has a name of ours says it all; one that has not is a fault of ours, and its way is of use.
-  const unnamed = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
-  if (unnamed) sayError(error.stack ?? "");
-  process.exit(code);
+  // The words of our own errors are enough. An error of the language is a bug of ours: its stack shows where.
+  const isBug = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
+  if (isBug) sayError(error.stack ?? "");
+  process.exit(exitCodeOf(error));
 }
 
-// Whoever imports this file wants to look at the words, not to run them.
+// A test that imports this file reads the commands and runs none.
 const started = process.argv[1];
 if (started !== undefined && /\btouchstone\.(?:ts|mjs)$/.test(realpathSync(started))) {
-  // V8 lets garbage grow to as much as what lives, or more, before it collects: where 150 MB lived its heap took up to 330,
-  // and buffers outside of it wait for the same collection. Here it collects at 1.4 times what lives.
+  // By default V8 collects once the heap is twice as large as what is in use, or later: with 150 MB in use it took up to
+  // 330 MB, and buffers outside of the heap are freed by the same collection. With this flag it collects at 1.4 times.
   setFlagsFromString("--heap-growing-percent=40");
   program.parseAsync().catch(fail);
 }

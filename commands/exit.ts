@@ -1,35 +1,66 @@
-import { EXIT, Failure } from "../infra/errors.ts";
+import { EXIT, Failure, type FailureCode } from "../infra/errors.ts";
 
 export { EXIT };
 
 export type ExitName = keyof typeof EXIT;
 
-/** The exit code of an error: its own, or that of anything that has none. */
-export const exitCodeOf = (error: unknown): number => EXIT[error instanceof Failure ? error.code : "failed"];
+/** What each exit code means, for `--help` and docs/commands.md. */
+export const MEANINGS: Readonly<Record<ExitName, string>> = {
+  ok: "It is done.",
+  failed: "Anything that has no code of its own.",
+  usage: "A wrong word, argument or option, or a setting that cannot be used.",
+  keys: "Keys or secrets are missing, damaged, or readable by others.",
+  port: "The port is taken.",
+  chain: "The chain, or the market of the demo, cannot be reached.",
+  storage: "The disk is full, or a store or the log takes no writes.",
+  record:
+    "Log, stores and keys do not belong together, records are lost, or the books differ from the chain: an operator has to look.",
+  busy: "Another process holds the log, the lake, the partitions, the mirror's folder or the register.",
+  rollback: "The source of a mirror shows fewer leaves than were proven before.",
+  fork: "Two signed checkpoints contradict each other; a file keeps both.",
+  tampered: "Bytes do not match the root, hash, signature or commitment that proves them.",
+  stale: "The newest checkpoint is older than accepted.",
+  unknown: "The record holds no such endpoint, record, correction, plan or file.",
+  already: "It is there already: a settings file, or a correction, dispute or replaced file that was recorded before.",
+  signature: "A signature is not of the address that it must be of.",
+  unreadable: "A file, folder or answer is not there, or holds nothing that this command reads.",
+  unreachable: "An address that was named on the command line does not answer, or may not be fetched.",
+  differs: "A published card does not follow from the published evidence.",
+  nothing: "There is no card that can be recomputed yet.",
+  missing:
+    "The log of a mirror is whole, and objects that it names are not there or do not match: the next run asks for them again.",
+  network: "A chain is not what the settings say: its id, or a token's decimals or signing domain.",
+  wallet: "No wallet has the money for it.",
+  unfit: "`doctor` found something that keeps a role from its work.",
+  flawed: "`listing`: the endpoint can be paid, and parts of its offer do not follow the protocols.",
+  unpayable: "`listing`: buyers cannot pay the endpoint, or would refuse to.",
+};
 
-/** The word of a code. */
-export const exitNameOf = (code: number): string =>
-  Object.entries(EXIT).find(([, one]) => one === code)?.[0] ?? "failed";
+/** The name of an error's exit code. */
+export const exitNameOf = (error: unknown): FailureCode => (error instanceof Failure ? error.code : "failed");
 
-/** The codes as lines for `--help`. */
+/** The exit code of an error. */
+export const exitCodeOf = (error: unknown): number => EXIT[exitNameOf(error)];
+
+/** All exit codes in one line, for `--help`. */
 export const EXIT_HELP = `Exit codes: ${Object.entries(EXIT)
   .map(([name, code]) => `${code} ${name}`)
   .join(", ")}.`;
 
-/** Signals after which nobody waits any longer for a tidy end. */
+/** How many signals end the process at once. */
 const IMPATIENT = 4;
 
 const STOPS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. The second one is usually the same Ctrl-C, sent to the group and
- * handed on by the runner: dying of it would leave the market running, so further ones are only counted, and the fourth
- * ends the process at once. @returns takes the handlers away
+ * Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. The second one is usually the same Ctrl-C, sent to the process group
+ * and passed on by the runner: to die of it would leave the market running, so further signals are only counted, and the
+ * fourth ends the process at once. @returns removes the handlers
  */
 export function onStopSignal(stop: () => void): () => void {
   let seen = 0;
   const handler = (signal: NodeJS.Signals): void => {
-    // The terminal is gone: writing to it would end this process before what it started is stopped.
+    // The terminal is gone: writing to it would end this process before it has stopped what it started.
     if (signal === "SIGHUP") for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
     seen++;
     if (seen === 1) stop();

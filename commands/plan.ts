@@ -12,7 +12,6 @@ import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { needsData, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
-import { DAY_ASKED, isUtcDay } from "./program.ts";
 
 /** What the log says of a day: the commitment, and the salt once it was opened. */
 export interface Committed {
@@ -74,10 +73,9 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
 
 /**
  * `touchstone plan show DAY`: the plan of a day, held against what the log committed to before it and opened after it.
- * @throws Failure `usage` where it is no day, `unknown` without a plan, `tampered` where it does not fit
+ * @throws Failure `unknown` without a plan, `tampered` where the plan does not match
  */
 export async function showPlan(config: Config, day: string, options: { json?: boolean }): Promise<void> {
-  if (!isUtcDay(day)) throw new Failure("usage", DAY_ASKED);
   needsData(config);
   await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {

@@ -1,44 +1,68 @@
 import { type Command, Help, InvalidArgumentError, Option } from "commander";
 import type { Config } from "../infra/config.ts";
+import { EXIT, type ExitName, MEANINGS } from "./exit.ts";
+import type { ArgsOfRow, CommandRow, OptionRow } from "./row.ts";
+import { COMMANDS, GROUPS, type OptionsOf, type Words } from "./table.ts";
 
-/**
- * What a command is given beside its arguments and options. `settings`: the settings, before them. `market`: the demo's
- * script as well, among the options. `record`: a function that reads the settings, among the options; a record that is
- * named needs them only where it is in a bucket.
- */
-type Opens = "settings" | "market" | "record" | "nothing";
-
-/** An option that is more than flags and what they mean. */
-interface OptionRow {
-  says: string;
-  required?: true;
-  /** May be given again: the command gets a list. */
-  repeated?: true;
-  /** Value where it is not given. */
-  otherwise?: string | number;
-  choices?: readonly string[];
-  /** Setting that it stands for, as a variable. */
-  sets?: string;
+/** What a row's `opens` adds to the options of its function. */
+interface Added {
+  settings: unknown;
+  market: { worldScript: string };
+  record: { settings: () => Config };
+  nothing: unknown;
 }
 
-/** One command of the command line. A row without `run` is a name above others. */
-export interface CommandRow {
-  /** The words, then the arguments. */
-  words: string;
-  says: string;
-  /** By flags; a value `<n>`, `<seconds>` or `<fd>` is a whole number, `<date>` a UTC day. */
-  options?: Readonly<Record<string, string | OptionRow>>;
-  /** false: it prints no JSON, and has no `--json`. */
-  json?: false;
-  /** Below its options in `--help`. */
-  after?: string;
-  /** What stands behind the words in each example; default: one with nothing. */
-  examples?: readonly string[];
-  /** Default: `settings`. */
-  opens?: Opens;
-  /** Loads the file with the one function that does it: `(settings, ..arguments, options)`. */
-  run?(): Promise<(...given: never[]) => unknown>;
-}
+type OpensOf<Row> = Row extends { opens: keyof Added & infer Opens } ? Opens : "settings";
+type FirstOf<Opens> = Opens extends "settings" | "market" ? [Config] : [];
+
+/** The function of a command, as its row has it. */
+type RunOf<W extends Words, Row = (typeof COMMANDS)[W], Opens = OpensOf<Row>> = (
+  ...given: [...FirstOf<Opens>, ...ArgsOfRow<Row>, OptionsOf<W> & Added[Opens & keyof Added]]
+) => unknown;
+
+/** Loads the function of each command with its file when the command is called: no command pays for another's packages. */
+const RUN: { [W in Words]: () => Promise<RunOf<W>> } = {
+  start: async () => (await import("./start.ts")).start,
+  init: async () => (await import("./init.ts")).initCommand,
+  keygen: async () => (await import("./keys.ts")).makeKeysCommand,
+  "keys list": async () => (await import("./keys.ts")).listKeys,
+  "keys rotate": async () => (await import("./keys.ts")).rotateKeys,
+  observe: async () => (await import("./observe.ts")).observe,
+  listing: async () => (await import("./listing.ts")).listingCommand,
+  "listings add": async () => (await import("./listings.ts")).addListings,
+  "listings list": async () => (await import("./listed.ts")).listListings,
+  "listings show": async () => (await import("./listed.ts")).showListing,
+  "listings remove": async () => (await import("./listed.ts")).removeListing,
+  "register import": async () => (await import("./register.ts")).importCommand,
+  ingest: async () => (await import("./ingest.ts")).ingest,
+  grade: async () => (await import("./roles.ts")).grade,
+  own: async () => (await import("./own.ts")).own,
+  publish: async () => (await import("./publish.ts")).publish,
+  archive: async () => (await import("./archive.ts")).archive,
+  "archive supersede": async () => (await import("./archive.ts")).archiveSupersede,
+  budget: async () => (await import("./budget.ts")).budget,
+  ledger: async () => (await import("./ledger.ts")).ledgerCommand,
+  "wallets new": async () => (await import("./wallets.ts")).newWallets,
+  "wallets list": async () => (await import("./wallets.ts")).listWallets,
+  "wallets sweep": async () => (await import("./wallets.ts")).sweepWallets,
+  "plan show": async () => (await import("./plan.ts")).showPlan,
+  serve: async () => (await import("./serve.ts")).serveCommand,
+  buckets: async () => (await import("./buckets.ts")).bucketsCommand,
+  redrive: async () => (await import("./ingest.ts")).redrive,
+  rebuild: async () => (await import("./ingest.ts")).rebuild,
+  migrate: async () => (await import("./migrate.ts")).migrate,
+  mirror: async () => (await import("./mirror.ts")).mirror,
+  "mirror serve": async () => (await import("./mirror-serve.ts")).mirrorServe,
+  audit: async () => (await import("./audit.ts")).auditCommand,
+  export: async () => (await import("./export.ts")).exportCommand,
+  correct: async () => (await import("./corrections.ts")).correct,
+  reinstate: async () => (await import("./corrections.ts")).reinstate,
+  dispute: async () => (await import("./dispute.ts")).dispute,
+  recompute: async () => (await import("./recompute.ts")).recomputeCommand,
+  exposure: async () => (await import("./exposure.ts")).exposureCommand,
+  doctor: async () => (await import("./doctor.ts")).doctorCommand,
+  "gap accept": async () => (await import("./ingest.ts")).acceptGap,
+};
 
 function wholeNumber(text: string): number {
   const n = Number(text);
@@ -46,101 +70,117 @@ function wholeNumber(text: string): number {
   return n;
 }
 
-export const DAY_ASKED = "expected a date such as 2026-11-21";
-
-export function isUtcDay(text: string): boolean {
-  const at = Date.parse(`${text}T00:00:00.000Z`);
-  return /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(at) && new Date(at).toISOString().slice(0, 10) === text;
-}
-
 function utcDay(text: string): string {
-  if (!isUtcDay(text)) throw new InvalidArgumentError(DAY_ASKED);
+  const at = Date.parse(`${text}T00:00:00.000Z`);
+  const isDay = /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(at) && new Date(at).toISOString().startsWith(text);
+  if (!isDay) throw new InvalidArgumentError("expected a date such as 2026-11-21");
   return text;
 }
 
-/** How the value of an option is read, by its name in the flags. */
+/** How a value is read, by its name in the flags or among the arguments. */
 const READ: Record<string, (text: string) => unknown> = {
   n: wholeNumber,
   seconds: wholeNumber,
   fd: wholeNumber,
   date: utcDay,
+  day: utcDay,
 };
 
-const repeated = (one: string, before: string[]): string[] => [...before, one];
+const collect = (one: string, before: string[]): string[] => [...before, one];
 
-const rowOf = (told: string | OptionRow): OptionRow => (typeof told === "string" ? { says: told } : told);
+const optionRow = (told: string | OptionRow): OptionRow => (typeof told === "string" ? { means: told } : told);
 
 function optionOf(flags: string, told: string | OptionRow): Option {
-  const row = rowOf(told);
-  const option = new Option(flags, row.says).makeOptionMandatory(row.required === true);
+  const row = optionRow(told);
+  const option = new Option(flags, row.means).makeOptionMandatory(row.required === true);
   const read = READ[/<(\w+)>/.exec(flags)?.[1] ?? ""];
   if (read) option.argParser(read);
   if (row.choices) option.choices(row.choices);
-  if (row.otherwise !== undefined) option.default(row.otherwise);
-  return row.repeated ? option.argParser(repeated).default([]) : option;
+  if (row.default !== undefined) option.default(row.default);
+  return row.repeated ? option.argParser(collect).default([]) : option;
 }
 
-/** The words of a row without its arguments. */
-export const wordsIn = ({ words }: CommandRow): string => words.replace(/ <.*/, "");
+/** All rows with their words. */
+export const ROWS = Object.entries(COMMANDS) as [Words, CommandRow][];
 
-/** Examples of a row, as they run. A name above others has none. */
-export const examplesOf = (row: CommandRow): string[] =>
-  row.run ? (row.examples ?? [""]).map((rest) => `touchstone ${wordsIn(row)} ${rest}`.trimEnd()) : [];
+/** Examples of a command, as they run. */
+export const examplesOf = (words: string, { examples = [""] }: CommandRow): string[] =>
+  examples.map((rest) => `touchstone ${words} ${rest}`.trimEnd());
+
+/** Exit codes that a script may meet, in the order of their numbers. */
+export const exitsOf = ({ exits }: CommandRow): ExitName[] =>
+  [...new Set(["ok", "failed", "usage", ...exits] as const)].sort((a, b) => EXIT[a] - EXIT[b]);
+
+/** What stands below the options in `--help`. */
+function helpBelow(words: string, row: CommandRow): string {
+  const codes = exitsOf(row).map((name) => `  ${`${EXIT[name]} ${name}`.padEnd(15)} ${MEANINGS[name]}`);
+  const examples = examplesOf(words, row).map((one) => `  ${one}`);
+  return [
+    ...(row.notes ? ["", row.notes] : []),
+    ...["", `Prints ${row.prints}.`, `More: docs/${row.page}.md`],
+    ...["", "Examples:", ...examples, "", "Exit codes:", ...codes],
+  ].join("\n");
+}
 
 /** Every command below, itself included. */
 export const commandsOf = (command: Command): Command[] => [command, ...command.commands.flatMap(commandsOf)];
 
-/** Options as the settings that they stand for. */
+/** The options that stand for settings, as environment variables. */
 function settingsAmong({ options = {} }: CommandRow, command: Command): Record<string, string> {
-  const sets = Object.entries(options).flatMap(([flags, told]) => {
+  const given = Object.entries(options).flatMap(([flags, told]) => {
     const value: unknown = command.opts()[new Option(flags).attributeName()];
-    const name = rowOf(told).sets;
+    const name = optionRow(told).setting;
     return name && value ? [[name, String(value)]] : [];
   });
-  return Object.fromEntries(sets);
+  return Object.fromEntries(given);
 }
 
-/** What the front door finds for its commands. */
-interface Found {
-  /** Reads the settings. @param given those of the command line, as the variables that they stand for */
+/** What the front door has for its commands. */
+interface FrontDoor {
+  /** Reads the settings. @param given those of the command line, as environment variables */
   settings(given?: Record<string, string>): Config;
-  /** The script of the demo's world. */
+  /** The script of the demo's market. */
   worldScript: string;
 }
 
-async function runRow(row: CommandRow, command: Command, { settings, worldScript }: Found): Promise<void> {
-  const run = (await row.run!()) as (...given: unknown[]) => unknown;
-  // A name that stands before another word takes the options that both have: `archive supersede --json`.
+async function run(words: Words, row: CommandRow, command: Command, door: FrontDoor): Promise<void> {
+  const work = (await RUN[words]()) as (...given: unknown[]) => unknown;
+  // A command above takes the options that it shares with the one below it: `archive supersede --json`.
   const options = command.optsWithGlobals();
   const args = command.processedArgs;
-  if (row.opens === "market") Object.assign(options, { worldScript });
-  if (row.opens === "nothing") await run(...args, options);
-  else if (row.opens === "record") await run(...args, { ...options, settings });
-  else await run(settings(settingsAmong(row, command)), ...args, options);
+  const { settings, worldScript } = door;
+  if (row.opens === "nothing") await work(...args, options);
+  else if (row.opens === "record") await work(...args, { ...options, settings });
+  else {
+    const more = row.opens === "market" ? { worldScript } : {};
+    await work(settings(settingsAmong(row, command)), ...args, { ...options, ...more });
+  }
 }
 
-/** The commands of these rows below the program, with its examples, and required options marked as such. */
-export function addCommands(program: Command, rows: readonly CommandRow[], found: Found): void {
+/** Adds the commands of the table to the program. In their help, required options are marked as such. */
+export function addCommands(program: Command, door: FrontDoor): void {
   const plain = new Help();
   const optionDescription = (option: Option): string =>
     `${plain.optionDescription(option)}${option.mandatory ? " (required)" : ""}`;
   program.configureHelp({ optionDescription });
-  const named = new Map<string, Command>([["", program]]);
-  for (const row of rows) {
-    const words = wordsIn(row).split(" ");
-    const last = words.pop()!;
-    const command = named.get(words.join(" "))!.command(last + row.words.slice(wordsIn(row).length));
-    named.set(wordsIn(row), command.description(row.says).configureHelp({ optionDescription }));
+  const byWords = new Map<string, Command>([["", program]]);
+  const add = (words: string, does: string): Command => {
+    const [last, ...above] = words.split(" ").reverse() as [string, ...string[]];
+    const parent = byWords.get(above.join(" ")) ?? add(above.join(" "), GROUPS[above.join(" ")]!);
+    const command = parent.command(last).description(does);
+    byWords.set(words, command.configureHelp({ optionDescription }));
+    return command;
+  };
+  for (const [words, row] of ROWS) {
+    const command = add(words, row.does);
+    for (const arg of row.args?.split(" ") ?? []) {
+      const read = READ[arg.slice(1, -1)];
+      if (read) command.argument(arg, "", read);
+      else command.argument(arg);
+    }
     for (const [flags, told] of Object.entries(row.options ?? {})) command.addOption(optionOf(flags, told));
-    if (!row.run) continue;
     if (row.json !== false) command.addOption(new Option("--json", "print JSON for scripts"));
-    if (row.after) command.addHelpText("after", `\n${row.after}`);
-    command.addHelpText(
-      "after",
-      `\nExamples:\n${examplesOf(row)
-        .map((one) => `  ${one}`)
-        .join("\n")}`,
-    );
-    command.action(() => runRow(row, command, found));
+    command.addHelpText("after", helpBelow(words, row));
+    command.action(() => run(words, row, command, door));
   }
 }

@@ -1,28 +1,23 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { EXIT } from "../commands/exit.ts";
-import type { CommandRow } from "../commands/program.ts";
-import { COMMANDS } from "../commands/table.ts";
+import { EXIT, MEANINGS } from "../commands/exit.ts";
+import { exitsOf, ROWS } from "../commands/program.ts";
+import type { CommandRow } from "../commands/row.ts";
 
 /**
- * The tables of `docs/commands.md`, made from the table of the commands and from the exit codes with the comments above
- * them. A test holds the page against this; `npx tsx test/commands-page.ts` writes it anew.
+ * The tables of `docs/commands.md`, made from the table of the commands and from that of the exit codes. A test compares the
+ * page with this; `npx tsx test/commands-page.ts` writes it again.
  */
 const ROOT = resolve(import.meta.dirname, "..");
 export const PAGE = join(ROOT, "docs/commands.md");
 
 const cell = (text: string): string => text.replaceAll("|", "\\|");
 
-const PAGE_AT_END = /[;:] docs\/([\w-]+)\.md$/;
-
-/** What a command does, with the page that it or the name above it ends with. */
-function saysOf({ says, words }: CommandRow): string {
-  const above = COMMANDS.find((row) => !row.run && row.words === words.split(" ")[0]);
-  const page = PAGE_AT_END.exec(says)?.[1] ?? PAGE_AT_END.exec(above?.says ?? "")?.[1];
-  const text = cell(says.replace(PAGE_AT_END, "")).replaceAll(/<\w+>[\w/]*/g, "`$&`");
-  if (page === undefined) return text;
+/** What a command does, with its page, and what it prints. */
+function textOf({ page, does, prints }: CommandRow): string {
   if (!existsSync(join(ROOT, "docs", `${page}.md`))) throw new Error(`no page docs/${page}.md`);
-  return `${text}: [${page}](/docs/${page})`;
+  const text = cell(`${does}. Prints ${prints}.`).replaceAll(/<\w+>[\w/]*/g, "`$&`");
+  return `${text} [${page}](/docs/${page})`;
 }
 
 const optionsOf = ({ options = {} }: CommandRow): string =>
@@ -32,26 +27,28 @@ const optionsOf = ({ options = {} }: CommandRow): string =>
       .join(", "),
   );
 
+/** Exit codes beside those that any command has. */
+const codesOf = (row: CommandRow): string =>
+  exitsOf(row)
+    .filter((name) => !["ok", "failed", "usage"].includes(name))
+    .map((name) => EXIT[name])
+    .join(", ");
+
 const commandRows = (): string[] =>
-  COMMANDS.filter(({ run }) => run).map((row) => `| \`${cell(row.words)}\` | ${saysOf(row)} | ${optionsOf(row)} |`);
-
-/** Code, name, and the comment above it. */
-function exitRows(): string[] {
-  const source = readFileSync(join(ROOT, "infra/errors.ts"), "utf8");
-  const says = new Map(
-    [...source.matchAll(/\/\*\* (.*) \*\/\n {2}(\w+): \d+,/g)].map(([, text, name]) => [name, text]),
-  );
-  return Object.entries(EXIT).map(([name, code]) => {
-    const text = name === "ok" ? "It is done." : says.get(name);
-    if (text === undefined) throw new Error(`exit code without a comment in infra/errors.ts: ${name}`);
-    return `| ${code} | \`${name}\` | ${cell(text)} |`;
+  ROWS.map(([words, row]) => {
+    const command = cell([words, row.args ?? ""].join(" ").trim());
+    return `| \`${command}\` | ${textOf(row)} | ${optionsOf(row)} | ${codesOf(row)} |`;
   });
-}
 
-/** The page with its two tables made anew; the words around them are written by hand. */
+const exitRows = (): string[] =>
+  Object.entries(MEANINGS).map(
+    ([name, meaning]) => `| ${EXIT[name as keyof typeof EXIT]} | \`${name}\` | ${cell(meaning)} |`,
+  );
+
+/** The page with its two tables made again; the words around them are written by hand. */
 export function commandsPage(): string {
   const tables = [
-    ["| command | what it does | options |", commandRows()],
+    ["| command | what it does | options | exit codes |", commandRows()],
     ["| code | name | when |", exitRows()],
   ] as const;
   return tables.reduce(

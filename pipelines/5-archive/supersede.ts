@@ -30,15 +30,15 @@ const ALL_ROWS = 1_000_000_000;
  * Replaces a wrong file, when an operator asks for it. Its rows are made again from their source (the commit chain's
  * segments, which keep every record, or the log for grades). The new file's leaf names the one that it replaces, and
  * the reason. The wrong file stays in the store and in the log. Rows that only it had are in no valid file any more.
- * @throws Failure `already` for an unknown id, one that was replaced already, a missing reason, or when the new bytes
- * equal the old ones; Unproven, PublicConflict and what lake, stores and publisher throw
+ * @throws Failure `unknown` for an unknown id, `usage` for a missing reason, `already` for one that was replaced already or
+ * when the new bytes equal the old ones; Unproven, PublicConflict and what lake, stores and publisher throw
  */
 export async function supersede(parts: SupersedeParts, id: string, reason: string): Promise<ArchiveManifest> {
   if (reason.trim() === "" || reason.length > 2_000)
-    throw new Failure("already", "the reason needs 1 to 2,000 characters");
+    throw new Failure("usage", "the reason needs 1 to 2,000 characters");
   const { archive: fold } = await parts.publisher.current();
   const wrong = fold.files.get(id);
-  if (!wrong) throw new Failure("already", `${id} is not in the archive`);
+  if (!wrong) throw new Failure("unknown", `${id} is not in the archive`);
   const by = fold.superseded.get(id);
   if (by) throw new Failure("already", `${id} was replaced by ${by} already`);
   const { subject } = wrong.manifest;

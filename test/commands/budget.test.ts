@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { budget } from "../../commands/budget.ts";
-import { exitCodeOf, exitNameOf } from "../../commands/exit.ts";
+import { exitNameOf } from "../../commands/exit.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
@@ -56,7 +56,7 @@ async function told(day?: string): Promise<BudgetReport> {
 const refused = (day?: string): Promise<[string, string]> =>
   told(day).then(
     () => ["answered", "ok"],
-    (error: Error) => [error.message, exitNameOf(exitCodeOf(error))],
+    (error: Error) => [error.message, exitNameOf(error)],
   );
 
 test("the kept report answers for its day, and for each of the thirty days that it sums up", async () => {

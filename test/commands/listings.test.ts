@@ -15,6 +15,7 @@ import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
+import { refuseUnnamedExit } from "../helpers/exit-codes.ts";
 import { runs } from "../helpers/programs.ts";
 import { entry } from "../pipelines/1-observe/world.ts";
 
@@ -85,13 +86,15 @@ const settings = (): Record<string, string> => ({
 });
 
 /** The command in a process of its own. */
-function touchstone(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+async function touchstone(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
   const options = { cwd: ROOT, env: { ...process.env, ...settings() } };
-  return new Promise((done) => {
+  const ended = await new Promise<{ code: number; stdout: string; stderr: string }>((done) => {
     execFile(process.execPath, [...runs("touchstone.ts"), ...args], options, (error, stdout, stderr) =>
       done({ code: Number(error?.code ?? 0), stdout, stderr }),
     );
   });
+  refuseUnnamedExit(args, ended.code);
+  return ended;
 }
 
 /** `listings add` in this process: what it prints, and the code that the command would end with. */

@@ -2,9 +2,10 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
-import { commandsOf, examplesOf, wordsIn } from "../../commands/program.ts";
-import { COMMANDS } from "../../commands/table.ts";
+import { commandsOf, examplesOf, exitsOf, ROWS } from "../../commands/program.ts";
+import { EXIT } from "../../infra/errors.ts";
 import { program } from "../../touchstone.ts";
+import { refuseUnnamedExit } from "../helpers/exit-codes.ts";
 
 /** Every command that is printed anywhere is one: its words, its options and its arguments, as they stand there. */
 const ROOT = join(import.meta.dirname, "../..");
@@ -96,7 +97,8 @@ describe("commands as they are printed", () => {
   test.each(runs.map((command) => [wordsOf(command), command] as const))(
     "%s has examples, and they run",
     (words, command) => {
-      const examples = examplesOf(COMMANDS.find((row) => wordsIn(row) === words)!);
+      const row = ROWS.find(([known]) => known === words)![1];
+      const examples = examplesOf(words, row);
       expect(examples).not.toEqual([]);
       for (const line of examples) {
         expect([line, line.startsWith(`touchstone ${words}`), wrongWith(line)]).toEqual([line, true, null]);
@@ -109,6 +111,8 @@ describe("commands as they are printed", () => {
       });
       command.outputHelp();
       expect(shown).toContain(`Examples:\n  ${examples[0]}`);
+      expect(shown).toContain(`Prints ${row.prints}.\nMore: docs/${row.page}.md`);
+      for (const name of exitsOf(row)) expect(shown).toMatch(new RegExp(`^ {2}${EXIT[name]} ${name} `, "m"));
       for (const { long } of command.options.filter(({ mandatory }) => mandatory)) {
         expect(shown).toMatch(new RegExp(`${long}.*(?:\\n\\s.*)*?\\(required\\)`));
       }
@@ -127,6 +131,13 @@ describe("commands as they are printed", () => {
     expect(printed.length).toBeGreaterThan(10);
     const wrong = printed.flatMap(([name, line]) => (wrongWith(line) ? [[name, line, wrongWith(line)]] : []));
     expect(wrong).toEqual([]);
+  });
+
+  test("every exit code is one of a command, and a process that ends with another's is refused", () => {
+    expect(new Set(ROWS.flatMap(([, row]) => exitsOf(row)))).toEqual(new Set(Object.keys(EXIT)));
+    expect(() => refuseUnnamedExit(["-c", "file", "archive", "supersede", "x"], EXIT.already)).not.toThrow();
+    expect(() => refuseUnnamedExit(["archive", "--once"], EXIT.already)).toThrow("commands/table.ts");
+    expect(() => refuseUnnamedExit(["archive", "--once"], 99)).toThrow("commands/table.ts");
   });
 
   test("a word, an option or an argument that is none is noticed", () => {

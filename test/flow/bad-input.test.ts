@@ -9,6 +9,7 @@ import { EXIT } from "../../commands/exit.ts";
 import type { MarketLetters } from "../../commands/letters.ts";
 import { alive } from "../../commands/world.ts";
 import { readDemo } from "../helpers/demo-record.ts";
+import { refuseUnnamedExit } from "../helpers/exit-codes.ts";
 import { runs } from "../helpers/programs.ts";
 import { runStart } from "../helpers/run-start.ts";
 
@@ -27,8 +28,8 @@ interface Ended {
   stderr: string;
 }
 
-function touchstone(args: string[], env: Record<string, string> = {}): Promise<Ended> {
-  return new Promise((done) => {
+async function touchstone(args: string[], env: Record<string, string> = {}): Promise<Ended> {
+  const ended = await new Promise<Ended>((done) => {
     const child = spawn(process.execPath, [...runs("touchstone.ts"), ...args], {
       cwd: ROOT,
       stdio: ["ignore", "pipe", "pipe"],
@@ -44,6 +45,8 @@ function touchstone(args: string[], env: Record<string, string> = {}): Promise<E
     });
     child.once("close", (code) => done({ code, stdout, stderr }));
   });
+  refuseUnnamedExit(args, ended.code);
+  return ended;
 }
 
 /** No process of the world that this folder began may be left. */

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { resolve } from "node:path";
+import { refuseUnnamedExit } from "./exit-codes.ts";
 import { runs } from "./programs.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
@@ -33,7 +34,12 @@ export function touchstone(args: readonly string[], settings: Record<string, str
   });
   const ended = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((done) => {
     child.once("close", (code, signal) => done({ code, signal }));
+  }).then((end) => {
+    refuseUnnamedExit(args, end.code);
+    return end;
   });
+  // A test that waits for no end hears of a wrong one by its own checks.
+  ended.catch(() => undefined);
   return {
     child,
     said,

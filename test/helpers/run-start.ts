@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { resolve } from "node:path";
 import { createInterface } from "node:readline";
+import { refuseUnnamedExit } from "./exit-codes.ts";
 import { runs } from "./programs.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
@@ -40,7 +41,12 @@ export function runStart(args: string[], env: Record<string, string> = {}): Star
     (done) => {
       child.once("close", (code, signal) => done({ code, signal, stdout, stderr }));
     },
-  );
+  ).then((end) => {
+    refuseUnnamedExit(["start"], end.code);
+    return end;
+  });
+  // A test that waits for no end hears of a wrong one by its own checks.
+  ended.catch(() => undefined);
   return {
     child,
     acked,

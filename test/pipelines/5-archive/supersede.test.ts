@@ -57,7 +57,10 @@ describe("a wrong file", () => {
     expect(await follow()).toBe(6);
     expect(await rowsInLake()).toBe(0);
     await expect(supersede(parts(), wrong.manifest.id, "  ")).rejects.toThrow(/reason/);
-    await expect(supersede(parts(), `arc_${"0".repeat(26)}`, "x")).rejects.toThrow(/is not in the archive/);
+    await expect(supersede(parts(), `arc_${"0".repeat(26)}`, "x")).rejects.toMatchObject({
+      ...{ code: "unknown", message: expect.stringMatching(/is not in the archive/) },
+    });
+    await expect(supersede(parts(), wrong.manifest.id, " ")).rejects.toMatchObject({ code: "usage" });
     const manifest = await supersede(parts(), wrong.manifest.id, "a state was misread");
     expect(manifest.format).toBe(`NDJSON, one liveness probe a line; replaces ${wrong.manifest.id}`);
     const [now, ...more] = await standing();
