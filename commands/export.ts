@@ -1,5 +1,3 @@
-import { systemClock } from "../infra/clock.ts";
-import type { Config } from "../infra/config.ts";
 import { readDirectoryStore } from "../infra/store/directory.ts";
 import { exportIndex, hintedIndex, openMirrored, type ProvenIndex } from "../pipelines/mirror/export-index.ts";
 import {
@@ -9,23 +7,17 @@ import {
   SAMPLE_COLUMNS,
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
-import { openSource, recordFolder } from "../pipelines/published/open-source.ts";
+import { recordFolder } from "../pipelines/published/open-source.ts";
 import { writeParquet } from "../pipelines/published/parquet-table.ts";
-import { openSourceTreeHead } from "../pipelines/published/trust.ts";
-import { ProgressLine, print, say } from "./printer.ts";
+import { ProgressLine, print } from "./printer.ts";
+import { openRecord, type RecordOptions } from "./sources.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface ExportOptions {
-  what: "index" | "grades" | "samples";
-  logKey?: string;
-  witnessKey?: string;
-  json?: boolean;
-  /** Settings with the credentials of a bucket. */
-  settings?: () => Pick<Config, "stores">;
-}
+type ExportOptions = OptionsOf<"export"> & RecordOptions;
 
 const NOUN = { index: "endpoints", grades: "cards", samples: "samples" };
 
-/** A table of a record, as it is written: what it is of, and the work. */
+/** A table of a record, and how it is written. */
 interface Table {
   origin: string;
   tree_size: number;
@@ -33,14 +25,15 @@ interface Table {
   write(path: string, onProgress: (rows: number) => void): Promise<number>;
 }
 
-/** @throws what opens a record, and Failure `usage` for one without an index */
-async function tableOf(from: string, what: ExportOptions["what"], options: ExportOptions): Promise<Table> {
+/** @throws what opening a record throws, and Failure `usage` for a record without an index */
+async function tableOf(from: string, options: ExportOptions): Promise<Table> {
   const folder = await recordFolder(from);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
-  const record = isMirror ? await openMirrored(stores.open, stores.state) : await opened(from, options);
-  if (what === "index") return indexTable(await hintedIndex(record));
-  const [columns, rows] = what === "grades" ? [GRADE_COLUMNS, gradeRows] : [SAMPLE_COLUMNS, sampleRows];
+  const record = isMirror ? await openMirrored(stores.open, stores.state) : await otherRecord(from, options);
+  if (options.what === "index") return indexTable(await hintedIndex(record));
+  const isGrades = options.what === "grades";
+  const [columns, rows] = isGrades ? [GRADE_COLUMNS, gradeRows] : [SAMPLE_COLUMNS, sampleRows];
   const { origin, head, asOf } = record;
   const facts = { origin, tree_size: String(head.size), ...(asOf ? { as_of: asOf } : {}) };
   return {
@@ -54,22 +47,20 @@ const indexTable = (index: ProvenIndex): Table => ({
   write: (path, onProgress) => exportIndex(index, path, onProgress),
 });
 
-/** A record that is no mirror's: its checkpoint is believed by the keys given, or those that it shows, said aloud. */
-async function opened(from: string, { logKey, witnessKey, settings }: ExportOptions): Promise<RecordToRead> {
-  const source = await openSource(from, systemClock, settings);
-  const head = await openSourceTreeHead(source, { log: logKey, witness: witnessKey }, say, systemClock);
+/** A record that is not a mirror's. */
+async function otherRecord(from: string, options: RecordOptions): Promise<RecordToRead> {
+  const { source, head } = await openRecord(from, options);
   return { source, head, origin: head.origin, asOf: head.cosignedAt?.toISOString() ?? null };
 }
 
-/** `touchstone export`: a table of a record as one Parquet file; docs/analysts.md. Nothing of the record is written to. */
+/** `touchstone export`: writes a table of a record to a Parquet file; docs/analysts.md. The record is only read. */
 export async function exportCommand(from: string, file: string, options: ExportOptions): Promise<void> {
-  const { what, json } = options;
-  const table = await tableOf(from, what, options);
+  const { what } = options;
+  const { write, origin, tree_size, at } = await tableOf(from, options);
   const line = new ProgressLine();
-  const rows = await table.write(file, (done) => line.show(`export: ${done} ${NOUN[what]}`));
+  const rows = await write(file, (done) => line.show(`export: ${done} ${NOUN[what]}`));
   line.end();
-  const { origin, tree_size, at } = table;
-  print({ json }, { origin, what, tree_size, as_of: at, rows, file }, [
+  print(options, { origin, what, tree_size, as_of: at, rows, file }, [
     `${rows} ${NOUN[what]} of ${origin} at ${tree_size} leaves (${at ?? "no time"}) are in ${file}`,
     "queries to begin with: docs/analysts.md",
   ]);

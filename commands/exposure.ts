@@ -4,52 +4,34 @@ import type { Jwks } from "../infra/keys/jwk.ts";
 import { verifyObject } from "../infra/keys/verify.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
 import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
-import { readNamed } from "./files.ts";
+import { parseNamed, readNamed, readNamedJson } from "./files.ts";
 import { printJsonText, printLines } from "./printer.ts";
 import { columns } from "./report.ts";
+import { fetchBounded } from "./sources.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface ExposureOptions {
-  /** Address of the service (default: `base_url` of the settings). */
-  base?: string;
-  /** A keys document that was saved before; without it the service's own is believed. */
-  keys?: string;
-  json?: boolean;
-}
-
-/** Longest file and longest answer, bytes, and longest wait for an answer, ms. */
+/** The largest file, in bytes. */
 const MAX_FILE = 1024 * 1024;
-const MAX_ANSWER = 8 * 1024 * 1024;
-const WAIT_MS = 30_000;
+/** Bounds of one answer. */
+const ANSWER = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };
 
-/** `touchstone exposure`: what a service's record holds about the dependencies of a file, proven before it is printed. */
-export async function exposureCommand(config: Config, file: string, options: ExposureOptions): Promise<void> {
+/** `touchstone exposure`: asks a service what its record holds about the dependencies in a file, and verifies the report. */
+export async function exposureCommand(config: Config, file: string, options: OptionsOf<"exposure">): Promise<void> {
   const base = (options.base ?? config.base_url).replace(/\/+$/, "");
-  const dependencies = dependenciesOf(file, await textOf(file));
-  const jwks = options.keys === undefined ? null : jsonOf<Jwks>(options.keys, await textOf(options.keys));
+  const dependencies = dependenciesOf(file, (await readNamed(file, MAX_FILE)).toString("utf8"));
+  const saved = options.keys === undefined ? null : ((await readNamedJson(options.keys, MAX_FILE)) as Jwks);
   const body = JSON.stringify({ dependencies });
   const answer = await ask(base, "/v1/exposure", { method: "POST", body });
-  const keys = jwks ?? (JSON.parse(await ask(base, "/.well-known/svc-keys.json", {})) as Jwks);
+  const keys = saved ?? (JSON.parse(await ask(base, "/.well-known/svc-keys.json", {})) as Jwks);
   const report = proven(answer, keys, dependencies);
   if (options.json) printJsonText(answer);
   else printLines(linesOf(report));
 }
 
-async function textOf(file: string): Promise<string> {
-  return (await readNamed(file, MAX_FILE)).toString("utf8");
-}
-
-function jsonOf<T>(file: string, text: string): T {
-  try {
-    return JSON.parse(text) as T;
-  } catch {
-    throw new Failure("unreadable", `${file} is no JSON`);
-  }
-}
-
 /** A JSON array, `{"dependencies": [..]}`, or one url a line; empty lines and those that begin with `#` are left out. */
 export function dependenciesOf(file: string, text: string): unknown[] {
   const isJson = /^\s*[[{]/.test(text);
-  const value = isJson ? jsonOf<unknown>(file, text) : null;
+  const value = isJson ? parseNamed(file, text) : null;
   const list = Array.isArray(value) ? value : (value as { dependencies?: unknown } | null)?.dependencies;
   if (isJson && !Array.isArray(list))
     throw new Failure("unreadable", `${file}: neither a list nor {"dependencies": [..]}`);
@@ -67,33 +49,18 @@ export function dependenciesOf(file: string, text: string): unknown[] {
 
 /** One answer of the service, as text. @throws Failure `unreachable`; `unreadable` where it refuses what was asked */
 async function ask(base: string, path: string, init: RequestInit): Promise<string> {
-  let status: number;
-  let text: string;
-  try {
-    const response = await fetch(base + path, { ...init, redirect: "error", signal: AbortSignal.timeout(WAIT_MS) });
-    status = response.status;
-    text = await boundedText(response);
-  } catch (error) {
+  const { status, text } = await fetchBounded(base + path, init, ANSWER).catch((error: Error) => {
     const { message, cause } = error as Error & { cause?: Error };
     throw new Failure("unreachable", `${base}${path}: ${cause?.message ?? message}`);
-  }
+  });
+  if (text === null)
+    throw new Failure("unreachable", `${base}${path}: an answer of more than ${ANSWER.maxBytes} bytes`);
   if (status === 200) return text;
   const says = `${base}${path} answered ${status}${problemIn(text)}`;
-  throw status === 400 || status === 413 ? new Failure("unreadable", says) : new Failure("unreachable", says);
+  throw new Failure(status === 400 || status === 413 ? "unreadable" : "unreachable", says);
 }
 
-async function boundedText(response: Response): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const chunk of response.body ?? []) {
-    bytes += chunk.byteLength;
-    if (bytes > MAX_ANSWER) throw new Error(`an answer of more than ${MAX_ANSWER} bytes`);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
-}
-
-/** What a problem document says, with the pointers of what is wrong. */
+/** The detail of a problem document, or the fields that are wrong. */
 function problemIn(text: string): string {
   try {
     const { detail, errors = [] } = ProblemDocument.parse(JSON.parse(text));
@@ -128,7 +95,7 @@ const shortAddress = (address: string | null): string =>
 
 const TOOK = ["payee_took_the_money", "domain_took_the_money"];
 
-/** What speaks against an address beside the standing of its endpoint. */
+/** Marks of an address that must be checked before it is paid, or that took money elsewhere. */
 const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string => {
   const strange = pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_"));
   return `${strange ? " (!)" : ""}${flags.some((flag) => TOOK.includes(flag)) ? " (took)" : ""}`;

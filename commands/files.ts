@@ -3,12 +3,13 @@ import { readFile, stat } from "node:fs/promises";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 
+const MAX_BYTES = 256 * 1024 * 1024;
+
 /**
- * A file that was named on the command line: one sentence and one exit code for whatever keeps it from being read.
- * @param maxBytes larger ones are refused unread
- * @throws Failure `unreadable`
+ * Reads a file that was named on the command line. @param maxBytes larger files are refused before they are read
+ * @throws Failure `unreadable`, whatever the reason
  */
-export async function readNamed(file: string, maxBytes = 256 * 1024 * 1024): Promise<Buffer> {
+export async function readNamed(file: string, maxBytes = MAX_BYTES): Promise<Buffer> {
   try {
     const { size } = await stat(file);
     if (size > maxBytes) throw new Failure("unreadable", `${file} is larger than ${maxBytes} bytes`);
@@ -20,18 +21,21 @@ export async function readNamed(file: string, maxBytes = 256 * 1024 * 1024): Pro
   }
 }
 
-/** The same as JSON. @throws Failure `unreadable` */
-export async function readNamedJson(file: string): Promise<unknown> {
-  const bytes = await readNamed(file);
+/** @throws Failure `unreadable` */
+export function parseNamed(file: string, text: string): unknown {
   try {
-    return JSON.parse(bytes.toString("utf8"));
+    return JSON.parse(text);
   } catch {
     throw new Failure("unreadable", `${file} is no JSON`);
   }
 }
 
+/** {@link readNamed}, parsed as JSON. @throws Failure `unreadable` */
+export const readNamedJson = async (file: string, maxBytes = MAX_BYTES): Promise<unknown> =>
+  parseNamed(file, (await readNamed(file, maxBytes)).toString("utf8"));
+
 /**
- * What only reads makes no folder: a wrong directory or setting shows at once, and leaves nothing behind.
+ * Commands that only read call this first, so that a wrong folder is an error and no folder is made.
  * @throws Failure `unreadable`
  */
 export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
@@ -43,7 +47,7 @@ export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): 
   );
 }
 
-/** What was opened, for the work alone: closed however that ends. */
+/** Opens something for one piece of work, and closes it after that, also when the work throws. */
 export async function withOpen<P extends { close(): Promise<void> }, T>(
   opening: P | Promise<P>,
   work: (opened: P) => Promise<T>,

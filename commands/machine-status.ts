@@ -5,44 +5,53 @@ import { configuredNetworks } from "../infra/rails/networks.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
 import { lagOf } from "../pipelines/roles/lag.ts";
+import type { Parts } from "../pipelines/roles/parts.ts";
 import type { Watch } from "../pipelines/roles/pipeline.ts";
 import { MACHINE_WORKS } from "../pipelines/roles/schedule.ts";
+import { openStatus, type Status } from "../serving/status/listener.ts";
 import type { Pulse } from "../serving/status/pulse.ts";
+import { withOpen } from "./files.ts";
+import { printStatus, type RoleOptions } from "./report.ts";
 
-/** First line of a role's log: what runs, on which settings. Neither secrets nor addresses that may hold a key. */
-export function sayStart(
+/** The first line of a role's log: what runs, on which settings. Neither secrets nor addresses that may hold a key. */
+export function logStart(
   logger: Pick<Logger, "info">,
   config: Config,
   role: string,
   works: readonly string[] = [role],
 ): void {
   const { file, data_dir, base_url, host, port, status, log, stores, sell, spend, catalogues } = config;
-  const at = { settings: file, data_dir, base_url };
-  const parts = { log: log === null ? "embedded" : "kafka", private: stores.private, public: stores.public };
-  const listens = { listens: `${host}:${port}`, status_port: status.port };
-  const money = {
-    networks: configuredNetworks(config).map(({ id }) => id),
-    ...{
-      sells_on: sell.network,
-      spend_per_call: spend.per_call,
-      spend_per_day: spend.per_day,
-      spend_total: spend.total,
-    },
-  };
-  const told = {
+  const facts = {
     ...buildInfo(config),
-    role,
-    works,
-    ...at,
-    ...parts,
-    ...listens,
-    ...money,
+    ...{ role, works, settings: file, data_dir, base_url },
+    ...{ log: log === null ? "embedded" : "kafka", private: stores.private, public: stores.public },
+    ...{ listens: `${host}:${port}`, status_port: status.port },
+    ...{ networks: configuredNetworks(config).map(({ id }) => id), sells_on: sell.network },
+    ...{ spend_per_call: spend.per_call, spend_per_day: spend.per_day, spend_total: spend.total },
     catalogues: catalogues.length,
   };
-  logger.info(told, "the role starts");
+  logger.info(facts, "the role starts");
 }
 
-/** The health of a machine that does all works, told by what it does; it publishes, and nobody else does. */
+/**
+ * Opens the status of a role that listens only there, logs its start and prints the address, for the work alone. With
+ * `--once` nothing listens. @param first the work that must succeed once before the role has started
+ */
+export function withStatus<T>(
+  config: Config,
+  { clock, logger, metrics }: Pick<Parts, "clock" | "logger" | "metrics">,
+  { role, works, first }: { role: "observe" | "own" | "publish"; works: readonly string[]; first: string },
+  options: RoleOptions,
+  work: (status: Status) => Promise<T>,
+): Promise<T> {
+  logStart(logger, config, role, works);
+  return withOpen(openStatus(config, { role, clock, metrics, listen: !options.once }, first), (status) => {
+    printStatus(status, options);
+    return work(status);
+  });
+}
+
+/** Reports what a machine that has all roles does to its /health; such a machine is the only publisher. */
 export function watchMachine(
   pulse: Pulse,
   { log, ingest, metrics }: { log: Pick<Log, "bounds" | "partitions">; ingest: Ingest; metrics: Metrics },

@@ -15,24 +15,19 @@ import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { onStopSignal, untilStopped } from "./exit.ts";
-import { sayStart, watchMachine } from "./machine-status.ts";
+import { logStart, watchMachine, withStatus } from "./machine-status.ts";
 import { printLines } from "./printer.ts";
-import { type RoleOptions, report, sayStatus } from "./report.ts";
-import { type Roles, withRoles } from "./roles.ts";
-
-export interface ObserveOptions extends RoleOptions {
-  /** With `once`: these are taken in and probed, without a plan. */
-  listings?: string;
-  rejected?: string;
-}
+import { printStatus, type RoleOptions, report } from "./report.ts";
+import { observeOnce, type Roles, withRoles } from "./roles.ts";
+import type { OptionsOf } from "./table.ts";
 
 /**
- * `touchstone observe`: catalogues, then the calls of today's plan that are due. Over a cluster's log it joins the
- * group of observers and makes the calls of its share of the hosts.
+ * `touchstone observe`: reads the catalogues, then makes the calls of today's plan that are due. Over a cluster's log it joins
+ * the group of observers and makes the calls of its share of the hosts.
  */
-export async function observe(config: Config, { listings, ...options }: ObserveOptions): Promise<void> {
+export async function observe(config: Config, { listings, ...options }: OptionsOf<"observe">): Promise<void> {
   if (listings !== undefined) {
-    if (!options.once) throw new Failure("usage", "--listings probes once: say --once too");
+    if (!options.once) throw new Failure("usage", "--listings probes once: add --once");
     return (await import("./listings.ts")).probeListings(config, listings, options);
   }
   await atStart(config, "observe", options);
@@ -41,35 +36,28 @@ export async function observe(config: Config, { listings, ...options }: ObserveO
 
 /** One observer of every host, which publishes the commitment to its plan itself. */
 const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
-  withRoles(config, (all) => observed(config, options, all), undefined, { watched: !options.once });
-
-async function observed(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
-  if (!options.once) return observeAlways(config, options, { parts, roles });
-  await roles.pipeline.intake(config.catalogues);
-  const from = systemClock.now();
-  const plan = await roles.pipeline.plan(dayOf(from));
-  const done = await roles.pipeline.observe(plan, dayStart(dayOf(from)), from);
-  report(options, { day: plan.day, ...done }, "touchstone ingest --once");
-}
+  withRoles(
+    config,
+    async (all) => {
+      if (!options.once) return observeAlways(config, options, all);
+      const { day, calls } = await observeOnce(config, all.roles.pipeline);
+      report(options, { day, ...calls }, "touchstone ingest --once");
+    },
+    undefined,
+    { watched: !options.once },
+  );
 
 /** All works of one machine but serving, until stopped. */
-async function observeAlways(config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> {
-  const { clock, metrics } = parts;
-  sayStart(parts.logger, config, "observe", MACHINE_WORKS);
-  const status = await openStatus(config, { role: "observe", clock, metrics, listen: true }, "grade");
-  try {
-    sayStatus(status, options.json);
+const observeAlways = (config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> =>
+  withStatus(config, parts, { role: "observe", works: MACHINE_WORKS, first: "grade" }, options, async (status) => {
     const pulse = watchMachine(status.pulse, { ...parts, ...roles });
     const schedule = startMachine({ ...parts, ...roles, pulse, catalogues: config.catalogues });
     await untilStopped();
     await schedule.stop();
-  } finally {
-    await status.close();
-  }
-}
+  });
 
-/** What an observer says of itself beside its works: its share, and how far behind the log its memory is. */
-async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: Ownership): Promise<void> {
+/** Reports which partitions an observer has, and how far its memory is behind the log. */
+async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership: Ownership): Promise<void> {
   const { log, metrics } = parts;
   const held = ownership.held();
   const everyPartition = Array.from({ length: log.partitions }, (_, partition) => partition);
@@ -79,52 +67,51 @@ async function tellShare({ pulse }: Status, { parts, roles }: Roles, ownership: 
   pulse.setFacts({ partitions: held, generation: ownership.generation, lag });
 }
 
+/** The jobs of an observer in a group. After each `follow` it reports its share. */
+function observingParts(config: Config, all: Roles, status: Status, ownership: Ownership): ObservingParts {
+  const { parts, roles } = all;
+  const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
+  const followed = new Followed(parts.publicStore, trust);
+  const reporting = (job: Job<ObservingParts>): Job<ObservingParts> => ({
+    ...job,
+    run: async (given) => {
+      await job.run(given);
+      await reportShare(status, all, ownership);
+    },
+  });
+  return {
+    ...{ ...parts, ...roles, followed, catalogues: config.catalogues, pulse: status.pulse },
+    onPlan: (_day, known) => status.pulse.setWaiting("the commitment to the plan of the day", !known),
+    watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? reporting(job) : job))),
+  };
+}
+
+/** The calls of this observer's share that are due by now. */
+async function observeShareOnce(config: Config, { pipeline, observer }: Roles["roles"], all: ObservingParts) {
+  await pipeline.intake(config.catalogues);
+  const now = systemClock.now();
+  const stop = new AbortController();
+  const restore = onStopSignal(() => stop.abort(new Error("stopped")));
+  const plan = await committedPlan(all, dayOf(now), stop.signal);
+  const calls = await observer.observeShare(plan, dayStart(plan.day), now, Promise.resolve());
+  await observer.awaitSettlements();
+  restore();
+  return { day: plan.day, ...calls };
+}
+
 /**
  * `touchstone observe` over a cluster's log: one of several observers. It has the secret of the wallets and the public
  * halves of the keys, and reads the public store as anybody does.
  */
-const observeShare = async (config: Config, options: RoleOptions): Promise<void> => {
+async function observeShare(config: Config, options: RoleOptions): Promise<void> {
   const opened: { status: Status; ownership: Ownership }[] = [];
-  const work = async ({ parts, roles }: Roles): Promise<void> => {
-    const { pipeline, observer } = roles;
-    const { status, ownership } = opened[0]!;
-    const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
-    const followed = new Followed(parts.publicStore, trust);
-    const all: ObservingParts = {
-      ...{ ...parts, ...roles, followed, catalogues: config.catalogues, pulse: status.pulse },
-      onPlan: (_day, known) => status.pulse.setWaiting("the commitment to the plan of the day", !known),
-      watch: (jobs) => status.pulse.watch(jobs.map((job) => (job.name === "follow" ? followAndTell(job) : job))),
-    };
-    const followAndTell = (job: Job<ObservingParts>): Job<ObservingParts> => ({
-      ...job,
-      run: async (given) => {
-        await job.run(given);
-        await tellShare(status, { parts, roles }, ownership);
-      },
-    });
-    if (!options.once) {
-      const observing = startObserving(all);
-      if (!options.json) printLines("Observing a share of the hosts, until stopped.");
-      await untilStopped();
-      return observing.stop();
-    }
-    await pipeline.intake(config.catalogues);
-    const from = systemClock.now();
-    const stop = new AbortController();
-    const quiet = onStopSignal(() => stop.abort(new Error("stopped")));
-    const plan = await committedPlan(all, dayOf(from), stop.signal);
-    const done = await observer.observeShare(plan, dayStart(plan.day), from, Promise.resolve());
-    await observer.awaitSettlements();
-    quiet();
-    report(options, { day: plan.day, ...done }, "touchstone own --once");
-  };
-  const share = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
-    sayStart(logger, config, "observe", ["follow", "observe"]);
-    // Before the lake is loaded: who is starting says so.
+  const join = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
+    logStart(logger, config, "observe", ["follow", "observe"]);
+    // The lake is loaded after this: until then /health reports that the role starts.
     const parts = { role: "observe" as const, clock, metrics, listen: !options.once };
     const status = await openStatus(config, parts, "follow");
     try {
-      sayStatus(status, options.json);
+      printStatus(status, options);
       const ownership = await openOwnership(config, log, OBSERVERS, logger);
       opened.push({ status, ownership });
       return ownership;
@@ -133,9 +120,18 @@ const observeShare = async (config: Config, options: RoleOptions): Promise<void>
       throw error;
     }
   };
+  const work = async (all: Roles): Promise<void> => {
+    const { status, ownership } = opened[0]!;
+    const parts = observingParts(config, all, status, ownership);
+    if (options.once) return report(options, await observeShareOnce(config, all.roles, parts), "touchstone own --once");
+    const observing = startObserving(parts);
+    if (!options.json) printLines("Observing a share of the hosts, until stopped.");
+    await untilStopped();
+    await observing.stop();
+  };
   try {
-    await withRoles(config, work, share, { watched: !options.once });
+    await withRoles(config, work, join, { watched: !options.once });
   } finally {
     for (const { status } of opened) await status.close();
   }
-};
+}

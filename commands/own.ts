@@ -10,13 +10,14 @@ import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, lagOf } from "../pipelines/roles/lag.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { Owner, type OwnerParts } from "../pipelines/roles/protocol/owner.ts";
-import { openStatus, type Status } from "../serving/status/listener.ts";
+import type { Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
-import { sayStart } from "./machine-status.ts";
+import { withStatus } from "./machine-status.ts";
 import { printLines } from "./printer.ts";
-import { type RoleOptions, report, sayStatus } from "./report.ts";
+import { type RoleOptions, report } from "./report.ts";
+import type { OptionsOf } from "./table.ts";
 
 type OwnedParts = OwnerParts & {
   log: Parameters<typeof lagOf>[0];
@@ -26,18 +27,18 @@ type OwnedParts = OwnerParts & {
   status: Status;
 };
 
-/** One turn of what an owner does all the time: ingest, grade, and how far behind the log it is. */
+/** One turn of an owner: it ingests and grades, and reports how far behind the log it is. */
 async function turn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
   const { held, caps, rows, lines, run } = await owner.grade(clock.now());
   const lag = await lagOf(log, await ingest.positions(), held, metrics);
-  // Who holds nothing has asked the log nothing: one that does not answer is no reason to be idle.
+  // An owner that holds nothing has not asked the log yet: a log that does not answer must be an error here too.
   if (held.length === 0) await log.bounds("observations.paid", 0);
   const { generation } = ownership;
   status.pulse.setWaiting("being heard by the group of owners", !ownership.heard);
   status.pulse.setState(held.length > 0 ? "working" : "spare");
   status.pulse.setFacts({ partitions: held, generation, lag, ...(run === null ? {} : { last_run: run }) });
-  const told = { held, generation, caps, rows, lines, run, lag };
-  if (options.json || options.once) report(options, told, "touchstone publish");
+  if (options.json || options.once)
+    report(options, { held, generation, caps, rows, lines, run, lag }, "touchstone publish");
 }
 
 const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
@@ -50,28 +51,26 @@ const OWNER_JOBS = jobsOf<"owner", OwnedParts>("owner", {
 });
 
 /**
- * `touchstone own`: ingest and grade of the partitions that this process is given: all of them with the embedded log,
- * its share of the consumer group with a cluster's. It holds no key. Started as often as there is work; each may be
- * killed and replaced at any time.
+ * `touchstone own`: ingests and grades the partitions that this process is given: all of them with the embedded log, its
+ * share of the consumer group with a cluster's. It holds no key. Any number may run; each may be killed and replaced at any
+ * time.
  */
-export async function own(config: Config, options: RoleOptions): Promise<void> {
+export async function own(config: Config, options: OptionsOf<"own">): Promise<void> {
   await atStart(config, "own", options);
-  await withOpen(openOwnerParts(config, systemClock), (parts) => {
-    const { clock, metrics } = parts;
-    sayStart(parts.logger, config, "own", ["own", "volatile"]);
-    const status = openStatus(config, { role: "own", clock, metrics, listen: !options.once }, "own");
-    return withOpen(status, (opened) => owned(config, options, parts, opened));
-  });
+  await withOpen(openOwnerParts(config, systemClock), (parts) =>
+    withStatus(config, parts, { role: "own", works: ["own", "volatile"], first: "own" }, options, (status) =>
+      ownPartitions(config, options, parts, status),
+    ),
+  );
 }
 
-async function owned(
+async function ownPartitions(
   config: Config,
   options: RoleOptions,
   parts: Awaited<ReturnType<typeof openOwnerParts>>,
   status: Status,
 ): Promise<void> {
   const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
-  sayStatus(status, options.json);
   const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
   const archived = async () => (await followed.current()).archive;
   await withOpen(openIngestOf({ ...parts, config }, archived, []), ({ lake, ingest }) =>
@@ -80,12 +79,12 @@ async function owned(
       const ownerParts = { ...common, publicStore, ingest, followed, ownership };
       const all: OwnedParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
       ownership.onChange(async (_taken, lost) => {
-        // What was lost leaves the lake before another is given it; what was taken is loaded by the next turn.
+        // Lost partitions leave the lake before another owner is given them; new ones are loaded by the next turn.
         if (lost.length > 0) await ingest.hold(ownership.held());
         forgetLag(lost, metrics);
       });
       await ownership.ready();
-      await (options.once ? once(all) : untilEnd(all));
+      await (options.once ? once(all) : untilStop(all));
     }),
   );
 }
@@ -99,7 +98,7 @@ async function once(all: OwnedParts): Promise<void> {
   await owner.archive(clock.now());
 }
 
-async function untilEnd(all: OwnedParts): Promise<void> {
+async function untilStop(all: OwnedParts): Promise<void> {
   if (!all.options.json)
     printLines(`Owning partitions ${all.ownership.held().join(", ")} now, and what the group assigns later.`);
   const { pulse } = all.status;

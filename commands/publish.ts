@@ -16,14 +16,15 @@ import { foldsOf } from "../pipelines/roles/data-folder.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/protocol/publishing.ts";
-import { Standby } from "../pipelines/roles/protocol/standby.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
-import { openStatus, type Status } from "../serving/status/listener.ts";
+import type { Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
-import { sayStart } from "./machine-status.ts";
+import { withOpen } from "./files.ts";
+import { withStatus } from "./machine-status.ts";
 import { printLines } from "./printer.ts";
-import { type RoleOptions, report, sayStatus } from "./report.ts";
+import { type RoleOptions, report } from "./report.ts";
+import type { OptionsOf } from "./table.ts";
 
 interface Publishers extends PublishingParts {
   keys: Pick<Parts["keys"], "ring">;
@@ -33,14 +34,14 @@ interface Publishers extends PublishingParts {
   notifier: Notifier;
   metrics: Parts["metrics"];
   options: RoleOptions;
-  /** What the status page shows, with the leaves that the tree had when it was last read. */
+  /** The status listener, and the leaves that the tree had when it was last read. */
   status: Status & { treeSize: number };
 }
 
-/** Works without which an active publisher does not do its work, beside its turns. */
+/** The works that an active publisher must do beside its turns, or it is not healthy. */
 const ACTIVE_WORKS = ["checkpoint", "tables"];
 
-/** Whether this publisher waits or publishes, and the runs that wait when it does. */
+/** One turn: finds out whether this publisher is the active one, and publishes the runs that wait if it is. */
 async function turn(all: Publishers): Promise<void> {
   const { publishing, publisher, standby, options, logger, metrics, status } = all;
   const before = standby.active;
@@ -49,20 +50,20 @@ async function turn(all: Publishers): Promise<void> {
   status.pulse.setState(active ? "publishing" : "waiting");
   status.pulse.setRequired(...(active ? ACTIVE_WORKS : []));
   if (before !== active) logger.warn({ active }, active ? "this publisher takes over" : "another publisher goes on");
-  // Who waits reads on, so that it takes over at once.
+  // A publisher that waits follows the tree, so that it can take over at once.
   if (!active) return publisher.follow();
   if (!before) {
     await publishing.start(all.keys.ring);
-    // What the tree had before is not ours to date.
+    // The leaves that the tree had before are no publication of this process.
     status.treeSize = publisher.fold.size;
   }
   const done = await publishing.runs();
-  tellGrowth(all);
+  reportGrowth(all);
   if (options.json && done.runs > 0) report(options, { ...done }, "");
 }
 
-/** How many leaves there are, and when this publisher saw them grow last. */
-function tellGrowth({ publisher, clock, status }: Publishers): void {
+/** Reports how many leaves there are, and when this publisher last saw them grow. */
+function reportGrowth({ publisher, clock, status }: Publishers): void {
   const { size } = publisher.fold;
   status.pulse.setFacts({ tree_size: size });
   if (size === status.treeSize) return;
@@ -70,7 +71,7 @@ function tellGrowth({ publisher, clock, status }: Publishers): void {
   status.pulse.setFacts({ last_publication: rfc3339(clock.now()) });
 }
 
-/** What only the active publisher does. */
+/** A job that only the active publisher does. */
 const whenActive = (work: (all: Publishers) => Promise<unknown>) => async (all: Publishers) =>
   all.standby.active ? work(all) : undefined;
 
@@ -87,61 +88,60 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
 });
 
 /**
- * `touchstone publish`: the tree's maker. It takes the runs of the owners, and names their tables, charts and evidence;
- * it has no lake. Any number may be started: one publishes, the others wait and take over when its checkpoint stands
- * still.
+ * `touchstone publish`: writes the tree. It takes the runs of the owners, and names their tables, charts and evidence; it has
+ * no lake. Any number may run: one publishes, the others wait, and one of them takes over when the checkpoint stands still.
  */
-export async function publish(config: Config, options: RoleOptions): Promise<void> {
+export async function publish(config: Config, options: OptionsOf<"publish">): Promise<void> {
   await atStart(config, "publish", options);
-  // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
+  // Machines that share a log share keys too: an operator copies them, and no role makes others.
   if (config.log === null) await keysFor(config, systemClock.now());
-  const parts = await openPublisherParts(config, systemClock);
-  const writer = randomBytes(8).toString("hex");
-  const { log, privateStore, publicStore, keys, clock, logger, metrics } = parts;
-  const networks = configuredNetworks(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
-  const rail = networks.length === 0 ? null : railOn(networks);
-  let status: Status | null = null;
-  let notifier: Notifier | null = null;
-  sayStart(logger, config, "publish", ["publish", ...ACTIVE_WORKS]);
-  try {
-    status = await openStatus(config, { role: "publish", clock, metrics, listen: !options.once }, "publish");
-    sayStatus(status, options.json);
-    const publisher = createPublisher({
-      ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },
-      ...{ origin: originOf(config.base_url), partitions: log.partitions },
-      ...(rail ? { chainTime: chainTimeOf(rail, logger) } : {}),
-    });
-    const common = { log, privateStore, publisher, keys, clock, logger };
-    const standby = new Standby({ privateStore, publicStore, monotonic: () => clock.monotonic(), writer });
-    const filing = filingOf(config, parts);
-    const { egress } = parts;
-    const tree = new PublishedTree(publicStore, trustOf(originOf(config.base_url), keys));
-    const perDomainMinute = config.limits.notices_per_minute;
-    const folds = foldsOf(config, log, logger);
-    notifier = new Notifier({ log, tree, egress, signers: keys, clock, logger, metrics, perDomainMinute, folds });
-    const told = { options, status: { ...status, treeSize: 0 } };
-    const all: Publishers = {
-      ...common,
-      publishing: new Publishing(common),
-      standby,
-      filing,
-      notifier,
-      metrics,
-      ...told,
-    };
-    if (options.once) return await once(all);
-    if (!options.json) printLines("Publishing when it is this process's turn, until stopped.");
-    const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
-    await untilStopped();
-    await running.stop();
-  } finally {
-    await notifier?.stop();
-    await status?.close();
-    await parts.close();
-  }
+  const role = { role: "publish" as const, works: ["publish", ...ACTIVE_WORKS], first: "publish" };
+  await withOpen(openPublisherParts(config, systemClock), (parts) =>
+    withStatus(config, parts, role, options, async (status) => {
+      const all = publisherOf(config, parts, options, status);
+      try {
+        if (options.once) return await once(all);
+        if (!options.json) printLines("Publishing when it is this process's turn, until stopped.");
+        const running = runJobs(all, status.pulse.watch(PUBLISHER_JOBS));
+        await untilStopped();
+        await running.stop();
+      } finally {
+        await all.notifier.stop();
+      }
+    }),
+  );
 }
 
-/** Where files of the archive lie, who signs for them, and the engine that they are made with: it keeps nothing. */
+function publisherOf(
+  config: Config,
+  parts: Awaited<ReturnType<typeof openPublisherParts>>,
+  options: RoleOptions,
+  status: Status,
+): Publishers {
+  const { log, privateStore, publicStore, keys, clock, logger, metrics, egress } = parts;
+  const writer = randomBytes(8).toString("hex");
+  const origin = originOf(config.base_url);
+  const networks = configuredNetworks(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
+  const publisher = createPublisher({
+    ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },
+    ...{ origin, partitions: log.partitions },
+    ...(networks.length > 0 ? { chainTime: chainTimeOf(railOn(networks), logger) } : {}),
+  });
+  const tree = new PublishedTree(publicStore, trustOf(origin, keys));
+  const notifier = new Notifier({
+    ...{ log, tree, egress, signers: keys, clock, logger, metrics, folds: foldsOf(config, log, logger) },
+    perDomainMinute: config.limits.notices_per_minute,
+  });
+  const common = { log, privateStore, publisher, keys, clock, logger };
+  return {
+    ...{ ...common, metrics, options, notifier, filing: filingOf(config, parts) },
+    publishing: new Publishing(common),
+    standby: new Standby({ privateStore, publicStore, monotonic: () => clock.monotonic(), writer }),
+    status: { ...status, treeSize: 0 },
+  };
+}
+
+/** Where files of the archive are put, who signs them, and the engine that makes them, which keeps nothing. */
 function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "publicStore" | "keys" | "clock">): Filing {
   const { memory_limit: memoryLimit, threads } = config.lake;
   const settings = { memoryLimit, threads, init: ["tables/settings", "tables/rules"].map(sql), readers: 1 };
@@ -152,7 +152,7 @@ function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "pub
   };
 }
 
-/** One turn, whoever else publishes: the generation decides. */
+/** One turn, also while another publisher is active: the generation decides between them. */
 async function once({ publishing, publisher, filing, notifier, options, keys }: Publishers): Promise<void> {
   await publishing.start(keys.ring);
   const { runs, cards } = await publishing.runs();

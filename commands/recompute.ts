@@ -1,19 +1,11 @@
-import { systemClock } from "../infra/clock.ts";
 import { Failure } from "../infra/errors.ts";
 import { type CardVerdict, recompute } from "../pipelines/audit/recompute.ts";
-import { openSource } from "../pipelines/published/open-source.ts";
-import { openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { isId } from "../pipelines/record/ids.ts";
 import { withOpen } from "./files.ts";
-import { print, printJson, printLines, say } from "./printer.ts";
-
-export interface RecomputeCommandOptions {
-  /** Folder or address of a public store. */
-  from: string;
-  logKey?: string;
-  witnessKey?: string;
-  json?: boolean;
-}
+import { print, printJson, printLines } from "./printer.ts";
+import { stopwatch } from "./report.ts";
+import { openRecord, type RecordOptions } from "./sources.ts";
+import type { OptionsOf } from "./table.ts";
 
 function wantedOf(endpoint: string) {
   if (endpoint === "all") return "all" as const;
@@ -22,7 +14,7 @@ function wantedOf(endpoint: string) {
   throw new Failure("usage", `neither a capability id (cap_…), a url nor "all": ${endpoint.slice(0, 120)}`);
 }
 
-/** One line a card: the verdict first; what differs with what came out and what is published. */
+/** One line a card: the verdict, and what differs with what was recomputed and what is published. */
 export function linesOf({ verdict, leaf, computed_at, tier, band, says, difference }: CardVerdict): string[] {
   const line = `${verdict.padEnd(7)} leaf ${leaf}  ${computed_at}  ${tier} ${band}`;
   if (!difference) return [says ? `${line}: ${says}` : line];
@@ -31,20 +23,17 @@ export function linesOf({ verdict, leaf, computed_at, tier, band, says, differen
 }
 
 /**
- * `touchstone recompute`: the cards of one endpoint made again from public files, without a database, and held against
- * what was published; docs/evidence.md.
+ * `touchstone recompute`: makes the cards of one endpoint, or of all, again from public files, without a database, and
+ * compares them with those that were published; docs/evidence.md.
  * @throws Failure `differs` or `nothing`, and what `recompute` throws
  */
-export async function recomputeCommand(endpoint: string, options: RecomputeCommandOptions): Promise<void> {
-  const began = systemClock.monotonic();
+export async function recomputeCommand(
+  endpoint: string,
+  options: OptionsOf<"recompute"> & RecordOptions,
+): Promise<void> {
+  const took = stopwatch();
   const wanted = wantedOf(endpoint);
-  await withOpen(openSource(options.from, systemClock), async (source) => {
-    const head = await openSourceTreeHead(
-      source,
-      { log: options.logKey, witness: options.witnessKey },
-      say,
-      systemClock,
-    );
+  await withOpen(openRecord(options.from, options), async ({ source, head }) => {
     let shown = "";
     const done = await recompute(source, head, wanted, (card) => {
       if (options.json) return printJson(card);
@@ -52,7 +41,7 @@ export async function recomputeCommand(endpoint: string, options: RecomputeComma
       shown = card.capability_id;
       printLines(linesOf(card));
     });
-    const took_s = Math.round((systemClock.monotonic() - began) / 10) / 100;
+    const took_s = took();
     print(options, { origin: head.origin, ...done, took_s }, [
       `${done.ok} ok, ${done.pending} pending, ${done.differs} differ; ${done.tree_size} leaves of ${head.origin}, ` +
         `evidence up to ${done.closed_to || "no day yet"}, ${took_s} s`,

@@ -14,18 +14,14 @@ import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
 import { ProvenTree } from "../serving/replica/proven-tree.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
-import { sayStart } from "./machine-status.ts";
+import { logStart } from "./machine-status.ts";
 import { print } from "./printer.ts";
-import { sayStatus } from "./report.ts";
+import { printStatus } from "./report.ts";
 import { openServing } from "./serving-tier.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface ReplicaOptions {
-  /** Where the public record is: an address of the service or of a mirror, a folder, or s3://bucket[/folder]. */
-  from: string;
-  /** Folder of the replica's mirror (default: `replica` in the data folder). Processes of a machine may share it. */
-  mirror?: string;
-  json?: boolean;
-}
+/** `from`: address, folder or bucket of the record. `mirror`: folder of the mirror; processes of a machine may share it. */
+type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "json"> & { from: string };
 
 /** The verifier keys that this machine's keyring has in use. */
 function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
@@ -36,35 +32,26 @@ function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
 /**
  * `touchstone serve --from`: a replica that is a mirror. It has a keyring and the key of the answers, copies and proves
  * the public record, and answers from its own copy. It appends asks and disputes to the log of the settings where one
- * is named; without one it takes nothing in and says so.
- * @throws Failure `keys`, `usage`, `port`; Rollback, Forked, Tampered and their like at a first look that lies
+ * is named; without one it refuses them.
+ * @throws Failure `keys`, `usage`, `port`; Rollback, Forked, Unproven where the first look at the source does not hold
  */
 export async function serveReplica(config: Config, { from, mirror, json }: ReplicaOptions): Promise<void> {
   return withOpen(openReplicaParts(config), async (parts) => {
     const { keep, ring, logger, metrics } = parts;
-    sayStart(logger, config, "serve", ["follow"]);
+    logStart(logger, config, "serve", ["follow"]);
     const origin = originOf(config.base_url);
     const source = keep(await openSource(from, systemClock, () => config));
     const keys = keysFrom(ring, origin, systemClock.now());
     const dir = mirror ?? join(config.data_dir, "replica");
     const tree = keep(await ProvenTree.open({ source, dir, origin, keys, clock: systemClock, logger, metrics }));
-    const log =
-      config.log === null
-        ? null
-        : keep(new BackgroundLog(() => openLog(config, LOG_TOPICS, "", logger), systemClock, logger));
-    const serving = await openServing(
-      {
-        ...parts,
-        log,
-        publicStore: replicaStore(tree.store, new LiveObjects(source, systemClock)),
-        proven: { tree, jwks: () => tree.jwks },
-        shared: true,
-      },
-      systemClock,
-    );
+    const open = () => openLog(config, LOG_TOPICS, "", logger);
+    const log = config.log === null ? null : keep(new BackgroundLog(open, systemClock, logger));
+    const publicStore = replicaStore(tree.store, new LiveObjects(source, systemClock));
+    const proven = { tree, jwks: () => tree.jwks };
+    const serving = await openServing({ ...parts, log, publicStore, proven, shared: true }, systemClock);
     const { url } = serving;
     print({ json }, { serving: url, process: process.pid }, [`Serving at ${url} (process ${process.pid})`]);
-    sayStatus(serving.status, json);
+    printStatus(serving.status, { json });
     await untilStopped();
     await serving.close();
   });

@@ -3,12 +3,19 @@ import { printable } from "../infra/printable.ts";
 import { untilStopped } from "./exit.ts";
 import { print } from "./printer.ts";
 
+/** Options of every role. */
 export interface RoleOptions {
   once?: boolean;
   json?: boolean;
 }
 
-/** Columns as wide as their widest cell, apart by two blanks; cells are cleaned first, as their width is of what is printed. */
+/** @returns the seconds since this call, rounded to so many decimals */
+export function stopwatch(decimals = 2): () => number {
+  const began = systemClock.monotonic();
+  return () => Number(((systemClock.monotonic() - began) / 1000).toFixed(decimals));
+}
+
+/** Columns as wide as their widest cell, two blanks apart. Cells are cleaned first, so that their width is that of what is printed. */
 export function columns(cells: readonly (readonly string[])[]): string[] {
   const rows = cells.map((row) => row.map(printable));
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
@@ -20,33 +27,42 @@ export function columns(cells: readonly (readonly string[])[]): string[] {
   );
 }
 
-/** One line about where the status listener of a role is, for a person or a machine; none where there is none. */
-export function sayStatus({ url }: { url: string | null }, json: boolean | undefined): void {
-  if (url !== null) print({ json }, { status: url }, [`Status at ${url}/health`]);
+/** Prints the address of a role's status listener, where there is one. */
+export function printStatus({ url }: { url: string | null }, options: RoleOptions): void {
+  if (url !== null) print(options, { status: url }, [`Status at ${url}/health`]);
 }
 
-/** Print what was done: JSON for a machine, else `name: value` and where to look next. */
+/** Prints the address that a service serves at, and that of its status listener. */
+export function printServing(
+  { url, status }: { url: string; status: { url: string | null } },
+  options: RoleOptions,
+): void {
+  print(options, { serving: url }, [`Serving at ${url}`]);
+  printStatus(status, options);
+}
+
+/** Prints what was done: JSON for a script; for people the names with their values, and the next command. */
 export function report(options: RoleOptions, done: Record<string, unknown>, next: string): void {
-  const words = Object.entries(done).flatMap(([name, value]) => (isNothing(value) ? [] : [`${name} ${wordOf(value)}`]));
+  const words = Object.entries(done).flatMap(([name, value]) => (isEmpty(value) ? [] : [`${name} ${textOf(value)}`]));
   print(options, done, [words.join(", ") || "nothing was due", `next: ${next}`]);
 }
 
-/** Nothing was done, found or left: no line of a report for people. */
-const isNothing = (value: unknown): boolean =>
+/** People are not told of zeros and empty lists. */
+const isEmpty = (value: unknown): boolean =>
   value === null ||
   value === 0 ||
   value === undefined ||
   (typeof value === "object" && Object.keys(value).length === 0);
 
-const wordOf = (value: unknown): string => {
-  if (Array.isArray(value)) return value.map(wordOf).join(" ");
+const textOf = (value: unknown): string => {
+  if (Array.isArray(value)) return value.map(textOf).join(" ");
   if (typeof value !== "object" || value === null) return String(value);
   return Object.entries(value)
-    .map(([name, of]) => `${name}=${wordOf(of)}`)
+    .map(([name, of]) => `${name}=${textOf(of)}`)
     .join(" ");
 };
 
-/** Run the work once, or again every `seconds` until stopped. */
+/** Does the work once, or again every `seconds` until stopped. */
 export async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
   let over = false;
   const stop = untilStopped().then(() => {

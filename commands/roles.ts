@@ -8,19 +8,21 @@ import type { Rail, Wallets } from "../infra/rails/rails.ts";
 import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { watchWallets } from "../infra/rails/wallet-report.ts";
 import { createLocalWallets, requireLocalChain } from "../infra/rails/wallets.ts";
+import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { walletsAt } from "../pipelines/roles/data-folder.ts";
 import { openObserverParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { withOpen } from "./files.ts";
-import { type RoleOptions, repeat, report } from "./report.ts";
+import { repeat, report } from "./report.ts";
+import type { OptionsOf } from "./table.ts";
 
 export interface Roles {
   parts: Parts;
   roles: Assembled;
 }
 
-/** Wallets that an operator funds; or, where the settings say so and the chain is a local one, wallets that mint. */
+/** Wallets that an operator funds; or wallets that mint, where the settings have `wallets.mint` and the chain is a local one. */
 async function openWallets(
   parts: Parts,
   networks: readonly Network[],
@@ -56,8 +58,9 @@ const watchOver = (
   });
 
 /**
- * Open everything for one command and close it again, whatever happens. The lake has one owner at a time.
- * @param watched the balances of the wallets are looked at every few minutes meanwhile
+ * Opens all roles for one piece of work, and closes them after it. The lake has one owner at a time.
+ * @param ownershipOf over a cluster's log: joins the group of observers
+ * @param watched reads the balances of the wallets every few minutes meanwhile
  * @throws Failure `network` when a chain is not what the settings say
  */
 export async function withRoles<T>(
@@ -68,7 +71,7 @@ export async function withRoles<T>(
 ): Promise<T> {
   const networks = paidNetworks(config);
   const unasked = await requireNetworks(networks);
-  // Where machines share a log they share keys as well: an operator brings them, nobody draws other ones.
+  // Machines that share a log share keys too: an operator copies them, and no role makes others.
   if (!ownershipOf) await keysFor(config, systemClock.now());
   return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
     for (const { name, says, todo } of unasked) parts.logger.warn({ check: name, todo }, says);
@@ -89,11 +92,19 @@ export async function withRoles<T>(
   });
 }
 
+/** One turn of an observer that is alone: reads the catalogues, then makes the calls of today's plan that are due. */
+export async function observeOnce({ catalogues }: Config, pipeline: Assembled["pipeline"]) {
+  await pipeline.intake(catalogues);
+  const now = systemClock.now();
+  const plan = await pipeline.plan(dayOf(now));
+  return { day: plan.day, calls: await pipeline.observe(plan, dayStart(dayOf(now)), now) };
+}
+
 /**
- * `touchstone grade`: grade what is dirty or due; the run is published by the same pass. Not over a cluster's log: as
- * it starts it books calls that nobody watched to their end, and there another process may be watching them.
+ * `touchstone grade`: grades what is new or due, and publishes the run. It refuses a cluster's log: at its start it closes
+ * the calls that nobody watched to their end, and in a cluster another process may be watching them.
  */
-export async function grade(config: Config, options: RoleOptions): Promise<void> {
+export async function grade(config: Config, options: OptionsOf<"grade">): Promise<void> {
   if (config.log !== null)
     throw new ConfigError(["log: over a cluster `touchstone own` grades, and `touchstone publish` publishes"]);
   await withRoles(config, ({ roles }) =>

@@ -12,40 +12,28 @@ import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { onStopSignal } from "./exit.ts";
 import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
-import { sayStart, watchMachine } from "./machine-status.ts";
+import { logStart, watchMachine } from "./machine-status.ts";
 import { print, printJson, printLines } from "./printer.ts";
-import { sayStatus } from "./report.ts";
+import { printStatus, stopwatch } from "./report.ts";
 import { localMoney, openSales } from "./selling.ts";
-import { live } from "./serve.ts";
+import { startLive } from "./serve.ts";
 import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
-import { daysOfPast, isPastOver, livePast, PAST_DAYS, Progress } from "./simulated-past.ts";
+import { daysOfPast, isPastOver, livePast, Progress } from "./simulated-past.ts";
+import type { OptionsOf } from "./table.ts";
 import { openWorld, requireMarket, type World } from "./world.ts";
 
-export interface StartOptions {
-  /** Script of the demo's world, as the command line found it. */
-  worldScript: string;
-  market?: boolean;
-  once?: boolean;
-  json?: boolean;
-  days?: number;
-  /** The last hours of the past are lived through so many times as fast as real time, with real waits. */
-  pace?: number;
-  /** How many hours that is; default {@link PACED_HOURS}. */
-  paceHours?: number;
-  acks?: number;
-}
+/** With the script of the demo's world, as the command line found it. */
+type StartOptions = OptionsOf<"start"> & { worldScript: string };
 
-/** Hours of a paced past: ten days at a pace of 240 take an hour. */
-const PACED_HOURS = 240;
 const HOUR_MS = 3_600_000;
 
 /**
- * The market is small, and one of its hosts sells at every path: production's caps would let it have nearly all of such
- * a day. More than any honest seller of it takes, and no more than one of the flood's addresses.
+ * Cap for a domain in the demo. The market is small, and one of its hosts sells at every path: with the caps of the settings
+ * it would get nearly all the money of a day. The cap is above what any honest seller of the market takes.
  */
 const MARKET_DOMAIN_DAY = "0.20";
 
-/** The demo's world is on this machine, so its addresses are allowed; said at start. */
+/** The settings for the demo: its world is on this machine, so loopback addresses are allowed. */
 const forMarket = (config: Config, world: World): Config => ({
   ...config,
   allow_loopback: true,
@@ -62,11 +50,10 @@ const acknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 
 /**
- * Where the simulated past ends, and the clock from there on: now and the real one, or, at a pace, some hours ago and
- * one that runs faster until it meets the present. A start that goes on after such a one was cut off is in the present
- * at once.
+ * Where the simulated past ends, and the clock from there on: now, and the real clock; or with `--pace` some hours ago, and a
+ * clock that runs faster until it reaches the present. A start that continues one that was cut off is in the present at once.
  */
-function presentOf({ pace, paceHours = PACED_HOURS, once }: StartOptions): { now: Date; goOn: () => Clock } {
+function presentOf({ pace, paceHours, once }: StartOptions): { now: Date; goOn: () => Clock } {
   const real = systemClock.now();
   if (pace === undefined) return { now: real, goOn: () => systemClock };
   if (pace < 2 || once)
@@ -75,8 +62,8 @@ function presentOf({ pace, paceHours = PACED_HOURS, once }: StartOptions): { now
   return { now, goOn: () => new PacedClock(now, pace) };
 }
 
-/** The past is over: the index of it, the tables of the present, and what anybody gets answered now. */
-async function liveFrom(
+/** After the past: publishes its index, sets the clock, makes the tables of the present, and asks for the letters. */
+async function enterPresent(
   present: Clock,
   clock: SwitchedClock,
   { roles, serving, world }: { roles: Assembled; serving: ServingTier; world: World },
@@ -90,15 +77,15 @@ async function liveFrom(
 }
 
 /**
- * `touchstone start`: every role in this process on embedded parts. With `--market` it boots the demo's world, lives
- * through the past, prints the table and keeps serving; a start after a crash goes on where the last one was cut off.
+ * `touchstone start`: every role in this process on embedded parts. With `--market` it boots the demo's world, simulates the
+ * past, prints the letters and keeps serving; a start after a crash continues where the last one was cut off.
  */
 export async function start(given: Config, options: StartOptions): Promise<void> {
-  if (!options.market) return live(given, options);
+  if (!options.market) return startLive(given, options);
   requireMarket(options.worldScript);
-  const began = systemClock.monotonic();
+  const took = stopwatch(1);
   const progress = new Progress(!options.json);
-  const days = Math.max(1, options.days ?? PAST_DAYS);
+  const days = Math.max(1, options.days);
   const { now: present, goOn } = presentOf(options);
   const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
   await keysFor(given, new Date(first.getTime() - DAY_MS));
@@ -106,7 +93,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
   const config = forMarket(given, world);
   const clock = new SwitchedClock(new SimulatedClock(first));
-  // A world that was running may be another start's: it is ours to stop once the lake is, which has one owner.
+  // A world that was running may belong to another start: this one stops it only once it owns the lake, which has one owner.
   let ours = !world.reused;
   const closing: (() => Promise<void>)[] = [async () => (ours ? world.stop() : world.release())];
   const stopped = new AbortController();
@@ -115,7 +102,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   try {
     const parts = await openParts(config, clock);
     closing.push(() => parts.close());
-    sayStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", SELL]);
+    logStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", SELL]);
     const again = await isPastOver(parts.privateStore);
     if (again) clock.use(systemClock);
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
@@ -140,10 +127,10 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const listed = { catalogues: [world.catalogue], newcomers: world.newcomers };
     const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
     const simulated = await livePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
-    const found = await liveFrom(again ? systemClock : goOn(), clock, { roles, serving, world });
+    const found = await enterPresent(again ? systemClock : goOn(), clock, { roles, serving, world });
     const result: MarketLetters = {
       simulated,
-      took_s: Math.round((systemClock.monotonic() - began) / 100) / 10,
+      took_s: took(),
       ...found,
     };
     progress.end();
@@ -152,7 +139,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     if (options.once) return;
     const words = ["", `Serving at ${serving.url} (Ctrl-C stops the market and everything else).`];
     print(options, { serving: serving.url }, words);
-    sayStatus(serving.status, options.json);
+    printStatus(serving.status, options);
     const { logger, metrics } = parts;
     const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, [SELL]);
     const schedule = startMachine({ ...roles, ...{ clock, logger, metrics, pulse }, catalogues: config.catalogues });
@@ -163,7 +150,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     });
     if (world.lost.aborted) throw world.lost.reason;
   } catch (error) {
-    // What breaks once we are stopping is a consequence of that; a market that died is the cause to be told.
+    // Errors after the stop follow from it; where the market died, that is the cause to report.
     if (world.lost.aborted) throw world.lost.reason;
     if (!stopped.signal.aborted) throw error;
   } finally {

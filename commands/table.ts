@@ -437,13 +437,16 @@ export const COMMANDS = {
   recompute: {
     args: "<endpoint>",
     does: "make published cards again from public files and compare every byte",
-    options: { "--from <source>": { means: "folder or address of a public store", required: true }, ...TRUSTED },
+    options: {
+      "--from <source>": { means: "address, folder or s3://bucket of a public store", required: true },
+      ...TRUSTED,
+    },
     notes: "<endpoint> is a capability id (cap_…), a url, or all.",
     prints: "a line for each card: ok, pending or differs; then the sums",
     exits: ["unreadable", "tampered", "differs", "nothing"],
     page: "evidence",
     examples: ["all --from copy"],
-    opens: "nothing",
+    opens: "record",
   },
   exposure: {
     args: "<file>",

@@ -7,7 +7,8 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { EXIT, exitCodeOf } from "../../commands/exit.ts";
-import { dependenciesOf, type ExposureOptions, exposureCommand } from "../../commands/exposure.ts";
+import { dependenciesOf, exposureCommand } from "../../commands/exposure.ts";
+import type { OptionsOf } from "../../commands/table.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { ExposureReport } from "../../serving/schemas/exposure.ts";
@@ -62,11 +63,11 @@ const fileOf = async (content: unknown): Promise<string> => {
   await writeFile(file, typeof content === "string" ? content : JSON.stringify(content));
   return file;
 };
-const run = async (content: unknown, options: ExposureOptions = {}): Promise<string> => {
+const run = async (content: unknown, options: OptionsOf<"exposure"> = {}): Promise<string> => {
   await exposureCommand(loadConfig(undefined, {}), await fileOf(content), { base: service.url, ...options });
   return written;
 };
-const fault = async (content: unknown, options: ExposureOptions = {}): Promise<[number, string]> => {
+const fault = async (content: unknown, options: OptionsOf<"exposure"> = {}): Promise<[number, string]> => {
   const error = await run(content, options).then(
     () => new Error("nothing was wrong"),
     (one: Error) => one,

@@ -1,0 +1,58 @@
+import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
+import type { Checkpoint } from "../infra/tree/checkpoint.ts";
+import { openSource } from "../pipelines/published/open-source.ts";
+import type { Source } from "../pipelines/published/source.ts";
+import { type GivenKeys, openSourceTreeHead } from "../pipelines/published/trust.ts";
+import { say } from "./printer.ts";
+
+/** Options of every command that reads a public record. */
+export interface RecordOptions {
+  logKey?: string;
+  witnessKey?: string;
+  /** Reads the settings, which hold the credentials of a bucket. */
+  settings?: () => Pick<Config, "stores">;
+}
+
+/** The verifier keys that the options name. */
+export const keysOf = ({ logKey, witnessKey }: RecordOptions): GivenKeys => ({ log: logKey, witness: witnessKey });
+
+/** A public record, and its verified tree head. */
+export interface OpenRecord {
+  source: Source;
+  head: Checkpoint;
+  close(): Promise<void>;
+}
+
+/**
+ * Opens a record by its address, folder or bucket, and verifies its newest checkpoint by the keys of the options, else by
+ * those that the source shows, which it prints.
+ * @throws Failure `unreadable`, `usage`; MissingObject, Unproven, SourceDown
+ */
+export async function openRecord(name: string, options: RecordOptions): Promise<OpenRecord> {
+  const source = await openSource(name, systemClock, options.settings);
+  try {
+    const head = await openSourceTreeHead(source, keysOf(options), say, systemClock);
+    return { source, head, close: () => source.close() };
+  } catch (error) {
+    await source.close();
+    throw error;
+  }
+}
+
+/** Fetches an answer; its text is null where it is longer than the bound. @throws what fetch throws, also after `waitMs` */
+export async function fetchBounded(
+  url: string,
+  init: RequestInit,
+  { waitMs, maxBytes }: { waitMs: number; maxBytes: number },
+): Promise<{ status: number; text: string | null }> {
+  const { status, body } = await fetch(url, { ...init, redirect: "error", signal: AbortSignal.timeout(waitMs) });
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of body ?? []) {
+    bytes += chunk.byteLength;
+    if (bytes > maxBytes) return { status, text: null };
+    chunks.push(chunk);
+  }
+  return { status, text: Buffer.concat(chunks).toString("utf8") };
+}
