@@ -12,22 +12,20 @@ import type { Parts } from "../pipelines/roles/parts.ts";
 import { Owner } from "../pipelines/roles/protocol/owner.ts";
 import { Publishing } from "../pipelines/roles/protocol/publishing.ts";
 import { withIngest } from "./opening.ts";
-import { type RoleOptions, repeat, report } from "./report.ts";
+import { repeat, report } from "./report.ts";
+import type { OptionsOf } from "./table.ts";
 
-/** Between two looks; a day comes of age once a day, and what comes late may wait as long. */
+/** Seconds between two turns: a day becomes old enough once a day, and late records may wait as long. */
 const EVERY_S = 3_600;
 
-/** The archive of one machine, and nothing else of it. */
+/** What archives the days of one machine. */
 interface OpenArchive {
   parts: SupersedeParts;
-  /** Files what is due. */
+  /** Archives the days that are due. */
   archive(now: Date): Promise<ArchiveReport>;
 }
 
-/**
- * Log, lake and publisher for the archive alone: no money, no market. The lake has everything that the log holds.
- * @throws what ingest and publisher throw
- */
+/** Opens lake and publisher for the archive alone, and ingests all that the log holds. @throws what ingest and publisher throw */
 async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesting): Promise<OpenArchive> {
   const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
   await ingest.pass();
@@ -55,20 +53,16 @@ const withArchive = (config: Config, work: (opened: OpenArchive) => Promise<void
 
 const listAt = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;
 
-/** `touchstone archive`: days older than 110 days into signed files, and out of the lake. */
-export const archive = (config: Config, options: RoleOptions): Promise<void> =>
+/** `touchstone archive`: moves days older than 110 days into signed files, and out of the lake. */
+export const archive = (config: Config, options: OptionsOf<"archive">): Promise<void> =>
   withArchive(config, (opened) =>
     repeat(options, EVERY_S, async () => {
       report(options, { ...(await opened.archive(systemClock.now())) }, listAt(config));
     }),
   );
 
-/** `touchstone archive supersede`: a wrong file is replaced by one that is made again from the record. */
-export const archiveSupersede = (
-  config: Config,
-  id: string,
-  options: { reason: string; json?: boolean },
-): Promise<void> =>
+/** `touchstone archive supersede`: replaces a wrong file by one that is made again from the record. */
+export const archiveSupersede = (config: Config, id: string, options: OptionsOf<"archive supersede">): Promise<void> =>
   withArchive(config, async ({ parts }) => {
     const { id: by, rows, content_hash, file } = await supersede(parts, id, options.reason);
     const next = `${listAt(config)}/${by}`;

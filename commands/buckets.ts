@@ -9,36 +9,31 @@ import {
 } from "@aws-sdk/client-s3";
 import { type Config, ConfigError } from "../infra/config.ts";
 import { print } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface BucketsOptions extends Writers {
-  json?: boolean;
-}
-
-/** Days after the last day of an answer in which the sweep has the first turn; then the store itself takes it. */
+/** Days that our own sweep has for an answer that is kept no longer, before the store's lifecycle deletes it. */
 const SPARE_DAYS = 2;
 
 const nameOf = (address: string | null, which: string): string => {
   const [bucket, ...folders] = address?.slice("s3://".length).split("/") ?? [];
   if (!bucket || folders.length > 0) {
-    throw new ConfigError([
-      `stores.${which}: name a whole bucket, s3://bucket: its policy speaks of all that is in it`,
-    ]);
+    throw new ConfigError([`stores.${which}: name a whole bucket, s3://bucket: its policy is about all that is in it`]);
   }
   return bucket;
 };
 
 /**
- * `touchstone buckets`: makes the buckets of the settings with their policies and lifecycle: both of the record, and where
- * `stores.orders` names one that of what is sold. For this one command
- * `stores.private_key_id` and `stores.private_key` are an operator's who may do that.
- * @throws ConfigError, and what the store says
+ * `touchstone buckets`: makes the buckets of the settings with their policies and lifecycle: the two of the record, and that of
+ * what is sold where `stores.orders` names one. For this command alone `stores.private_key_id` and `stores.private_key` are
+ * those of an operator who may make buckets.
+ * @throws ConfigError, and the errors of the store
  */
-export async function bucketsCommand(config: Config, { json, ...writers }: BucketsOptions): Promise<void> {
+export async function bucketsCommand(config: Config, options: OptionsOf<"buckets">): Promise<void> {
   const { stores, sell } = config;
   if (stores.private_key_id === null || stores.private_key === null) {
     throw new ConfigError(["stores.private_key_id, stores.private_key: an operator's, who may make buckets"]);
   }
-  const { publisher, owner, pipeline, seller } = writers;
+  const { publisher, owner, pipeline, seller } = options;
   if ((stores.orders === null) !== (seller === undefined)) {
     throw new ConfigError(["stores.orders and --seller: both, or neither"]);
   }
@@ -58,14 +53,14 @@ export async function bucketsCommand(config: Config, { json, ...writers }: Bucke
   };
   const keptDays = sell.answers_kept_days;
   const missing = await prepareBuckets(operator, { ...buckets, publisher, owner, pipeline, seller, keptDays });
-  print({ json }, { ...buckets, missing }, [
-    `${Object.values(buckets).join(" and ")} are as they have to be`,
+  print(options, { ...buckets, missing }, [
+    `${Object.values(buckets).join(" and ")} are set up`,
     ...missing.map((what) => `this store does not have: ${what}`),
     "how they are used: docs/deploy.md",
   ]);
 }
 
-/** How an operator reaches the store with rights over buckets. */
+/** The store, and an operator's credentials, who has rights over buckets. */
 interface Operator {
   endpoint: string | null;
   region: string;
@@ -73,17 +68,8 @@ interface Operator {
   key: string;
 }
 
-/** Who writes the buckets, each an access key id, or an ARN with Amazon. */
-interface Writers {
-  /** All that is public. */
-  publisher: string;
-  /** Public tables and evidence of its partitions, and nothing else there. */
-  owner: string;
-  /** The private bucket: observers, owners and publishers alike. */
-  pipeline: string;
-  /** What bought calls hold: every replica that sells, and nobody else. */
-  seller?: string | undefined;
-}
+/** Who writes the buckets: an access key id each, or an ARN with Amazon. The options say what each writes. */
+type Writers = Pick<OptionsOf<"buckets">, "publisher" | "owner" | "pipeline" | "seller">;
 
 /** Names of the buckets, and who writes them. */
 interface Buckets extends Writers {
@@ -99,7 +85,7 @@ type Bucket = "public" | "private" | "orders";
 
 const read = (name: string): string => readFileSync(new URL(`../infra/deploy/s3/${name}`, import.meta.url), "utf8");
 
-/** The policy of a bucket as it stands among the deployment's files, for these names. */
+/** The policy of a bucket, from the deployment's files, with these names. */
 export const policyOf = (which: Bucket, buckets: Buckets): string =>
   read(`${which}-policy.json`)
     .replaceAll(`touchstone-${which}`, buckets[which]!)
@@ -108,7 +94,7 @@ export const policyOf = (which: Bucket, buckets: Buckets): string =>
     .replaceAll('"OWNER"', JSON.stringify(buckets.owner))
     .replaceAll('"PIPELINE"', JSON.stringify(buckets.pipeline));
 
-/** The lifecycle of a bucket: objects of orders go by themselves once the sweep had its time for them. */
+/** The lifecycle of a bucket: objects of orders expire once the sweep had its time for them. */
 export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays">) {
   const lifecycle = JSON.parse(read(which === "orders" ? "orders-lifecycle.json" : "lifecycle.json"));
   for (const { Expiration } of lifecycle.Rules)
@@ -116,12 +102,12 @@ export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays
   return lifecycle;
 }
 
-/** What a store may say to what it has not: some have no lifecycle and no access block. */
-const notHad = (error: unknown): boolean => (error as S3ServiceException | null)?.name === "NotImplemented";
+/** Some stores have no lifecycle and no access block. */
+const isNotImplemented = (error: unknown): boolean => (error as S3ServiceException | null)?.name === "NotImplemented";
 
 /**
- * Makes the buckets as they have to be. Safe to repeat.
- * @returns what the store does not know how to do; it has to be seen to in another way
+ * Makes the buckets with their policies and lifecycle. Safe to repeat.
+ * @returns what the store does not implement, which the operator has to do in another way
  */
 export async function prepareBuckets(operator: Operator, buckets: Buckets): Promise<string[]> {
   const { endpoint, region, keyId: accessKeyId, key: secretAccessKey } = operator;
@@ -132,11 +118,11 @@ export async function prepareBuckets(operator: Operator, buckets: Buckets): Prom
     requestChecksumCalculation: "WHEN_REQUIRED",
   });
   const missing: string[] = [];
-  const may = async (what: string, work: () => Promise<unknown>): Promise<void> => {
+  const attempt = async (what: string, work: () => Promise<unknown>): Promise<void> => {
     try {
       await work();
     } catch (error) {
-      if (!notHad(error)) throw error;
+      if (!isNotImplemented(error)) throw error;
       missing.push(what);
     }
   };
@@ -147,16 +133,16 @@ export async function prepareBuckets(operator: Operator, buckets: Buckets): Prom
       await client.send(new CreateBucketCommand({ Bucket })).catch((error: S3ServiceException) => {
         if (error.name !== "BucketAlreadyOwnedByYou") throw error;
       });
-      // Amazon's buckets are closed to the public until it is said otherwise; all but one stay so.
+      // Amazon closes every bucket to the public by default; only the public one is opened.
       const PublicAccessBlockConfiguration = JSON.parse(
         read(`${which === "public" ? "public" : "private"}-access-block.json`),
       );
-      await may(`access block of ${Bucket}`, () =>
+      await attempt(`access block of ${Bucket}`, () =>
         client.send(new PutPublicAccessBlockCommand({ Bucket, PublicAccessBlockConfiguration })),
       );
       await client.send(new PutBucketPolicyCommand({ Bucket, Policy: policyOf(which, buckets) }));
       const LifecycleConfiguration = lifecycleOf(which, buckets);
-      await may(`lifecycle of ${Bucket}`, () =>
+      await attempt(`lifecycle of ${Bucket}`, () =>
         client.send(new PutBucketLifecycleConfigurationCommand({ Bucket, LifecycleConfiguration })),
       );
     }

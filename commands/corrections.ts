@@ -2,31 +2,31 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { draftOf, planCorrections, planReinstatement, standing } from "../pipelines/corrections/correct.ts";
-import { CorrectionRecords, findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
+import {
+  checkPayee,
+  disputeBody,
+  disputeId,
+  readDispute,
+  type SignedDispute,
+} from "../pipelines/corrections/dispute.ts";
+import { CorrectionRecords, findEndpoint, readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
+import { BadDispute, NotInRecord } from "../pipelines/corrections/errors.ts";
+import { readNamedJson } from "./files.ts";
 import { recorderOf, withDone } from "./opening.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface CorrectOptions {
-  record?: string[];
-  allBeforeNow?: boolean;
-  method?: string;
-  gradeAt?: string;
-  fault: string;
-  says: string;
-  json?: boolean;
-}
+/** Address at which the change shows. */
+const lookAt = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
 
-/** Where the change shows. */
-export const lookAt = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
-
-/** What follows, and where it can be seen. */
+/** What changes next, and where it shows. */
 const nextLines = (config: Config, cap: string): string[] => [
   "Letters that may change: those of every tier of this endpoint, at the next grade run (a running service grades every 10 s;",
   "else: touchstone grade --once). Flags of endpoints with the same payee or domain follow if it had taken money.",
   `Look: ${lookAt(config, cap)}`,
 ];
 
-/** `touchstone correct`: records of an endpoint are withdrawn, each with the fault of ours that made it wrong. */
-export const correct = (config: Config, endpoint: string, options: CorrectOptions): Promise<void> =>
+/** `touchstone correct`: withdraws records of an endpoint, each with the fault of ours that made it wrong. */
+export const correct = (config: Config, endpoint: string, options: OptionsOf<"correct">): Promise<void> =>
   withDone(config, options.json, async (reading, parts) => {
     if ((options.record === undefined) === (options.allBeforeNow !== true)) {
       throw new Failure("usage", "say which records: either --record ID.. or --all-before-now");
@@ -55,8 +55,8 @@ export const correct = (config: Config, endpoint: string, options: CorrectOption
     };
   });
 
-/** `touchstone reinstate`: a correction was itself wrong; its records count again from the next run. */
-export const reinstate = (config: Config, id: string, options: { says: string; json?: boolean }): Promise<void> =>
+/** `touchstone reinstate`: takes back a correction that was itself wrong; its records count again from the next run. */
+export const reinstate = (config: Config, id: string, options: OptionsOf<"reinstate">): Promise<void> =>
   withDone(config, options.json, async (reading, parts) => {
     const records = new CorrectionRecords();
     for (let partition = 0; partition < reading.partitions; partition++) {
@@ -69,3 +69,41 @@ export const reinstate = (config: Config, id: string, options: { says: string; j
       lines: [`Taken back: ${id} of ${cap}; its records count again.`, ...nextLines(config, cap)],
     };
   });
+
+/** `touchstone dispute`: records a seller's signed dispute from a file, which may have come by mail. */
+export const dispute = (config: Config, file: string, options: OptionsOf<"dispute">): Promise<void> =>
+  withDone(config, options.json, async (reading, parts) => {
+    const now = systemClock.now();
+    const signed = await disputeIn(file, new URL(config.base_url).origin, now);
+    const record = await readEndpoint(reading, signed.capability_id);
+    await checkPayee(signed, record.payTos);
+    if (signed.record_id !== null && !record.records.has(signed.record_id))
+      throw new NotInRecord(`${signed.record_id} is not in the record of ${record.cap}`);
+    const id = disputeId(signed);
+    if (record.correctionRecords.disputes.has(id))
+      throw new Failure("already", `dispute ${id} is in the record already`);
+    await recorderOf(parts).append([draftOf("dispute", record.cap, disputeBody(signed, now), now)]);
+    return {
+      facts: { capability_id: record.cap, dispute: id, look: lookAt(config, record.cap) },
+      lines: [
+        `Recorded: ${id} of ${signed.pay_to} about ${signed.record_id ?? "every record"} of ${record.cap}.`,
+        "It changes no number. The endpoint is flagged disputed until a correction of the same record names our fault.",
+        `Look: ${lookAt(config, record.cap)}`,
+      ],
+    };
+  });
+
+/** Reads a dispute from a file. @throws Failure `unreadable` with the first reason, or `usage` */
+async function disputeIn(file: string, service: string, now: Date): Promise<SignedDispute> {
+  const value = await readNamedJson(file);
+  try {
+    return readDispute(value, service, now);
+  } catch (error) {
+    if (!(error instanceof BadDispute)) throw error;
+    const [{ pointer, detail } = { pointer: "", detail: "" }] = error.errors;
+    throw new Failure(
+      "unreadable",
+      `${file} is not a signed dispute: ${pointer || "it"} ${detail}; docs/corrections.md shows one`,
+    );
+  }
+}

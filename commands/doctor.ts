@@ -12,19 +12,15 @@ import { sellingFindings } from "./findings/selling.ts";
 import { settingsFindings } from "./findings/settings.ts";
 import { logFindings, recordFindings, storeFindings } from "./findings/storage.ts";
 import { print, say } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface DoctorOptions {
-  role: Role;
-  json?: boolean;
-}
-
-/** Everything that the role stands on, each by a look of its own, so that one that hangs or throws hides no other. */
+/** Examines everything that the role needs, each by a check of its own, so that one that hangs or throws hides no other. */
 export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
   return withOpen(egressOf(config), async (egress) => {
     const nodes = pays ? findingsWithin("networks", "mend networks, or chain", () => networkFindings(config)) : null;
-    // Wallets are asked of the same nodes: one that says nothing is waited for once.
+    // The balances are read from the same nodes: one that does not answer is waited for once.
     const money = nodes?.then((found) =>
       findingsWithin("wallets", "look at the folder of the wallets", () => walletFindings(config, found)),
     );
@@ -54,13 +50,14 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
 }
 
 /**
- * `touchstone doctor`: looks at everything a role stands on, and changes nothing but for one object that it puts into a
- * bucket and takes away again.
- * @throws Failure `unfit` when something is broken; what it is was printed
+ * `touchstone doctor`: examines everything that a role needs. It changes nothing, except that it puts one object into a bucket
+ * and deletes it again.
+ * @throws Failure `unfit` when something is broken, after the findings were printed
  */
-export async function doctorCommand(config: Config, { role, json }: DoctorOptions): Promise<void> {
+export async function doctorCommand(config: Config, options: OptionsOf<"doctor">): Promise<void> {
+  const { role } = options;
   const findings = await examine(config, role);
-  print({ json }, { role, ...countOf(findings), findings }, table(findings));
+  print(options, { role, ...countOf(findings), findings }, table(findings));
   const { broken } = countOf(findings);
   if (broken > 0) throw new Failure("unfit", `${broken} broken of ${findings.length}: ${role} would not do its work`);
 }
@@ -71,7 +68,7 @@ const countOf = (findings: readonly Finding[]): Record<Severity, number> => {
   return count;
 };
 
-/** What is worst comes first; what is to be done stands below each. */
+/** The findings for people, the worst first, each with what to do below it. */
 export function table(findings: readonly Finding[]): string[] {
   const order: Severity[] = ["broken", "warn", "ok", "off"];
   const width = Math.max(...findings.map(({ name }) => name.length));
@@ -85,7 +82,7 @@ export function table(findings: readonly Finding[]): string[] {
   );
 }
 
-/** What is wrong in the settings of the networks, as the roles that pay or sell would report it. */
+/** Problems in the settings of the networks, as the roles that pay or sell report them. */
 function wrongNetworks(read: () => unknown): readonly string[] {
   try {
     read();
@@ -97,10 +94,10 @@ function wrongNetworks(read: () => unknown): readonly string[] {
 }
 
 /**
- * What every role looks at before it opens anything: broken settings end it, as they would end it later and less clearly;
- * warnings are said once. @throws ConfigError naming all that is broken
+ * Every role examines its settings and the disk before it opens anything: it ends where something is broken, and prints the
+ * warnings. @throws ConfigError naming all that is broken
  */
-export async function atStart(config: Config, role: Role, { json }: { json?: boolean } = {}): Promise<void> {
+export async function atStart(config: Config, role: Role, { json }: OptionsOf<"keygen"> = {}): Promise<void> {
   const pays = role === "start" || role === "observe";
   const missing = pays ? whyNoControl(config) : null;
   const found = [...(await settingsFindings(config)), ...(await diskFindings(config))];

@@ -1,10 +1,11 @@
 import type { Config } from "../infra/config.ts";
+import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
 import { dropOtherLake } from "../pipelines/roles/ingesting.ts";
 import { withIngest } from "./opening.ts";
-import { rebuilt } from "./rebuilding.ts";
+import { ProgressLine } from "./printer.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
 
-/** `touchstone ingest`: log to segments to lake. */
+/** `touchstone ingest`: moves records from the log into segments and the lake. */
 export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, ({ ingest: into }) =>
     repeat(options, 10, async () => {
@@ -13,21 +14,35 @@ export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
     }),
   );
 
-/** `touchstone redrive`: rejected bytes, read again with today's readers. */
+/** `touchstone redrive`: reads rejected bytes again with today's readers. */
 export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async ({ ingest: into }) =>
     report(options, { ...(await into.redrive()) }, "touchstone grade --once"),
   );
 
-/** `touchstone rebuild`: a new lake from the chain alone, whatever form the old one has. */
+/** Where stderr is no terminal a line of progress is printed this often, ms. */
+const EVERY_MS = 10_000;
+
+/** Makes the lake again from the segments, with progress on stderr. @returns its rows */
+export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: RoleOptions): Promise<number> {
+  const line = new ProgressLine();
+  const { rows } = await ingest.rebuild((taken, of) => {
+    const text = `the lake is made anew from the segments: ${taken} of ${of}`;
+    if (!json) line.showAtTimes(text, EVERY_MS, taken >= of);
+  });
+  line.end(true);
+  return rows;
+}
+
+/** `touchstone rebuild`: makes a new lake from the chain of commits alone, whatever form the old one has. */
 export async function rebuild(config: Config, options: RoleOptions): Promise<void> {
   await dropOtherLake(config, true);
   await withIngest(config, async ({ ingest: into }) =>
-    report(options, { rows: await rebuilt(into, options.json) }, "touchstone grade --once"),
+    report(options, { rows: await rebuildLake(into, options) }, "touchstone grade --once"),
   );
 }
 
-/** `touchstone gap accept`: holes between chain and log, written into the chain. */
+/** `touchstone gap accept`: writes the holes between chain and log into the chain. */
 export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async ({ ingest: into }) => {
     const holes = await into.acceptGap();

@@ -6,31 +6,18 @@ import { Failure } from "../infra/errors.ts";
 import { createPrivate, replacePrivate } from "../infra/keys/files.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { parseUrl } from "../infra/url.ts";
-import { isAsked, print, questions, say } from "./printer.ts";
+import { canAsk, print, questions, say } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
 /** The five answers: each as an option, or as a line of a terminal. */
-export interface Answers {
-  name?: string;
-  network?: string;
-  rpc?: string[];
-  control?: string[];
-  catalogue?: string[];
-  sell?: boolean;
-}
+export type Answers = Partial<Pick<OptionsOf<"init">, "name" | "network" | "rpc" | "control" | "catalogue" | "sell">>;
 
-export interface InitOptions extends Answers {
-  /** The file of `--config`. */
-  config?: string;
-  force?: boolean;
-  json?: boolean;
-}
-
-/** A question: which options it stands for, and how a line answers it. */
+/** A question: the options that it asks for, and how a line answers it. */
 interface Question {
   options: readonly (keyof Answers)[];
   asks: string;
-  /** An empty line says this. */
-  otherwise?: string;
+  /** The answer of an empty line. */
+  default?: string;
   read(line: string): Answers;
 }
 
@@ -55,18 +42,18 @@ const QUESTIONS: readonly Question[] = [
   {
     options: ["catalogue"],
     asks: `Catalogues that are read for listings: addresses, or names of known ones (${Object.keys(KNOWN_CATALOGUES).join(", ")})`,
-    otherwise: "none",
+    default: "none",
     read: (line) => ({ catalogue: line === "none" ? [] : words(line) }),
   },
   {
     options: ["sell"],
     asks: "Sell calls and work of its own on that network, yes or no",
-    otherwise: "no",
+    default: "no",
     read: (line) => (/^y(?:es)?$/i.test(line) ? { sell: true } : /^no?$/i.test(line) ? { sell: false } : {}),
   },
 ];
 
-/** How the settings call what an option says. */
+/** The option of each setting. */
 const OPTION: readonly [RegExp, keyof Answers][] = [
   [/^base_url/, "name"],
   [/^networks\.0\.rpc_urls|^chain\.rpc_url/, "rpc"],
@@ -78,10 +65,7 @@ const OPTION: readonly [RegExp, keyof Answers][] = [
 
 const hostOf = (url: string): string => parseUrl(url)?.host ?? url;
 
-/**
- * The settings that these answers make. With nodes of two hosts or more, two have to agree; a name without a scheme is one
- * of https.
- */
+/** The settings of these answers. With nodes of two hosts or more, two have to agree; a name without a scheme gets https. */
 export function settingsOf({ name = "", network = "", rpc = [], control = [], catalogue = [], sell = false }: Answers) {
   const agree = new Set(rpc.map(hostOf)).size === rpc.length && rpc.length > 1 ? 2 : 1;
   return {
@@ -93,7 +77,7 @@ export function settingsOf({ name = "", network = "", rpc = [], control = [], ca
   };
 }
 
-/** What is wrong with these answers, each with the option that it is about. */
+/** Problems of these answers, each with its option. */
 export function problemsOf(answers: Answers): { option: keyof Answers; says: string }[] {
   const settings = settingsOf(answers);
   const found = problemsIn(settings);
@@ -103,7 +87,7 @@ export function problemsOf(answers: Answers): { option: keyof Answers; says: str
   return found.map(({ at, says }) => ({ option: OPTION.find(([is]) => is.test(at))?.[1] ?? "name", says }));
 }
 
-/** What the roles that pay and sell would refuse of settings that are right one by one. */
+/** Problems of settings that are right one by one, as the roles that pay and sell would report them. */
 function wrongTogether(settings: ReturnType<typeof settingsOf>): { at: string; says: string }[] {
   const config = Settings.parse(settings);
   try {
@@ -129,20 +113,20 @@ const isGiven = (answers: Answers, option: keyof Answers): boolean => {
 
 const askable = ({ options }: Question, answers: Answers): boolean => !options.every((one) => isGiven(answers, one));
 
-/** Ask what the options do not say, one question after the other. @throws ConfigError when nobody answers */
+/** Asks for what the options do not hold, one question after the other. @throws ConfigError when nobody answers */
 async function asked(given: Answers): Promise<Answers> {
   const answers = { ...given };
   const terminal = await questions();
   try {
     for (const question of QUESTIONS.filter((one) => askable(one, given))) {
       for (let left = TRIES; ; left--) {
-        const { asks, otherwise, options } = question;
-        const line = await terminal.ask(`${asks}${otherwise ? ` [${otherwise}]` : ""}: `);
+        const { asks, default: usual, options } = question;
+        const line = await terminal.ask(`${asks}${usual ? ` [${usual}]` : ""}: `);
         if (line === null || left === 0) throw new ConfigError([`${options.map(flag).join(", ")}: not answered`]);
-        const told = question.read(line || (otherwise ?? ""));
-        Object.assign(answers, told);
+        const answer = question.read(line || (usual ?? ""));
+        Object.assign(answers, answer);
         const wrong = problemsOf(answers).filter(({ option }) => options.includes(option));
-        if (wrong.length === 0 && Object.keys(told).length > 0) break;
+        if (wrong.length === 0 && Object.keys(answer).length > 0) break;
         say(wrong.length > 0 ? wrong.map(({ says }) => `  ${says}`) : "  yes or no");
       }
     }
@@ -154,7 +138,7 @@ async function asked(given: Answers): Promise<Answers> {
 
 const flag = (option: keyof Answers): string => `--${option}`;
 
-/** What options leave unsaid where nobody can be asked. Catalogues and selling may be left out. */
+/** Without a terminal the options must hold the answers; catalogues and selling may be left out. @throws ConfigError */
 function requireAll(answers: Answers): void {
   const missing = (["name", "network", "rpc", "control"] as const).filter((one) => !isGiven(answers, one));
   if (missing.length > 0)
@@ -162,11 +146,11 @@ function requireAll(answers: Answers): void {
 }
 
 /**
- * `touchstone init`: a settings file from five answers. What options do not say is asked, on a terminal and without --json.
- * The file can be read by its owner alone, since addresses of nodes hold keys, and one that is there is left as it is.
+ * `touchstone init`: writes a settings file from five answers. It asks for those that the options do not hold, on a terminal
+ * and without --json. Only its owner can read the file, since addresses of nodes hold keys. A file that is there is kept.
  * @throws Failure `already`; ConfigError naming every option that is wrong
  */
-export async function initCommand(options: InitOptions): Promise<void> {
+export async function initCommand(options: OptionsOf<"init"> & { config?: string }): Promise<void> {
   const { config: named } = options;
   const file = settingsFile(named);
   if (existsSync(file) && !options.force)
@@ -175,7 +159,7 @@ export async function initCommand(options: InitOptions): Promise<void> {
       `${file} is there already and is left as it is: name another by --config, or say --force`,
     );
   if (!existsSync(dirname(file))) throw new ConfigError([`${file}: there is no folder ${dirname(file)}`]);
-  const asks = isAsked() && !options.json && QUESTIONS.some((one) => askable(one, options));
+  const asks = canAsk() && !options.json && QUESTIONS.some((one) => askable(one, options));
   if (!asks) requireAll(options);
   const answers = asks ? await asked(options) : options;
   const wrong = problemsOf(answers);

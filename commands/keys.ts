@@ -9,15 +9,14 @@ import { folders } from "../pipelines/roles/data-folder.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { needsData } from "./files.ts";
 import { print } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-/** `touchstone keygen`: make keys where there are none, and say which ones there are. */
-export async function makeKeysCommand(config: Config, options: { json?: boolean }): Promise<void> {
+/** `touchstone keygen`: makes keys where there are none, and prints those that there are. */
+export async function makeKeysCommand(config: Config, options: OptionsOf<"keygen">): Promise<void> {
   const made = await keysFor(config, systemClock.now());
   const dir = folders(config.data_dir).keys;
   const keys = loadKeys(dir);
-  const kids = Object.fromEntries(
-    (["cards", "answers", "log", "witness"] as const).map((name) => [name, keys[name].kid]),
-  );
+  const kids = Object.fromEntries(PURPOSES.map((name) => [name, keys[name].kid]));
   print(options, { made, dir, kids }, [
     made ? `Made four keys in ${dir}.` : `There are keys in ${dir} already; nothing was changed.`,
     ...Object.entries(kids).map(([name, kid]) => `  ${name.padEnd(8)} ${kid}`),
@@ -28,16 +27,16 @@ export async function makeKeysCommand(config: Config, options: { json?: boolean 
 const lineOf = ({ purpose, kid, valid_from, retired_at }: KeyRecord): string =>
   `  ${purpose.padEnd(8)} ${kid} from ${valid_from}${retired_at ? ` to ${retired_at}` : ""}`;
 
-/** `touchstone keys list`: every key there ever was, with its validity. */
-export function listKeys(config: Config, options: { json?: boolean }): void {
+/** `touchstone keys list`: prints every key that ever was in use, with its validity. */
+export function listKeys(config: Config, options: OptionsOf<"keys list">): void {
   needsData(config);
-  const keys = readRing(folders(config.data_dir).keys).keys.map((key) => ({ ...key, ...asked(key, config) }));
+  const keys = readRing(folders(config.data_dir).keys).keys.map((key) => ({ ...key, ...asOption(key, config) }));
   const lines = keys.flatMap((key) => [lineOf(key), ...(key.option ? [`           ${key.option}`] : [])]);
   print(options, { keys }, lines);
 }
 
-/** A key of checkpoints in the form in which mirror, audit, recompute and export ask for it. */
-function asked({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: string; option?: string } {
+/** A key of checkpoints as an option of mirror, audit, recompute and export. */
+function asOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: string; option?: string } {
   const origin = originOf(base_url);
   const publicKey = fromBase64url(x)!;
   if (purpose === "log") {
@@ -49,14 +48,14 @@ function asked({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: string
   return { vkey, option: `--witness-key ${vkey}` };
 }
 
-/** Days in which the old key still counts: readers of checkpoints come seldom, readers of answers every minute. */
+/** Days in which the old key is still valid: checkpoints are read seldom, answers every minute. */
 const OVERLAP_DAYS: Record<Purpose, number> = { cards: 1, answers: 1, log: 30, witness: 30 };
 
 /**
- * `touchstone keys rotate`: a new key beside the old one, which retires after the overlap. Processes that run go on
- * signing with the old one, which is valid until then; a restart within the overlap publishes the keys document first.
+ * `touchstone keys rotate`: makes a new key beside the old one, which retires after the overlap. Running processes sign with
+ * the old one until they are restarted; a restart within the overlap publishes the keys document first.
  */
-export function rotateKeys(config: Config, given: string, options: { overlapDays?: number; json?: boolean }): void {
+export function rotateKeys(config: Config, given: string, options: OptionsOf<"keys rotate">): void {
   const purpose = PURPOSES.find((one) => one === given);
   if (!purpose) throw new ConfigError([`keys rotate: ${given} is not one of ${PURPOSES.join(", ")}`]);
   const days = options.overlapDays ?? OVERLAP_DAYS[purpose];

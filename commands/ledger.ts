@@ -15,11 +15,7 @@ import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { needsData, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
-
-export interface LedgerOptions {
-  rpc?: string;
-  json?: boolean;
-}
+import type { OptionsOf } from "./table.ts";
 
 /** A sum of micro-units as it is shown: six decimals, below zero with a minus. */
 type Sum = string;
@@ -30,28 +26,28 @@ interface LedgerShown {
     network: string;
     asset: string;
     orders: number;
-    /** Debits above zero; together nothing. */
+    /** Debits are above zero. The sum of all is zero. */
     accounts: Record<string, Sum>;
     sum: Sum;
-    /** Wallets of ours in these books, and what the chain says they hold; null where no chain was asked. */
+    /** Our wallets in these books, and what they hold on the chain; null where no chain was asked. */
     wallets: Record<string, { cash: "till" | "float"; books: Sum; holds: Sum | null }>;
-    /** Of our own transactions, in wei of the chain's coin, by what they were for. */
+    /** Gas of our own transactions, in wei of the chain's coin, by their purpose. */
     gas: Record<string, { transactions: number; wei: string }>;
     owed: { what: Owed["what"]; who: string; fault: Owed["fault"] | null; orders: number; amount: Sum }[];
-    /** Movements that the chain has not, or not so; null where no chain was asked. */
+    /** Movements that the chain lacks, or has differently; null where no chain was asked. */
     differences: Difference[] | null;
   }[];
 }
 
 const sumOf = (micro: bigint): Sum => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
 
-/** `touchstone ledger`: the books of the orders, held against the chain. @throws Failure `record` after the print, where they differ */
-export async function ledgerCommand(config: Config, options: LedgerOptions): Promise<void> {
+/** `touchstone ledger`: prints the books of the orders, compared with the chain. @throws Failure `record` where they differ */
+export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">): Promise<void> {
   needsData(config);
-  const told = await ledgerOf(config, options.rpc);
-  print(options, told, linesOf(told));
-  const wrong = told.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
-  const uneven = told.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
+  const ledger = await ledgerOf(config, options.rpc);
+  print(options, ledger, linesOf(ledger));
+  const wrong = ledger.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
+  const uneven = ledger.assets.filter(({ sum }) => sum !== sumOf(0n)).length;
   if (wrong + uneven > 0) throw new Failure("record", `${wrong} movements on the chain differ from the books`);
 }
 
@@ -71,7 +67,7 @@ function rpcOf(config: Config, network: string): string | null {
 export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerShown> {
   const dir = folders(config.data_dir).log;
   const assets: LedgerShown["assets"] = [];
-  // A log that nobody has begun has no orders, and is not made by being asked.
+  // A log that was not begun has no orders. Opening it would make it.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
   await withOpen(openLog(config, LOG_TOPICS, dir, createLogger(config.log_level)), async (log) => {
     const table = new OrderTable(Number.POSITIVE_INFINITY);
@@ -130,7 +126,7 @@ function owedOf(owed: readonly Owed[]): LedgerShown["assets"][number]["owed"] {
 
 const OWED = { refund: "to be sent back to", exposure: "not known yet, at", loss: "not made good by" } as const;
 
-/** The same for people. */
+/** The ledger for people. */
 export function linesOf({ assets }: LedgerShown): string[] {
   if (assets.length === 0) return ["no orders yet"];
   return assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences: found }) => [

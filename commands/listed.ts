@@ -9,17 +9,18 @@ import { isId } from "../pipelines/record/ids.ts";
 import { normaliseUrl } from "../pipelines/record/url.ts";
 import { recorderOf, withRecord } from "./opening.ts";
 import { print } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-/** What one source says of an endpoint, its newest record. */
+/** The newest record of one source about an endpoint. */
 interface SourceState {
   source: string;
   source_id: string;
-  /** `delisted`: the source named it once, and does no more. */
+  /** `delisted`: the source listed it once, and does not now. */
   state: "listed" | "delisted";
   at: string;
 }
 
-/** An endpoint and everything that was ever said of it. */
+/** An endpoint, and every source that ever listed it. */
 interface ListedEndpoint {
   capability_id: string;
   url: string;
@@ -27,10 +28,6 @@ interface ListedEndpoint {
   tool: string | null;
   first_listed: string;
   sources: SourceState[];
-}
-
-interface Options {
-  json?: boolean;
 }
 
 const NEXT = "next: touchstone listings list";
@@ -67,17 +64,18 @@ async function endpointsOf(reading: RecordReader): Promise<ListedEndpoint[]> {
     .sort((a, b) => (a.url === b.url ? 0 : a.url < b.url ? -1 : 1));
 }
 
-const stands = ({ sources }: ListedEndpoint): boolean => sources.some(({ state }) => state === "listed");
+const isListed = ({ sources }: ListedEndpoint): boolean => sources.some(({ state }) => state === "listed");
 const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "GET"} ${url}${tool ? `#${tool}` : ""}`;
 
-/** `touchstone listings list`: every endpoint that a source lists now. */
-export const listListings = (config: Config, options: Options & { host?: string; all?: boolean }): Promise<void> =>
+/** `touchstone listings list`: prints every endpoint that a source lists now. */
+export const listListings = (config: Config, options: OptionsOf<"listings list">): Promise<void> =>
   withRecord(config, async (reading) => {
     const all = await endpointsOf(reading);
     const shown = all.filter(
-      (one) => (options.all || stands(one)) && (options.host === undefined || parseUrl(one.url)?.host === options.host),
+      (one) =>
+        (options.all || isListed(one)) && (options.host === undefined || parseUrl(one.url)?.host === options.host),
     );
-    const lines = shown.map((one) => `${one.capability_id}  ${stands(one) ? "" : "(delisted) "}${nameOf(one)}`);
+    const lines = shown.map((one) => `${one.capability_id}  ${isListed(one) ? "" : "(delisted) "}${nameOf(one)}`);
     const next = shown[0]
       ? `next: touchstone listings show ${shown[0].capability_id}`
       : "next: touchstone listings add --help";
@@ -85,7 +83,7 @@ export const listListings = (config: Config, options: Options & { host?: string;
   });
 
 /** Endpoints by capability id, or all at one url. @throws NotInRecord */
-async function named(reading: RecordReader, endpoint: string): Promise<ListedEndpoint[]> {
+async function listedAt(reading: RecordReader, endpoint: string): Promise<ListedEndpoint[]> {
   const url = isId("cap", endpoint) ? null : normaliseUrl(endpoint);
   const found = (await endpointsOf(reading)).filter((one) =>
     url === null ? one.capability_id === endpoint : one.url === url,
@@ -94,10 +92,10 @@ async function named(reading: RecordReader, endpoint: string): Promise<ListedEnd
   return found;
 }
 
-/** `touchstone listings show`: what every source says of an endpoint, and since when. @throws NotInRecord, BadUrl */
-export const showListing = (config: Config, endpoint: string, options: Options): Promise<void> =>
+/** `touchstone listings show`: prints which sources list an endpoint, and since when. @throws NotInRecord, BadUrl */
+export const showListing = (config: Config, endpoint: string, options: OptionsOf<"listings show">): Promise<void> =>
   withRecord(config, async (reading) => {
-    const found = await named(reading, endpoint);
+    const found = await listedAt(reading, endpoint);
     const lines = found.flatMap((one) => [
       `${one.capability_id}  ${nameOf(one)}`,
       `  first listed ${one.first_listed}`,
@@ -109,19 +107,19 @@ export const showListing = (config: Config, endpoint: string, options: Options):
   });
 
 /**
- * `touchstone listings remove`: records that an endpoint is no longer listed, for every source that lists it, by order
- * of the operator. What was observed stays in the record. A source that names it again lists it again; a host that is
- * never to be called at all belongs into `observe.exclude`.
+ * `touchstone listings remove`: records that an endpoint is no longer listed, for every source that lists it. What was
+ * observed stays in the record. A source that names it again lists it again; a host that must never be called belongs into
+ * `observe.exclude`.
  * @throws NotInRecord, BadUrl
  */
-export const removeListing = (config: Config, endpoint: string, options: Options & { says: string }): Promise<void> =>
+export const removeListing = (config: Config, endpoint: string, options: OptionsOf<"listings remove">): Promise<void> =>
   withRecord(config, async (reading, parts) => {
-    const found = (await named(reading, endpoint)).filter(stands);
+    const found = (await listedAt(reading, endpoint)).filter(isListed);
     const at = systemClock.now();
     const drafts = found.flatMap((one) =>
       one.sources.flatMap(({ source, source_id, state, at: since }) => {
         const body = { source, source_id, reason: options.says };
-        // Listed again later it has another `since`: removing it then is another record.
+        // An endpoint that is listed again has another `since`: removing it then is another record.
         const slot = sha256hex(canonicalText({ ...body, since }));
         return state === "listed" ? [draft({ type: "delisting", cap: one.capability_id, slot, at, body })] : [];
       }),

@@ -17,20 +17,9 @@ import type { ListingAnswer } from "../serving/schemas/listing.ts";
 import { type Annotation, annotationLine, markdownTable, withoutCommands } from "./annotations.ts";
 import { withOpen } from "./files.ts";
 import { printJson, printLines } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface ListingOptions {
-  method?: "GET" | "POST";
-  /** Default: github where a runner of GitHub runs this, else none. */
-  annotations?: "github" | "none";
-  /** File of the repository at which annotations are shown. */
-  file?: string;
-  json?: boolean;
-}
-
-/**
- * grave: a payment is refused by clients, goes astray or cannot be signed. mild: it is paid all the same. note: nothing is
- * wrong.
- */
+/** grave: clients refuse to pay, the payment goes astray or cannot be signed. mild: it is paid. note: nothing is wrong. */
 export type Severity = "grave" | "mild" | "note";
 
 export interface Finding {
@@ -49,7 +38,7 @@ const severityOf = (defect: string): Severity => {
   return DEFAULT_POLICY.defects.includes(defect) ? "grave" : "mild";
 };
 
-/** Everything that a look found, the worst first. */
+/** All findings of a look, the worst first. */
 export function findingsOf({ state, says, mend, defects, stock_client: stock }: ListingAnswer): Finding[] {
   const found: Finding[] = [];
   if (state !== "asked") found.push({ severity: "grave", what: state, says, mend });
@@ -64,8 +53,12 @@ export function findingsOf({ state, says, mend, defects, stock_client: stock }: 
 
 const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
 
-/** A look at one url from here: the settings' way out, and this url's own port and machine, which its seller named. */
-async function lookFromHere(config: Config, url: string, method: ListingOptions["method"]): Promise<ListingAnswer> {
+/** Looks at one url from this machine, by the settings; the port of the url, and this machine, are allowed too. */
+async function lookFromHere(
+  config: Config,
+  url: string,
+  method: OptionsOf<"listing">["method"],
+): Promise<ListingAnswer> {
   const at = parseUrl(url);
   if (at === null) throw new BadUrl(url, "not a url");
   const egress = createEgress({
@@ -83,7 +76,7 @@ async function lookFromHere(config: Config, url: string, method: ListingOptions[
   });
 }
 
-/** The look for people: a line of what came, then two of each finding. */
+/** The look for people: what the endpoint answered and offers, then each finding. */
 export function linesOf(answer: ListingAnswer, findings: readonly Finding[]): string[] {
   const { method, url, status, says, offers, stock_client: stock, listing } = answer;
   const offered = offers.map(
@@ -113,15 +106,15 @@ export const annotationOf = (finding: Finding, url: string, file: string | null)
   file,
 });
 
-/** The same for the summary of a job, in Markdown. */
+/** The findings for the summary of a job, in Markdown. */
 export function summaryOf({ method, url, says }: ListingAnswer, findings: readonly Finding[]): string {
   const rows = findings.map(({ severity, what, says: words, mend }) => [severity, what, words, mend ?? ""]);
   const table = rows.length === 0 ? ["Nothing is wrong with it."] : markdownTable(["", "what", "says", "change"], rows);
   return `${["### Listing", "", ...markdownTable(["endpoint", "answer"], [[`${method} ${url}`, says]]), "", ...table, ""].join("\n")}\n`;
 }
 
-/** @throws the error that stands for the worst finding; nothing where there is none */
-function failBy({ state, url }: ListingAnswer, findings: readonly Finding[]): void {
+/** @throws Failure of the worst finding; nothing where there is none */
+function failForWorst({ state, url }: ListingAnswer, findings: readonly Finding[]): void {
   if (state === "silent" || state === "unfetchable") throw new Failure("unreachable", `${url} gave no whole answer`);
   const count = (severity: Severity): number => findings.filter((one) => one.severity === severity).length;
   if (count("grave") > 0) throw new Failure("unpayable", `${count("grave")} findings for which it is not paid`);
@@ -129,13 +122,13 @@ function failBy({ state, url }: ListingAnswer, findings: readonly Finding[]): vo
 }
 
 /**
- * `touchstone listing`: one free look at an endpoint from this machine, as POST /v1/listings/validate makes it: nothing is
+ * `touchstone listing`: looks at an endpoint once, for free, from this machine, as POST /v1/listings/validate does. Nothing is
  * paid, kept or sent to a service. @throws Failure `flawed`, `unpayable` or `unreachable`; BadUrl, ConfigError
  */
 export async function listingCommand(
   config: Config,
   url: string,
-  options: ListingOptions,
+  options: OptionsOf<"listing">,
   workflow: Workflow = workflowOf(),
 ): Promise<void> {
   const answer = await lookFromHere(config, url, options.method);
@@ -152,5 +145,5 @@ export async function listingCommand(
       throw new ConfigError([`GITHUB_STEP_SUMMARY (environment): ${error.message}`]);
     });
   }
-  failBy(answer, findings);
+  failForWorst(answer, findings);
 }

@@ -8,23 +8,24 @@ import { FORMS } from "../pipelines/roles/forms.ts";
 import { dropOtherLake, openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { openOwnerParts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
+import { rebuildLake } from "./ingest.ts";
 import { print } from "./printer.ts";
-import { rebuilt } from "./rebuilding.ts";
 import { columns } from "./report.ts";
+import type { OptionsOf } from "./table.ts";
 
-/** What became of one form. */
+/** What was done with one form. */
 interface Migrated {
   what: string;
   did: string;
 }
 
 /**
- * `touchstone migrate`: brings what an older version left to the forms of this one (pipelines/roles/forms.ts). May be
- * killed at any point and run again: each step is one transaction, or makes something anew that is only a cache.
- * @throws LogRefused, Failure `record`, LakeForm for what a newer version wrote: nothing is changed then
+ * `touchstone migrate`: brings what an older version left to the forms of this one (pipelines/roles/forms.ts). It may be
+ * killed at any point and run again: each step is one transaction, or makes a cache again.
+ * @throws LogRefused, Failure `record`, LakeForm where a newer version wrote: then nothing is changed
  */
-export async function migrate(config: Config, { json, table }: { json?: boolean; table?: boolean }): Promise<void> {
-  if (table) return print({ json }, { forms: FORMS }, tableLines());
+export async function migrate(config: Config, options: OptionsOf<"migrate">): Promise<void> {
+  if (options.table) return print(options, { forms: FORMS }, tableLines());
   needsData(config);
   const done: Migrated[] = [];
   if (config.log === null) {
@@ -33,31 +34,28 @@ export async function migrate(config: Config, { json, table }: { json?: boolean;
       from === null ? "none here" : from === LOG_FORMAT ? "as it is" : `brought from format ${from} to ${LOG_FORMAT}`;
     done.push({ what: "log", did });
   }
-  // The stores are looked at before the lake goes: what does not belong together is told first.
+  // The stores are opened before the lake is removed: stores and a log that do not belong together fail here.
   await withOpen(openOwnerParts(config, systemClock), async (parts) => {
     done.push({ what: "private store", did: `of log ${parts.log.id}` });
-    done.push({ what: "lake", did: await lakeOf(config, parts, json) });
+    done.push({ what: "lake", did: await migrateLake(config, parts, options) });
   });
-  print(
-    { json },
-    { migrated: done },
-    done.map(({ what, did }) => `${what}: ${did}`),
-  );
+  const lines = done.map(({ what, did }) => `${what}: ${did}`);
+  print(options, { migrated: done }, lines);
 }
 
-async function lakeOf(
+async function migrateLake(
   config: Config,
   parts: Awaited<ReturnType<typeof openOwnerParts>>,
-  json: boolean | undefined,
+  options: OptionsOf<"migrate">,
 ): Promise<string> {
   const old = await dropOtherLake(config, false);
   if (old === null) return "as it is";
-  // Of a cluster each owner and observer loads its share by itself.
+  // In a cluster each owner and observer loads its share itself.
   if (config.log !== null) return "removed: the role loads its share of the segments as it starts";
   const trust = trustOf(originOf(config.base_url), parts.ring, systemClock.now());
   const archived = () => archiveFold(parts.publicStore, trust);
   return withOpen(openIngestOf({ ...parts, config }, archived), async ({ ingest }) => {
-    const rows = await rebuilt(ingest, json);
+    const rows = await rebuildLake(ingest, options);
     return `made anew from the segments, ${rows} records`;
   });
 }

@@ -7,14 +7,10 @@ import { createMirrorApp, MIRROR_PROXIES } from "../serving/mirror-app.ts";
 import { untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { printLines } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface MirrorServeOptions {
-  host: string;
-  port: number;
-}
-
-/** `touchstone mirror serve`: the public folder of a mirror over HTTP until stopped. `touchstone mirror` may run beside. */
-export async function mirrorServe(dir: string, { host, port }: MirrorServeOptions): Promise<void> {
+/** `touchstone mirror serve`: serves the public folder of a mirror over HTTP until stopped. `touchstone mirror` may run meanwhile. */
+export async function mirrorServe(dir: string, { host, port }: OptionsOf<"mirror serve">): Promise<void> {
   const folder = (await recordFolder(dir))?.publicDir;
   if (!folder) throw new Failure("unreadable", `neither an address nor a folder: ${dir}`);
   await withOpen(readDirectoryStore(folder), (publicStore) => {

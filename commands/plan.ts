@@ -12,8 +12,9 @@ import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { needsData, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-/** What the log says of a day: the commitment, and the salt once it was opened. */
+/** What the log holds about a day: the commitment, and the salt once it was opened. */
 export interface Committed {
   salt_hash: string;
   covered_root: string;
@@ -25,7 +26,7 @@ export interface Committed {
 const same = (a: PlannedCall, b: PlannedCall): boolean =>
   a.block === b.block && a.minute === b.minute && a.kind === b.kind && a.blind === b.blind;
 
-/** Do an endpoint's calls follow from the salt? A plan that was made later in the day lacks what had begun by then. */
+/** Do an endpoint's calls follow from the salt? A plan that was made during the day lacks the calls that were due before. */
 function follows(calls: readonly PlannedCall[], all: readonly PlannedCall[]): boolean {
   const from = all.findIndex((call) => calls[0] !== undefined && same(call, calls[0]));
   if (calls.length === 0) return true;
@@ -33,8 +34,8 @@ function follows(calls: readonly PlannedCall[], all: readonly PlannedCall[]): bo
 }
 
 /**
- * What is wrong with a day's plan against what was published of it, one sentence each; empty when it fits. Without the
- * opened salt only the commitment can be checked, not where the calls lie.
+ * Compares a day's plan with what was published of it. Without the opened salt only the commitment can be checked, not the
+ * minutes of the calls. @returns the differences, one sentence each
  */
 export function checkPlan(plan: DayPlan, committed: Committed): string[] {
   const wrong: string[] = [];
@@ -64,7 +65,7 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
   let salt: string | null = null;
   for await (const { leaf } of reader.leaves(0, head.size)) {
     if (leaf.kind !== "schedule") continue;
-    // The first one counts: what was committed before the day.
+    // The first commitment counts: it was made before the day.
     if (leaf.day === day) found ??= { ...leaf, salt: null };
     if (leaf.opens?.day === day) salt ??= leaf.opens.salt;
   }
@@ -72,10 +73,10 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
 }
 
 /**
- * `touchstone plan show DAY`: the plan of a day, held against what the log committed to before it and opened after it.
+ * `touchstone plan show DAY`: compares the plan of a day with what was committed before the day and opened after it.
  * @throws Failure `unknown` without a plan, `tampered` where the plan does not match
  */
-export async function showPlan(config: Config, day: string, options: { json?: boolean }): Promise<void> {
+export async function showPlan(config: Config, day: string, options: OptionsOf<"plan show">): Promise<void> {
   needsData(config);
   await keysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {

@@ -1,14 +1,15 @@
+import { systemClock } from "../infra/clock.ts";
 import { printable, printableJson } from "../infra/printable.ts";
 import { redact } from "../infra/secrets.ts";
 
 /**
- * The only place that writes to stdout and stderr for a command (logs of a role are infra/telemetry's). Sellers, catalogues
- * and copies of a record choose much of what is printed, so every line is cleaned here: a line ends where this file ends it.
+ * The only place that writes to stdout and stderr for a command (infra/telemetry writes the logs of a role). Sellers, catalogues
+ * and copies of a record choose much of what is printed, so every line is cleaned here, and only this file ends a line.
  */
 
 let answered = false;
 
-/** Was something printed on stdout? An answer says itself what is wrong, and a second one would garble it. */
+/** Was something printed on stdout? Then no failure is printed there as JSON: a second answer would spoil the first. */
 export const hasAnswered = (): boolean => answered;
 
 function out(text: string): void {
@@ -24,33 +25,37 @@ const textOf = (lines: Lines): string =>
     .map((line) => `${printable(line)}\n`)
     .join("");
 
-/** A line for people, or several, on stdout. A line break inside of one is a stranger's, and becomes a blank. */
+/** A line for people, or several, on stdout. A line break inside a line becomes a blank. */
 export const printLines = (lines: Lines): void => out(textOf(lines));
 
-/** A value for a machine, as one line of JSON on stdout. @param indent spaces, for a value that people read too */
-export const printJson = (value: unknown, indent?: number): void => printJsonText(JSON.stringify(value, null, indent));
+/** A value for a script, as one line of JSON on stdout. */
+export const printJson = (value: unknown): void => printJsonText(JSON.stringify(value));
 
-/** JSON that somebody else wrote, and that was read as JSON: its own text, so that it can be compared with what was signed. */
+/** JSON of somebody else, which was parsed before: printed as it came, so that it can be compared with what was signed. */
 export const printJsonText = (json: string): void => out(`${printableJson(json)}\n`);
 
-/** The same as JSON for a machine, or as lines for people. */
-export const print = ({ json }: { json?: boolean | undefined }, told: unknown, lines: readonly string[]): void =>
-  json ? printJson(told) : printLines(lines);
+/** What a command found or did: `facts` as JSON with `--json`, else `lines` for people. */
+export const print = ({ json }: { json?: boolean }, facts: unknown, lines: readonly string[]): void =>
+  json ? printJson(facts) : printLines(lines);
 
 /** A line for people beside the answer, or several, on stderr. */
 export const say = (lines: Lines): void => void process.stderr.write(redact(textOf(lines)));
 
-/** What an error says: its further lines are indented, so that none of them looks like a line of ours. */
+/** The message of an error, on stderr. Its further lines are indented, so that none of them looks like a line of ours. */
 export const sayError = (text: string): void =>
   say(text.split("\n").map((line, i) => (i === 0 ? line : line.replace(/^(?! {2})/, "  "))));
 
 /** `\r`: to the line's beginning; `CSI K`: erase to its end (ECMA-48 section 8.3.41). */
 const ERASE = "\r\x1b[K";
 
-/** One line on stderr that is written over on a terminal; where there is none, nothing. */
+/** Pause between two writes on a terminal, ms. */
+const REDRAW_MS = 50;
+
+/** Progress on stderr: one line that is rewritten on a terminal; elsewhere a line now and then, or none. */
 export class ProgressLine {
   readonly #tty = process.stderr.isTTY === true;
   #open = false;
+  #shownAt = systemClock.monotonic();
 
   get isShown(): boolean {
     return this.#tty;
@@ -63,19 +68,28 @@ export class ProgressLine {
     this.#open = true;
   }
 
-  /** Take the line away, or leave it there and go on below it. */
+  /** {@link show}, at most every 50 ms; where there is no terminal a line of its own every `everyMs`. @param last is always shown */
+  showAtTimes(text: string, everyMs: number, last: boolean): void {
+    const now = systemClock.monotonic();
+    if (now - this.#shownAt <= (this.#tty ? REDRAW_MS : everyMs) && !last) return;
+    this.#shownAt = now;
+    if (this.#tty) this.show(text);
+    else say(text);
+  }
+
+  /** Removes the line, or leaves it and goes on below it. */
   end(stays = false): void {
     if (this.#open) process.stderr.write(stays ? "\n" : ERASE);
     this.#open = false;
   }
 }
 
-/** Is somebody there who can be asked? */
-export const isAsked = (): boolean => process.stdin.isTTY === true && process.stderr.isTTY === true;
+/** Is there a person at a terminal who can be asked? */
+export const canAsk = (): boolean => process.stdin.isTTY === true && process.stderr.isTTY === true;
 
 /**
- * Questions to who sits at the terminal, on stderr. The answer to one is its line, trimmed; null: the terminal said no more.
- * Close it, or the process waits for further lines.
+ * Questions to the person at the terminal, on stderr. An answer is the line that was typed, trimmed; null at the end of the
+ * input. Close it, or the process waits for further lines.
  */
 export async function questions(): Promise<{ ask(text: string): Promise<string | null>; close(): void }> {
   const { createInterface } = await import("node:readline/promises");

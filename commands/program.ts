@@ -57,7 +57,7 @@ const RUN: { [W in Words]: () => Promise<RunOf<W>> } = {
   export: async () => (await import("./export.ts")).exportCommand,
   correct: async () => (await import("./corrections.ts")).correct,
   reinstate: async () => (await import("./corrections.ts")).reinstate,
-  dispute: async () => (await import("./dispute.ts")).dispute,
+  dispute: async () => (await import("./corrections.ts")).dispute,
   recompute: async () => (await import("./recompute.ts")).recomputeCommand,
   exposure: async () => (await import("./exposure.ts")).exposureCommand,
   doctor: async () => (await import("./doctor.ts")).doctorCommand,

@@ -16,6 +16,7 @@ import { foldsOf } from "../pipelines/roles/data-folder.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/protocol/publishing.ts";
+import { Standby } from "../pipelines/roles/protocol/standby.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import type { Status } from "../serving/status/listener.ts";
 import { atStart } from "./doctor.ts";

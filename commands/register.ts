@@ -2,14 +2,10 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Imported, importRegister, type Refused, registerPath } from "../pipelines/register/import.ts";
 import { ProgressLine, print } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface RegisterOptions {
-  domains?: string;
-  json?: boolean;
-}
-
-/** What a reason says of a row. */
-const SAYS: Readonly<Record<Refused["reason"], string>> = {
+/** Why a row was refused, for people. */
+const REASONS: Readonly<Record<Refused["reason"], string>> = {
   no_row: "not a row of this table",
   no_lei: "no LEI: not 18 letters and digits and two check digits",
   check_digits: "check digits of the LEI are wrong",
@@ -23,31 +19,35 @@ const count = (n: number): string => n.toLocaleString("en");
 
 const linesOf = (refused: readonly Refused[]): string[] =>
   refused.flatMap(({ reason, rows, examples }) => [
-    `  refused ${count(rows)}: ${SAYS[reason]}`,
+    `  refused ${count(rows)}: ${REASONS[reason]}`,
     ...examples.map((example) => `    ${example}`),
   ]);
 
-export function shown(told: Imported): string[] {
-  const { domains } = told;
+export function shown(done: Imported): string[] {
+  const { domains } = done;
   return [
-    `${told.source}: ${count(told.rows_read)} rows read, ${count(told.rows_kept)} companies with ${count(told.names)} names kept`,
-    ...linesOf(told.refused),
+    `${done.source}: ${count(done.rows_read)} rows read, ${count(done.rows_kept)} companies with ${count(done.names)} names kept`,
+    ...linesOf(done.refused),
     ...(domains ? [`domains: ${count(domains.rows_read)} lines read, ${count(domains.kept)} kept`] : []),
     ...linesOf(domains?.refused ?? []),
-    `newest update ${told.newest_update ?? "unknown"}; ${(told.bytes / 1e6).toFixed(0)} MB in ${told.took_s} s: ${told.register}`,
+    `newest update ${done.newest_update ?? "unknown"}; ${(done.bytes / 1e6).toFixed(0)} MB in ${done.took_s} s: ${done.register}`,
     "a running service answers from it within seconds",
   ];
 }
 
-/** `touchstone register import`: the register of companies from GLEIF's golden copy (docs/companies-lookup.md). */
-export async function importCommand(config: Config, source: string, options: RegisterOptions): Promise<void> {
+/** `touchstone register import`: makes the register of companies from GLEIF's golden copy (docs/companies-lookup.md). */
+export async function importCommand(
+  config: Config,
+  source: string,
+  options: OptionsOf<"register import">,
+): Promise<void> {
   const line = new ProgressLine();
-  const told = await importRegister({
+  const done = await importRegister({
     ...{ source, domains: options.domains, to: registerPath(config.data_dir), clock: systemClock },
     progress: (says) => {
       if (!options.json) line.show(`register: ${says}`);
     },
   });
   line.end();
-  print(options, told, shown(told));
+  print(options, done, shown(done));
 }

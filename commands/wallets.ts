@@ -13,16 +13,13 @@ import { type WalletBalances, type WalletReport, walletFindings, walletReport } 
 import { dayOf } from "../pipelines/record/time.ts";
 import { walletsAt } from "../pipelines/roles/data-folder.ts";
 import { print } from "./printer.ts";
-
-interface Printing {
-  json?: boolean;
-}
+import type { OptionsOf } from "./table.ts";
 
 /**
- * `touchstone wallets new`: make what is missing: the known wallet, the one for gas, what selling needs, and blind ones
- * until so many are there that were never used. A second run makes nothing, and says so. Prints what to fund.
+ * `touchstone wallets new`: makes the wallets that are missing: the known one, the one for gas, those that selling needs, and
+ * blind ones until there are so many that were never used. A second run makes nothing. Prints what to send to each.
  */
-export function newWallets(config: Config, options: Printing & { blind: number }): void {
+export function newWallets(config: Config, options: OptionsOf<"wallets new">): void {
   const folder = new WalletFolder(walletsAt(config));
   const had = folder.read();
   const used = new Set(had.uses.map(({ address }) => address));
@@ -34,32 +31,32 @@ export function newWallets(config: Config, options: Printing & { blind: number }
     address: now[role]!.address,
     made: had[role] === null,
   });
-  const told = {
+  const facts = {
     ...{ dir: folder.dir, known: one("known"), gas: one("gas") },
     ...(sells ? { till: one("till"), float: one("float") } : {}),
     blind: made.map(({ address }) => address),
-    /** Those that were there and never used. */
+    /** Blind wallets that were there and never used. */
     unused: unused.map(({ address }) => address),
   };
   const was = (single: { made: boolean }): string => (single.made ? "" : " (was there)");
   const were = `${unused.length} blind wallets that were never used were there: ${made.length === 0 ? "none" : made.length} made`;
-  print(options, told, [
+  print(options, facts, [
     `Wallets are in ${folder.dir}; whoever has a copy of that folder has the money.`,
-    `known  ${told.known.address}${was(told.known)}  send the asset here: most calls are paid from it`,
-    `gas    ${told.gas.address}${was(told.gas)}  the chain's own coin, a little, and only for \`wallets sweep\`${sells ? " and what is sold" : ""}`,
-    ...(told.till ? [`till   ${told.till.address}${was(told.till)}  buyers pay it: it needs nothing`] : []),
-    ...(told.float
-      ? [`float  ${told.float.address}${was(told.float)}  send the asset here: sellers are paid from it for buyers`]
+    `known  ${facts.known.address}${was(facts.known)}  send the asset here: most calls are paid from it`,
+    `gas    ${facts.gas.address}${was(facts.gas)}  the chain's own coin, a little, and only for \`wallets sweep\`${sells ? " and what is sold" : ""}`,
+    ...(facts.till ? [`till   ${facts.till.address}${was(facts.till)}  buyers pay it: it needs nothing`] : []),
+    ...(facts.float
+      ? [`float  ${facts.float.address}${was(facts.float)}  send the asset here: sellers are paid from it for buyers`]
       : []),
     ...unused.map(({ address }) => `blind  ${address} (was there)`),
-    ...told.blind.map((address) => `blind  ${address}`),
+    ...facts.blind.map((address) => `blind  ${address}`),
     ...(unused.length > 0 ? [`${were}.`] : []),
     "A blind wallet needs only the asset, no coin for gas. Fund each by itself, in uneven amounts and at different times,",
     "from places that are not known to be yours, and never from the known wallet: docs/networks-and-wallets.md says why.",
   ]);
 }
 
-/** What lies in the folder of these settings. @throws NoWallet */
+/** The folder of the wallets. @throws NoWallet where it holds none */
 function wallets(config: Config): WalletFolder {
   const folder = new WalletFolder(walletsAt(config));
   if (!folder.read().known) throw new NoWallet(`there are no wallets in ${folder.dir}: touchstone wallets new`);
@@ -73,8 +70,8 @@ const stateOf = ({ role, day, caps }: WalletBalances, today: string): string => 
   return day >= today ? `in use today, ${whose}` : `used on ${day}, ${whose}: its leftovers may be swept`;
 };
 
-/** `touchstone wallets list`: addresses, balances on every network, on which day each blind one paid, and what is low. */
-export async function listWallets(config: Config, options: Printing): Promise<void> {
+/** `touchstone wallets list`: prints addresses, balances on every network, when each blind one paid, and what is low. */
+export async function listWallets(config: Config, options: OptionsOf<"wallets list">): Promise<void> {
   const networks = paidNetworks(config);
   const folder = wallets(config);
   const report = await walletReport(folder.read(), railOn(networks), networks);
@@ -103,39 +100,30 @@ export function textOf(
   ];
 }
 
-export interface SweepOptions extends Printing {
-  /** Where leftovers go. */
-  to: string;
-  /** CAIP-2; default: every network of the settings. */
-  network?: string;
-  /** What buyers have paid, in the place of what blind wallets have left. */
-  till?: boolean;
-  /** Only say what would be moved. */
-  dryRun?: boolean;
-}
+type SweepOptions = OptionsOf<"wallets sweep">;
 
 interface Swept {
   network: string;
   symbol: string;
   from: string;
   amount: string;
-  /** null: it was not sent, or the chain has not said so yet. */
+  /** null: it was not sent, or is not on the chain yet. */
   tx: string | null;
   says: string;
 }
 
-/** A sweep waits for its transfer in a block so long, looks and pauses in ms. */
+/** How often a sweep looks for its transfer on the chain, and the pauses between, ms. */
 const LOOKS = 40;
 const PAUSE_MS = 500;
 const VALID_S = 600;
-/** No signed payment is open for longer, with room for the block. */
+/** Longer than any signed payment is valid. */
 const STILL_OPEN_MS = 3_600_000;
 
 /**
- * `touchstone wallets sweep`: what blind wallets of past days have left goes to one address, each by a signed EIP-3009
- * authorization that the gas wallet submits: a blind wallet never holds a coin for gas. Wallets of today, and those
- * that were never used, are left alone. With `till`, the whole till goes there in their place, income and what refunds
- * would leave from. What moved is read from the chain.
+ * `touchstone wallets sweep`: moves what blind wallets of past days have left to one address, each by a signed EIP-3009
+ * authorization that the gas wallet submits, so that a blind wallet never needs a coin for gas. Wallets of today, and those
+ * that were never used, are left alone. With `--till` it moves the whole till instead, also the money that refunds would be
+ * paid from. What was moved is read from the chain.
  */
 export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
   if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is no address`]);
@@ -144,7 +132,7 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
   const held = wallets(config).read();
   if (!held.gas) throw new NoWallet("there is no wallet that pays the gas: touchstone wallets new");
   await requireNetworks(named);
-  // What was signed late last night may still be taken.
+  // A payment that was signed late last night may still be charged.
   const today = dayOf(new Date(systemClock.now().getTime() - STILL_OPEN_MS));
   const isOver = ({ address }: Wallet): boolean => {
     const days = held.uses.filter((use) => use.address === address).map(({ day }) => day);
@@ -173,9 +161,9 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
   );
 }
 
-/** Sweeps wallets in one asset, one after the other: the gas key has one line of nonces. */
-function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Wallet; options: SweepOptions }) {
-  const { rail, gas, options } = with_;
+/** Sweeps wallets in one asset, one after the other: the gas key has one sequence of nonces. */
+function sweeper(network: Network, token: Token, parts: { rail: Rail; gas: Wallet; options: SweepOptions }) {
+  const { rail, gas, options } = parts;
   const reader = createReader(network.rpcUrls);
   const place = { network: network.id, asset: token.address };
   const chainId = Number(network.id.slice("eip155:".length));
@@ -185,8 +173,8 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
     const { value: amountAtomic, head } = await rail.balance(wallet.address, place);
     if (amountAtomic === 0n) return null;
     const amount = formatUnits(amountAtomic, token.decimals);
-    const told = { network: network.id, symbol: token.symbol, from: wallet.address, amount };
-    if (options.dryRun) return { ...told, tx: null, says: "would be swept" };
+    const transfer = { network: network.id, symbol: token.symbol, from: wallet.address, amount };
+    if (options.dryRun) return { ...transfer, tx: null, says: "would be swept" };
     const coin = await chainRead("gas", () => reader.getBalance({ address: gas.address as Address }));
     if (coin === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
     const signed = await authorizations.signTransfer(wallet, {
@@ -195,14 +183,14 @@ function sweeper(network: Network, token: Token, with_: { rail: Rail; gas: Walle
       validForSeconds: VALID_S,
     });
     const outcome = await authorizations.submitTransfer(signed);
-    if (outcome.outcome === "refused") return { ...told, tx: null, says: `refused: ${outcome.reason}` };
+    if (outcome.outcome === "refused") return { ...transfer, tx: null, says: `refused: ${outcome.reason}` };
     const { nonce } = signed.authorization;
     for (let n = 0; n < LOOKS; n++) {
       const query = { from: wallet.address, nonce, sinceBlock: head.number, ...place };
       const { value: seen } = await rail.settlementOf(query);
-      if (seen) return { ...told, tx: seen.tx, says: seen.final ? "swept" : "swept, not final yet" };
+      if (seen) return { ...transfer, tx: seen.tx, says: seen.final ? "swept" : "swept, not final yet" };
       await systemClock.sleep(PAUSE_MS);
     }
-    return { ...told, tx: null, says: "sent, but not on the chain yet: look again with wallets list" };
+    return { ...transfer, tx: null, says: "sent, but not on the chain yet: look again with wallets list" };
   };
 }

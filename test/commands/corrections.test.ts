@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
-import { type CorrectOptions, correct, reinstate } from "../../commands/corrections.ts";
-import { dispute } from "../../commands/dispute.ts";
+import { correct, dispute, reinstate } from "../../commands/corrections.ts";
 import { EXIT, exitCodeOf } from "../../commands/exit.ts";
+import type { OptionsOf } from "../../commands/table.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
@@ -59,7 +59,7 @@ async function inLog(): Promise<({ type: string } & Record<string, unknown>)[]> 
     return read.ok ? [{ type: read.envelope.type, ...(read.envelope.body as Record<string, unknown>) }] : [];
   });
 }
-const withdraw = (over: Partial<CorrectOptions>, endpoint = CAP) =>
+const withdraw = (over: Partial<OptionsOf<"correct">>, endpoint = CAP) =>
   correct(config, endpoint, { fault: "our_clock", says: "our clock ran fast", json: true, ...over });
 const codeOf = async (work: Promise<void>): Promise<number> =>
   work.then(

@@ -5,7 +5,8 @@ import { join, resolve } from "node:path";
 import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { annotationLine, inMarkdown, withoutCommands } from "../../commands/annotations.ts";
 import { EXIT, exitCodeOf } from "../../commands/exit.ts";
-import { findingsOf, type ListingOptions, listingCommand } from "../../commands/listing.ts";
+import { findingsOf, listingCommand } from "../../commands/listing.ts";
+import type { OptionsOf } from "../../commands/table.ts";
 import { loadConfig, workflowOf } from "../../infra/config.ts";
 import { DEFECTS } from "../../pipelines/record/vocabulary.ts";
 import type { ListingAnswer } from "../../serving/schemas/listing.ts";
@@ -45,7 +46,7 @@ const bare =
     /\.json$|x402$/.test(asked.url) ? answer(404, {}) : terms402(entries, { resource: { url: asked.url } });
 
 /** Looks, and says with which code the command would end. */
-async function look(url: string, options: ListingOptions = {}, workflow = workflowOf({})): Promise<number> {
+async function look(url: string, options: OptionsOf<"listing"> = {}, workflow = workflowOf({})): Promise<number> {
   return listingCommand(config, url, options, workflow).then(() => EXIT.ok, exitCodeOf);
 }
 
