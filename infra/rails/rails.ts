@@ -218,8 +218,10 @@ export interface Wallet {
 }
 
 /** Thrown when a seller's terms cannot be signed: an expired or repeated challenge. */
-export class CannotSign extends Error {
-  override readonly name = "CannotSign";
+export class CannotSign extends Failure {
+  constructor(why: string) {
+    super("failed", why);
+  }
 }
 
 /** The amount, asset and chain that a wallet has to pay. */

@@ -155,8 +155,10 @@ export async function chainRead<T>(what: string, read: () => Promise<T>): Promis
 }
 
 /** Thrown when a node refuses a range: too many blocks or logs, or blocks too old. */
-export class RangeRefused extends Error {
-  override readonly name = "RangeRefused";
+export class RangeRefused extends Failure {
+  constructor(why: string, cause: unknown) {
+    super("chain", why, { cause });
+  }
 }
 
 /** Codes of rate limits, which do not refuse the range: HTTP's status as a JSON-RPC code, and one provider's own. */
@@ -176,6 +178,6 @@ export async function readLogRange<T>(read: () => Promise<T>): Promise<T> {
     return await chainRead("logs", read);
   } catch (error) {
     if (!isRefusal(error instanceof ChainDown ? error.cause : error)) throw error;
-    throw new RangeRefused((error as Error).message, { cause: error });
+    throw new RangeRefused((error as Error).message, error);
   }
 }

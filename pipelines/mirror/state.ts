@@ -180,7 +180,7 @@ async function fork(head: Checkpoint, seen: SavedTreeHead, state: MirrorState, s
  * The keys that this mirror trusts: those given, else those pinned by an earlier run, else those that the source shows
  * now. The last are pinned, and the operator is told, since trust on first use trusts any source.
  * @param bytes the source's checkpoint
- * @throws Failure `usage`, BadNote for a malformed vkey, Unproven when no key of the source signed its checkpoint
+ * @throws Failure `usage`, also for a malformed vkey, Unproven when no key of the source signed its checkpoint
  */
 export async function trustOf(
   source: Source,

@@ -67,22 +67,23 @@ export async function openSourceTreeHead(
     const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
     say(`believing the keys that ${source.name} shows: --log-key ${pins.log}${witness}`);
   }
-  return openTreeHead(bytes, trustIn(pins), clock);
+  return openTreeHead(bytes, fromPins(pins), clock);
 }
 
-function trustIn(pins: Pins): CheckpointTrust {
+/** @throws Failure `usage` for a malformed verifier key */
+function parsedVkey(vkey: string, type: Parameters<typeof parseVkey>[1]): NoteKey {
   try {
-    return fromPins(pins);
+    return parseVkey(vkey, type);
   } catch (error) {
     if (error instanceof BadNote) throw new Failure("usage", error.message);
     throw error;
   }
 }
 
-/** @throws BadNote for a vkey that is none */
+/** @throws Failure `usage` for a malformed verifier key */
 export function fromPins({ log, witness, logs = [log], witnesses = witness ? [witness] : [] }: Pins): CheckpointTrust {
-  const [first, ...more] = logs.map((vkey) => parseVkey(vkey, ED25519));
-  const [seen, ...others] = witnesses.map((vkey) => parseVkey(vkey, COSIGNATURE));
+  const [first, ...more] = logs.map((vkey) => parsedVkey(vkey, ED25519));
+  const [seen, ...others] = witnesses.map((vkey) => parsedVkey(vkey, COSIGNATURE));
   // A mirror that was told of no witness asks for none, whatever the log's documents name.
   return { log: first!, logs: more, ...(witness && seen ? { witness: seen, witnesses: others } : {}) };
 }

@@ -2,13 +2,16 @@ import { stat } from "node:fs/promises";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import type { Clock } from "../../infra/clock.ts";
 import { Semaphore } from "../../infra/concurrency.ts";
+import { Failure } from "../../infra/errors.ts";
 import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { REGISTER_FORM } from "./import.ts";
 
 /** There is no register that can be read now; the message is for the client. */
-export class NoRegister extends Error {
-  override readonly name = "NoRegister";
+export class NoRegister extends Failure {
+  constructor(why: string) {
+    super("unreadable", why, { retriable: true });
+  }
 }
 
 /** What a register was made from. */

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { sha256hexAsync } from "../../../infra/canonical.ts";
 import { systemClock } from "../../../infra/clock.ts";
+import { Failure } from "../../../infra/errors.ts";
 import { type Holder, Places } from "../../../infra/shares.ts";
 import { Extracted } from "../../schemas/extract.ts";
 import { EXTRACT_LIMITS, type ExtractLimits } from "./limits.ts";
@@ -34,14 +35,13 @@ export interface ExtractionRequest {
  * Thrown for a document that cannot be extracted. `why` is "bound" when it exceeds a limit, which `bound` names;
  * "unreadable" when it is damaged, locked, without text, or crashes the reader; "kind" when its format is not accepted.
  */
-export class NotExtracted extends Error {
-  override readonly name = "NotExtracted";
+export class NotExtracted extends Failure {
   constructor(
     readonly why: "bound" | "unreadable" | "kind",
     says: string,
     readonly bound: string | null = null,
   ) {
-    super(says);
+    super("unreadable", says);
   }
 }
 
@@ -49,8 +49,10 @@ export class NotExtracted extends Error {
  * Thrown when a document was not extracted for a reason that is not the document's: too many wait, no child could be
  * started, it took long while others waited, or it was aborted.
  */
-export class ExtractorUnavailable extends Error {
-  override readonly name = "ExtractorUnavailable";
+export class ExtractorUnavailable extends Failure {
+  constructor(why: string) {
+    super("busy", why, { retriable: true });
+  }
 }
 
 /** Extracts text and structure from documents. */
@@ -273,7 +275,7 @@ const REMEMBERED_MS = 3_600_000;
 const MAX_REMEMBERED = 1_000;
 
 /** The failure of a document under a limit of processor time. */
-interface Failure {
+interface FailedRead {
   fault: NotExtracted;
   cpuMs: number;
   at: number;
@@ -283,7 +285,7 @@ class ChildExtractor implements Extractor {
   readonly #places: Places;
   readonly #jobs = new Set<Job>();
   readonly #closing = new AbortController();
-  readonly #failed = new BoundedMap<string, Failure>(MAX_REMEMBERED);
+  readonly #failed = new BoundedMap<string, FailedRead>(MAX_REMEMBERED);
 
   constructor(private readonly options: ExtractorOptions) {
     const { atOnce: size, maxWaiting: waiting } = { ...DEFAULTS, ...options };
