@@ -1,6 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
+import type { Keyring } from "../infra/keys/keys.ts";
 import { LakeBusy } from "../infra/lake/damage.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { capsOf } from "../pipelines/1-observe/plan/spend.ts";
@@ -14,106 +15,95 @@ import {
   keptReport,
   reportOfDay,
 } from "../pipelines/budget/report.ts";
-import type { PublishedFold } from "../pipelines/published/fold.ts";
+import type { ArchiveFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
-import { openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
+import { type Ingesting, openIngest, openIngestOf } from "../pipelines/roles/ingesting.ts";
 import { openOwnerParts, type Parts } from "../pipelines/roles/parts.ts";
 import { needsData, withOpen } from "./files.ts";
 import { withParts } from "./opening.ts";
 import { print } from "./printer.ts";
 import { columns } from "./report.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface BudgetOptions {
-  day?: string;
-  json?: boolean;
-  all?: boolean;
-}
+type BudgetOptions = OptionsOf<"budget">;
 
 /** Endpoints shown, and computed, without `--all`. */
 const MOST = 40;
 
-function publishedOf({ config, keys, publicStore }: Parts): Promise<PublishedFold> {
-  const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
-  return new Followed(publicStore, () => trust).current();
-}
+/** What a report is made from: one machine's parts, or those of a cluster, of which the public halves of the keys are enough. */
+type BudgetParts = Pick<Parts, "config" | "privateStore" | "publicStore"> & { ring: Keyring };
 
-const computed = (parts: Parts, day: string, most: number): Promise<BudgetReport> =>
-  withOpen(openIngest(parts, systemClock), async ({ lake, ingest }) => {
+/** Makes the report over an open lake. */
+const computed = (
+  { config, privateStore, publicStore, ring }: BudgetParts,
+  openLake: (archived: () => Promise<ArchiveFold>) => Promise<Ingesting>,
+  day: string,
+  most: number,
+): Promise<BudgetReport> => {
+  const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, systemClock.now()));
+  const archived = async () => (await followed.current()).archive;
+  return withOpen(openLake(archived), async ({ lake, ingest }) => {
     await ingest.pass();
-    const published = await publishedOf(parts);
-    const { privateStore, config } = parts;
-    const now = systemClock.now();
+    const published = await followed.current();
     const caps = capsOf(config.spend);
-    return budgetReport({ lake, memory: createMemory(lake), privateStore, caps, published, now }, day, most);
+    const from = { lake, memory: createMemory(lake), privateStore, caps, published, now: systemClock.now() };
+    return budgetReport(from, day, most);
   });
+};
 
-async function kept(parts: Pick<Parts, "privateStore">, day: string, asked: boolean): Promise<BudgetReport> {
-  const report = await keptReport(parts.privateStore);
-  if (!report || (asked && day > report.day)) {
+/** The report that a running service keeps, or what follows from it for an earlier day. @throws Failure `busy` without one */
+async function kept({ privateStore }: BudgetParts, asked: string | undefined): Promise<BudgetReport> {
+  const report = await keptReport(privateStore);
+  if (!report || (asked !== undefined && asked > report.day)) {
     const none = report ? `its newest report is of ${report.day}` : "it has kept no report yet";
     throw new Failure("busy", `a running service owns the lake, and ${none}: ask again in ten minutes`);
   }
-  if (!asked || report.day === day) return report;
-  const turned = await reportOfDay(day, report, parts.privateStore);
+  if (asked === undefined || report.day === asked) return report;
+  const turned = await reportOfDay(asked, report, privateStore);
   if (turned) return turned;
   throw new Failure(
     "busy",
-    `a running service owns the lake, and its report holds the thirty days up to ${report.day}: stop it to see ${day}`,
+    `a running service owns the lake, and its report holds the thirty days up to ${report.day}: stop it to see ${asked}`,
   );
 }
 
 /**
- * `touchstone budget`: who is paid today and who is not and why, what was spent, and what the next letter of each
+ * `touchstone budget`: prints who is paid today and who is not and why, what was spent, and what the next letter of each
  * endpoint costs. Beside a running service it shows the report that the service keeps, ten minutes old at most, or what
- * that report and the plan say of an earlier day; over a cluster the one that the observers keep, of all their
- * payments.
+ * follows from that report and the plan for an earlier day. Over a cluster it shows the report that the observers keep, of
+ * all their payments, while that is fresh; else, or for another day, it loads a lake of this data folder from the chain.
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
   needsData(config);
   const report = await (config.log === null ? budgetHere(config, options) : budgetOverCluster(config, options));
-  const shown = options.all ? Number.POSITIVE_INFINITY : MOST;
-  print(options, report, budgetLines(report, shown));
+  print(options, report, budgetLines(report, options.all ? Number.POSITIVE_INFINITY : MOST));
 }
 
-const mostOf = ({ all, json }: BudgetOptions): number => (all || json ? Number.POSITIVE_INFINITY : MOST);
-
-async function budgetHere(config: Config, options: BudgetOptions): Promise<BudgetReport> {
-  const day = options.day ?? dayOf(systemClock.now());
-  return withParts(config, (parts) =>
-    computed(parts, day, mostOf(options)).catch((error: unknown) => {
-      if (error instanceof LakeBusy) return kept(parts, day, options.day !== undefined);
-      throw error;
-    }),
-  );
-}
-
-/**
- * Where machines share a log: what the observers keep while it is fresh; else, or for another day, it is computed over
- * a lake of this data folder, which is loaded from the commit chain. Needs the public halves of the keys alone.
- */
-async function budgetOverCluster(config: Config, options: BudgetOptions): Promise<BudgetReport> {
-  return withOpen(openOwnerParts(config, systemClock), async (parts) => {
-    const { privateStore, publicStore, clock, ring } = parts;
-    const now = clock.now();
-    const day = options.day ?? dayOf(now);
-    const known = await keptReport(privateStore);
-    if (known && isFresh(known, day, now)) return known;
-    const followed = new Followed(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
-    const archived = async () => (await followed.current()).archive;
-    const opened = await openIngestOf({ ...parts, config }, archived).catch((error: unknown) => {
-      if (error instanceof LakeBusy) return null;
-      throw error;
-    });
-    if (!opened) return await kept(parts, day, options.day !== undefined);
-    return withOpen(opened, async ({ lake, ingest }) => {
-      await ingest.pass();
-      const published = await followed.current();
-      const caps = capsOf(config.spend);
-      const over = { lake, memory: createMemory(lake), privateStore, caps, published, now: clock.now() };
-      return budgetReport(over, day, mostOf(options));
-    });
+/** Computes the report, or takes the one that is kept where another process has the lake. */
+function computedOrKept(
+  parts: BudgetParts,
+  openLake: Parameters<typeof computed>[1],
+  { day, all, json }: BudgetOptions,
+): Promise<BudgetReport> {
+  const most = all || json ? Number.POSITIVE_INFINITY : MOST;
+  return computed(parts, openLake, day ?? dayOf(systemClock.now()), most).catch((error: unknown) => {
+    if (error instanceof LakeBusy) return kept(parts, day);
+    throw error;
   });
 }
+
+const budgetHere = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
+  withParts(config, (parts) =>
+    computedOrKept({ ...parts, ring: parts.keys.ring }, () => openIngest(parts, systemClock), options),
+  );
+
+const budgetOverCluster = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
+  withOpen(openOwnerParts(config, systemClock), async (parts) => {
+    const now = systemClock.now();
+    const known = await keptReport(parts.privateStore);
+    if (known && isFresh(known, options.day ?? dayOf(now), now)) return known;
+    return computedOrKept({ ...parts, config }, (archived) => openIngestOf({ ...parts, config }, archived), options);
+  });
 
 const REASONS: Record<string, string> = {
   excluded: "excluded by the settings",

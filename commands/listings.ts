@@ -24,19 +24,16 @@ import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
 import { readNamed } from "./files.ts";
 import { recorderOf, withParts, withReading } from "./opening.ts";
 import { print, printLines } from "./printer.ts";
+import type { OptionsOf } from "./table.ts";
 
-export interface ListingsOptions {
-  /** File that rejected rows go to; default: a new one under the data folder. */
-  rejected?: string;
-  json?: boolean;
-}
+type ListingsOptions = OptionsOf<"listings add">;
 
-/** Log, stores and egress beside whatever else runs: the lake, which has one owner, is not touched. */
+/** Opens log, stores and egress. The lake, which has one owner, is not opened, so a service may run meanwhile. */
 const withIntake = (config: Config, work: (tools: ProbeOnce) => Promise<void>): Promise<void> =>
   withParts(config, (parts) =>
     withReading(parts, (reading) => {
       const { egress, metrics } = parts;
-      // Nobody signs or settles here: it is only asked which offers would be paid, and that needs no chain.
+      // Nothing is signed or settled here: the rail only decides which offers could be paid, which needs no chain.
       const rail: RailCapabilities = railOn(configuredNetworks(config));
       const recorder = recorderOf(parts);
       const memory = listingsBeside(reading);
@@ -46,17 +43,11 @@ const withIntake = (config: Config, work: (tools: ProbeOnce) => Promise<void>): 
     }),
   );
 
-/** As a shell takes it: an address has `?` and `&`. */
+/** A word quoted for a shell: an address has `?` and `&`. */
 const shellWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 
 const isUrl = (source: string): boolean => /^https?:\/\//i.test(source);
-
-/** @throws Failure `unreadable` */
-async function handIn(tools: ProbeOnce, source: string): Promise<Handed> {
-  if (isUrl(source)) return takeUrl(tools.intake, tools.egress, source, systemClock);
-  return takeFile(tools.intake, basename(source), await readNamed(source), systemClock);
-}
 
 /** Rejected rows as NDJSON, one `{reason, says, row}` a line. @returns the file, or null when there are none */
 async function keepRejected(rows: readonly Rejected[], config: Config, named?: string): Promise<string | null> {
@@ -72,7 +63,8 @@ async function keepRejected(rows: readonly Rejected[], config: Config, named?: s
   return file;
 }
 
-const told = (handed: Handed, file: string | null) => ({
+/** What a command that took listings in did, for `--json`. */
+const factsOf = (handed: Handed, file: string | null) => ({
   source: handed.source,
   form: handed.form,
   rows: handed.items,
@@ -84,7 +76,16 @@ const told = (handed: Handed, file: string | null) => ({
   ...(handed.says === undefined ? {} : { says: handed.says }),
 });
 
-export function linesOf(facts: ReturnType<typeof told>): string[] {
+/** Takes in a file or an address, and keeps the rows that were rejected. @throws Failure `unreadable`, `unreachable` */
+async function takeIn(tools: ProbeOnce, config: Config, source: string, options: ListingsOptions) {
+  const handed = isUrl(source)
+    ? await takeUrl(tools.intake, tools.egress, source, systemClock)
+    : await takeFile(tools.intake, basename(source), await readNamed(source), systemClock);
+  const { claims, rejected } = handed;
+  return { claims, rejected, facts: factsOf(handed, await keepRejected(rejected, config, options.rejected)) };
+}
+
+export function linesOf(facts: ReturnType<typeof factsOf>): string[] {
   const rejected = Object.entries(facts.rejected).map(([reason, n]) => `${n} ${reason}`);
   return [
     `${facts.source} (${facts.form}): ${facts.rows} rows, ${facts.listings} new listings, ${facts.same} same as known` +
@@ -97,13 +98,12 @@ export function linesOf(facts: ReturnType<typeof told>): string[] {
 /** `touchstone listings add`: takes in what a file or an address names, in any form that is read (docs/listings.md). */
 export const addListings = (config: Config, source: string, options: ListingsOptions): Promise<void> =>
   withIntake(config, async (tools) => {
-    const handed = await handIn(tools, source);
-    const facts = told(handed, await keepRejected(handed.rejected, config, options.rejected));
+    const { claims, rejected, facts } = await takeIn(tools, config, source, options);
     const next = `touchstone observe --once --listings ${shellWord(source)}`;
-    const lines = [...linesOf(facts), ...(handed.claims.length > 0 ? [`next: ${next}`] : [])];
+    const lines = [...linesOf(facts), ...(claims.length > 0 ? [`next: ${next}`] : [])];
     print(options, facts, lines);
-    if (handed.claims.length === 0 && handed.rejected.length > 0) {
-      throw new Failure("unreadable", `nothing in ${source} can be listed: ${handed.rejected[0]!.says}`);
+    if (claims.length === 0 && rejected.length > 0) {
+      throw new Failure("unreadable", `nothing in ${source} can be listed: ${rejected[0]!.says}`);
     }
   });
 
@@ -122,15 +122,14 @@ export const lineOf = (seen: ProbeSeen): string =>
 
 /**
  * `touchstone observe --once --listings`: takes the listings in and probes each once, for free and without a plan.
- * What each answered is recorded like any handshake, and told.
+ * Each answer is recorded like any handshake, and printed.
  */
 export const probeListings = (config: Config, source: string, options: ListingsOptions): Promise<void> =>
   withIntake(config, async (tools) => {
-    const handed = await handIn(tools, source);
-    const facts = told(handed, await keepRejected(handed.rejected, config, options.rejected));
+    const { claims, facts } = await takeIn(tools, config, source, options);
     const states: Record<string, number> = {};
     const endpoints: ProbeSeen[] = [];
-    await probeListed(tools, handed.claims, systemClock, config.observe.hosts_at_once, (seen) => {
+    await probeListed(tools, claims, systemClock, config.observe.hosts_at_once, (seen) => {
       states[seen.state] = (states[seen.state] ?? 0) + 1;
       if (options.json) endpoints.push(seen);
       else printLines(lineOf(seen));
@@ -138,14 +137,14 @@ export const probeListings = (config: Config, source: string, options: ListingsO
     const summary = Object.entries(states).map(([state, n]) => `${n} ${state}`);
     const lines = [...linesOf(facts), `probed: ${summary.join(", ") || "nobody"}`, "next: touchstone ingest --once"];
     print(options, { ...facts, states, endpoints }, lines);
-    if (handed.claims.length === 0) throw new Failure("unreadable", `nothing in ${source} can be listed`);
+    if (claims.length === 0) throw new Failure("unreadable", `nothing in ${source} can be listed`);
   });
 
-/** Longest file that is read, bytes. */
+/** The largest file that is read, bytes. */
 const MAX_FILE = 64 * 1024 * 1024;
 
 interface Handed extends IntakeReport {
-  /** What the document was taken for. */
+  /** The form that the document was read in. */
   form: string;
   /** Name of the source in the record. */
   source: string;
@@ -154,7 +153,7 @@ interface Handed extends IntakeReport {
 const isCatalogue = (url: string, listed: Listed): boolean =>
   /\/discovery\/resources\/?$/.test(new URL(url).pathname) || listed.paged === true;
 
-/** The file in the form it has. YAML may be anything, and only an operator's is read: where it can be stopped. */
+/** Reads a file in the form that it has. YAML is read from an operator's file only, where reading can be stopped. */
 async function readFile(name: string, text: string, reader: Reader): Promise<Listed> {
   const listed = readText(text, Number.POSITIVE_INFINITY);
   if (listed.form !== "none") return listed;
@@ -164,7 +163,7 @@ async function readFile(name: string, text: string, reader: Reader): Promise<Lis
 }
 
 /**
- * Takes in a file that an operator hands in. It adds: what an earlier file of this name had and this one has not stays.
+ * Takes in a file of an operator. It only adds: listings of an earlier file of this name stay where this one lacks them.
  * @throws Failure `unreadable` when the bytes are no text, or YAML past what is read; NotRecorded
  */
 export async function takeFile(
@@ -187,8 +186,8 @@ export async function takeFile(
 }
 
 /**
- * Takes in what stands at an address: a seller's own document (its own urls are then under its control), a Bazaar
- * catalogue, which is paged until it is stable, or any other document as a third party's word.
+ * Takes in the document at an address: a seller's own (its own urls are then under its control), a Bazaar catalogue, which
+ * is paged until it is stable, or any other document, as a third party's.
  * @throws Failure `unreachable` or `unreadable`; NotRecorded
  */
 export async function takeUrl(
@@ -210,7 +209,7 @@ export async function takeUrl(
   return { form: listed.form, source: url, ...(await intake.take(listed, source, clock)) };
 }
 
-/** What sources have said, read from log and chain beside a running service, without the lake. */
+/** The listings of a source, read from log and chain without the lake, so that a service may run meanwhile. */
 const listingsBeside = (reading: RecordReader): Pick<Memory, "listingsOf"> => ({
   async listingsOf(source, day) {
     const newest = new Map<string, StandingListing & { at: string }>();
@@ -234,7 +233,7 @@ const listingsBeside = (reading: RecordReader): Pick<Memory, "listingsOf"> => ({
   },
 });
 
-/** Lower-case addresses that 402s of an endpoint asked to be paid at; none of one that the record has never met. */
+/** Addresses, in lower case, that 402s of an endpoint asked to be paid at; none where the record lacks the endpoint. */
 const payTosBeside =
   (reading: RecordReader) =>
   async (cap: string): Promise<ReadonlySet<string>> => {
