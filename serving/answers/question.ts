@@ -63,7 +63,7 @@ const MAX_PRICE = new RegExp(
 const IS_BELOW = /^(?:under|below|less|cheaper|unter|<$)/iu;
 const NUMBERS: Readonly<Record<string, string>> = { a: "1", an: "1", one: "1", two: "2", five: "5", ten: "10" };
 
-/** UrlIndex of networks, the longest first, so that `base-sepolia` is not read as `base`. */
+/** Names of networks, the longest first, so that `base-sepolia` is not read as `base`. */
 const NETWORKS = Object.keys(NETWORK_NAMES).sort((a, b) => b.length - a.length);
 const ON_NETWORK = new RegExp(
   String.raw`\b(?:on|over|via|auf|through)\s+(?:the\s+)?(${NETWORKS.map((name) => name.replaceAll("-", "[- ]")).join("|")})\b(?:\s+(?:network|chain|mainnet))?`,

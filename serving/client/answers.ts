@@ -164,7 +164,7 @@ export interface FailedCall {
   paid_by: "us" | "a_buyer";
   /** What happened to the money and the answer, in words. */
   says: string;
-  /** UrlIndex of the checks that failed. */
+  /** Names of the checks that failed. */
   failed: string[];
   expected: string;
   /** What came instead. A seller's text in it is shortened. */

@@ -67,7 +67,7 @@ export class Publishing {
     };
   }
 
-  /** UrlIndex the newest tables of all owners in the view that serving follows. @returns number of partitions with a table */
+  /** Names the newest tables of all owners in the view that serving follows. @returns number of partitions with a table */
   tables(): Promise<number> {
     return nameTables(this.parts.publisher, this.#tables);
   }
