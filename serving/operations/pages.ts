@@ -14,7 +14,7 @@ import { FORM_HEADERS, PAGE_HEADERS } from "../pages/layout.ts";
 import { ALL_BANDS, type Asked, SORTS, type Sort } from "../pages/market.ts";
 import { GAUGES, statusPage } from "../pages/status.ts";
 import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
-import { CapId } from "../schemas/common.ts";
+import { CapId, ONE_TEXT } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
 
 /** A text under an etag of its content, or a 304; unless said otherwise a page of what the record holds now. */
@@ -28,17 +28,15 @@ const shown = (
 /** Cache of what changes with a release, and of pictures that other sites show. */
 const FIVE_MINUTES = "public, max-age=300";
 
-const once = { error: "must be given at most once" };
-
 /** What the market's form asks; an empty field asks nothing, since a browser sends every field of a form. */
 const HomeQuery = z.object({
   page: z
-    .string(once)
+    .string(ONE_TEXT)
     .regex(/^[1-9]\d{0,6}$/, "must be a whole number from 1")
     .optional(),
-  q: z.string(once).max(100, "must be at most 100 characters long").optional(),
+  q: z.string(ONE_TEXT).max(100, "must be at most 100 characters long").optional(),
   letter: z.enum(["", ...ALL_BANDS], "must be A, B, C, D, F or UNRATED, once").optional(),
-  class: z.string(once).max(60, "must be at most 60 characters long").optional(),
+  class: z.string(ONE_TEXT).max(60, "must be at most 60 characters long").optional(),
   sort: z.enum(["", ...Object.keys(SORTS)], `must be one of ${Object.keys(SORTS).join(", ")}, once`).optional(),
 });
 
@@ -182,7 +180,9 @@ const docs: Operation = {
 const pasted = (url: string): string =>
   /^[a-z][a-z0-9+.-]*:\/\//i.test(url) || url.startsWith("cap_") ? url : `https://${url}`;
 
-const CheckPageQuery = z.object({ url: z.string(once).max(2_048, "must be at most 2048 characters long").optional() });
+const CheckPageQuery = z.object({
+  url: z.string(ONE_TEXT).max(2_048, "must be at most 2048 characters long").optional(),
+});
 
 const check: Operation = {
   id: "checkPage",

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Advertised, Buy } from "./check.ts";
-import { Band, CapId, Defect, Money, Tier } from "./common.ts";
+import { Band, CapId, Defect, Money, ONE_TEXT, Tier } from "./common.ts";
 
 /** Orders of the results. */
 export const ORDERS = ["best", "price", "letter", "latency"] as const;
@@ -9,7 +9,7 @@ export type Order = (typeof ORDERS)[number];
 /** Parameters of GET /v1/search and of search_capabilities. */
 export const SearchQuery = z.object({
   q: z
-    .string({ error: "must be given at most once" })
+    .string(ONE_TEXT)
     .max(200)
     .default("")
     .describe(

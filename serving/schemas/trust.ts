@@ -18,7 +18,7 @@ export type TrustResponse = z.infer<typeof TrustResponse>;
 /** Query of GET /v1/trust/{id}/failures: where the page before it ended, and how many calls it may have. */
 export const FailuresQuery = z.object({
   cursor: z
-    .string({ error: "must be given at most once" })
+    .string(ONE_TEXT)
     .regex(/^\d{1,15}-(?:rec_[0-9A-HJKMNP-TV-Z]{26})?$/, "must be `next` of an earlier page")
     .optional()
     .describe("`next` of a page: calls before its last one in time are answered."),

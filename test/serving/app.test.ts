@@ -159,7 +159,17 @@ test("before the first look nothing is said of the record, signed, kept or put i
     ...["check", "trust", "failures", "trustIndex", "trustFeed", "archive", "archiveManifest"],
     ...["watcherCreate", "watcher"],
     ...["viaGet", "viaPost", "routePlan", "routeExecute", "evaluate"],
-    ...["exposure", "dispute", "validateListing", "retestListing", "badge", "home", "leaderboard", "endpointPage"],
+    ...[
+      "exposure",
+      "search",
+      "dispute",
+      "validateListing",
+      "retestListing",
+      "badge",
+      "home",
+      "leaderboard",
+      "endpointPage",
+    ],
     ...["checkPage", "checkMyListingAnswer", "exposureReportPage"],
   ]);
   const asked = ofRecord.map((one): [string, RequestInit] => [

@@ -27,7 +27,7 @@ const SHOWN: Record<string, Shown> = {
   "a failing one": { spec: at("failed"), band: "F", networks: BOTH, buy: `${NOT} Its letter is F` },
   "one without a letter": {
     ...{ spec: at("new"), networks: BOTH },
-    buy: `${NOT} It has no letter, and 0 of 5 calls of our own that must have passed first.`,
+    buy: `${NOT} It has no letter, and 0 of the 5 calls of ours that have to pass first.`,
   },
   "a tool": {
     ...{ spec: { ...at("tool"), tool: "sum" }, band: "B", networks: BOTH },
@@ -35,7 +35,7 @@ const SHOWN: Record<string, Shown> = {
   },
   "a template": {
     ...{ spec: { url: "https://template.example/x/{id}" }, band: "B", networks: BOTH },
-    buy: `${NOT} Its address is a template; ask for an endpoint with a whole address.`,
+    buy: `${NOT} Its url is a template; ask for an endpoint with a complete url.`,
   },
   "one whose listing names no network": {
     ...{ spec: at("quiet"), band: "B", row: { networks_listed: [] } },

@@ -212,7 +212,7 @@ describe("what stock clients send and read", () => {
         "/dependencies/2/calls": "is not a member that is accepted here",
       },
     ],
-    ["search_capabilities", { q: 1, limit: "3" }, { "/q": "must be a string", "/limit": "must be a number" }],
+    ["search_capabilities", { q: 1, limit: "3" }, { "/q": "must be a text", "/limit": "must be a number" }],
     ["plan_route", { need: "sum", limit: 2.5 }, { "/limit": "must be a whole number" }],
     [
       "evaluate_answer",

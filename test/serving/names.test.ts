@@ -15,6 +15,7 @@ const INTERFACE: Record<string, readonly string[]> = {
   Observed: ["askedForPayment", "distinctPrices", "firstSeen", "lastSeen", "spanDays"],
   Payee: ["bestBand", "withDefects"],
   ExposureLine: ["capabilityId"],
+  PaymentTerms: ["x402Version"],
 };
 /** Objects whose shape is a standard's: A2A, ERC-8004, the MCP registry's, x402's. */
 const STANDARDS = ["AgentCardAnswer", "AgentRegistrationAnswer", "McpServerFileAnswer", "X402ManifestAnswer"];

@@ -153,8 +153,9 @@ describe("a result", () => {
   test("or why it is not bought", async () => {
     const why = async (q: string) =>
       (await search({ q })).capabilities.map(({ buy, not_bought }) => [buy, not_bought])[0];
-    expect(await why("storm")).toEqual([null, "Its letter is F: calls of it are not bought through this service."]);
-    expect(await why("place")).toEqual([null, "It is not paid on eip155:84532, where we pay."]);
+    expect(await why("storm")).toEqual([null, "Its letter is F: its calls are not sold by this service."]);
+    const elsewhere = "Sellers are paid on eip155:84532 here, and its newest 402 has no offer there that we can pay.";
+    expect(await why("place")).toEqual([null, elsewhere]);
     const other = await servingOver(record);
     const answer = SearchAnswer.parse(await (await other.get("/v1/search?q=sha256")).json());
     expect(answer.capabilities[0]).toMatchObject({ buy: null, not_bought: "Nothing is sold here." });
