@@ -56,7 +56,7 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
   switch (draft.kind) {
     case "listing": {
       const { listed = false, listing = null } = fold.caps.get(draft.capability_id) ?? {};
-      return listed && canonicalText(listing) === canonicalText(listingFacts(draft));
+      return listed && listing !== null && isSameListing(listing, listingFacts(draft));
     }
     case "delisting":
       return !fold.caps.get(draft.capability_id)?.listed;
@@ -80,6 +80,10 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
       return false;
   }
 }
+
+/** An older leaf without `offers` is not told again only because nothing is offered. */
+const isSameListing = (a: ListingFacts, b: ListingFacts): boolean =>
+  canonicalText({ ...a, offers: a.offers ?? [] }) === canonicalText({ ...b, offers: b.offers ?? [] });
 
 /** A salt that does not open its day would stand in the log for good as proof against us. @throws BadLeaf */
 function refuseWrongSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" }): void {

@@ -131,7 +131,7 @@ export const listingFacts = (listing: ListingFacts | ListingLeaf): ListingFacts 
   description: listing.description,
   seller_controlled: listing.seller_controlled,
   defects: listing.defects.length > 0 ? listing.defects : (NONE as unknown as ListingFacts["defects"]),
-  offers: listing.offers?.length ? listing.offers : (NONE as unknown as ListingFacts["offers"]),
+  offers: listing.offers?.length === 0 ? (NONE as unknown as ListingFacts["offers"]) : listing.offers,
 });
 
 /** Days of letters that the hold needs: its 14 and one to spare. The newest letter before them is kept too, it runs on. */

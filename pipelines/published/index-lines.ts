@@ -35,7 +35,8 @@ export const indexFacts = ({ listing, headline }: IndexEntry) => ({
   why: headline?.why ?? NO_CARD,
   class: listing.class,
   description: listing.description,
-  offers: listing.offers ?? [],
+  // Absent where the leaf has none: lines of older indexes stay what they were.
+  offers: listing.offers,
   leaf: headline?.leaf ?? null,
 });
 

@@ -56,7 +56,7 @@ export const compositeOf = (card: Pick<SignedCard, "band" | "composite"> | null)
 const distinct = (texts: readonly (string | null)[]): string[] => [...new Set(texts.filter((text) => text !== null))];
 
 function rowOf(entry: IndexEntry, asOf: Date | null): Row {
-  const { defects, offers, method, ...line } = indexFacts(entry);
+  const { defects, offers = [], method, ...line } = indexFacts(entry);
   const card = entry.headline && (JSON.parse(entry.headline.text) as SignedCard);
   const named =
     offers.find(({ asset, price }) => asset !== null && price !== null) ?? offers.find(({ asset }) => asset);

@@ -177,7 +177,7 @@ function indexLine(entry: ListedEntry): IndexLine {
     description: listing.description,
     leaf: headline?.leaf ?? null,
     method: listing.method,
-    offers: listing.offers ?? [],
+    ...(listing.offers && { offers: listing.offers }),
     sample_count: leaf ? (leaf.card.sample_count ?? null) : 0,
     tier: leaf && headline?.measured ? leaf.card.tier : null,
     tool: listing.tool,

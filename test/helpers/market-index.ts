@@ -27,7 +27,7 @@ const lineOf = (listing: Listing, headline: Headline | null): IndexLine => ({
   why: headline?.why ?? "UNRATED: 0 of 30 paid calls so far; unknown, not bad.",
   class: listing.class,
   description: listing.description,
-  offers: listing.offers ?? [],
+  ...(listing.offers && { offers: listing.offers }),
   leaf: headline?.leaf ?? null,
   card: headline?.card ?? null,
 });

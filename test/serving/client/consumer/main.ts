@@ -17,6 +17,8 @@ import {
   type Dependency,
   decide,
   type ExposureReport,
+  type FailedCall,
+  type FailuresAnswer,
   type FaultCode,
   type FetchOptions,
   type Guard,
@@ -146,4 +148,10 @@ export async function verify(keys: Jwks, kept: unknown): Promise<string[]> {
     await verifyManifest(keys, kept),
   ];
   return verdicts.map((verdict) => (verdict.ok ? "ok" : verdict.reason));
+}
+
+/** The newest failed paid calls of an endpoint, as the record has them. */
+export async function failures(host: string, id: string, read: typeof fetch): Promise<string[]> {
+  const answer = (await (await read(`${host}/v1/trust/${id}/failures`)).json()) as FailuresAnswer;
+  return answer.failures.map(({ tx, says }: FailedCall) => `${tx ?? "no transaction"}: ${says}`);
 }
