@@ -123,8 +123,8 @@ export function loadKeys(dir: string): Keys {
 }
 
 /**
- * The keys in use as a role has them that signs nothing: enough to know whom to believe. Whatever signs with one of them
- * all the same gets a Failure `keys` that says which key is not here.
+ * The keys in use without their private parts, for a role that only verifies signatures. Signing with one of them throws a
+ * Failure `keys` that names the key.
  */
 export function publicHalves(ring: Keyring): Keys {
   const half = (purpose: Purpose): Signer => {

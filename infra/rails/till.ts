@@ -131,7 +131,10 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
   };
 }
 
-/** Converts a facilitator's answer to `settle`. A transaction that may have been sent and is not final is `unknown`. */
+/**
+ * Converts a facilitator's answer to `settle`. A failure is `refused` where its transaction was reverted or none was sent; where a
+ * transaction may still settle it is `unknown`.
+ */
 function settled(answer: {
   success: boolean;
   errorReason?: string;

@@ -7,7 +7,7 @@ import type { NodeReader } from "./proof.ts";
 /** Bytes of an object of the log by its path, or null when there is none. */
 export type FetchObject = (path: string) => Promise<Uint8Array | null>;
 
-/** An object that must exist by the checkpoint and does not. */
+/** Thrown when the log lacks an object that it must have according to its checkpoint. */
 export class MissingObject extends Failure {
   constructor(readonly key: string) {
     super("failed", `missing: ${key}`, { retriable: true });

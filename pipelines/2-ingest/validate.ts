@@ -100,7 +100,10 @@ const DIGITS = "(?:0|[1-9]\\d{0,14})";
 const FRACTION = "(?:\\.\\d{0,16}[1-9])?";
 const CROCKFORD = "[0-9A-HJKMNP-TV-Z]{26}";
 const TIME = "\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}\\.\\d{3}Z";
-/** Patterns that may stand between two quotes: digits, letters, classes of them, counts; no alternative, no group. */
+/**
+ * Patterns of a schema that {@link textPattern} may copy between the quotes of a JSON string as they are: characters and
+ * character classes with counts, without alternatives and groups.
+ */
 const PLAIN_PATTERN = /^\^(?:\\d|\\\.|[\w:-]|\[[A-Za-z0-9-]+\]|\{\d+(?:,\d+)?\})+\$$/;
 
 /** The part of JSON Schema that the schemas of the bulk types use. */

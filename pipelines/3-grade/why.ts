@@ -7,8 +7,8 @@ import { AFTER, params } from "./params.ts";
 import type { Sums } from "./sums.ts";
 
 /**
- * The sentence of a card, for people: the verdict, the cause in words, then the figures (method, section 8). It stands in the
- * leaf beside the card, so whoever answers repeats it and nobody makes another one.
+ * The sentence that explains a card to people: the verdict, its cause, then the figures (method, section 8). It is published in
+ * the leaf of the card; every answer copies it from there.
  */
 
 const micros = (x: number): number => Math.round(x * 10 ** params.rounding.decimals);

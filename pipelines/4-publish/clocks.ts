@@ -9,7 +9,7 @@ export interface ChainTime {
   fixedBlockTime: boolean;
 }
 
-/** Reads the time of the chain's newest block; null when the node does not answer. */
+/** Returns a function that reads the time of the chain's newest block; it gives null when the node does not answer. */
 export const chainTimeOf =
   (rail: Pick<Rail, "head" | "network">, logger: Logger) => async (): Promise<ChainTime | null> => {
     try {

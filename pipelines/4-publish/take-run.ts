@@ -138,7 +138,10 @@ export class RunTaker {
     }
   }
 
-  /** Why a run is not taken, or null. Only partitions that the run speaks of are compared: owners grade their own. */
+  /**
+   * Why a run is not taken, or null: it names an unknown table of related parties, read another log, or read less of a partition
+   * than a run that was taken. Partitions that it does not name are not compared, since each grader grades its own alone.
+   */
   #behind(header: RunHeader, { generation, fold }: Before): string | null {
     if (!fold.relatedParties.has(header.kin_sha256))
       return `the tree names no table of related parties ${header.kin_sha256}`;

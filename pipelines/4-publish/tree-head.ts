@@ -51,7 +51,7 @@ export function checkpointKeys(
 const replacedAs = (keys: CheckpointKeys, role: "log" | "witness", at?: Date): NoteSigner[] =>
   (keys.replaced ?? []).flatMap((one) => (one.role === role && (!at || one.until > at) ? [one.signer] : []));
 
-/** Our own checkpoints, whichever of our keys signed them. */
+/** The keys under which our own checkpoints are accepted: those in use, and all that they replaced. */
 export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
   ...keys,
   logs: replacedAs(keys, "log"),

@@ -173,8 +173,9 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
 }
 
 /**
- * The commitments of a log: none stands in it twice, and none was published before its hour was over, when its own time
- * would have told more of the buyer than the hour. Their form is the leaf's; what they commit to only a buyer can show.
+ * Checks the commitments of a log: each is published once, and none before the hour that it names is over, since an earlier
+ * publication would tell the time of the purchase more exactly. What a commitment commits to is not checked: only the buyer
+ * can show it.
  */
 export class CommitmentAudit {
   readonly #check = new Check("commitments");

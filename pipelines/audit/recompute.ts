@@ -223,7 +223,8 @@ function evaluate(
     return all({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
   const table = tables.get(inputs.kin);
   if (!table) {
-    // A table that no leaf names is filed with the next day that is closed, at the latest with that after the leaf's.
+    // The evidence file with this table is due once a day after the day of the leaf is closed. Until then the card is
+    // pending, if the published leaves know the table; later, or if they do not, the card differs.
     const isDue = hole === null && closed.newest > dayOf(new Date(at));
     if (!isDue && closed.relatedParties.get(day)?.has(inputs.kin))
       return all({ verdict: "pending", says: `the table of related parties ${inputs.kin} is not published yet` });

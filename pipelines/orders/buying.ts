@@ -145,9 +145,9 @@ export class Buying {
   }
 
   /**
-   * Waits until a claim of this process to the key was read back or has failed, five seconds at most: a log that does not
-   * answer may hold the claim or not. While the claim is under way its money counts in the caps already, so a second request
-   * with the same payment could be refused because of the first; it waits here instead.
+   * Waits until this process has appended its claim with this key and read it back, or has failed to, five seconds at most: then
+   * the log may hold the claim or not. An unfinished claim counts in the caps already, so without this wait a second request with
+   * the same payment could be refused because of the first.
    */
   async claimWritten(key: string): Promise<void> {
     const claim = this.#claiming.get(key);

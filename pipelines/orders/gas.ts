@@ -12,7 +12,11 @@ export type GasOf = (order: Order, kind: Gas["kind"], tx: string | null | undefi
 /** Wei spent, and in how many transactions, by what these were for. */
 export type GasSums = Partial<Record<Gas["kind"], { transactions: number; wei: bigint }>>;
 
-/** @param sender whose key pays: what a facilitator elsewhere sends costs us nothing, and is not booked */
+/**
+ * Returns a function that reads the gas of one of our transactions, counts it in the metrics, and returns it as a member of the
+ * order's next step.
+ * @param sender of our transactions: it knows no cost of those that a facilitator sent, so they are left out
+ */
 export const gasBooked =
   (sender: Pick<Sender, "spent">, metrics: Pick<Metrics, "count">): GasOf =>
   async (order, kind, tx) => {

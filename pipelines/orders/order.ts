@@ -41,9 +41,8 @@ export interface Leg {
 }
 
 /**
- * An order, folded from its steps. The payment is not kept here: `claimedAt` is its place in the log. Bodies and answers are
- * objects
- * (order-objects.ts).
+ * One order of a buyer: what was asked and paid, and the payments to sellers for it, computed from its steps in the log. The
+ * buyer's payment itself is in the log at offset `claimedAt`; bodies and answers are in the object store (order-objects.ts).
  */
 export interface Order {
   readonly id: string;

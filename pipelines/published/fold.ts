@@ -212,7 +212,7 @@ export class EvidenceFold {
   }
 }
 
-/** Leaves [first, end) that hold every grade of a day, and others between them. */
+/** Range [first, end) of leaf numbers with grades of one subject and day; other leaves may lie between them. */
 export interface LeafSpan {
   first: number;
   end: number;
@@ -220,7 +220,10 @@ export interface LeafSpan {
 
 const nameOf = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
 
-/** What is published of the archive, as a fold of the leaves. */
+/**
+ * State of the published archive, built from the leaves of the log one by one: its files, which of them were replaced, and
+ * which leaves hold the grades of each subject and day.
+ */
 export class ArchiveFold {
   /** By manifest id, in log order. */
   readonly files = new Map<string, ArchiveLeaf>();

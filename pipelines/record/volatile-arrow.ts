@@ -72,7 +72,10 @@ export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8
   return tableToIPC(new Table(columns), "file");
 }
 
-/** The rows of such a file, each made when the caller reaches it. @throws Failure before the first row */
+/**
+ * Yields the rows of an Arrow IPC file of {@link encodeInTurns}, each built when the caller reaches it.
+ * @throws Failure, before the first row, for bytes that are no such file
+ */
 export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
   const { rows, columns } = columnsIn("volatile table", bytes, NAMES);
   for (let i = 0; i < rows; i++) {

@@ -191,7 +191,7 @@ export interface View {
   tree_size: number;
   /** Files of the volatile tables. If several have rows of an endpoint, the one in the last file counts. */
   live: string[];
-  /** {topic: {partition: next offset}} behind the volatile tables. */
+  /** The volatile tables were made from the records below these offsets: {topic: {partition: next offset}}. */
   positions: Positions;
   /** The charts' files; absent in older views. */
   history?: HistoryNames;

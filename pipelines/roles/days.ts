@@ -5,7 +5,7 @@ import type { OwnArchive } from "./protocol/own-archive.ts";
 import type { Owner } from "./protocol/owner.ts";
 import type { Filing, Publishing } from "./protocol/publishing.ts";
 
-/** Times that days are closed or filed in one call: after a long pause the next call goes on. */
+/** Most rounds in one call, so that it ends when many days are due, as after a long outage; the next call does the rest. */
 const MAX_TURNS = 64;
 
 export interface ArchiveReport extends FiledReport {

@@ -27,7 +27,7 @@ import { type ArchiveReport, archiveDays, closeDays, printerOf } from "./days.ts
 import { Owner } from "./protocol/owner.ts";
 import { Publishing } from "./protocol/publishing.ts";
 
-/** Who is told how what a role does ends, for its health. */
+/** Is told how each piece of a role's work ended, so that the role's health can show it. */
 export interface Watch {
   /** @param of the work that it is a part of (default: one of its own name) */
   during<T>(name: string, run: () => Promise<T>, of?: string): Promise<T>;

@@ -161,7 +161,10 @@ async function placed(view: View, ranking: Ranking, { of }: Fits): Promise<[numb
   return places;
 }
 
-/** Places with their fits, the best fit first. */
+/**
+ * Yields the places of all fits below `below`, each with its fit. Fit 0 is the best, so the best come first.
+ * @param places by fit, its places in the ranking
+ */
 function* every(places: readonly number[][], below: number): Generator<readonly [place: number, fit: number]> {
   for (let fit = 0; fit < below; fit++) for (const place of places[fit] ?? []) yield [place, fit];
 }

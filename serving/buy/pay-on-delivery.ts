@@ -97,7 +97,7 @@ function sentAsJson(body: Uint8Array | null): Record<string, unknown> {
   }
 }
 
-/** What is known of a seller's input: the members that this request has. */
+/** Stand-in JSON Schema of a seller's input: only the members of this request; texts are typed, all others are not. */
 const typesOf = (example: Record<string, unknown>): Record<string, unknown> => ({
   properties: Object.fromEntries(
     Object.entries(example).map(([name, value]) => [name, typeof value === "string" ? { type: "string" } : {}]),

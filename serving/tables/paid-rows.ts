@@ -55,7 +55,7 @@ export const isSound = ({ kind, pass, delivered, delivery, outcome, schema_ok, h
     ? pass === true
     : delivered === true && delivery === 1 && (outcome ?? 1) === 1 && schema_ok !== false && honest !== false;
 
-/** A row with its later facts, in the order of the log. A fact of another form changes nothing. */
+/** A row whose fields are overwritten by its later facts, in log order. Facts that PaidRow does not accept are ignored. */
 export function rowWith(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
   let now = row;
   for (const { field, value } of [...facts].sort((a, b) => a.position - b.position)) {

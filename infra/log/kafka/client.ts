@@ -81,7 +81,7 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   return cluster;
 }
 
-/** Length of an answer, before its bytes. */
+/** Size of the length field that Kafka puts before each request and each answer. */
 const LENGTH_BYTES = 4;
 /** A request that waits for the members of a group: the broker answers when the slowest has joined. */
 const JOIN_GROUP = 11;

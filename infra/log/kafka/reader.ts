@@ -7,7 +7,10 @@ import { topicOf } from "./topics.ts";
 /** Bytes that one fetch brings, compressed (a batch that is larger comes whole), and bytes of values that are held. */
 const FETCH_BYTES = 1024 * 1024;
 const HELD_BYTES = 64 * 1024 * 1024;
-/** Tries of one fetch while leaders move, and the pause between them, ms. */
+/**
+ * Most attempts at one request to a broker, since the leader of a partition may change meanwhile, and the pause after a
+ * failure, ms.
+ */
 const TRIES = 8;
 const PAUSE_MS = 250;
 

@@ -90,7 +90,10 @@ const asHeader = (value: string): string =>
     ? value
     : `=?base64?${Buffer.from(value).toString("base64")}?=`;
 
-/** Headers of each request of the revision without sessions: a gateway routes by them without reading the body. */
+/**
+ * Headers of every request in the MCP revision {@link WITHOUT_SESSIONS}: the method and the name of what is called, so that a
+ * gateway can route without reading the body.
+ */
 export function headersOf(method: string, params: Params): Record<string, string> {
   const name = params.name;
   return { "mcp-method": method, ...(typeof name === "string" ? { "mcp-name": asHeader(name) } : {}) };

@@ -29,9 +29,7 @@ const looksLikeTerms = (value: unknown): boolean =>
 
 const headOf = (body: Uint8Array): string => new TextDecoder("latin1").decode(body.subarray(0, 4096));
 
-/**
- * The terms in a 402. Version 2 puts them in the header, version 1 in the body; some sellers do it the other way round.
- */
+/** Finds the x402 terms in a 402: version 2 has them in the header, version 1 in the body; some sellers swap the two. */
 export function envelopes(answer: Answer402): { found: Envelope[]; malformed: boolean } {
   const found: Envelope[] = [];
   const header = answer.headers["payment-required"];
