@@ -7,11 +7,11 @@ import { pythonVenv } from "../helpers/python-venv.ts";
 
 /**
  * Where the judges come from: a virtual environment of Python (requirements.txt), Node packages (js/package-lock.json) and
- * Go modules, which each test builds for itself (go/). `setup` fetches the first two with pip and npm, once for each text
- * of those files. Programs in js/ find their packages beside themselves.
+ * Go modules (go/). `setup` fetches the first two with pip and npm, once for each text of those files, and compiles what the
+ * Go programs need into Go's own cache. Programs in js/ find their packages beside themselves.
  */
 const HERE = import.meta.dirname;
-/** All that a run may take, fetching included. */
+/** All that the judges may take, once they are fetched and built. */
 const LIMIT_MS = 240_000;
 
 interface NeededTool extends Tool {
@@ -82,16 +82,26 @@ const ended = (child: ChildProcess): Promise<void> =>
     child.on("exit", (code) => (code === 0 ? resolve() : reject(new Error(`${child.spawnargs.join(" ")}: ${code}`))));
   });
 
+/** Modules of go/, fetched and compiled; a build from nothing takes longer than a test may. */
+async function goModules(): Promise<void> {
+  const go = (folder: string, ...args: string[]) => {
+    process.stderr.write(`> go ${args.join(" ")} in test/outside/${folder}\n`);
+    return ended(spawn("go", args, { cwd: join(HERE, folder), stdio: ["ignore", 2, 2] }));
+  };
+  await go("go", "build", "-o", "/dev/null", "./...");
+  await go("go/api", "tool", "oapi-codegen", "-version");
+}
+
 /** Before the files of a run. @returns what comes after them */
 export async function setup(): Promise<() => void> {
+  process.env.PATH = SEARCHED;
+  const fetched = Promise.all([nodePackages(), isThere(TOOLS.go!, { ...process.env }) ? goModules() : undefined]);
+  if (isThere(TOOLS.python3!))
+    process.env.OUTSIDE_PYTHON = join(pythonVenv(join(HERE, "requirements.txt")), "bin/python");
+  await fetched;
   const bound = setTimeout(() => {
     process.stderr.write(`*** test/outside took longer than ${LIMIT_MS / 1000} s and was ended ***\n`);
     process.exit(1);
   }, LIMIT_MS);
-  process.env.PATH = SEARCHED;
-  const packages = nodePackages();
-  if (isThere(TOOLS.python3!))
-    process.env.OUTSIDE_PYTHON = join(pythonVenv(join(HERE, "requirements.txt")), "bin/python");
-  await packages;
   return () => clearTimeout(bound);
 }

@@ -8,7 +8,7 @@ export default defineConfig({
     include: ["test/outside/*.test.ts"],
     exclude: leftOut(),
     globalSetup: ["test/helpers/programs.ts", "test/outside/judges.ts"],
-    testTimeout: 60_000,
+    testTimeout: 120_000,
     hookTimeout: 120_000,
     pool: "forks",
     maxWorkers: 2,
