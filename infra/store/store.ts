@@ -23,7 +23,7 @@ export interface Store {
   swap(key: string, bytes: Uint8Array, expected: string | null, meta?: ObjectMeta): Promise<SwapResult>;
   /** Keys below `prefix` in bytewise order, after `startAfter` (exclusive), at most `limit` (default 1,000). */
   list(prefix: string, options?: { startAfter?: string; limit?: number }): Promise<ObjectInfo[]>;
-  /** Removes an object; no error when there is none. Only for lake compaction, expired partial tiles and live tables. */
+  /** Removes an object; no error when there is none. Only for lake compaction, and what expires: partial tiles, tables. */
   delete(key: string): Promise<void>;
   /** Begins a {@link Bulk}; present where many objects together are cheaper to make durable. Callers use {@link bulkOf}. */
   bulk?(): Bulk;
@@ -103,6 +103,16 @@ export async function hold(store: Store, key: string, bytes: Uint8Array, meta?: 
     if ((await store.swap(key, bytes, there?.etag ?? null, meta)).result === "swapped") return;
   }
   throw new Error(`${key} changed while it was being replaced`);
+}
+
+/** Yields all objects below `prefix` in bytewise order, page by page. Those that were yielded may be deleted meanwhile. */
+export async function* objectsBelow(store: Pick<Store, "list">, prefix: string): AsyncGenerator<ObjectInfo> {
+  for (let startAfter: string | undefined; ; ) {
+    const page = await store.list(prefix, startAfter ? { startAfter } : {});
+    yield* page;
+    startAfter = page.at(-1)?.key;
+    if (!startAfter) return;
+  }
 }
 
 /** Begins a bulk. On a store without `bulk` each object is durable when its `put` resolves. */

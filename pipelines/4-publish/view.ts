@@ -1,6 +1,6 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import type { Store } from "../../infra/store/store.ts";
+import { objectsBelow, type Store } from "../../infra/store/store.ts";
 import { headersOf, historyKey, liveKey, VIEW } from "../published/objects.ts";
 import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
@@ -72,15 +72,11 @@ export async function collectLive(store: Store, clock: Clock, kept: Iterable<str
   const named = new Set([...kept, ...(view?.live ?? []), ...Object.values(view?.history?.files ?? {})]);
   const before = clock.now().getTime() - KEPT_MS;
   let collected = 0;
-  for (let startAfter: string | undefined; ; ) {
-    const page = await store.list(LIVE, startAfter ? { startAfter } : {});
-    for (const { key } of page) {
-      const made = /^live\/(?:history\/)?\d+\.(\d+)\.arrow$/.exec(key)?.[1];
-      if (made === undefined || named.has(key) || Number(made) > before) continue;
-      await store.delete(key);
-      collected++;
-    }
-    startAfter = page.at(-1)?.key;
-    if (!startAfter) return collected;
+  for await (const { key } of objectsBelow(store, LIVE)) {
+    const made = /^live\/(?:history\/)?\d+\.(\d+)\.arrow$/.exec(key)?.[1];
+    if (made === undefined || named.has(key) || Number(made) > before) continue;
+    await store.delete(key);
+    collected++;
   }
+  return collected;
 }

@@ -1,6 +1,6 @@
 import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
-import type { ObjectMeta, Store, StoredObject } from "../../infra/store/store.ts";
+import { type ObjectMeta, objectsBelow, type Store, type StoredObject } from "../../infra/store/store.ts";
 import { MAX } from "../published/limits.ts";
 import { factsOfFrame } from "../published/lines.ts";
 import { headersOf, INDEX_TABLES } from "../published/objects.ts";
@@ -78,19 +78,15 @@ export async function collectPartials(store: Store, clock: Clock): Promise<numbe
   const before = clock.now().getTime() - KEPT_MS;
   const full = new Map<string, boolean>();
   let collected = 0;
-  for (let startAfter: string | undefined; ; ) {
-    const page = await store.list("tile/", startAfter ? { startAfter } : {});
-    for (const { key, modifiedAt } of page) {
-      const whole = /^(.*)\.p\/\d+$/.exec(key)?.[1];
-      if (whole === undefined || modifiedAt.getTime() > before) continue;
-      if (!full.has(whole)) full.set(whole, (await store.head(whole)) !== null);
-      if (!full.get(whole)) continue;
-      await store.delete(key);
-      collected++;
-    }
-    startAfter = page.at(-1)?.key;
-    if (!startAfter) return collected;
+  for await (const { key, modifiedAt } of objectsBelow(store, "tile/")) {
+    const whole = /^(.*)\.p\/\d+$/.exec(key)?.[1];
+    if (whole === undefined || modifiedAt.getTime() > before) continue;
+    if (!full.has(whole)) full.set(whole, (await store.head(whole)) !== null);
+    if (!full.get(whole)) continue;
+    await store.delete(key);
+    collected++;
   }
+  return collected;
 }
 
 /**
@@ -100,14 +96,10 @@ export async function collectPartials(store: Store, clock: Clock): Promise<numbe
 export async function collectIndexTables(store: Store, clock: Clock, newest: string | undefined): Promise<number> {
   const before = clock.now().getTime() - KEPT_MS;
   let collected = 0;
-  for (let startAfter: string | undefined; ; ) {
-    const page = await store.list(INDEX_TABLES, startAfter ? { startAfter } : {});
-    for (const { key, modifiedAt } of page) {
-      if (key === newest || modifiedAt.getTime() > before) continue;
-      await store.delete(key);
-      collected++;
-    }
-    startAfter = page.at(-1)?.key;
-    if (!startAfter) return collected;
+  for await (const { key, modifiedAt } of objectsBelow(store, INDEX_TABLES)) {
+    if (key === newest || modifiedAt.getTime() > before) continue;
+    await store.delete(key);
+    collected++;
   }
+  return collected;
 }

@@ -1,6 +1,6 @@
 import { canonicalBytes } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
-import { bulkOf, type Store } from "../../infra/store/store.ts";
+import { bulkOf, objectsBelow, type Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { swapPublic } from "../4-publish/writes.ts";
@@ -181,8 +181,7 @@ export class Run {
   /** Deletes the Parquet files of indexes before the one that the hint names, and leaves newer ones. */
   async #deleteOldTables(index: Newest["index"]): Promise<void> {
     const { publicStore } = this.options;
-    const held = await publicStore.list(INDEX_TABLES);
-    for (const { key } of held) {
+    for await (const { key } of objectsBelow(publicStore, INDEX_TABLES)) {
       const size = Number(/(\d+)\.[0-9a-f]+\.parquet$/.exec(key)?.[1]);
       if (index && size < index.tree_size) await publicStore.delete(key);
     }

@@ -5,6 +5,9 @@ import { COMPONENTS } from "../record/vocabulary.ts";
 import { type IndexEntry, indexFacts } from "./index-lines.ts";
 import { COLUMN, type Columns, moment, parquetBytes, type Row } from "./parquet-table.ts";
 
+/** Figures of a component, each a column. */
+const FIGURES = ["point", "lower", "upper", "n_eff"] as const;
+
 /**
  * The market index as one Parquet file, for analysts: a row for each line, in the order of the shards. It is a pure function
  * of the log as they are, and the leaf of the index names its hash. The signed card is in the leaf that `leaf` names.
@@ -36,7 +39,7 @@ const INDEX_TABLE_COLUMNS: Columns = {
 
 /** The measured components of a card, as columns. */
 export function componentColumns(): Columns {
-  const names = COMPONENTS.flatMap((name) => ["point", "lower", "upper", "n_eff"].map((part) => `${name}_${part}`));
+  const names = COMPONENTS.flatMap((name) => FIGURES.map((part) => `${name}_${part}`));
   return Object.fromEntries(names.map((name) => [name, COLUMN.number]));
 }
 
@@ -44,7 +47,7 @@ export function componentColumns(): Columns {
 export function componentsOf(card: Pick<SignedCard, "components"> | null): Row {
   const columns = COMPONENTS.flatMap((name) => {
     const one = card?.components?.[name];
-    return one ? (["point", "lower", "upper", "n_eff"] as const).map((part) => [`${name}_${part}`, one[part]]) : [];
+    return one ? FIGURES.map((part) => [`${name}_${part}`, one[part]]) : [];
   });
   return Object.fromEntries(columns);
 }
