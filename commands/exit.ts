@@ -47,15 +47,16 @@ export const EXIT_HELP = `Exit codes: ${Object.entries(EXIT)
   .map(([name, code]) => `${code} ${name}`)
   .join(", ")}.`;
 
-/** How many signals end the process at once. */
+/** The number of signals after which the process ends at once. */
 const IMPATIENT = 4;
 
 const STOPS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. The second one is usually the same Ctrl-C, sent to the process group
- * and passed on by the runner: to die of it would leave the market running, so further signals are only counted, and the
- * fourth ends the process at once. @returns removes the handlers
+ * Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. One Ctrl-C often arrives twice, from the terminal and from the
+ * program that started this one. If the second ended the process at once, the demo's market would be left running. So
+ * further signals are only counted, and the fourth ends the process.
+ * @returns removes the handlers
  */
 export function onStopSignal(stop: () => void): () => void {
   let seen = 0;
