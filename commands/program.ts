@@ -54,6 +54,7 @@ const RUN: { [W in Words]: () => Promise<RunOf<W>> } = {
   mirror: async () => (await import("./mirror.ts")).mirror,
   "mirror serve": async () => (await import("./mirror-serve.ts")).mirrorServe,
   audit: async () => (await import("./audit.ts")).auditCommand,
+  verify: async () => (await import("./verify.ts")).verifyCommand,
   export: async () => (await import("./export.ts")).exportCommand,
   correct: async () => (await import("./corrections.ts")).correct,
   reinstate: async () => (await import("./corrections.ts")).reinstate,

@@ -381,6 +381,16 @@ export const COMMANDS = {
     examples: ["copy", "https://record.example --also copy"],
     opens: "record",
   },
+  verify: {
+    args: "<file>",
+    does: "prove a card bundle (GET /v1/trust/{id}/bundle) offline: signatures, inclusion, cosignature",
+    options: { ...TRUSTED, "--max-age <seconds>": "refuse a checkpoint cosigned longer ago" },
+    prints: "the card, the sentence that explains it, and what of it was proven",
+    exits: ["unreadable", "tampered", "stale"],
+    page: "card-bundle",
+    examples: ["cap_7Z3.touchstone"],
+    opens: "record",
+  },
   export: {
     args: "<source> <file>",
     does: "write a table of a record (a mirror's folder, or any public one) as one Parquet file",

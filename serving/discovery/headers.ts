@@ -23,6 +23,7 @@ export const TAKEN = {
 export const GIVEN = {
   Age: seconds("Seconds since the answer was made"),
   "Cache-Control": text("How long anybody may keep the answer"),
+  "Content-Disposition": text("The name under which a client may save the answer"),
   "Content-Encoding": text("Coding of the body; none: it is not packed"),
   ETag: text("Names these bytes; If-None-Match with it gives a 304"),
   Link: text('With rel="next": where what comes after this answer is asked for'),

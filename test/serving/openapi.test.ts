@@ -167,6 +167,7 @@ const ADDRESS: Record<string, string[]> = {
   ],
   trust: [`/v1/trust/${capOf(SUM)}`],
   failures: [`/v1/trust/${capOf(SUM)}/failures`],
+  cardBundle: [`/v1/trust/${capOf(SUM)}/bundle`],
   archiveManifest: [`/v1/archive/${EMPTY_DAY_ID}`],
   viaGet: [`/v1/via/${capOf(SUM)}`],
   order: [`/v1/orders/ord_${"0".repeat(26)}`],
