@@ -7,7 +7,7 @@ import { type Entry, headlineOf, type ListedEntry, leafOf } from "../tables/entr
 import type { View } from "../tables/view.ts";
 import { escapeHtml, page } from "./layout.ts";
 import { ALL_BANDS, type Asked, classesOf, type Found, findIn, leadersOf, lettersOf, SORTS } from "./market.ts";
-import { componentWords, miniPicture } from "./picture.ts";
+import { componentWords, miniComponentPicture } from "./picture.ts";
 import {
   addressWords,
   assetWords,
@@ -48,7 +48,7 @@ function drawRow(entry: ListedEntry): Drawn {
     ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.listing.description, 90))}</q>`
     : "";
   const picture = measured
-    ? `${miniPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
+    ? `${miniComponentPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
     : '<span class="small soft">nothing measured</span>';
   const made = {
     row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.listing.method}${said === "" ? "" : " "}${said}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
