@@ -227,7 +227,7 @@ interface Wanted {
   order: Order;
 }
 
-function wantedOf({ class: kind, band, max_price, network, order }: SearchQuery, question: Question): Wanted {
+function wantedOf({ class: kind, band, max_price, network, order }: Partial<SearchQuery>, question: Question): Wanted {
   const most = max_price ?? question.maxPrice;
   const named = network ?? question.network;
   return {
@@ -281,6 +281,23 @@ async function ordered(view: View, hits: Iterable<Hit>, wanted: Wanted): Promise
   const inOrder = (a: (typeof keyed)[number], b: (typeof keyed)[number]): number =>
     a.group - b.group || (a.key === b.key ? 0 : a.key - b.key);
   return (await runYielding(sortSteps(keyed, inOrder, LOOKED_A_STEP), STEPS_AT_ONCE)).map(({ hit }) => hit);
+}
+
+/**
+ * Ids of the listed endpoints that a search for this text alone finds, whatever their letter: all pages of it. None for a
+ * text of which nothing is looked for.
+ */
+export async function capsFor(view: View, q: string): Promise<ReadonlySet<string>> {
+  const question = readQuestion(q);
+  const caps = new Set<string>();
+  if (question.words.length === 0 && question.maxPrice === null && question.network === null) return caps;
+  const wanted = wantedOf({}, question);
+  let looked = 0;
+  for (const hit of (await foundIn(view, question)).hits) {
+    if (++looked % AT_ONCE === 0) await turn();
+    if (mayFit(view, hit, wanted)) caps.add(hit.entry.cap);
+  }
+  return caps;
 }
 
 const groupOf = ({ entry, fit }: Hit): number => (bandOf(entry) === "F" ? MOST_FITS : 0) + Math.max(1, fit);

@@ -148,12 +148,14 @@ const headersOf = (...names: Given[]): Json =>
 /** Reports whether an operation's answers have an ETag, so that a 304 is possible. */
 const isKept = ({ cache }: Operation): boolean => cache !== undefined && cache !== "no-store";
 
-/** Sent with every answer to a request that counts against the rate limit and sells nothing. */
+/** Sent with every answer to a request that counts against the rate limit. */
 const LIMITS = ["RateLimit", "RateLimit-Policy"] as const;
 const CODED = ["Vary", "Content-Encoding"] as const;
+const SETTLED = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"] as const;
 /** Headers of a purchase that was charged: the payment receipt, the order, and the salts of its commitments. */
 const RECEIPT = [
-  ...(["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Touchstone-Order"] as const),
+  ...SETTLED,
+  "Touchstone-Order",
   ...(["Touchstone-Salt-Request", "Touchstone-Salt-Response"] as const),
 ] as const;
 
@@ -162,7 +164,8 @@ function givenBy({ type, status, price, gives = [], ...row }: Described, counted
     ...(isKept(row as Operation) ? (["ETag"] as const) : []),
     ...(type === NDJSON_TYPE ? CODED : []),
     ...(status === 201 ? (["Location"] as const) : []),
-    ...(price ? RECEIPT : counted ? LIMITS : []),
+    ...(price ? RECEIPT : []),
+    ...(counted ? LIMITS : []),
     ...gives,
   ];
 }
@@ -188,6 +191,8 @@ function goodAnswers(operation: Described, components: Components, counted: bool
   const unchanged = { ...kept, ...headersOf(...given.filter((name) => !isNew.has(name))) };
   return {
     [String(status)]: { ...good, content: contentOf(operation, components) },
+    // A call that was bought has the seller's own status.
+    ...(price?.mode === "dynamic" ? { "2XX": { ...good, content: contentOf(operation, components) } } : {}),
     ...(isKept(operation) ? { "304": { description: "The client has these bytes already", headers: unchanged } } : {}),
     ...(price ? purchases(components) : {}),
   };
@@ -197,12 +202,12 @@ function goodAnswers(operation: Described, components: Components, counted: bool
 const purchases = (components: Components): Json => ({
   "202": {
     description: "The order goes on; read it, or send the same request with the same payment again",
-    headers: headersOf("Cache-Control", "Location", "Retry-After", "Touchstone-Order"),
+    headers: headersOf("Cache-Control", "Location", "Retry-After", "Touchstone-Order", ...LIMITS),
     content: { "application/json": { schema: components.ref(OrderShown, "Order") } },
   },
   "402": {
     description: "Payment terms; ask again with a payment",
-    headers: headersOf("Cache-Control", "PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "Touchstone-Order"),
+    headers: headersOf("Cache-Control", "PAYMENT-REQUIRED", ...SETTLED, "Touchstone-Order", ...LIMITS),
     content: { "application/json": { schema: components.ref(PaymentTerms, "PaymentTerms") } },
   },
 });

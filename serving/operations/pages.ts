@@ -49,7 +49,7 @@ const home: Operation = {
   type: HTML_TYPE,
   page: true,
   limiter: (service) => service.readLimiter,
-  run(call) {
+  async run(call) {
     const { page, q, letter, class: kind, sort } = validated(HomeQuery, queryOf(call.query));
     const { follower } = call.service;
     const asked: Asked = {
@@ -59,7 +59,7 @@ const home: Operation = {
       kind: kind || null,
       sort: (sort || "best") as Sort,
     };
-    return shown(call, homePage(follower.view, asked, follower.simulated), FORM_HEADERS);
+    return shown(call, await homePage(follower.view, asked, follower.simulated), FORM_HEADERS);
   },
 };
 

@@ -165,10 +165,10 @@ schema conformance, latency and price stability, from 0 to 1, stretched towards 
 }
 
 /** The market's page: the form and one page of the endpoints that match. */
-export function homePage(view: View, asked: Asked, simulated: boolean): string {
+export async function homePage(view: View, asked: Asked, simulated: boolean): Promise<string> {
   const letters = lettersOf(view);
   const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
-  const found = findIn(view, asked);
+  const found = await findIn(view, asked);
   const filtered = asked.q !== "" || asked.letter !== null || asked.kind !== null;
   const body = html`<h1>What happened when paid endpoints were paid</h1>
 <p class="lead">${all} endpoints are listed, ${all - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30

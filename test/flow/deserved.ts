@@ -48,7 +48,7 @@ export const DESERVED: Record<string, Deserved> = {
   dead: {
     band: "UNRATED",
     tier: "LIVENESS",
-    why: /^UNRATED: it never answered in [\d,]+ probes since \d+ \w+ 2\d{3}, so nobody has paid it\.$/,
+    why: /^UNRATED: [\d,]+ probes since \d+ \w+ 2\d{3} got no readable 402 in time, so nobody has paid it\.$/,
     flags: ["dark"],
     without: ["refuses_payment"],
   },
