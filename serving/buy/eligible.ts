@@ -1,6 +1,8 @@
 import type { OrderTable } from "../../pipelines/orders/order-table.ts";
+import { capId } from "../../pipelines/record/ids.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
-import { isTemplate } from "../../pipelines/record/template.ts";
+import { variablesOf } from "../../pipelines/record/template.ts";
+import { readHandshakeRequest } from "../../pipelines/record/volatile.ts";
 import type { Buy } from "../schemas/check.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
@@ -31,6 +33,8 @@ export interface SellableEndpoint {
   cap: string;
   url: string;
   method: "GET" | "POST";
+  /** The tool that is called, of an MCP server; null: none. */
+  tool: string | null;
   /** Whether it has a letter. */
   lettered: boolean;
 }
@@ -52,11 +56,26 @@ export function sellableOf(view: View, cap: string): SellableEndpoint | { says: 
   const url = entry?.listing?.url ?? row?.url ?? null;
   const method = entry?.listing?.method ?? row?.method ?? null;
   if (url === null || method === null) return { says: "The record has no url of this endpoint." };
-  if (entry?.listing?.tool != null) return { says: "Tools of MCP servers are not bought through this service." };
   if (method !== "GET" && method !== "POST")
     return { says: `Calls with ${method} are not bought through this service.` };
-  if (isTemplate(url)) return { says: "Its url is a template; ask for an endpoint with a complete url." };
-  return { cap, url, method, lettered: passesOf(view, cap).band !== "UNRATED" };
+  const tool = entry?.listing ? entry.listing.tool : toolUnlisted(cap, { url, method }, row?.request);
+  if (tool === undefined) return { says: "The record does not name the tool that is called there." };
+  if (tool !== null && variablesOf(url).length > 0)
+    return { says: "The address of its MCP server is a template, which calls of tools do not fill." };
+  return { cap, url, method, tool, lettered: passesOf(view, cap).band !== "UNRATED" };
+}
+
+/**
+ * The tool of an endpoint without a listing: its id says whether it is one, and our handshake which. Undefined: the record
+ * does not say.
+ */
+function toolUnlisted(
+  cap: string,
+  { url, method }: { url: string; method: string },
+  request: string | null | undefined,
+): string | null | undefined {
+  if (capId(method, url) === cap) return null;
+  return request ? readHandshakeRequest(request)?.tool : undefined;
 }
 
 /**

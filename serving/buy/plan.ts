@@ -1,6 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { MAX_WORDS, spelled } from "../../infra/text-index.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
+import { variablesOf } from "../../pipelines/record/template.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { readQuestion } from "../answers/question.ts";
 import { retryOf } from "../answers/retry.ts";
@@ -47,6 +48,7 @@ function candidateOf(
   if (query.max_latency_ms !== undefined && latency_p95_ms! > query.max_latency_ms) return "too_slow";
   return {
     ...{ capability_id: entry.cap, url: entry.listing.url, method: buy.method as Candidate["method"] },
+    ...{ tool: entry.listing.tool, variables: variablesOf(entry.listing.url) },
     ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lacks], fit },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
     ...{ price, fee, total, buy: buy.url, defects: facts.defects },

@@ -82,6 +82,7 @@ const via = {
   params: ViaPath,
   errors: [
     "bad_payment",
+    "bad_input",
     "not_sold",
     "payment_used",
     "answer_expired",
