@@ -152,3 +152,25 @@ export function variablesOf(url: string): string[] {
   });
   return [...names];
 }
+
+/**
+ * The values of a template's variables in the path of a url that falls under it; null where a segment has several
+ * variables, or a `*` stands for several segments, since then other values could have made it too.
+ */
+export function pathValues(template: string, url: string): Map<string, string> | null {
+  const given = segmentsOf(url);
+  const segments = segmentsOf(template);
+  if (segments.length !== given.length) return null;
+  const values = new Map<string, string>();
+  for (const [i, segment] of segments.entries()) {
+    const [found, ...more] = segment.matchAll(IN_SEGMENT);
+    if (more.length > 0) return null;
+    if (!found) continue;
+    const name = decoded(found.slice(1).find((one) => one) ?? "*");
+    const tail = segment.length - found.index - found[0].length;
+    const value = decoded(given[i]!.slice(found.index, given[i]!.length - tail));
+    if ((values.get(name) ?? value) !== value) return null;
+    values.set(name, value);
+  }
+  return values;
+}

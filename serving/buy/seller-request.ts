@@ -66,7 +66,8 @@ export function sellerRequest({ url, method, tool }: SellableEndpoint, input: Bu
 }
 
 /** The url with its variables filled; what fills one is taken out of the query. @throws Problem bad_input */
-function filledBy(url: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
+function filledBy(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
+  const url = withoutGiven(listed, query);
   const names = variablesOf(url);
   if (names.length === 0) return url;
   const values = new Map<string, string>();
@@ -77,7 +78,7 @@ function filledBy(url: string, { path = {}, query }: Pick<BuyerInput, "path" | "
     const at = own ? ["path", name] : ["query", name];
     const [value] = given;
     if (!own) query.delete(name);
-    if (value === undefined) wrong.push({ path: at, detail: `must be given: it is a variable of ${shown(url)}` });
+    if (value === undefined) wrong.push({ path: at, detail: `must be given: it is a variable of ${shown(listed)}` });
     else if (given.length > 1) wrong.push({ path: at, detail: "must be given once" });
     else if (value === "") wrong.push({ path: at, detail: "must not be empty: it is a part of the url" });
     else if (value.length > MAX_VALUE) wrong.push({ path: at, detail: `must have at most ${MAX_VALUE} characters` });
@@ -90,6 +91,15 @@ function filledBy(url: string, { path = {}, query }: Pick<BuyerInput, "path" | "
   return refuse(
     dots.map((name) => ({ path: ["query", name], detail: "must not be dots alone: it would leave its path" })),
   );
+}
+
+/** Without the parameters that the buyer's query gives whole: their placeholders need no value. */
+function withoutGiven(url: string, query: URLSearchParams): string {
+  const at = new URL(url);
+  const inPath = new Set(variablesOf(at.origin + at.pathname));
+  for (const [name, text] of [...at.searchParams])
+    if (text.includes("{") && query.has(name) && !inPath.has(name)) at.searchParams.delete(name);
+  return at.href;
 }
 
 const shown = (url: string): string => url.replace(/%7B/gi, "{").replace(/%7D/gi, "}").slice(0, 300);
