@@ -1,6 +1,11 @@
+import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
+import { type BuyOptions, buyThrough, Service } from "../../../serving/client/index.ts";
 import type { CheckAnswer } from "../../../serving/schemas/check.ts";
 import type { PlanAnswer } from "../../../serving/schemas/route.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
@@ -16,7 +21,8 @@ let rail: Rail;
 beforeAll(async () => {
   world = await marketBeside();
   seller = await toolSeller(world);
-  service = await sellingOver(world, [{ ...seller.weather, description: "Weather of a city" }], {
+  const described = { ...seller.weather, description: "Weather of a city" };
+  service = await sellingOver(world, [described, seller.tool("honest")], {
     deps: { limits: { quotes_per_domain_minute: 1e6, buys_per_minute: 1e6 } },
   });
   const { rpcUrl, asset, chainId } = world;
@@ -106,4 +112,46 @@ test("route: a plan names the variables, an execution fills them from path or qu
     402,
     expect.stringContaining("query/when must be given"),
   ]);
+});
+
+/** Fenced blocks of a page in a language. */
+const blocksOf = (page: string, language: string): string[] =>
+  [...readFileSync(join(import.meta.dirname, `../../../docs/${page}`), "utf8").matchAll(/```(\w+)\n(.*?)```/gs)]
+    .filter(([, is]) => is === language)
+    .map(([, , text]) => text!);
+
+test("the commands of the page ask for a tool's and a template's price", async () => {
+  const commands = blocksOf("pay-on-delivery.md", "sh").filter((text) => text.includes("/v1/via/"));
+  expect(commands).toHaveLength(2);
+  for (const command of commands) {
+    const here = command
+      .replaceAll("https://HOST", service.url)
+      .replace("TOOL_ID", capOf(seller.tool("honest")))
+      .replace("TEMPLATE_ID", capOf(seller.weather));
+    const { stdout } = await promisify(execFile)("sh", ["-c", here]);
+    expect(JSON.parse(stdout)).toMatchObject({ x402Version: 1, accepts: [{ maxAmountRequired: "12000" }] });
+  }
+});
+
+test("the page's execution of a template is bought", async () => {
+  const [body] = blocksOf("route.md", "json").filter((text) => text.includes('"path"'));
+  const buyer = await officialBuyer(world);
+  const headers = { "content-type": "application/json" };
+  const answer = await buyer.fetch(`${service.url}/v1/route/execute`, { method: "POST", headers, body: body! });
+  expect([answer.status, await answer.json()]).toMatchObject([200, { city: "Oslo", when: "now" }]);
+});
+
+test("the client buys a template with its variables, a url below it, and a tool", async () => {
+  const buyer = await officialBuyer(world);
+  const from = new Service({ base: service.url });
+  const buy = (options: object) =>
+    buyThrough(from, { url: "", cap: "0.05", pay: (inner) => buyer.over(inner), ...options } as BuyOptions);
+  const { url } = seller.weather;
+  const variables = { city: "Oslo", when: "now", units: "c" };
+  const template = await buy({ url, variables });
+  expect([template.outcome, await template.response.json()]).toMatchObject(["delivered", variables]);
+  const below = await buy({ url: `${seller.origin}/weather/Moss/now?units=f` });
+  expect([below.outcome, await below.response.json()]).toMatchObject(["delivered", { city: "Moss", units: "f" }]);
+  const tool = await buy({ url: `${seller.tool("honest").url}#add`, method: "POST", body: '{"a":20,"b":22}' });
+  expect([tool.outcome, await tool.response.json()]).toEqual(["delivered", { sum: 42 }]);
 });
