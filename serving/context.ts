@@ -21,7 +21,7 @@ import { PublicObjects } from "./answers/objects.ts";
 import { Retests } from "./answers/retests.ts";
 import { Watchers } from "./answers/watchers.ts";
 import type { Sales } from "./buy/checkout.ts";
-import { buyOffer } from "./buy/eligible.ts";
+import { termsOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
 import { type ClientFile, readClientFile, withHashes } from "./client-file.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
@@ -115,6 +115,8 @@ export interface ServingDeps {
 export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
   /** null: nothing is sold here. */
   payOnDelivery: PayOnDelivery | null;
+  /** How a call of an endpoint is bought here, or why it is not. */
+  termsOf: ReturnType<typeof termsOf>;
   work: WorkDeps | null;
   buyLimiter: Limiter;
   checks: Checks;
@@ -160,15 +162,17 @@ export function serviceOf(deps: ServingDeps): Service {
     seen: (cap) => view().row(cap)?.last_seen ?? null,
     ...(deps.askLine ? { line: deps.askLine } : {}),
   });
+  const terms = termsOf({ ...deps, baseUrl });
   const checks = new Checks({
     ...{ view, asks, demand, validateUrl, signer, clock },
-    buy: sales && ((at, cap) => buyOffer(at, cap, baseUrl, sales)),
+    termsOf: terms,
     ...(deps.cache ? { bounds: deps.cache } : {}),
   });
   const dependencies = limiter("dependencies", limits.dependencies_per_minute);
   return {
     ...deps,
     baseUrl,
+    termsOf: terms,
     checks,
     exposures: new Exposures({ view, checks, demand, limiter: dependencies, signer, clock }),
     evaluations: new Evaluations({ view, reader: openReader() }),

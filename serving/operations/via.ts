@@ -3,7 +3,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
 import { answerOf } from "../../pipelines/orders/order-objects.ts";
 import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
-import { PUBLISH_HEADER } from "../buy/eligible.ts";
+import { NOTHING_SOLD, PUBLISH_HEADER } from "../buy/eligible.ts";
 import { orderDocument } from "../buy/order-document.ts";
 import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
@@ -22,7 +22,7 @@ const MAX_BODY = 131_072;
 /** @throws Problem unavailable where nothing is sold */
 export function sellingOf({ payOnDelivery, unsold }: Service): PayOnDelivery {
   if (payOnDelivery) return payOnDelivery;
-  throw new Problem("unavailable", unsold ?? "this server sells nothing; ask the service itself");
+  throw new Problem("unavailable", unsold ?? NOTHING_SOLD);
 }
 
 /** Does the buyer ask for the call to be published? @throws Problem */
@@ -82,6 +82,7 @@ const via = {
   params: ViaPath,
   errors: [
     "bad_payment",
+    "bad_input",
     "not_sold",
     "payment_used",
     "answer_expired",
