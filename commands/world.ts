@@ -57,7 +57,8 @@ async function renew(info: WorldInfo): Promise<boolean> {
   }
 }
 
-function known(dir: string): WorldInfo | null {
+/** The world that was started last in this folder, running or not; null where none was. */
+export function worldIn(dir: string): WorldInfo | null {
   try {
     return JSON.parse(readFileSync(join(dir, "world.json"), "utf8")) as WorldInfo;
   } catch {
@@ -112,7 +113,7 @@ function boot(dir: string, script: string): Promise<WorldInfo> {
  */
 export async function openWorld(dir: string, script: string): Promise<World> {
   mkdirSync(dir, { recursive: true });
-  const before = known(dir);
+  const before = worldIn(dir);
   const reused = before !== null && (await renew(before));
   const info = reused ? before : await boot(dir, script);
   const lost = new AbortController();
