@@ -46,9 +46,12 @@ export async function checked(
   return { answer, concerns: decide(answer, []).concerns };
 }
 
-/** Why a call of it cannot be bought; null where it can. */
-export const unsold = ({ buy, queued, why }: CheckAnswer): string | null =>
-  buy ? null : queued === true ? "it was never seen before: ask again in about an hour" : why;
+/** Why a call of it cannot be bought; null where it can. Older services do not say so beside the letter's reason. */
+export function unsold(answer: CheckAnswer & { not_bought?: string }): string | null {
+  if (answer.buy) return null;
+  if (answer.queued === true) return "it was never seen before: ask again in about an hour";
+  return answer.not_bought ?? answer.why;
+}
 
 const asText = ({ amount, asset, networks }: { amount: string; asset: string; networks: string[] }): string =>
   `${amount} ${asset} on ${networks.join(", ")}`;
