@@ -34,6 +34,13 @@ export const MEANINGS: Readonly<Record<ExitName, string>> = {
   unfit: "`doctor` found something that keeps a role from its work.",
   flawed: "`listing`: the endpoint can be paid, and parts of its offer do not follow the protocols.",
   unpayable: "`listing`: buyers cannot pay the endpoint, or would refuse to.",
+  ungraded:
+    "`check`, `buy`: it has no letter, which means unknown and not bad; `buy`: and is not sold for that reason.",
+  dear: "`buy`: it costs more than the most that may be paid. Nothing was paid.",
+  refused:
+    "`check`: what the record holds speaks against paying it. `buy`: the purchase was refused. Nothing was paid.",
+  undelivered: "`buy`: the answer did not pass, or none came. Nothing was charged.",
+  open: "`buy`: a payment was sent, and whether it was charged is not known yet. Ask for the order again.",
 };
 
 /** The name of an error's exit code. */

@@ -61,6 +61,8 @@ const RUN: { [W in Words]: () => Promise<RunOf<W>> } = {
   dispute: async () => (await import("./corrections.ts")).dispute,
   recompute: async () => (await import("./recompute.ts")).recomputeCommand,
   exposure: async () => (await import("./exposure.ts")).exposureCommand,
+  check: async () => (await import("./check.ts")).checkCommand,
+  buy: async () => (await import("./buy.ts")).buyCommand,
   doctor: async () => (await import("./doctor.ts")).doctorCommand,
   "gap accept": async () => (await import("./ingest.ts")).acceptGap,
 };

@@ -470,6 +470,43 @@ export const COMMANDS = {
     page: "exposure",
     examples: ["dependencies.txt --base https://record.example"],
   },
+  check: {
+    args: "<endpoint>",
+    does: "ask a service what its record holds about an endpoint (url or cap_ id) that is about to be paid",
+    options: {
+      "--method <method>": { means: "HTTP method, where the url has several", choices: ["GET", "POST"] },
+      "--service <url>": "address of the service (default: base_url of the settings, which is the demo's)",
+    },
+    prints: "the letter with its reason, what speaks against paying, and what a call through the service costs",
+    exits: ["ungraded", "refused", "unreachable", "tampered", "stale"],
+    page: "buy",
+    examples: ["https://seller.example/weather", "https://seller.example/weather --service https://record.example"],
+  },
+  buy: {
+    args: "<endpoint>",
+    does: "buy one call of an endpoint (url or cap_ id) through a service: charged only if the answer passed",
+    options: {
+      "--input <json>": "a JSON object: the query of a GET, the body of a POST",
+      "--max-price <sum>": "most that may be paid, with the fee, in USDC, such as 0.05",
+      "--yes": "pay without asking",
+      "--key <file>": "your wallet's private key, in a file that only you can read (default: the demo's purse)",
+      "--escrow": "pay into escrow, where that is offered (0.05 to 1.00 USDC)",
+      "--save <file>": "write the answer to this file instead, and the order to <file>.order.json",
+      "--method <method>": { means: "HTTP method, where the url has several", choices: ["GET", "POST"] },
+      "--service <url>": "address of the service (default: base_url of the settings, which is the demo's)",
+    },
+    prints: "the seller's answer; the check before it and what was charged go to stderr, the signed order to a file",
+    exits: [
+      ...["ungraded", "dear", "refused", "undelivered", "open", "wallet"],
+      ...["already", "keys", "chain", "unreachable", "tampered", "stale"],
+    ] as const,
+    page: "buy",
+    notes: "Without --key it pays on the demo's own chain, from a purse that the demo fills.",
+    examples: [
+      `http://127.0.0.2:20002/sum --input '{"a":20,"b":22}'`,
+      "https://seller.example/weather?city=Oslo --service https://record.example --key buyer.key --max-price 0.05 --yes",
+    ],
+  },
   doctor: {
     does: "look at everything that a role needs, and name what to do",
     options: {

@@ -55,6 +55,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
     [
       "check-before-you-pay",
       "pay-on-delivery",
+      "buy",
       "route",
       "exposure",
       "integrations",
