@@ -83,6 +83,9 @@ const nameOf = ({ listing: { method, url, tool } }: ListedEntry): string =>
 /** A network's name, or its id where it has none. */
 const networkName = (id: string): string => Object.entries(NETWORK_NAMES).find(([, one]) => one === id)?.[0] ?? id;
 
+/** Addresses, and names with a dot or a hyphen: no words that ask for something. */
+const NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
+
 /** Endpoints that a question names by id, by address, by host, or by the first label of a host. */
 async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
   const caps = new Set<string>(question.match(/\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/g) ?? []);
@@ -116,9 +119,10 @@ async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
 /** Reads a question about the record; null when it is about something else. */
 async function readingOf(view: View, question: string): Promise<Reading | null> {
   const named = await namedIn(view, question);
+  const plain = question.replaceAll(NAMES, " ");
   const letter = LETTER.exec(question);
   const band = letter === null ? null : ((letter[1] ?? "UNRATED") as Band);
-  const rule = ASKS.find(([, words]) => words.test(question))?.[0];
+  const rule = ASKS.find(([, words]) => words.test(plain))?.[0];
   const asked = rule ?? (band === null ? "offers" : "letters");
   const counts = COUNTS.test(question);
   if (named.length > 0) return { asked, counts, band, named };
@@ -315,9 +319,11 @@ const listedIn = (view: View): number => [...view.entries.values()].filter(isLis
 
 /** Endpoints that hold the words of a question which are no question words; null: all. Words that nothing holds are told. */
 async function topicOf(answer: Telling, view: View, question: string): Promise<ReadonlySet<string> | null> {
-  const plain = ASKS.reduce((text, [, words]) => text.replace(new RegExp(words.source, "giu"), " "), question)
-    .replace(LETTER, " ")
-    .replace(SUBJECT, " ");
+  const unruled = ASKS.reduce(
+    (text, [, words]) => text.replaceAll(new RegExp(words.source, "giu"), " "),
+    question.replace(LETTER, " "),
+  );
+  const plain = unruled.replaceAll(new RegExp(SUBJECT.source, "giu"), " ");
   const words = readQuestion(plain).words.filter(({ word }) => !NO_TOPIC.test(word));
   if (words.length === 0) return null;
   const giveTurn = createYielder(LOOKED_A_TURN);

@@ -49,9 +49,9 @@ function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
 
 /** What commands and programs begin with, and what prose hardly has. */
 const COMMAND =
-  /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |<\/?\w)/;
-const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|\(\)|::|->|\/\//g;
-const MAX_CODE_MARKS = 0.06;
+  /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |(?:if|for|while|switch) \(|<\/?\w)/;
+const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|[\w\]]\(|::|->|\/\//g;
+const MAX_CODE_MARKS = 0.05;
 
 /** Reports whether a text reads as code or data: a command, or many characters that prose hardly has. */
 export function isCode(text: string): boolean {

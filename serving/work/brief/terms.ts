@@ -60,7 +60,7 @@ const COUSINS: readonly (readonly [RegExp, string])[] = [
   [/ö/g, "o"],
   [/ü/g, "u"],
 ];
-const ENDINGS = /(?:innen|ungen|ern|en|em|er|es|e|n|s|t|st)$/;
+const ENDINGS = ["innen", "ungen", "ern", "en", "em", "er", "es", "st", "e", "n", "s", "t"];
 /** What may join the parts of a compound. */
 const JOINTS = ["", "s", "n", "en", "es", "e"];
 const LEAST_PART = 3;
@@ -108,15 +108,12 @@ export function soughtIn(question: string): Sought[] {
   return [...sought.values()];
 }
 
-const inTable = (word: string): string | undefined => {
-  for (let part = word, cut = 0; cut < 3 && part.length >= LEAST_PART; cut++) {
-    if (Object.hasOwn(GERMAN, part)) return GERMAN[part];
-    const shorter = part.replace(ENDINGS, "");
-    if (shorter === part) return undefined;
-    part = shorter;
-  }
-  return undefined;
-};
+/** The table's words for a German word, without an ending where that is needed; undefined when it has none. */
+function inTable(word: string): string | undefined {
+  const stems = ENDINGS.filter((ending) => word.endsWith(ending)).map((ending) => word.slice(0, -ending.length));
+  const known = [word, ...stems].find((one) => one.length >= LEAST_PART && Object.hasOwn(GERMAN, one));
+  return known === undefined ? undefined : GERMAN[known];
+}
 
 /** English terms for a German word: by the table, else by the table for its parts, else by spelling. */
 function englishFor(word: string): string[] {
