@@ -1,6 +1,6 @@
 import { createYielder } from "../../../infra/concurrency.ts";
 import { spelled } from "../../../infra/text-index.ts";
-import { NETWORK_NAMES } from "../../../pipelines/record/networks.ts";
+import { NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
 import { BadUrl, normaliseUrl } from "../../../pipelines/record/url.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { readQuestion } from "../../answers/question.ts";
@@ -86,6 +86,10 @@ const networkName = (id: string): string => Object.entries(NETWORK_NAMES).find((
 /** Addresses, and names with a dot or a hyphen: no words that ask for something. */
 const NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
 
+/** A token's name in a claim: USDC, or its contract. */
+const assetName = (asset: string, networks: readonly string[]): string =>
+  networks.some((id) => USDC[id] === asset.toLowerCase()) ? "USDC" : asset;
+
 /** Endpoints that a question names by id, by address, by host, or by the first label of a host. */
 async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
   const caps = new Set<string>(question.match(/\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/g) ?? []);
@@ -160,7 +164,7 @@ async function tellNamed(answer: Telling, documents: RecordDocuments, { asked, n
       if (advertised === null) answer.not_found.push(`The record has no price of ${name}.`);
       else
         answer.claims.push({
-          text: `${name} asks ${advertised.amount} ${advertised.asset} on ${advertised.networks.map(networkName).join(", ")}.`,
+          text: `${name} asks ${advertised.amount} ${assetName(advertised.asset, advertised.networks)} on ${advertised.networks.map(networkName).join(", ")}.`,
           quotations: [documents.quote(check, "advertised", advertised)],
         });
     }
@@ -180,11 +184,11 @@ async function tellNamed(answer: Telling, documents: RecordDocuments, { asked, n
 async function tellLetter(answer: Telling, documents: RecordDocuments, entry: ListedEntry, why: string): Promise<void> {
   const card = headlineOf(entry);
   const check = await documents.check(entry.cap);
-  const quotations = [documents.quote(check, "why", why)];
-  if (card) {
-    const leaf = await documents.leaf(card);
-    quotations.unshift(documents.quote(leaf, "why", leafOf(card).why));
-  }
+  const quotations = [documents.quote(check, "url", entry.listing.url)];
+  const leaf = card && leafOf(card);
+  // The check says more than the leaf where something was learned since.
+  if (leaf?.why !== why) quotations.unshift(documents.quote(check, "why", why));
+  if (card && leaf) quotations.unshift(documents.quote(await documents.leaf(card), "why", leaf.why));
   answer.claims.push({ text: `${nameOf(entry)}: ${why}`, quotations });
 }
 
@@ -240,7 +244,7 @@ async function tellFound(answer: Telling, documents: RecordDocuments, question: 
     const price =
       one.price === null
         ? ""
-        : ` It asks ${one.price} ${one.asset ?? ""} on ${one.networks.map(networkName).join(", ")}.`;
+        : ` It asks ${one.price} ${assetName(one.asset ?? "", one.networks)} on ${one.networks.map(networkName).join(", ")}.`;
     const latency = one.latency_p95_ms === null ? "" : ` 95 of 100 answers came within ${one.latency_p95_ms} ms.`;
     const quoted = (name: "url" | "why" | "price" | "networks" | "latency_p95_ms") =>
       one[name] === null ? [] : [documents.quote(search, name, one[name], from)];

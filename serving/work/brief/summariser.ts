@@ -83,7 +83,7 @@ const comparable = (text: string): string =>
  * one.
  */
 export function statedIn(claim: string, quotation: string): string | null {
-  const wanted = comparable(claim);
+  const wanted = claim.length > 2 * QUOTE_CHARS.max ? "" : comparable(claim);
   if (wanted === "") return null;
   const sentences = sentencesIn(quotation);
   for (let first = 0; first < sentences.length; first++) {
