@@ -19,6 +19,8 @@ export interface Piece {
 const CHARS = { min: 20, max: 600 };
 
 const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
+/** Characters that are segmented at once: the time for a longer text grows faster than its length. */
+const WINDOW = 16_384;
 
 /** Yields the paragraphs of a text with their offsets. */
 function* paragraphsOf({ text, wraps }: RankingText): Generator<Piece> {
@@ -41,9 +43,15 @@ const headOf = (paragraph: string): number =>
 
 /** Yields all sentences of one paragraph, trimmed. A line feed does not end one, as the segmenter would have it. */
 function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
-  for (const { segment, index } of segmenter.segment(text.replaceAll("\n", " "))) {
-    const start = index + segment.length - segment.trimStart().length;
-    yield { offset: offset + start, text: text.slice(start, index + segment.trimEnd().length) };
+  for (let from = 0; from < text.length; ) {
+    const all = [...segmenter.segment(text.slice(from, from + WINDOW).replaceAll("\n", " "))];
+    // The last one may go on beyond the window; one that fills it is longer than any sentence that is used.
+    const whole = from + WINDOW >= text.length || all.length === 1 ? all : all.slice(0, -1);
+    for (const { segment, index } of whole) {
+      const start = from + index + segment.length - segment.trimStart().length;
+      yield { offset: offset + start, text: text.slice(start, from + index + segment.trimEnd().length) };
+    }
+    from += whole.reduce((sum, { segment }) => sum + segment.length, 0);
   }
 }
 

@@ -110,6 +110,14 @@ test("headings and code are no sentences, in Markdown and in a page", () => {
   expect([...sentencesOf({ text: page, wraps: false, headings })].map(({ offset }) => offset)).toEqual([30]);
 });
 
+test("a long paragraph is cut into the sentences that it has, wherever its parts end", () => {
+  const sentences = Array.from({ length: 3_000 }, (_, i) => `Sentence number ${i} of a long paragraph.`);
+  const text = sentences.join(" ");
+  const found = [...sentencesOf({ text, wraps: false })];
+  expect(found.map((one) => one.text)).toEqual(sentences);
+  for (const { offset, text: one } of found) expect(text.startsWith(one, offset)).toBe(true);
+});
+
 test("a quotation is widened to its whole sentences, and to no other", () => {
   const text = "You may not get a refund within 30 days. Another one stands here.\n\nA new paragraph begins here.";
   const whole = (part: string, wraps = true) => wholeSentences({ text, wraps }, text.indexOf(part), part.length)?.text;
