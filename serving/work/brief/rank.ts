@@ -63,6 +63,8 @@ function candidatesOf(texts: readonly RankingText[]): Candidate[] {
 }
 
 /** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
+/** Least share of the question's weight that a relevant sentence has: words that few sentences or none have weigh most. */
+const LEAST_WEIGHT = 0.4;
 const wantedOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
 
 /** How often a sentence has what a word of the question stands for. */
@@ -76,18 +78,21 @@ function scored(all: readonly Candidate[], question: string): Candidate[] {
     return { sought, idf: Math.log(1 + (all.length - having + 0.5) / (having + 0.5)) };
   });
   const wanted = wantedOf(weights.length);
+  const whole = weights.reduce((sum, { idf }) => sum + idf, 0);
   const asksFigure = ASKS_A_FIGURE.test(question);
   const relevant: Candidate[] = [];
   for (const one of all) {
     let held = 0;
+    let weight = 0;
     let score = 0;
     for (const { sought, idf } of weights) {
       const count = countIn(one.words, sought);
       if (count === 0) continue;
       held++;
+      weight += idf;
       score += (idf * count * (K1 + 1)) / (count + K1 * (1 - B + (B * one.length) / average));
     }
-    if (held < wanted) continue;
+    if (held < wanted || weight < LEAST_WEIGHT * whole) continue;
     one.score = asksFigure && /\p{N}/u.test(one.text) ? score * FIGURE_WORTH : score;
     relevant.push(one);
   }

@@ -1,7 +1,7 @@
 import { createYielder } from "../../../infra/concurrency.ts";
 import { spelled } from "../../../infra/text-index.ts";
 import { NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
-import { BadUrl, normaliseUrl } from "../../../pipelines/record/url.ts";
+import { BadUrl, hostOf, normaliseUrl } from "../../../pipelines/record/url.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { readQuestion } from "../../answers/question.ts";
 import { foundIn } from "../../answers/search.ts";
@@ -19,6 +19,7 @@ export type RecordAnswer = Pick<BriefAnswer, "claims" | "disagreements" | "not_f
 
 /** Most endpoints that one brief tells of one by one. */
 const MAX_TOLD = 20;
+const MAX_OF_HOST = 3;
 /** Of a search, and of endpoints that a question names. */
 const MAX_FOUND = 5;
 /** Of a set of thieves, those whose newest theft is read from the evidence. */
@@ -37,7 +38,7 @@ const ASKS = [
   ["defects", /\b(?:defects?|defective|differ\w*|disagree\w*|mismatch\w*|mängel|abweich\w*)\b/iu],
   [
     "failures",
-    /\b(?:fail\w*|broken|wrong|errors?|unreliable|bad|worst|untrustworthy|schlecht\w*|versag\w*|fehler\w*)\b/iu,
+    /\b(?:fail\w*|broken|wrong|errors?|unreliable|bad|worst|untrustworthy|avoid\w*|not (?:pay|buy|trust)|schlecht\w*|versag\w*|fehler\w*|meiden|nicht (?:be)?zahlen)\b/iu,
   ],
   ["letters", /\b(?:grade[ds]?|letters?|rat(?:ed|ing|ings)|bewertet|note)\b/iu],
   [
@@ -56,24 +57,28 @@ type Asked = (typeof ASKS)[number][0];
 const SUBJECT =
   /\b(?:sellers?|endpoints?|apis?|services?|providers?|merchants?|vendors?|tools?|listings?|capabilit\w+|market|anbieter|verkäufer|händler|dienste?|endpunkte?)\b/iu;
 /** Words that make any other subject something that is sold. */
-const TRADE = /\b(?:cheapest|fastest|buy|billigste\w*|günstigste\w*|kaufen)\b/iu;
+const TRADE =
+  /\b(?:cheapest|fastest|buy|avoid\w*|not (?:pay|trust)|billigste\w*|günstigste\w*|kaufen|meiden|nicht (?:be)?zahlen)\b/iu;
 /** Words with which a question asks for members of a set; one without them, such as "how does a seller fail?", is about a rule. */
 const SELECTS =
-  /^\W*(?:please\s+)?(?:which|who|whose|what (?:are|is) the (?:\w+est|best|price)|list|show|name|find|where|how many|are there|is there|cheapest|fastest|best|welche\w*|wer|wo|wie viele|gibt es|nenne|what (?:sellers?|endpoints?|apis?|services?|providers?|listings?)|(?:the )?\w+ (?:sellers?|endpoints?))\b/iu;
+  /^\W*(?:please\s+)?(?:which|who|whose|what (?:are|is) the (?:most \w+|\w+est|best|price)|list|show|name|find|where|how many|are there|is there|cheapest|fastest|best|welche\w*|wer|wo|wie viele|gibt es|nenne|what (?:sellers?|endpoints?|apis?|services?|providers?|listings?)|(?:the )?\w+ (?:sellers?|endpoints?))\b/iu;
 const COUNTS = /\b(?:how many|number of|wie viele|anzahl)\b/iu;
 const LETTER =
   /\b(?:letters?|grade[ds]?|rat(?:ed|ing)|note|bewertet mit|an?|with)\s+(?:of\s+)?(?:an?\s+|the letter\s+)?["'“]?([A-DF])\b(?!['’])|\bUNRATED\b/u;
 
 /** Words of questions about the record that are no topic, beside those of {@link readQuestion}. */
 const NO_TOPIC =
-  /^(?:known|record|market|here|there|currently|now|today|many|number|list|name|price|prices|letter|grade|graded|rated|money|took|take|listing|listings|tool|tools|merchant|merchants|vendor|vendors|welche|welcher|anbieter|verkäufer|händler|gibt|es|viele|nenne|alle|haben|mit)$/u;
+  /^(?:known|record|market|here|there|currently|now|today|many|number|list|name|price|prices|letter|grade|graded|rated|money|took|take|geld|listing|listings|tool|tools|merchant|merchants|vendor|vendors|welche|welcher|anbieter|verkäufer|händler|gibt|es|viele|nenne|alle|haben|mit)$/u;
 
 interface Reading {
   asked: Asked;
   counts: boolean;
   band: Band | null;
-  /** Endpoints that the question names. */
+  /** Endpoints that the question names, and whether it names an address or an id, in the record or not. */
   named: readonly ListedEntry[];
+  names: boolean;
+  /** Whether a rule applies; without one a search is tried, which may find nothing. */
+  ruled: boolean;
 }
 
 /** The name of an endpoint in a claim. */
@@ -83,6 +88,8 @@ const nameOf = ({ listing: { method, url, tool } }: ListedEntry): string =>
 /** A network's name, or its id where it has none. */
 const networkName = (id: string): string => Object.entries(NETWORK_NAMES).find(([, one]) => one === id)?.[0] ?? id;
 
+/** An address or an id of an endpoint. */
+const ADDRESS = /\bhttps?:\/\/\S|\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/iu;
 /** Addresses, and names with a dot or a hyphen: no words that ask for something. */
 const NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
 
@@ -129,10 +136,13 @@ async function readingOf(view: View, question: string): Promise<Reading | null> 
   const rule = ASKS.find(([, words]) => words.test(plain))?.[0];
   const asked = rule ?? (band === null ? "offers" : "letters");
   const counts = COUNTS.test(question);
-  if (named.length > 0) return { asked, counts, band, named };
+  const reading = { asked, counts, band, named, names: ADDRESS.test(question) };
+  if (named.length > 0 || reading.names) return { ...reading, ruled: true };
   if (!SELECTS.test(question)) return null;
-  const isSubject = asked === "thefts" || SUBJECT.test(question) || TRADE.test(question);
-  return isSubject && (rule !== undefined || band !== null || counts) ? { asked, counts, band, named } : null;
+  const { maxPrice, network } = readQuestion(question);
+  const isTrade = TRADE.test(question) || maxPrice !== null || network !== null;
+  if (asked !== "thefts" && !isTrade && !SUBJECT.test(question)) return null;
+  return { ...reading, ruled: rule !== undefined || band !== null || counts || isTrade };
 }
 
 /** The record's answer to a question, by rules over its tables; null when the question is not about the record. */
@@ -143,9 +153,11 @@ export async function askRecord(parts: RecordParts, question: string, client: st
   const documents = new RecordDocuments(parts, view, client);
   const answer: Telling = { claims: [], disagreements: [], not_found: [] };
   if (reading.named.length > 0) await tellNamed(answer, documents, reading);
+  else if (reading.names) answer.not_found.push("The address that the question names is not listed in the record.");
   else if (["prices", "latencies", "offers"].includes(reading.asked) && reading.band === null && !reading.counts)
     await tellFound(answer, documents, question);
   else await tellSet(answer, documents, reading, question);
+  if (answer.claims.length === 0 && !reading.ruled) return null;
   return { ...answer, sources: documents.cited };
 }
 
@@ -275,7 +287,7 @@ interface Members {
 async function tellSet(answer: Telling, documents: RecordDocuments, reading: Reading, question: string): Promise<void> {
   const among = await topicOf(answer, documents.view, question);
   const { entries, says } = await membersOf(documents, reading, among);
-  const told = entries.slice(0, MAX_TOLD);
+  const told = firstOfHosts(entries);
   const all = among?.size ?? listedIn(documents.view);
   if (told.length === 0) {
     answer.not_found.push(`None of ${all} listed endpoints ${says}.`);
@@ -285,9 +297,9 @@ async function tellSet(answer: Telling, documents: RecordDocuments, reading: Rea
   const quotations: BriefQuotation[] = [];
   for (const [i, entry] of told.entries()) {
     const { value, text } = await documents.check(entry.cap);
-    await tellLetter(answer, documents, entry, value.why);
+    if (reading.asked !== "defects") await tellLetter(answer, documents, entry, value.why);
     const claim = answer.claims.at(-1)!;
-    quotations.push(claim.quotations[0]!);
+    if (reading.asked !== "defects") quotations.push(claim.quotations[0]!);
     if (reading.asked === "thefts") {
       if (text.includes('"took_the_money"'))
         claim.quotations.push(documents.quote(await documents.check(entry.cap), "flags", value.flags));
@@ -297,9 +309,10 @@ async function tellSet(answer: Telling, documents: RecordDocuments, reading: Rea
       for (const defect of value.defects) {
         const quotation = documents.quote(await documents.check(entry.cap), "says", defect.says);
         answer.claims.push({ text: `${nameOf(entry)}: ${defect.says}.`, quotations: [quotation] });
+        quotations.push(quotation);
       }
   }
-  const more = entries.length > told.length ? ` The first ${told.length} are told of.` : "";
+  const more = entries.length > told.length ? ` ${told.length} of them are told of.` : "";
   const text = `${entries.length} of ${all} listed endpoints ${says}.${more}`;
   answer.claims.splice(first, 0, { text, quotations });
 }
@@ -317,6 +330,21 @@ async function tellTheft(answer: Telling, documents: RecordDocuments, entry: Lis
       ...(call.tx === null ? [] : [documents.quote(failures, "tx", call.tx, from)]),
     ],
   });
+}
+
+/** The first endpoints, at most {@link MAX_OF_HOST} of one host. */
+function firstOfHosts(entries: readonly ListedEntry[]): ListedEntry[] {
+  const told: ListedEntry[] = [];
+  const ofHost = new Map<string, number>();
+  for (const entry of entries) {
+    if (told.length === MAX_TOLD) break;
+    const host = hostOf(entry.listing.url);
+    const count = ofHost.get(host) ?? 0;
+    if (count === MAX_OF_HOST) continue;
+    ofHost.set(host, count + 1);
+    told.push(entry);
+  }
+  return told;
 }
 
 const listedIn = (view: View): number => [...view.entries.values()].filter(isListed).length;

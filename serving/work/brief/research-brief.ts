@@ -239,7 +239,8 @@ export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "nothing_relevant", "unavailable"],
   async run({ question, urls }, deps, signal) {
-    if (soughtIn(question).length === 0) throw badField("/question", "has no word that can be looked for");
+    if (!soughtIn(question).some(({ word }) => /\p{L}/u.test(word)))
+      throw badField("/question", "has no word that can be looked for");
     if (urls) return summarised(question, await readGiven(urls, deps, signal), deps, signal);
     const found = deps.record && (await askRecord(deps.record, question, deps.holder?.client ?? ""));
     if (found) {

@@ -58,7 +58,7 @@ function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
 /** What commands and programs begin with, and what prose hardly has. */
 const COMMAND =
   /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |(?:if|for|while|switch) \(|<\/?\w)/;
-const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|[\w\]]\(|::|->|\/\//g;
+const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|%[0-9A-F]{2}|[\w\]]\(|::|->|\/\//g;
 const MAX_CODE_MARKS = 0.05;
 
 /** Reports whether a text reads as code or data: a command, or many characters that prose hardly has. */

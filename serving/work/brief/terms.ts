@@ -101,7 +101,7 @@ export function soughtIn(question: string): Sought[] {
   const isGerman = words.some((word) => TELLS_GERMAN.has(word));
   const sought = new Map<string, Sought>();
   for (const word of words) {
-    if (STOPWORDS.has(word) || (isGerman && GERMAN_STOPWORDS.has(word))) continue;
+    if (/^\p{Script=Latin}$/u.test(word) || STOPWORDS.has(word) || (isGerman && GERMAN_STOPWORDS.has(word))) continue;
     const terms = new Set([stem(word), ...(isGerman ? englishFor(word) : [])]);
     if (!sought.has(stem(word))) sought.set(stem(word), { word, terms: [...terms] });
   }

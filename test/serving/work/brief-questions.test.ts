@@ -229,12 +229,18 @@ describe("other questions about the record", () => {
     ["Which weather sellers have defects in their listing?", /^1 of 1 listed endpoints have a listing/],
     ["List all sellers that fail", /^1 of 5 listed endpoints have the letter F or D/],
     ["How fast is hash.example?", /^95 of 100 answers of GET https:\/\/hash\.example\/v1 came within 300 ms/],
+    ["Who should I not pay?", /^1 of 5 listed endpoints have the letter F or D/],
+    ["best hash under 1 cent", /^GET https:\/\/hash\.example/],
+    ["What are the most reliable sellers of hashes?", /^GET https:\/\/(?:dear-)?hash\.example/],
+    ["Which service knows the weather?", /^GET https:\/\/weather\.example/],
     ["Where can I buy a hash under one cent?", /^GET https:\/\/hash\.example/],
   ])("%s", async (question, says) => expect(textsOf(await ask(question))[0]).toMatch(says));
 
   test.each<[string, RegExp]>([
     ["Which sellers have the letter B?", /^None of 5 listed endpoints have the letter B/],
     ["Which hash sellers are thieves?", /^None of 2 listed endpoints took money/],
+    ["What does https://stranger.example/x cost?", /not listed in the record/],
+    ["Which endpoints accept payment on Tempo?", /No sentence/],
     ["Where can I buy a helicopter?", /Nothing in the record fits/],
   ])("%s: nothing answers, so nothing is charged", async (question, says) => {
     const [code, status, , words] = await refusal(researchBrief, { question }, deps);

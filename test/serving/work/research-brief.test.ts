@@ -178,6 +178,7 @@ describe("what makes no brief is a problem", () => {
     ["one that is too short", { question: " a " }, "bad_request", ["/question"], /3 to 500/],
     ["one that is too long", { question: "a".repeat(501) }, "bad_request", ["/question"], /3 to 500/],
     ["one of no words", { question: "what is the of?" }, "bad_request", ["/question"], /no word that can/],
+    ["one of a sum", { question: "what's 2+2?" }, "bad_request", ["/question"], /no word that can/],
     ["a field that is not named", { question: QUESTION, model: "x" }, "bad_request", ["/model"], /model/],
     ["no list", { question: QUESTION, urls: "http://a.example" }, "bad_request", ["/urls"], /list/],
     ["an empty list", { question: QUESTION, urls: [] }, "bad_request", ["/urls"], /leave it out/],
