@@ -33,6 +33,8 @@ import { NO_LOG, type ServingLog } from "../serving/replica/background-log.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { followAsks } from "../serving/tables/ask-queue.ts";
 import { Follower } from "../serving/tables/follower.ts";
+import { modelSummariser } from "../serving/work/brief/model.ts";
+import { searchProvider } from "../serving/work/brief/search-provider.ts";
 import { createExtractor } from "../serving/work/extract/extractor.ts";
 
 export interface ServingTier {
@@ -132,7 +134,12 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   }
   const demand = parts.log ? new Demand({ log, clock, logger }) : null;
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock });
-  const workshop = { egress: withRequestFields(egress, { pool: WORK }), extractor: createExtractor(), register };
+  const { model, search } = config.brief;
+  const workshop = {
+    ...{ egress: withRequestFields(egress, { pool: WORK }), extractor: createExtractor(), register },
+    ...(model ? { summariser: modelSummariser(model) } : {}),
+    ...(search ? { search: searchProvider(search) } : {}),
+  };
   const overload = new Overload(ownLag, metrics);
   const app = createApp({
     askLine,

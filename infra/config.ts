@@ -257,6 +257,38 @@ export const Settings = z.strictObject({
       answers_kept_mb: z.int().min(16).max(100_000_000).default(8_192),
     })
     .prefault({}),
+  /** What briefs (`research/brief`) are made with, beside documents and the record. */
+  brief: z
+    .strictObject({
+      /**
+       * Model that chooses the sentences of a brief, behind an address that speaks as OpenAI's: `url` is the part before
+       * `/chat/completions`, `headers` may hold its key. null: they are ranked by their words in this process.
+       */
+      model: z
+        .strictObject({
+          url: z.url({ protocol: /^https?$/ }),
+          name: z.string().min(1).max(200),
+          headers: z.record(z.string().max(100), z.string().max(4096)).default({}),
+        })
+        .nullable()
+        .default(null),
+      /**
+       * Search of the web for questions that name no address: `url` contains `{question}`, and its answer is JSON. `results` is
+       * the JSON pointer to the list, `address` the one to the address in each of its members. null: the web is not searched.
+       */
+      search: z
+        .strictObject({
+          url: z
+            .url({ protocol: /^https?$/ })
+            .refine((text) => text.includes("{question}"), "expected an address that contains {question}"),
+          headers: z.record(z.string().max(100), z.string().max(4096)).default({}),
+          results: z.string().max(500).default("/results"),
+          address: z.string().max(500).default("/url"),
+        })
+        .nullable()
+        .default(null),
+    })
+    .prefault({}),
   spend: z
     .strictObject({
       per_call: money.default("0.10"),
@@ -426,15 +458,20 @@ const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S
 
 /** Adds the secrets of these settings to those that log lines and error messages hide. */
 function keepSecretsOf(settings: z.infer<typeof Settings>): void {
-  const { kafka, stores, chain, networks, control_urls, catalogues, sell } = settings;
+  const { kafka, stores, chain, networks, control_urls, catalogues, sell, brief } = settings;
   addSecrets(kafka.password, stores.private_key, stores.public_key, stores.orders_key);
   for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)])
     addAddressSecrets(address, true);
   const listed = catalogues.map(asCatalogue);
   const facilitators = sell.facilitators.filter((one) => one !== "own");
-  for (const { headers } of facilitators) addSecrets(...Object.values(headers));
+  const ofBriefs = [brief.model, brief.search].filter((one) => one !== null);
+  for (const { headers } of [...facilitators, ...ofBriefs]) addSecrets(...Object.values(headers));
   for (const { headers } of listed) addSecrets(...Object.values(headers));
-  for (const address of [stores.endpoint, ...control_urls, ...[...listed, ...facilitators].map(({ url }) => url)])
+  for (const address of [
+    stores.endpoint,
+    ...control_urls,
+    ...[...listed, ...facilitators, ...ofBriefs].map(({ url }) => url),
+  ])
     addAddressSecrets(address);
 }
 

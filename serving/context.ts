@@ -16,9 +16,11 @@ import type { Demand } from "./answers/demand.ts";
 import { Disputes } from "./answers/disputes.ts";
 import { Evaluations } from "./answers/evaluate.ts";
 import { Exposures } from "./answers/exposure.ts";
+import { failuresOf } from "./answers/failures.ts";
 import { ListingChecks } from "./answers/listing-check.ts";
 import { PublicObjects } from "./answers/objects.ts";
 import { Retests } from "./answers/retests.ts";
+import { searchIn } from "./answers/search.ts";
 import { Watchers } from "./answers/watchers.ts";
 import type { Sales } from "./buy/checkout.ts";
 import { termsOf } from "./buy/eligible.ts";
@@ -31,11 +33,14 @@ import { Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
 import { StatusFigures } from "./pages/status-figures.ts";
 import { NO_LOG, type ServingLog } from "./replica/background-log.ts";
+import type { SearchAnswer, SearchQuery } from "./schemas/search.ts";
 import type { AskQueue } from "./tables/ask-queue.ts";
 import type { Follower } from "./tables/follower.ts";
 import { HistoryTables } from "./tables/history.ts";
 import { PaidRows } from "./tables/paid-rows.ts";
+import type { View } from "./tables/view.ts";
 import { docsCorpus } from "./work/brief/corpus.ts";
+import type { RecordParts } from "./work/brief/record-documents.ts";
 import { extractive } from "./work/brief/summariser.ts";
 import type { WorkDeps } from "./work/work.ts";
 
@@ -100,7 +105,7 @@ export interface ServingDeps {
   /** Where nothing is sold: what is missing, in words for whoever asks to buy. */
   unsold?: string;
   /** What our own paid operations are done with, beside what serving has anyway; without it there are none. */
-  workshop?: Pick<WorkDeps, "egress" | "extractor" | "register">;
+  workshop?: Pick<WorkDeps, "egress" | "extractor" | "register"> & Partial<Pick<WorkDeps, "summariser" | "search">>;
   /** What planted pages follow from; without it none is served. */
   pages?: Uint8Array;
   /** Whether this process is behind with its work; without it nothing is shed. */
@@ -118,6 +123,8 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
   /** How a call of an endpoint is bought here, or why it is not. */
   termsOf: ReturnType<typeof termsOf>;
   work: WorkDeps | null;
+  /** What a search of the record answers. */
+  search(view: View, query: SearchQuery): Promise<SearchAnswer>;
   buyLimiter: Limiter;
   checks: Checks;
   evaluations: Evaluations;
@@ -169,6 +176,9 @@ export function serviceOf(deps: ServingDeps): Service {
     ...(deps.cache ? { bounds: deps.cache } : {}),
   });
   const dependencies = limiter("dependencies", limits.dependencies_per_minute);
+  const paidRows = new PaidRows(store);
+  const search = (of: View, query: SearchQuery): Promise<SearchAnswer> =>
+    searchIn(of, query, { now: clock.now(), termsOf: terms });
   return {
     ...deps,
     baseUrl,
@@ -180,7 +190,8 @@ export function serviceOf(deps: ServingDeps): Service {
     objects: new PublicObjects(store, streams),
     streams,
     history: new HistoryTables(store, logger),
-    paidRows: new PaidRows(store),
+    paidRows,
+    search,
     docs,
     clientFile,
     checkLimiter: limiter("check", limits.checks_per_minute),
@@ -203,21 +214,31 @@ export function serviceOf(deps: ServingDeps): Service {
           fallbacksPerHour: limits.fallbacks_per_hour,
         })
       : null,
-    work: workOf(deps, docs, baseUrl),
+    work: workOf(deps, docs, {
+      ...{ baseUrl, checks, search },
+      failures: async (of, cap, limit) => {
+        const page = await failuresOf(of, cap, paidRows, { limit, base: baseUrl, ...READ_FOR_A_BRIEF });
+        return { schema: "svc.trust.failures.v1", capability_id: cap, ...page };
+      },
+    }),
     buyLimiter: limiter("buys", limits.buys_per_minute),
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }
 
-/** A question without addresses is asked of our own documentation. */
+/** Evidence that is not held and that a brief may read for one endpoint. */
+const READ_FOR_A_BRIEF = { maxFiles: 16, maxBytes: 16 * 1024 * 1024 };
+
+/** What our own paid operations are done with; null where there are none. */
 function workOf(
-  { workshop, answers, clock }: ServingDeps,
+  { workshop, answers, clock, follower }: ServingDeps,
   docs: ReadonlyMap<string, Doc>,
-  baseUrl: string,
+  record: Omit<RecordParts, "view" | "clock">,
 ): WorkDeps | null {
   if (!workshop) return null;
-  const corpus = docsCorpus({ docs, baseUrl, extractor: workshop.extractor, clock });
-  return { ...workshop, signer: answers, clock, corpus, summariser: extractive };
+  const corpus = docsCorpus({ docs, baseUrl: record.baseUrl, extractor: workshop.extractor, clock });
+  const parts = { ...record, view: () => follower.view, clock };
+  return { summariser: extractive, ...workshop, signer: answers, clock, corpus, record: parts };
 }
 
 /** What is asked of receivers without any: nobody is, since what comes of it could not be kept. */

@@ -1,13 +1,11 @@
-import { searchIn } from "../answers/search.ts";
 import type { Service } from "../context.ts";
 import { queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { SearchAnswer, SearchQuery } from "../schemas/search.ts";
 import type { Operation } from "./operation.ts";
 
-function found({ follower, clock, termsOf }: Service, input: unknown): Promise<SearchAnswer> {
-  return searchIn(follower.view, validated(SearchQuery, input), { now: clock.now(), termsOf });
-}
+const found = ({ follower, search }: Service, input: unknown): Promise<SearchAnswer> =>
+  search(follower.view, validated(SearchQuery, input));
 
 /** GET /v1/search (docs/api.md). */
 export const search: Operation = {

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
-import { FetchedUrl } from "./extract.ts";
+import { Extracted, FetchedUrl } from "./extract.ts";
 
 const QUESTION_LENGTH = { min: 3, max: 500 } as const;
 const MAX_URLS = 8;
@@ -15,7 +15,7 @@ export const BriefRequest = z
       .trim()
       .min(QUESTION_LENGTH.min, LENGTH)
       .max(QUESTION_LENGTH.max, LENGTH),
-    /** Addresses to read; without any, the question is asked of the service's own corpus. */
+    /** Addresses to read; without any, the question is asked of this service's record, of a search or of its pages. */
     urls: z
       .array(FetchedUrl, { error: "must be a list of urls" })
       .min(1, "must not be empty: leave it out")
@@ -30,16 +30,25 @@ export const BriefRequest = z
   });
 export type BriefRequest = z.infer<typeof BriefRequest>;
 
-/** A sentence, word for word as it is in a source. */
-const Sentence = z.strictObject({
-  text: z.string(),
-  cites: z.strictObject({
-    url: z.string(),
-    sha256: Sha256Hex,
-    /** Where it begins in the text that docs/extract returns for these bytes and this part, in UTF-16 code units. */
-    offset: z.int().min(0),
-  }),
+const Cites = z.strictObject({
+  url: z.string(),
+  sha256: Sha256Hex,
+  /**
+   * Where the text begins, in UTF-16 code units: in the text that docs/extract returns for these bytes and this part; of a
+   * leaf or an answer of this service, in the bytes themselves.
+   */
+  offset: z.int().min(0),
 });
+
+/** A text, word for word as it is in a source. */
+const Quotation = z.strictObject({ text: z.string(), ...Cites.shape });
+const Sentence = z.strictObject({ text: z.string(), cites: Cites });
+
+/** What sources say: a sentence of theirs; of the record, a sentence of ours whose figures stand in the quotations. */
+const Claim = z.strictObject({ text: z.string(), quotations: z.array(Quotation).min(1) });
+
+/** Sources that do not go together, as far as their words and figures tell. */
+const Disagreement = z.strictObject({ says: z.string(), quotations: z.array(Quotation).min(1) });
 
 const ReadSource = z.strictObject({
   read: z.literal(true),
@@ -47,7 +56,11 @@ const ReadSource = z.strictObject({
   final_url: z.string(),
   fetched_at: z.string(),
   title: z.string().nullable(),
-  kind: z.enum(["pdf", "html", "text"]),
+  /**
+   * A document; or `leaf`: the first line at the address, a leaf of the log, which never changes; or `answer`: what this
+   * service answered there at that moment.
+   */
+  kind: z.enum([...Extracted.shape.kind.options, "leaf", "answer"]),
   part: z.enum(["whole", "main"]),
   sha256: Sha256Hex,
   bytes: z.int().min(1),
@@ -61,15 +74,23 @@ const UnreadSource = z.strictObject({ read: z.literal(false), url: z.string(), s
 export const BriefAnswer = z.strictObject({
   schema: z.literal("svc.brief.v1"),
   question: z.string(),
-  /** What was read: the addresses of the request, or a corpus of the service. The web is not searched. */
-  asked_of: z.strictObject({ what: z.enum(["urls", "corpus"]), says: z.string() }),
+  /** What was read: the addresses of the request; this service's record; what a search found; or this service's pages. */
+  asked_of: z.strictObject({ what: z.enum(["urls", "record", "search", "corpus"]), says: z.string() }),
   summariser: z.strictObject({ name: z.string(), says: z.string() }),
   /** Best first. */
+  claims: z.array(Claim).min(1),
+  /** The first quotation of each claim. */
   sentences: z.array(Sentence).min(1),
-  /** Number of sentences of the summariser that are in no source; they are left out. */
+  disagreements: z.array(Disagreement),
+  /** What the question asks for and no source says, a sentence each. */
+  not_found: z.array(z.string()),
+  /** Claims and disagreements of the summariser that do not stand in the sources; they are left out. */
   not_quoted: z.int().min(0),
   sources: z.array(z.discriminatedUnion("read", [ReadSource, UnreadSource])),
+  /** All of this as one page of Markdown. */
+  markdown: z.string(),
   answered_at: z.string(),
 });
 export type BriefAnswer = z.infer<typeof BriefAnswer>;
 export type BriefSource = BriefAnswer["sources"][number];
+export type BriefQuotation = z.infer<typeof Quotation>;

@@ -6,6 +6,8 @@ import type { Holder } from "../../infra/shares.ts";
 import type { Register } from "../../pipelines/register/register.ts";
 import type { ProblemCode } from "../http/problem.ts";
 import type { Corpus } from "./brief/corpus.ts";
+import type { RecordParts } from "./brief/record-documents.ts";
+import type { SearchProvider } from "./brief/search-provider.ts";
 import type { Summariser } from "./brief/summariser.ts";
 import type { Extractor } from "./extract/extractor.ts";
 
@@ -18,6 +20,10 @@ export interface WorkDeps {
   clock: Clock;
   /** Documents for questions that name no urls. */
   corpus: Corpus;
+  /** The record, for questions about it; without it they are asked of the documents. */
+  record?: RecordParts;
+  /** Searches the web for questions that name no urls. */
+  search?: SearchProvider;
   summariser: Summariser;
   register: Register;
   /** Whose share of fetches and extractions the work uses. */

@@ -4,24 +4,34 @@ import { rfc3339 } from "../../../pipelines/record/time.ts";
 import type { Doc } from "../../pages/docs.ts";
 import type { BriefSource } from "../../schemas/brief.ts";
 import type { Extractor } from "../extract/extractor.ts";
+import type { ExtractLimits } from "../extract/limits.ts";
 import { textOnly } from "../extract/limits.ts";
+import type { RankingText } from "./sentences.ts";
+import { type Sought, soughtIn, termsOf } from "./terms.ts";
 
 /** A document, with the part of its text that briefs use. */
 export interface Source {
   about: Extract<BriefSource, { read: true }>;
   text: string;
+  headings: RankingText["headings"];
 }
 
 /** The documents for questions that name no urls. */
 export interface Corpus {
   /** Description of the corpus for the answer. */
   readonly says: string;
-  /** Returns all documents. @throws Error when they cannot be read now */
-  sources(): Promise<readonly Source[]>;
+  /** Returns the documents that may answer a question. @throws Error when they cannot be read now */
+  sources(question: string): Promise<readonly Source[]>;
 }
 
 /** Number of characters of one document that a brief uses. */
-export const LOOKED_AT_CHARS = 200_000;
+const LOOKED_AT_CHARS = 200_000;
+/** Limits of what is extracted for a brief: text, and the headings that are no sentences of it. */
+export const FOR_BRIEFS: Partial<ExtractLimits> = { ...textOnly(LOOKED_AT_CHARS), headings: 1_000 };
+
+/** Headings as ranges of the text. */
+export const rangesOf = (headings: readonly { offset: number; text: string }[]): RankingText["headings"] =>
+  headings.map(({ offset, text }) => ({ offset, length: text.length }));
 
 export interface DocsCorpusOptions {
   /** Pages by name, as served under `/docs/`. */
@@ -32,53 +42,65 @@ export interface DocsCorpusOptions {
   clock: Clock;
 }
 
+/** Pages of the corpus that are read for one question. */
+const MAX_PAGES = 6;
+
+/** Pages that hold words of the question, those with the rarest ones first. */
+function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<string>>): string[] {
+  const sought = soughtIn(question);
+  const has = (page: ReadonlySet<string>, { terms }: Sought): boolean => terms.some((term) => page.has(term));
+  const pages = [...words];
+  const rarity = sought.map((one) =>
+    Math.log(1 + pages.length / (1 + pages.filter(([, page]) => has(page, one)).length)),
+  );
+  return pages
+    .map(([name, page]) => ({
+      name,
+      score: sought.reduce((sum, one, i) => sum + (has(page, one) ? rarity[i]! : 0), 0),
+    }))
+    .filter(({ score }) => score > 0)
+    .sort((a, b) => b.score - a.score || (a.name < b.name ? -1 : 1))
+    .slice(0, MAX_PAGES)
+    .map(({ name }) => name);
+}
+
 /**
  * Creates a corpus of the service's own documentation, from its pages as they are served, so that citations can be verified
- * by fetching them. The pages are extracted at the first question, or at the next one if that fails.
+ * by fetching them. A page is extracted at the first question that it may answer, or at the next one if that fails.
  */
 export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOptions): Corpus {
-  let reading: Promise<readonly Source[]> | null = null;
+  const pages = new Map([...docs].filter(([, { type }]) => type === "html"));
+  const reading = new Map<string, Promise<Source>>();
+  let words: Map<string, ReadonlySet<string>> | null = null;
   const read = async (name: string, { title, text: page }: Doc): Promise<Source> => {
     const bytes = Buffer.from(page);
     const url = `${baseUrl.replace(/\/$/, "")}/docs/${name}`;
-    const [sha256, { text, kind, part, cut }] = await Promise.all([
+    const [sha256, { text, kind, part, cut, headings }] = await Promise.all([
       sha256hexAsync(bytes),
-      extractor.read({ bytes, url, part: "main", kinds: ["html"], most: textOnly(LOOKED_AT_CHARS) }),
+      extractor.read({ bytes, url, part: "main", kinds: ["html"], most: FOR_BRIEFS }),
     ]);
-    const when = rfc3339(clock.now());
-    const isCut = cut.includes("text");
+    const isRead = { read: true as const, url, final_url: url, fetched_at: rfc3339(clock.now()) };
     return {
-      about: {
-        read: true,
-        url,
-        final_url: url,
-        fetched_at: when,
-        title,
-        kind,
-        part,
-        sha256,
-        bytes: bytes.length,
-        cut: isCut,
-      },
+      about: { ...isRead, title, kind, part, sha256, bytes: bytes.length, cut: cut.includes("text") },
       text,
+      headings: rangesOf(headings),
     };
   };
-  const all = async (): Promise<readonly Source[]> => {
-    const sources: Source[] = [];
-    // One after another, so that clients' documents do not wait for the extractor behind ours.
-    for (const [name, doc] of docs) if (doc.type === "html") sources.push(await read(name, doc));
-    return sources;
-  };
   return {
-    says: "the documentation of this service; there is no search of the web here",
-    async sources() {
-      reading ??= all();
-      try {
-        return await reading;
-      } catch (error) {
-        reading = null;
-        throw error;
+    says: "the documentation of this service",
+    async sources(question) {
+      words ??= new Map(
+        [...pages].map(([name, { text }]) => [name, new Set(termsOf(text.replaceAll(/<[^>]*>/g, " ")))]),
+      );
+      const sources: Source[] = [];
+      // One after another, so that clients' documents do not wait for the extractor behind ours.
+      for (const name of pagesFor(question, words)) {
+        const source = reading.get(name) ?? read(name, pages.get(name)!);
+        reading.set(name, source);
+        source.catch(() => reading.delete(name));
+        sources.push(await source);
       }
+      return sources;
     },
   };
 }

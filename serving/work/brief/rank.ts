@@ -1,13 +1,26 @@
 /**
- * Selects the sentences that answer a question: BM25 over sentences (Robertson and Zaragoza, 2009), with maximal marginal
- * relevance (Carbonell and Goldstein, 1998) so that similar sentences are selected once. The result is deterministic.
+ * The extractive method: BM25 over sentences (Robertson and Zaragoza, 2009), with maximal marginal relevance (Carbonell and
+ * Goldstein, 1998). Sentences that say the same become one claim with several quotations; sentences that say the same with
+ * other figures, or one of them with a negation, differ. The result is deterministic.
  */
+import { type Piece, type RankingText, sentencesOf } from "./sentences.ts";
+import { type Sought, soughtIn, termsOf, wordsOf } from "./terms.ts";
 
-/** A sentence, with the index of its text and its offset in it (UTF-16 units). */
-export interface RankedSentence {
+/** A sentence, with the index of its text. */
+export interface RankedSentence extends Piece {
   source: number;
-  offset: number;
-  text: string;
+}
+
+/** Two sentences that do not go together, and what they differ in. */
+export interface Difference<Sentence> {
+  about: string;
+  between: readonly [Sentence, Sentence];
+}
+
+export interface Ranked {
+  /** Best first; the sentences of one claim say the same, the first one best. */
+  claims: RankedSentence[][];
+  differences: Difference<RankedSentence>[];
 }
 
 /** The usual constants of BM25: saturation of repeated words, and normalisation by the length of a sentence. */
@@ -17,57 +30,18 @@ const B = 0.75;
 const LAMBDA = 0.7;
 /** Jaccard similarity of words from which on two sentences count as equal. */
 const SAME = 0.6;
-/** Most sentences to select from, most sentences of all texts, and the length of a sentence in characters. */
+/** From which on they are about the same thing, figures and units aside, if they share two words at least. */
+const ABOUT_THE_SAME = 0.2;
+/** Factor for a sentence with a figure where the question asks for one. */
+const FIGURE_WORTH = 1.5;
+/** Most sentences to select from, most sentences of all texts, and most of one claim. */
 const MAX_CANDIDATES = 200;
 const MAX_SENTENCES = 40_000;
-const CHARS = { min: 20, max: 600 };
+const MAX_QUOTATIONS = 4;
+const MAX_DIFFERENCES = 4;
 
-/** Stop words of English. */
-const STOPWORDS = new Set(
-  "a about all also am an and any are as at be been being but by can could did do does for from had has have he her his how i if in into is it its may me might more most my no not of on one or our shall she should so some such than that the their them then there these they this those to was we were what when where which who whom whose why will with would you your".split(
-    " ",
-  ),
-);
-
-/** Matches words; in scripts that are written without spaces, single characters. */
-const WORD = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|[\p{L}\p{M}\p{N}]+/gu;
-
-/** Returns the singular of an English word, by the S-stemmer (Harman, 1991). */
-function stem(word: string): string {
-  if (word.length < 4) return word;
-  if (/[^ea]ies$/.test(word)) return `${word.slice(0, -3)}y`;
-  if (/[^aeo]es$/.test(word)) return word.slice(0, -1);
-  return /[^us]s$/.test(word) ? word.slice(0, -1) : word;
-}
-
-/** Returns the search terms of a text: its words without stop words, stemmed. */
-export const termsOf = (text: string): string[] =>
-  (text.normalize("NFKC").toLowerCase().match(WORD) ?? []).filter((word) => !STOPWORDS.has(word)).map(stem);
-
-const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
-
-/** A text to select sentences from. */
-export interface RankingText {
-  text: string;
-  /** Whether lines are wrapped, so that an empty line ends a paragraph; otherwise each line is a paragraph. */
-  wraps: boolean;
-}
-
-/** Yields the sentences of a text, unchanged, with their offsets. A sentence does not cross paragraphs. */
-export function* sentencesOf({ text, wraps }: RankingText): Generator<{ offset: number; text: string }> {
-  let from = 0;
-  for (const paragraph of text.split(wraps ? "\n\n" : "\n")) {
-    // Line feeds become blanks, because the segmenter would end a sentence at them; offsets do not change.
-    for (const { segment, index } of segmenter.segment(paragraph.replaceAll("\n", " "))) {
-      const start = index + segment.length - segment.trimStart().length;
-      const sentence = paragraph.slice(start, index + segment.trimEnd().length);
-      if (sentence.length >= CHARS.min && sentence.length <= CHARS.max && !sentence.includes("\t")) {
-        yield { offset: from + start, text: sentence };
-      }
-    }
-    from += paragraph.length + (wraps ? 2 : 1);
-  }
-}
+const ASKS_A_FIGURE =
+  /\b(?:how (?:long|much|many|often|old|far|big|large|high|late|soon|fast)|when|what (?:year|date|time|price)|wie (?:lange|viele?|oft|alt|weit|groß|hoch|spät|schnell)|wieviele?|wann|bis wann)\b/iu;
 
 interface Candidate extends RankedSentence {
   words: Map<string, number>;
@@ -78,55 +52,158 @@ interface Candidate extends RankedSentence {
 function candidatesOf(texts: readonly RankingText[]): Candidate[] {
   const all: Candidate[] = [];
   for (const [source, text] of texts.entries()) {
-    for (const { offset, text: sentence } of sentencesOf(text)) {
+    for (const piece of sentencesOf(text)) {
       if (all.length >= MAX_SENTENCES) return all;
-      const terms = termsOf(sentence);
-      const words = new Map<string, number>();
-      for (const term of terms) words.set(term, (words.get(term) ?? 0) + 1);
-      all.push({ source, offset, text: sentence, words, length: terms.length, score: 0 });
+      const words = wordCounts(piece.text);
+      const length = [...words.values()].reduce((sum, count) => sum + count, 0);
+      all.push({ source, ...piece, words, length, score: 0 });
     }
   }
   return all;
 }
 
-/** Returns how many of a question's terms a relevant sentence has: a third of them, and at least two if there are two. */
-const wantedOf = (terms: number): number => Math.max(Math.min(2, terms), Math.ceil(terms / 3));
+/** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
+/** Least share of the question's weight that a relevant sentence has: words that few sentences or none have weigh most. */
+const LEAST_WEIGHT = 0.4;
+const wantedOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
 
-function scored(all: readonly Candidate[], terms: readonly string[]): Candidate[] {
+/** How often a sentence has what a word of the question stands for. */
+const countIn = (words: ReadonlyMap<string, number>, { terms }: Sought): number =>
+  terms.reduce((sum, term) => sum + (words.get(term) ?? 0), 0);
+
+function scored(all: readonly Candidate[], question: string): Candidate[] {
   const average = all.reduce((sum, { length }) => sum + length, 0) / Math.max(1, all.length);
-  const weights = terms.map((term) => {
-    const having = all.reduce((count, { words }) => count + (words.has(term) ? 1 : 0), 0);
-    return { term, idf: Math.log(1 + (all.length - having + 0.5) / (having + 0.5)) };
+  const weights = soughtIn(question).map((sought) => {
+    const having = all.reduce((count, { words }) => count + (countIn(words, sought) > 0 ? 1 : 0), 0);
+    return { sought, idf: Math.log(1 + (all.length - having + 0.5) / (having + 0.5)) };
   });
-  const wanted = wantedOf(terms.length);
+  const wanted = wantedOf(weights.length);
+  const whole = weights.reduce((sum, { idf }) => sum + idf, 0);
+  const asksFigure = ASKS_A_FIGURE.test(question);
   const relevant: Candidate[] = [];
   for (const one of all) {
-    const held = weights.filter(({ term }) => one.words.has(term));
-    if (held.length < wanted) continue;
-    one.score = held.reduce((sum, { term, idf }) => {
-      const count = one.words.get(term)!;
-      return sum + (idf * count * (K1 + 1)) / (count + K1 * (1 - B + (B * one.length) / average));
-    }, 0);
+    let held = 0;
+    let weight = 0;
+    let score = 0;
+    for (const { sought, idf } of weights) {
+      const count = countIn(one.words, sought);
+      if (count === 0) continue;
+      held++;
+      weight += idf;
+      score += (idf * count * (K1 + 1)) / (count + K1 * (1 - B + (B * one.length) / average));
+    }
+    if (held < wanted || weight < LEAST_WEIGHT * whole) continue;
+    one.score = asksFigure && /\p{N}/u.test(one.text) ? score * FIGURE_WORTH : score;
     relevant.push(one);
   }
   const better = (a: Candidate, b: Candidate) => b.score - a.score || a.source - b.source || a.offset - b.offset;
   return relevant.sort(better).slice(0, MAX_CANDIDATES);
 }
 
-function likeness(a: Candidate, b: Candidate): number {
-  let both = 0;
-  for (const word of a.words.keys()) if (b.words.has(word)) both += 1;
-  return both / (a.words.size + b.words.size - both || 1);
+type Words = ReadonlyMap<string, number>;
+
+const sharedBy = (a: Words, b: Words): number => [...a.keys()].filter((word) => b.has(word)).length;
+
+function likeness(a: Words, b: Words): number {
+  const both = sharedBy(a, b);
+  return both / (a.size + b.size - both || 1);
 }
 
+const NEGATIONS = new Set(
+  "not no never none nobody nothing neither nor cannot without unless except nicht kein keine keinen nie niemals ohne".split(
+    " ",
+  ),
+);
+const isNegated = (text: string): boolean =>
+  wordsOf(text).some((word) => NEGATIONS.has(word)) || /n['’]t\b/i.test(text);
+
+/** Units of figures that are compared, by their spellings. */
+const UNITS: Readonly<Record<string, string>> = Object.fromEntries(
+  `seconds second sec s sekunde sekunden|minutes minute min minuten|hours hour h stunde stunden|days day tag tage tagen|weeks week woche wochen|months month monat monate monaten
+  years year jahr jahre jahren|percent % prozent|USD usd usdc $ dollar dollars|EUR eur € euro euros|GBP gbp £ pound pounds|cents cent ¢|km kilometre kilometres kilometer kilometers|m metre metres meter meters
+  kg kilogram kilograms|KB kb kib|MB mb mib|GB gb gib|ms millisecond milliseconds|people person persons|requests request|times time|pages page|characters character`
+    .split(/[|\n]/)
+    .flatMap((line) => {
+      const [unit, ...spelled] = line.trim().split(" ");
+      return [unit!.toLowerCase(), ...spelled].map((one) => [one, unit!]);
+    }),
+);
+const FIGURE = /([$€£])?\s?(\d{1,12}(?:[.,]\d{1,6})*)\s?((?:[%¢€$]|\p{L}+)?)(?:[\s-](\p{L}+))?/gu;
+
+/** Figures of a sentence by their unit, as they are written. A word may stand between figure and unit: `14 full days`. */
+function figuresOf(text: string): Map<string, Set<string>> {
+  const figures = new Map<string, Set<string>>();
+  for (const [, sign, number, first = "", second = ""] of text.matchAll(FIGURE)) {
+    const unit = [sign, first, second].map((one) => one && UNITS[one.toLowerCase()]).find((one) => one);
+    if (!unit) continue;
+    const value = number!
+      .replace(/,(?=\d{3}\b)/g, "")
+      .replace(/(\.\d*?)0+$/, "$1")
+      .replace(/\.$/, "");
+    figures.set(unit, (figures.get(unit) ?? new Set()).add(value));
+  }
+  return figures;
+}
+
+/** Words of every second sentence with a figure. */
+const OF_FIGURES = new Set("within after before until least most up first last per each every only".split(" "));
+/** Terms of a sentence without figures, units and what comes with them. */
+const subjectOf = (text: string): Words =>
+  new Map(
+    termsOf(text)
+      .filter((term) => !/^\p{N}/u.test(term) && !Object.hasOwn(UNITS, term) && !OF_FIGURES.has(term))
+      .map((term) => [term, 1]),
+  );
+
 /**
- * Selects at most `most` sentences of `texts` that are relevant to the question and not similar to each other, best first.
+ * Returns what two sentences differ in, as words for people; null when they go together, as far as their words tell. They
+ * differ when they are about the same and have other figures of one unit, or when they are nearly equal and one is negated.
  */
-export function rank(question: string, texts: readonly RankingText[], most: number): RankedSentence[] {
-  const terms = [...new Set(termsOf(question))];
-  const candidates = scored(candidatesOf(texts), terms);
+export function differenceOf(a: string, b: string): string | null {
+  const [ofA, ofB] = [subjectOf(a), subjectOf(b)];
+  const like = likeness(ofA, ofB);
+  if (like >= ABOUT_THE_SAME && sharedBy(ofA, ofB) >= 2) {
+    const others = figuresOf(b);
+    for (const [unit, ours] of figuresOf(a)) {
+      const theirs = others.get(unit);
+      if (!theirs || [...ours].some((value) => theirs.has(value))) continue;
+      return `${[...ours].join(", ")} or ${[...theirs].join(", ")} ${unit}`;
+    }
+  }
+  return like >= SAME && isNegated(a) !== isNegated(b) ? "one of them says not" : null;
+}
+
+const wordCounts = (text: string): Map<string, number> => {
+  const words = new Map<string, number>();
+  for (const term of termsOf(text)) words.set(term, (words.get(term) ?? 0) + 1);
+  return words;
+};
+const figuresIn = (words: Words): string =>
+  [...words.keys()]
+    .filter((word) => /\p{N}/u.test(word))
+    .sort()
+    .join(" ");
+
+/** Reports whether two sentences say the same: nearly the same words, the same figures, and a negation in both or neither. */
+export const saysTheSame = (a: string, b: string): boolean =>
+  sameOf({ text: a, words: wordCounts(a) }, { text: b, words: wordCounts(b) });
+
+type Counted = Pick<Candidate, "text" | "words">;
+const sameOf = (a: Counted, b: Counted): boolean =>
+  likeness(a.words, b.words) >= SAME &&
+  isNegated(a.text) === isNegated(b.text) &&
+  figuresIn(a.words) === figuresIn(b.words);
+
+const pieceOf = ({ source, offset, text }: Candidate): RankedSentence => ({ source, offset, text });
+
+/**
+ * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that say
+ * the same as a selected one are quoted with it, each text once.
+ */
+export function rank(question: string, texts: readonly RankingText[], most: number): Ranked {
+  const candidates = scored(candidatesOf(texts), question);
   const best = candidates[0]?.score ?? 1;
-  const chosen: Candidate[] = [];
+  const chosen: Candidate[][] = [];
   // Similarity of each candidate to the most similar selected sentence, updated after each selection.
   const nearest = new Map(candidates.map((one) => [one, 0]));
   while (chosen.length < most && nearest.size > 0) {
@@ -136,13 +213,32 @@ export function rank(question: string, texts: readonly RankingText[], most: numb
       const value = (LAMBDA * one.score) / best - (1 - LAMBDA) * near;
       if (value > worth) [next, worth] = [one, value];
     }
-    chosen.push(next!);
+    const claim = [next!];
+    chosen.push(claim);
     nearest.delete(next!);
     for (const [one, near] of nearest) {
-      const like = likeness(one, next!);
-      if (like >= SAME) nearest.delete(one);
-      else nearest.set(one, Math.max(near, like));
+      if (sameOf(one, next!)) {
+        nearest.delete(one);
+        const isNew = claim.every(({ source }) => source !== one.source);
+        if (isNew && claim.length < MAX_QUOTATIONS) claim.push(one);
+      } else nearest.set(one, Math.max(near, likeness(one.words, next!.words)));
     }
   }
-  return chosen.map(({ source, offset, text }) => ({ source, offset, text }));
+  return { claims: chosen.map((claim) => claim.map(pieceOf)), differences: differencesIn(chosen, candidates) };
+}
+
+/** Differences between selected sentences and candidates of other texts, the best first. */
+function differencesIn(chosen: readonly Candidate[][], candidates: readonly Candidate[]): Difference<RankedSentence>[] {
+  const found: Difference<RankedSentence>[] = [];
+  const met = new Set<Candidate>();
+  for (const [one] of chosen) {
+    for (const other of candidates) {
+      if (other.source === one!.source || met.has(other) || found.length >= MAX_DIFFERENCES) continue;
+      const about = differenceOf(one!.text, other.text);
+      if (about === null) continue;
+      met.add(one!).add(other);
+      found.push({ about, between: [pieceOf(one!), pieceOf(other)] });
+    }
+  }
+  return found;
 }

@@ -1,37 +1,56 @@
 import { sha256hexAsync } from "../../../infra/canonical.ts";
 import { rfc3339 } from "../../../pipelines/record/time.ts";
 import { badField, Problem } from "../../http/problem.ts";
-import { BriefAnswer, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
-import { textOnly } from "../extract/limits.ts";
-import { extractDocument, fetchDocument } from "../fetching.ts";
+import { BriefAnswer, type BriefQuotation, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
+import { Extracted } from "../../schemas/extract.ts";
+import { extractDocument, type FetchedAnswer, fetchDocument } from "../fetching.ts";
 import type { Work, WorkDeps } from "../work.ts";
-import { LOOKED_AT_CHARS, type Source } from "./corpus.ts";
-import { termsOf } from "./rank.ts";
-import { verifiedQuotes } from "./summariser.ts";
+import { FOR_BRIEFS, rangesOf, type Source } from "./corpus.ts";
+import { pageOf } from "./page.ts";
+import { askRecord } from "./record.ts";
+import { type VerifiedQuote, verified } from "./summariser.ts";
+import { soughtIn } from "./terms.ts";
 
 const MAX_BODY = 32_768;
-const MAX_SENTENCES = 8;
+const MAX_CLAIMS = 8;
 /** Longest run of a summariser, ms. */
 const SUMMARY_MS = 30_000;
+/**
+ * Most bytes of all documents that one brief extracts. With the limits of each document, and of ranking, a brief takes at
+ * most 85 s of a processor, which is less than a tenth of its price where a core costs 0.05 USD an hour.
+ */
+const MAX_ALL_BYTES = 12 * 1024 * 1024;
 
 /** A document that was read, or why it could not be. */
 type Tried = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
 
-async function readAt(url: string, i: number, deps: WorkDeps, signal?: AbortSignal): Promise<Source> {
-  const pointer = `/urls/${i}`;
+/** What is shared by the documents of one brief. */
+interface Reading {
+  deps: WorkDeps;
+  signal: AbortSignal | undefined;
+  /** Bytes that may still be extracted. */
+  left: number;
+  /** Pointer to an address in the request, for errors. */
+  pointer: (i: number) => string;
+}
+
+async function readAt(url: string, i: number, reading: Reading): Promise<Source> {
+  const { deps, signal } = reading;
+  const pointer = reading.pointer(i);
   const answer = await fetchDocument(deps.egress, { url, pointer, holder: deps.holder, signal });
+  refuseLarge(answer, reading, pointer);
   const fetchedAt = deps.clock.now();
   const asked = {
     bytes: answer.body,
     type: answer.headers["content-type"],
     url: answer.url,
     part: "main" as const,
-    kinds: ["pdf", "html", "text"] as const,
-    most: textOnly(LOOKED_AT_CHARS),
+    kinds: Extracted.shape.kind.options,
+    most: FOR_BRIEFS,
     ...(deps.holder ? { holder: deps.holder } : {}),
     ...(signal ? { signal } : {}),
   };
-  const [sha256, { text, kind, part, metadata, cut }] = await Promise.all([
+  const [sha256, { text, kind, part, metadata, cut, headings }] = await Promise.all([
     sha256hexAsync(answer.body),
     extractDocument(deps.extractor, asked, pointer),
   ]);
@@ -49,13 +68,22 @@ async function readAt(url: string, i: number, deps: WorkDeps, signal?: AbortSign
       cut: cut.includes("text"),
     },
     text,
+    headings: rangesOf(headings),
   };
 }
 
-async function tryAll(urls: readonly string[], deps: WorkDeps, signal?: AbortSignal): Promise<Tried[]> {
+/** Refuses a document before it is extracted, if it and those before it are more than a brief reads. */
+function refuseLarge({ body }: FetchedAnswer, reading: Reading, pointer: string): void {
+  reading.left -= body.length;
+  if (reading.left >= 0) return;
+  const detail = `the documents of one brief are at most ${MAX_ALL_BYTES} bytes together`;
+  throw new Problem("not_extracted", detail, { errors: [{ pointer, detail }] });
+}
+
+async function tryAll(urls: readonly string[], reading: Reading): Promise<Tried[]> {
   const tries = urls.map(async (url, i): Promise<Tried> => {
     try {
-      return { ok: true, source: await readAt(url, i, deps, signal) };
+      return { ok: true, source: await readAt(url, i, reading) };
     } catch (error) {
       // An address that is never fetched is the client's mistake, and other errors are faults of ours: both end the work.
       if (!(error instanceof Problem) || !["not_fetched", "not_extracted"].includes(error.code)) throw error;
@@ -67,38 +95,56 @@ async function tryAll(urls: readonly string[], deps: WorkDeps, signal?: AbortSig
   return Promise.all(tries);
 }
 
+/** What was read for a question. */
+interface Read {
+  asked_of: BriefAnswer["asked_of"];
+  sources: readonly Source[];
+  /** Addresses that could not be read. */
+  unread: readonly BriefSource[];
+  /** Whether sources that nothing is quoted of are named too. */
+  namesAll: boolean;
+}
+
 /** Reads the addresses of a request. @throws Problem not_fetched when none could be read, with the reason of each */
-async function sourcesAt(
-  urls: readonly string[],
-  deps: WorkDeps,
-  signal?: AbortSignal,
-): Promise<{ read: Source[]; listed: BriefSource[] }> {
-  const tried = await tryAll(urls, deps, signal);
-  const read = tried.flatMap((one) => (one.ok ? [one.source] : []));
-  if (read.length === 0) {
+async function readGiven(urls: readonly string[], deps: WorkDeps, signal?: AbortSignal): Promise<Read> {
+  const tried = await tryAll(urls, { deps, signal, left: MAX_ALL_BYTES, pointer: (i) => `/urls/${i}` });
+  const sources = tried.flatMap((one) => (one.ok ? [one.source] : []));
+  if (sources.length === 0) {
     const errors = tried.flatMap((one) => (one.ok ? [] : (one.problem.extra.errors ?? [])));
     throw new Problem("not_fetched", "none of the addresses could be read", { errors });
   }
-  const listed = tried.map((one): BriefSource => {
-    if (one.ok) return one.source.about;
+  const asked_of = { what: "urls" as const, says: "the addresses of the request, and nothing else" };
+  return { asked_of, sources, unread: unreadOf(tried), namesAll: true };
+}
+
+const unreadOf = (tried: readonly Tried[]): BriefSource[] =>
+  tried.flatMap((one) => {
+    if (one.ok) return [];
     const says = one.problem.extra.errors?.[0]?.detail ?? one.problem.message;
-    return { read: false, url: one.url, says };
+    return [{ read: false as const, url: one.url, says }];
   });
-  return { read, listed };
+
+/** Reads this service's pages, and what a search of the web finds where there is one. @throws Problem unavailable */
+async function readFound(question: string, deps: WorkDeps, signal?: AbortSignal): Promise<Read> {
+  const { corpus, search } = deps;
+  const own = await corpus.sources(question).catch(() => {
+    throw new Problem("unavailable", "the documentation cannot be read now", { headers: { "retry-after": "10" } });
+  });
+  if (!search) return { asked_of: { what: "corpus", says: corpus.says }, sources: own, unread: [], namesAll: false };
+  const urls = await search.find(question, signal).catch(() => {
+    throw new Problem("unavailable", "the search cannot be asked now", { headers: { "retry-after": "10" } });
+  });
+  const tried = await tryAll(urls, { deps, signal, left: MAX_ALL_BYTES, pointer: () => "/question" });
+  const sources = [...own, ...tried.flatMap((one) => (one.ok ? [one.source] : []))];
+  return {
+    asked_of: { what: "search", says: `${search.says}, and ${corpus.says}` },
+    sources,
+    unread: unreadOf(tried),
+    namesAll: false,
+  };
 }
 
-/** Returns all documents of the corpus. @throws Problem unavailable */
-async function ownSources({ corpus }: WorkDeps): Promise<readonly Source[]> {
-  try {
-    return await corpus.sources();
-  } catch {
-    throw new Problem("unavailable", "the documentation cannot be read now", {
-      headers: { "retry-after": "10" },
-    });
-  }
-}
-
-/** Runs the summariser with a timeout and verifies its quotes. @throws Problem unavailable */
+/** Runs the summariser with a timeout and verifies its draft. @throws Problem unavailable */
 async function summaryOf(question: string, sources: readonly Source[], deps: WorkDeps, signal?: AbortSignal) {
   const patience = AbortSignal.timeout(SUMMARY_MS);
   const off = signal ? AbortSignal.any([signal, patience]) : patience;
@@ -107,15 +153,78 @@ async function summaryOf(question: string, sources: readonly Source[], deps: Wor
   });
   // If the race below never starts, the rejection must not count as unhandled.
   late.catch(() => undefined);
-  const evidence = sources.map(({ about: { url, kind }, text }) => ({ url, text, wraps: kind !== "html" }));
+  const evidence = sources.map(({ about: { url, kind }, text, headings = [] }) => {
+    return { url, text, wraps: kind !== "html", headings };
+  });
   try {
-    const given = await Promise.race([deps.summariser.summarise(question, evidence, MAX_SENTENCES, off), late]);
-    const asked = given.slice(0, MAX_SENTENCES);
-    const quotes = verifiedQuotes(asked, evidence);
-    return { quotes, notQuoted: asked.length - quotes.length };
+    const draft = await Promise.race([deps.summariser.summarise(question, evidence, MAX_CLAIMS, off), late]);
+    return verified(draft, evidence, MAX_CLAIMS);
   } catch {
     throw new Problem("unavailable", "the brief cannot be made now", { headers: { "retry-after": "10" } });
   }
+}
+
+type Said = Pick<BriefAnswer, "claims" | "disagreements" | "not_found" | "not_quoted" | "summariser">;
+
+/** The answer of a brief. @throws Problem nothing_relevant without a claim */
+function briefOf(
+  question: string,
+  asked_of: BriefAnswer["asked_of"],
+  said: Said,
+  sources: readonly BriefSource[],
+  deps: WorkDeps,
+): BriefAnswer {
+  if (said.claims.length === 0) {
+    const why = said.not_found.slice(0, 5).join(" ") || "No sentence in the sources says anything about the question.";
+    throw new Problem("nothing_relevant", why);
+  }
+  const { summariser, claims, disagreements, not_found, not_quoted } = said;
+  const sentences = claims.map(({ quotations: [first] }) => {
+    const { text, ...cites } = first!;
+    return { text, cites };
+  });
+  const brief = {
+    ...{ schema: "svc.brief.v1" as const, question, asked_of, summariser, claims, sentences, disagreements },
+    ...{ not_found, not_quoted, sources: [...sources], answered_at: rfc3339(deps.clock.now()) },
+  };
+  return { ...brief, markdown: pageOf(brief) };
+}
+
+const BY_RULES = {
+  name: "record",
+  says: "Rules over the tables of the record. Every figure stands in a quotation of a leaf of the log or of an answer.",
+};
+
+/** A brief of what was read. @throws Problem nothing_relevant, unavailable */
+async function summarised(question: string, read: Read, deps: WorkDeps, signal?: AbortSignal): Promise<BriefAnswer> {
+  const { claims, differences, leftOut } = await summaryOf(question, read.sources, deps, signal);
+  const cited = new Set<number>();
+  const quotation = ({ source, text, offset }: VerifiedQuote): BriefQuotation => {
+    cited.add(source);
+    const { url, sha256 } = read.sources[source]!.about;
+    return { text, url, sha256, offset };
+  };
+  const { name, says } = deps.summariser;
+  const said: Said = {
+    summariser: { name, says },
+    claims: claims.map(({ text, quotations }) => ({ text, quotations: quotations.map(quotation) })),
+    disagreements: differences.map(({ about, between }) => {
+      return { says: `These sources may not agree: ${about}.`, quotations: between.map(quotation) };
+    }),
+    not_found: [],
+    not_quoted: leftOut,
+  };
+  const quoted = claims.flatMap(({ quotations }) => quotations.map(({ text }) => text)).join(" ");
+  said.not_found = claims.length === 0 ? [] : lackingIn(question, quoted);
+  const about = read.sources.filter((_, i) => read.namesAll || cited.has(i)).map((source) => source.about);
+  return briefOf(question, read.asked_of, said, [...about, ...read.unread], deps);
+}
+
+/** A sentence for the words of a question that no quotation has. */
+function lackingIn(question: string, quoted: string): string[] {
+  const held = new Set(soughtIn(quoted).flatMap(({ terms }) => terms));
+  const words = soughtIn(question).filter(({ terms }) => !terms.some((term) => held.has(term)));
+  return words.length === 0 ? [] : [`No quotation has ${words.map(({ word }) => `"${word}"`).join(", ")}.`];
 }
 
 /** The work of POST /v1/research/brief (docs/paid-operations.md). */
@@ -123,37 +232,22 @@ export const researchBrief: Work<BriefRequest, BriefAnswer> = {
   id: "researchBrief",
   method: "POST",
   path: "/v1/research/brief",
-  summary: "A question answered in sentences of the sources, each quoted word for word and cited",
+  summary: "A question answered from sources or from the record: claims, each with quotations that can be checked",
   body: BriefRequest,
   example: { question: "What is a delivery rate?", urls: ["https://example.com/"] },
   answer: BriefAnswer,
   maxBodyBytes: MAX_BODY,
   errors: ["not_fetched", "nothing_relevant", "unavailable"],
   async run({ question, urls }, deps, signal) {
-    if (termsOf(question).length === 0) throw badField("/question", "has no word that can be looked for");
-    const own = urls ? null : await ownSources(deps);
-    const { read, listed } = own ? { read: own, listed: [] } : await sourcesAt(urls!, deps, signal);
-    const { quotes, notQuoted } = await summaryOf(question, read, deps, signal);
-    if (quotes.length === 0) {
-      throw new Problem("nothing_relevant", "no sentence in the sources says anything about the question");
+    if (!soughtIn(question).some(({ word }) => /\p{L}/u.test(word)))
+      throw badField("/question", "has no word that can be looked for");
+    if (urls) return summarised(question, await readGiven(urls, deps, signal), deps, signal);
+    const found = deps.record && (await askRecord(deps.record, question, deps.holder?.client ?? ""));
+    if (found) {
+      const asked_of = { what: "record" as const, says: "the record of this service, by rules over its tables" };
+      const { sources, ...claims } = found;
+      return briefOf(question, asked_of, { ...claims, summariser: BY_RULES, not_quoted: 0 }, sources, deps);
     }
-    const sentences = quotes.map(({ source, text, offset }) => {
-      const { url, sha256 } = read[source]!.about;
-      return { text, cites: { url, sha256, offset } };
-    });
-    const cited = [...new Set(quotes.map(({ source }) => source))].map((source) => read[source]!.about);
-    const { name, says } = deps.summariser;
-    return {
-      schema: "svc.brief.v1",
-      question,
-      asked_of: urls
-        ? { what: "urls", says: "the addresses of the request, and nothing else" }
-        : { what: "corpus", says: deps.corpus.says },
-      summariser: { name, says },
-      sentences,
-      not_quoted: notQuoted,
-      sources: own ? cited : listed,
-      answered_at: rfc3339(deps.clock.now()),
-    };
+    return summarised(question, await readFound(question, deps, signal), deps, signal);
   },
 };

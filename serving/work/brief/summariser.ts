@@ -1,12 +1,13 @@
 import { BoundedThread } from "../../../infra/bounded-thread.ts";
-import type { RankedSentence, RankingText } from "./rank.ts";
+import { type Difference, differenceOf, type Ranked, saysTheSame } from "./rank.ts";
+import { type RankingText, sentencesIn, wholeSentences } from "./sentences.ts";
 
 /** A text that a brief may quote. */
 export interface Evidence extends RankingText {
   url: string;
 }
 
-/** A sentence of a brief, which quotes a text of the evidence. */
+/** A quotation of a text of the evidence. */
 export interface Quote {
   /** Index of the text in the evidence. */
   source: number;
@@ -15,43 +16,127 @@ export interface Quote {
   offset?: number;
 }
 
+/** A claim, with what it is taken from. */
+export interface Claim<Quotation = Quote> {
+  text: string;
+  quotations: readonly Quotation[];
+}
+
+/** What a brief says, before anything of it is believed, or after. */
+export interface Draft<Quotation = Quote> {
+  /** Best first; empty when nothing answers the question. */
+  claims: readonly Claim<Quotation>[];
+  differences: readonly Difference<Quotation>[];
+}
+
 /**
- * Selects the sentences of a brief. An implementation may be a language model, since only verbatim quotes are kept
- * ({@link verifiedQuotes}).
+ * Writes the draft of a brief. An implementation may be a language model, since only claims that stand in the sources are
+ * kept ({@link verified}).
  */
 export interface Summariser {
   readonly name: string;
   /** Description of the method for the answer. */
   readonly says: string;
   /**
-   * Returns at most `most` sentences that answer the question, best first; empty when none does.
+   * Returns at most `most` claims that answer the question.
    * @throws Error when it fails
    */
-  summarise(
-    question: string,
-    evidence: readonly Evidence[],
-    most: number,
-    signal: AbortSignal,
-  ): Promise<readonly Quote[]>;
+  summarise(question: string, evidence: readonly Evidence[], most: number, signal: AbortSignal): Promise<Draft>;
 }
 
-/** A quote with its verified offset. */
+/** A quotation of whole sentences, with its offset. */
 export type VerifiedQuote = Required<Quote>;
 
-/** Shortest text that counts as a quote, characters. */
-const MIN_QUOTE = 20;
+/** Shortest and longest text that counts as a quotation, characters. */
+const QUOTE_CHARS = { min: 20, max: 600 };
+/** Most quotations of one claim, and differences of one brief. */
+const MAX_QUOTATIONS = 4;
+const MAX_DIFFERENCES = 4;
 
-/** Returns the distinct quotes that occur verbatim in the text that they name; all others are dropped. */
-export function verifiedQuotes(quotes: readonly Quote[], evidence: readonly Evidence[]): VerifiedQuote[] {
-  const kept = new Map<string, VerifiedQuote>();
-  for (const { source, text, offset } of quotes) {
-    const whole = evidence[source]?.text;
-    if (whole === undefined || text.length < MIN_QUOTE) continue;
-    const at = offset !== undefined && whole.startsWith(text, offset) ? offset : whole.indexOf(text);
-    if (at !== -1 && !kept.has(text)) kept.set(text, { source, text, offset: at });
-  }
-  return [...kept.values()];
+/** Returns a quotation widened to whole sentences, if it occurs verbatim in the text that it names; null otherwise. */
+export function verifiedQuote({ source, text, offset }: Quote, evidence: readonly Evidence[]): VerifiedQuote | null {
+  const whole = evidence[source];
+  if (whole === undefined || text.length < QUOTE_CHARS.min || text.length > QUOTE_CHARS.max) return null;
+  const at = offset !== undefined && whole.text.startsWith(text, offset) ? offset : whole.text.indexOf(text);
+  if (at === -1) return null;
+  const piece = wholeSentences(whole, at, text.length);
+  return piece && { source, ...piece };
 }
+
+/** Words that say nothing of their own: a claim may leave them out. */
+const FILLERS = new Set("additionally also furthermore hence however indeed moreover please therefore thus".split(" "));
+const EDGES = /^[,;:.!?"'“”‘’«»()[\]]+|[,;:.!?"'“”‘’«»()[\]]+$/g;
+
+/** The words of a sentence as they are compared: signs beside a figure are part of it, punctuation is not. */
+const comparable = (text: string): string =>
+  text
+    .normalize("NFC")
+    .toLowerCase()
+    .split(/\s+/)
+    .map((word) => word.replace(EDGES, ""))
+    .filter((word) => word !== "" && !FILLERS.has(word))
+    .join(" ");
+
+/**
+ * Returns the sentences of the quotation that a claim states, in the quotation's own words; null when the claim adds, omits,
+ * replaces or moves a word of them. Less cannot be allowed: a sentence without its negation, condition or subject is another
+ * one.
+ */
+export function statedIn(claim: string, quotation: string): string | null {
+  const wanted = claim.length > 2 * QUOTE_CHARS.max ? "" : comparable(claim);
+  if (wanted === "") return null;
+  const sentences = sentencesIn(quotation);
+  for (let first = 0; first < sentences.length; first++) {
+    for (let last = first + 1; last <= sentences.length; last++) {
+      const run = sentences.slice(first, last).join(" ");
+      if (comparable(run) === wanted) return run.replaceAll(/\s+/g, " ");
+    }
+  }
+  return null;
+}
+
+/** What is left of a draft, and how many claims and differences were left out. */
+export interface Verified extends Draft<VerifiedQuote> {
+  leftOut: number;
+}
+
+/**
+ * Keeps what stands in the evidence: a claim that states sentences of one of its verbatim quotations, in the words of that
+ * source, with its other quotations that say the same; and differences between two quotations in which {@link differenceOf}
+ * finds one. A claim is kept once.
+ * @param most claims of the draft that are looked at
+ */
+export function verified({ claims, differences }: Draft, evidence: readonly Evidence[], most: number): Verified {
+  const kept = new Map<string, Claim<VerifiedQuote>>();
+  const asked = claims.slice(0, most);
+  let leftOut = 0;
+  for (const { text, quotations } of asked) {
+    const quotes = quotations
+      .slice(0, MAX_QUOTATIONS)
+      .map((quote) => verifiedQuote(quote, evidence))
+      .filter((quote) => quote !== null);
+    const first = quotes.find((quote) => statedIn(text, quote.text) !== null);
+    if (!first) {
+      leftOut++;
+      continue;
+    }
+    const stated = statedIn(text, first.text)!;
+    const others = quotes.filter((quote) => quote !== first && saysTheSame(quote.text, first.text));
+    if (!kept.has(stated)) kept.set(stated, { text: stated, quotations: distinct([first, ...others]) });
+  }
+  const found: Difference<VerifiedQuote>[] = [];
+  for (const { between } of differences.slice(0, MAX_DIFFERENCES)) {
+    const [a, b] = between.map((quote) => verifiedQuote(quote, evidence));
+    const about = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
+    if (about === null) leftOut++;
+    else found.push({ about, between: [a!, b!] });
+  }
+  return { claims: [...kept.values()], differences: found, leftOut };
+}
+
+const distinct = (quotes: readonly VerifiedQuote[]): VerifiedQuote[] => [
+  ...new Map(quotes.map((quote) => [`${quote.source} ${quote.offset}`, quote])).values(),
+];
 
 /** Ranking two megabytes of text takes a second; the limit is for texts that are made to take longer. */
 const LIMITS = { cpuMs: 5_000, urgent: false };
@@ -65,12 +150,16 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
   maxWaiting: MAX_WAITING,
 });
 
+/** Ranks the sentences of the evidence in a thread of its own. @throws Error when it takes too long or too many wait */
+export const ranked = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
+  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, LIMITS);
+
 /** Selects sentences of the evidence by BM25. */
 export const extractive: Summariser = {
   name: "extractive",
-  says: "Sentences chosen by BM25; of similar ones only the best. Nothing is written that no source says.",
-  summarise(question, evidence, most) {
-    const texts = evidence.map(({ text, wraps }) => ({ text, wraps }));
-    return thread.ask<RankedSentence[]>({ question, texts, most }, LIMITS);
+  says: "Sentences chosen by BM25; those that say the same are one claim. Nothing is written that no source says.",
+  async summarise(question, evidence, most) {
+    const { claims, differences } = await ranked(question, evidence, most);
+    return { claims: claims.map((quotations) => ({ text: quotations[0]!.text, quotations })), differences };
   },
 };

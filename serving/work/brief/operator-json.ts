@@ -1,0 +1,44 @@
+import { parseJson } from "../../../pipelines/published/errors.ts";
+
+/** A request to an address that this service's operator set. It may be inside the operator's network, unlike a stranger's. */
+export interface OperatorRequest {
+  url: string;
+  headers: Readonly<Record<string, string>>;
+  /** Sent by POST as JSON; without it the request is a GET. */
+  body?: object;
+  timeoutMs: number;
+  /** Longest answer, bytes. */
+  maxBytes: number;
+  signal?: AbortSignal | undefined;
+}
+
+/**
+ * Asks an operator's address for JSON; redirects are not followed.
+ * @throws Error for another status than 2xx, an answer that is too long, late or no JSON. Its message names no part of the
+ *   address or the headers, which may hold a key.
+ */
+export async function askOperator(asked: OperatorRequest): Promise<unknown> {
+  const { url, headers, body, timeoutMs, maxBytes, signal } = asked;
+  const patience = AbortSignal.timeout(timeoutMs);
+  const answer = await fetch(url, {
+    method: body ? "POST" : "GET",
+    headers: { accept: "application/json", ...(body ? { "content-type": "application/json" } : {}), ...headers },
+    ...(body ? { body: JSON.stringify(body) } : {}),
+    redirect: "error",
+    signal: signal ? AbortSignal.any([signal, patience]) : patience,
+  });
+  if (!answer.ok || !answer.body) {
+    await answer.body?.cancel();
+    throw new Error(`it answered with status ${answer.status}`);
+  }
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of answer.body) {
+    bytes += chunk.length;
+    if (bytes > maxBytes) throw new Error(`its answer is longer than ${maxBytes} bytes`);
+    chunks.push(chunk);
+  }
+  const value = parseJson(Buffer.concat(chunks));
+  if (value === undefined) throw new Error("its answer is no JSON");
+  return value;
+}

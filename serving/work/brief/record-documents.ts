@@ -1,0 +1,132 @@
+import { sha256hexAsync } from "../../../infra/canonical.ts";
+import type { Clock } from "../../../infra/clock.ts";
+import { logId } from "../../../infra/tree/checkpoint.ts";
+import { rfc3339 } from "../../../pipelines/record/time.ts";
+import type { Checks } from "../../answers/check.ts";
+import { Problem } from "../../http/problem.ts";
+import type { BriefQuotation, BriefSource } from "../../schemas/brief.ts";
+import type { CheckAnswer } from "../../schemas/check.ts";
+import { type SearchAnswer, SearchQuery } from "../../schemas/search.ts";
+import type { FailuresAnswer } from "../../schemas/trust.ts";
+import { type CardEntry, unpackLeaf } from "../../tables/entry.ts";
+import type { View } from "../../tables/view.ts";
+
+/** What briefs about the record are made from: the same answers that anybody gets, and leaves of the log. */
+export interface RecordParts {
+  view: () => View;
+  clock: Clock;
+  /** Public address of this service, without a trailing slash. */
+  baseUrl: string;
+  checks: Pick<Checks, "answer">;
+  search(view: View, query: SearchQuery): Promise<SearchAnswer>;
+  failures(view: View, cap: string, limit: number): Promise<FailuresAnswer>;
+}
+
+/** A document of the record, with its value. */
+interface RecordDocument<Value> {
+  value: Value;
+  about: Extract<BriefSource, { read: true }>;
+  text: string;
+}
+
+/** Failed calls that are read of one endpoint. */
+const FAILURES = 5;
+
+/**
+ * Reads documents of the record for one brief, each once, and quotes them. Quotations are members as they stand in the
+ * document's JSON text.
+ */
+export class RecordDocuments {
+  readonly #read = new Map<string, Promise<RecordDocument<unknown>>>();
+  readonly #cited = new Map<string, Extract<BriefSource, { read: true }>>();
+
+  constructor(
+    readonly parts: RecordParts,
+    readonly view: View,
+    private readonly client: string,
+  ) {}
+
+  /** The documents that were quoted. */
+  get cited(): readonly BriefSource[] {
+    return [...this.#cited.values()];
+  }
+
+  /** The leaf of a card: the first line of the feed from its position on, which never changes. */
+  leaf({ leaf, packed }: CardEntry): Promise<RecordDocument<null>> {
+    const path = `/v1/trust/feed?cursor=${logId(this.view.origin)}:${leaf}`;
+    return this.#document(path, `leaf ${leaf} of the log`, "leaf", async () => ({
+      value: null,
+      text: unpackLeaf(packed),
+    }));
+  }
+
+  /** The signed answer to a check of an endpoint. */
+  check(cap: string): Promise<RecordDocument<CheckAnswer>> {
+    return this.#document(`/v1/check?url=${cap}`, `check of ${cap}`, "answer", async () => {
+      const { bytes } = await this.parts.checks.answer({ url: cap }, this.client);
+      const text = bytes.toString("utf8");
+      return { value: JSON.parse(text) as CheckAnswer, text };
+    });
+  }
+
+  /** The answer to a search. */
+  search(query: Record<string, string>): Promise<RecordDocument<SearchAnswer>> {
+    const path = `/v1/search?${new URLSearchParams(query)}`;
+    return this.#document(path, "search of the record", "answer", async () => {
+      const { limit = "10", ...asked } = query;
+      const value = await this.parts.search(this.view, SearchQuery.parse({ ...asked, limit: Number(limit) }));
+      return { value, text: JSON.stringify(value) };
+    });
+  }
+
+  /** The newest failed paid calls of an endpoint; null where the evidence cannot be read within its limits now. */
+  async failures(cap: string): Promise<RecordDocument<FailuresAnswer> | null> {
+    try {
+      return await this.#document(
+        `/v1/trust/${cap}/failures?limit=${FAILURES}`,
+        `failed calls of ${cap}`,
+        "answer",
+        async () => {
+          const value = await this.parts.failures(this.view, cap, FAILURES);
+          return { value, text: JSON.stringify(value) };
+        },
+      );
+    } catch (error) {
+      if (error instanceof Problem) return null;
+      throw error;
+    }
+  }
+
+  /**
+   * Quotes a member of a document, from `after` on.
+   * @throws Error when it does not stand there, which is a fault of this code
+   */
+  quote(document: RecordDocument<unknown>, name: string, value: unknown, after = 0): BriefQuotation {
+    const text = `${JSON.stringify(name)}:${JSON.stringify(value)}`;
+    const offset = document.text.indexOf(text, after);
+    if (offset === -1) throw new Error(`${document.about.url} does not hold ${text.slice(0, 200)}`);
+    const { url, sha256 } = document.about;
+    this.#cited.set(url, document.about);
+    return { text, url, sha256, offset };
+  }
+
+  async #document<Value>(
+    path: string,
+    title: string,
+    kind: "leaf" | "answer",
+    read: () => Promise<{ value: Value; text: string }>,
+  ): Promise<RecordDocument<Value>> {
+    const known = this.#read.get(path) as Promise<RecordDocument<Value>> | undefined;
+    if (known) return known;
+    const made = read().then(async ({ value, text }): Promise<RecordDocument<Value>> => {
+      const url = `${this.parts.baseUrl}${path}`;
+      const bytes = Buffer.from(text);
+      const fetched_at = rfc3339(this.parts.clock.now());
+      const sha256 = await sha256hexAsync(bytes);
+      const shape = { read: true as const, url, final_url: url, fetched_at, title, kind, part: "whole" as const };
+      return { value, text, about: { ...shape, sha256, bytes: bytes.length, cut: false } };
+    });
+    this.#read.set(path, made);
+    return made;
+  }
+}

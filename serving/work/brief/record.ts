@@ -1,0 +1,413 @@
+import { createYielder } from "../../../infra/concurrency.ts";
+import { spelled } from "../../../infra/text-index.ts";
+import { NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
+import { BadUrl, hostOf, normaliseUrl } from "../../../pipelines/record/url.ts";
+import type { Band } from "../../../pipelines/record/vocabulary.ts";
+import { readQuestion } from "../../answers/question.ts";
+import { foundIn } from "../../answers/search.ts";
+import type { BriefAnswer, BriefQuotation, BriefSource } from "../../schemas/brief.ts";
+import { defectsOf } from "../../tables/defects.ts";
+import { cardOf, headlineOf, isListed, type ListedEntry, leafOf } from "../../tables/entry.ts";
+import { matchUrl } from "../../tables/match.ts";
+import type { View } from "../../tables/view.ts";
+import { RecordDocuments, type RecordParts } from "./record-documents.ts";
+
+/** What the record says to a question; without claims nothing in it answers. */
+export type RecordAnswer = Pick<BriefAnswer, "claims" | "disagreements" | "not_found"> & {
+  sources: readonly BriefSource[];
+};
+
+/** Most endpoints that one brief tells of one by one. */
+const MAX_TOLD = 20;
+const MAX_OF_HOST = 3;
+/** Of a search, and of endpoints that a question names. */
+const MAX_FOUND = 5;
+/** Of a set of thieves, those whose newest theft is read from the evidence. */
+const MAX_READ = 5;
+const MAX_NAMED = 3;
+/** Endpoints that are looked at between two turns of others, and those of them whose card is unpacked. */
+const LOOKED_A_TURN = 2_000;
+const MAX_UNPACKED = 2_000;
+
+/** What a question asks of endpoints, by its words in English and German. The first one that it holds counts. */
+const ASKS = [
+  [
+    "thefts",
+    /\b(?:thie(?:f|ves)|thefts?|steal(?:s|ing)?|stole|stolen|scam\w*|fraud\w*|crooks?|cheat\w*|swindl\w*|robs?|robbed|dieb\w*|stehlen|gestohlen|betr[uü]g\w*)\b|\b(?:take|takes|took|keeps?|kept) (?:the |our |my |your )?money\b/iu,
+  ],
+  ["defects", /\b(?:defects?|defective|differ\w*|disagree\w*|mismatch\w*|mängel|abweich\w*)\b/iu],
+  [
+    "failures",
+    /\b(?:fail\w*|broken|wrong|errors?|unreliable|bad|worst|untrustworthy|avoid\w*|not (?:pay|buy|trust)|schlecht\w*|versag\w*|fehler\w*|meiden|nicht (?:be)?zahlen)\b/iu,
+  ],
+  ["letters", /\b(?:grade[ds]?|letters?|rat(?:ed|ing|ings)|bewertet|note)\b/iu],
+  [
+    "prices",
+    /\b(?:prices?|priced|costs?|cheap\w*|expensive|how much|preise?|kostet|kosten|billig\w*|günstig\w*|teuer)\b/iu,
+  ],
+  ["latencies", /\b(?:fast\w*|quick\w*|slow\w*|latency|schnell\w*)\b/iu],
+  [
+    "offers",
+    /\b(?:best|good|reliable|trusted|trustworthy|safe|buy|sells?|offers?|beste\w*|zuverlässig\w*|kaufen|verkauf\w*)\b/iu,
+  ],
+] as const;
+type Asked = (typeof ASKS)[number][0];
+
+/** Words for what the record is about. */
+const SUBJECT =
+  /\b(?:sellers?|endpoints?|apis?|services?|providers?|merchants?|vendors?|tools?|listings?|capabilit\w+|market|anbieter|verkäufer|händler|dienste?|endpunkte?)\b/iu;
+/** Words that make any other subject something that is sold. */
+const TRADE =
+  /\b(?:cheapest|fastest|buy|avoid\w*|not (?:pay|trust)|billigste\w*|günstigste\w*|kaufen|meiden|nicht (?:be)?zahlen)\b/iu;
+/** Words with which a question asks for members of a set; one without them, such as "how does a seller fail?", is about a rule. */
+const SELECTS =
+  /^\W*(?:please\s+)?(?:which|who|whose|what (?:are|is) the (?:most \w+|\w+est|best|price)|list|show|name|find|where|how many|are there|is there|cheapest|fastest|best|welche\w*|wer|wo|wie viele|gibt es|nenne|what (?:sellers?|endpoints?|apis?|services?|providers?|listings?)|(?:the )?\w+ (?:sellers?|endpoints?))\b/iu;
+const COUNTS = /\b(?:how many|number of|wie viele|anzahl)\b/iu;
+const LETTER =
+  /\b(?:letters?|grade[ds]?|rat(?:ed|ing)|note|bewertet mit|an?|with)\s+(?:of\s+)?(?:an?\s+|the letter\s+)?["'“]?([A-DF])\b(?!['’])|\bUNRATED\b/u;
+
+/** Words of questions about the record that are no topic, beside those of {@link readQuestion}. */
+const NO_TOPIC =
+  /^(?:known|record|market|here|there|currently|now|today|many|number|list|name|price|prices|letter|grade|graded|rated|money|took|take|geld|listing|listings|tool|tools|merchant|merchants|vendor|vendors|welche|welcher|anbieter|verkäufer|händler|gibt|es|viele|nenne|alle|haben|mit)$/u;
+
+interface Reading {
+  asked: Asked;
+  counts: boolean;
+  band: Band | null;
+  /** Endpoints that the question names, and whether it names an address or an id, in the record or not. */
+  named: readonly ListedEntry[];
+  names: boolean;
+  /** Whether a rule applies; without one a search is tried, which may find nothing. */
+  ruled: boolean;
+}
+
+/** The name of an endpoint in a claim. */
+const nameOf = ({ listing: { method, url, tool } }: ListedEntry): string =>
+  tool === null ? `${method} ${url}` : `${tool} at ${url}`;
+
+/** A network's name, or its id where it has none. */
+const networkName = (id: string): string => Object.entries(NETWORK_NAMES).find(([, one]) => one === id)?.[0] ?? id;
+
+/** An address or an id of an endpoint. */
+const ADDRESS = /\bhttps?:\/\/\S|\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/iu;
+/** Addresses, and names with a dot or a hyphen: no words that ask for something. */
+const NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
+
+/** A token's name in a claim: USDC, or its contract. */
+const assetName = (asset: string, networks: readonly string[]): string =>
+  networks.some((id) => USDC[id] === asset.toLowerCase()) ? "USDC" : asset;
+
+/** Endpoints that a question names by id, by address, by host, or by the first label of a host. */
+async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
+  const caps = new Set<string>(question.match(/\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/g) ?? []);
+  for (const [url] of question.matchAll(/\bhttps?:\/\/[^\s<>"'`]+[^\s<>"'`.,;:!?)]/gi)) {
+    try {
+      const cap = matchUrl(view, normaliseUrl(url))?.cap;
+      if (cap !== undefined) caps.add(cap);
+    } catch (error) {
+      if (!(error instanceof BadUrl)) throw error;
+    }
+  }
+  const rest = question.replaceAll(/\bhttps?:\/\/\S+/gi, " ");
+  for (const [name] of rest.matchAll(/[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/gu)) {
+    if (caps.size >= MAX_NAMED) break;
+    const label = name.toLowerCase();
+    const { hits } = await foundIn(view, { words: spelled(label, 12) }, false);
+    let looked = 0;
+    for (const { entry, lacks } of hits) {
+      if (++looked > LOOKED_A_TURN || lacks.length > 0) break;
+      const { hostname } = new URL(entry.listing.url);
+      if (hostname === label || hostname.startsWith(`${label}.`)) caps.add(entry.cap);
+      if (caps.size >= MAX_NAMED) break;
+    }
+  }
+  return [...caps].slice(0, MAX_NAMED).flatMap((cap) => {
+    const entry = view.entry(cap);
+    return isListed(entry) ? [entry] : [];
+  });
+}
+
+/** Reads a question about the record; null when it is about something else. */
+async function readingOf(view: View, question: string): Promise<Reading | null> {
+  const named = await namedIn(view, question);
+  const plain = question.replaceAll(NAMES, " ");
+  const letter = LETTER.exec(question);
+  const band = letter === null ? null : ((letter[1] ?? "UNRATED") as Band);
+  const rule = ASKS.find(([, words]) => words.test(plain))?.[0];
+  const asked = rule ?? (band === null ? "offers" : "letters");
+  const counts = COUNTS.test(question);
+  const reading = { asked, counts, band, named, names: ADDRESS.test(question) };
+  if (named.length > 0 || reading.names) return { ...reading, ruled: true };
+  if (!SELECTS.test(question)) return null;
+  const { maxPrice, network } = readQuestion(question);
+  const isTrade = TRADE.test(question) || maxPrice !== null || network !== null;
+  if (asked !== "thefts" && !isTrade && !SUBJECT.test(question)) return null;
+  return { ...reading, ruled: rule !== undefined || band !== null || counts || isTrade };
+}
+
+/** The record's answer to a question, by rules over its tables; null when the question is not about the record. */
+export async function askRecord(parts: RecordParts, question: string, client: string): Promise<RecordAnswer | null> {
+  const view = parts.view();
+  const reading = await readingOf(view, question);
+  if (reading === null) return null;
+  const documents = new RecordDocuments(parts, view, client);
+  const answer: Telling = { claims: [], disagreements: [], not_found: [] };
+  if (reading.named.length > 0) await tellNamed(answer, documents, reading);
+  else if (reading.names) answer.not_found.push("The address that the question names is not listed in the record.");
+  else if (["prices", "latencies", "offers"].includes(reading.asked) && reading.band === null && !reading.counts)
+    await tellFound(answer, documents, question);
+  else await tellSet(answer, documents, reading, question);
+  if (answer.claims.length === 0 && !reading.ruled) return null;
+  return { ...answer, sources: documents.cited };
+}
+
+type Telling = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
+
+/** Claims about endpoints that are named: letter, price, failed calls, as asked; all of them where nothing narrower is. */
+async function tellNamed(answer: Telling, documents: RecordDocuments, { asked, named }: Reading): Promise<void> {
+  const wants = (one: Asked): boolean => asked === one || asked === "offers" || asked === "thefts";
+  for (const entry of named) {
+    const name = nameOf(entry);
+    const check = await documents.check(entry.cap);
+    const { why, observed, defects } = check.value;
+    if (wants("letters") || asked === "failures") await tellLetter(answer, documents, entry, why);
+    if (wants("prices")) {
+      const advertised = observed?.advertised ?? null;
+      if (advertised === null) answer.not_found.push(`The record has no price of ${name}.`);
+      else
+        answer.claims.push({
+          text: `${name} asks ${advertised.amount} ${assetName(advertised.asset, advertised.networks)} on ${advertised.networks.map(networkName).join(", ")}.`,
+          quotations: [documents.quote(check, "advertised", advertised)],
+        });
+    }
+    if (asked === "latencies") await tellLatency(answer, documents, entry);
+    if (wants("failures")) await tellFailures(answer, documents, entry, MAX_NAMED);
+    for (const defect of wants("defects") ? defects : []) {
+      const says = `${name}: ${defect.says}.`;
+      const quotations = [documents.quote(check, "says", defect.says)];
+      if (/_differs$|^network_differs|^schema_differs/.test(defect.defect))
+        answer.disagreements.push({ says, quotations });
+      if (asked === "defects") answer.claims.push({ text: says, quotations });
+    }
+  }
+}
+
+/** A claim of the sentence that explains an endpoint's card, from its leaf; without a card from the check. */
+async function tellLetter(answer: Telling, documents: RecordDocuments, entry: ListedEntry, why: string): Promise<void> {
+  const card = headlineOf(entry);
+  const check = await documents.check(entry.cap);
+  const quotations = [documents.quote(check, "url", entry.listing.url)];
+  const leaf = card && leafOf(card);
+  // The check says more than the leaf where something was learned since.
+  if (leaf?.why !== why) quotations.unshift(documents.quote(check, "why", why));
+  if (card && leaf) quotations.unshift(documents.quote(await documents.leaf(card), "why", leaf.why));
+  answer.claims.push({ text: `${nameOf(entry)}: ${why}`, quotations });
+}
+
+async function tellLatency(answer: Telling, documents: RecordDocuments, entry: ListedEntry): Promise<void> {
+  const card = headlineOf(entry);
+  const method = card && card.latencyMs !== null ? cardOf(card).components?.latency_p95.method : undefined;
+  if (!card || method === undefined) {
+    answer.not_found.push(`The record has no latency of ${nameOf(entry)}.`);
+    return;
+  }
+  answer.claims.push({
+    text: `95 of 100 answers of ${nameOf(entry)} came within ${card.latencyMs} ms.`,
+    quotations: [documents.quote(await documents.leaf(card), "method", method)],
+  });
+}
+
+/** Claims of the newest failed calls of an endpoint. @returns whether there are any */
+async function tellFailures(
+  answer: Telling,
+  documents: RecordDocuments,
+  entry: ListedEntry,
+  most: number,
+): Promise<boolean> {
+  const failures = await documents.failures(entry.cap);
+  if (!failures) answer.not_found.push(`The evidence of ${nameOf(entry)} cannot be read now.`);
+  const found = failures?.value.failures ?? [];
+  for (const { id, at, says, expected, came } of found.slice(0, most)) {
+    const from = failures!.text.indexOf(JSON.stringify(id));
+    answer.claims.push({
+      text: `${nameOf(entry)}, paid call of ${at}: ${says} Expected: ${expected}. Came: ${came}.`,
+      quotations: [
+        ...[documents.quote(failures!, "id", id), documents.quote(failures!, "says", says, from)],
+        ...[documents.quote(failures!, "expected", expected, from), documents.quote(failures!, "came", came, from)],
+      ],
+    });
+  }
+  return found.length > 0;
+}
+
+/** Most characters of a search (schemas/search.ts). */
+const MAX_Q = 200;
+
+/** Claims about what a search finds: price, network, order and words are read as by /v1/search. */
+async function tellFound(answer: Telling, documents: RecordDocuments, question: string): Promise<void> {
+  const search = await documents.search({ q: question.slice(0, MAX_Q), limit: String(MAX_FOUND) });
+  const { capabilities, read_as } = search.value;
+  const lacking = new Set<string>();
+  for (const one of capabilities) {
+    // What lacks more than half of the words is another thing.
+    if (one.lacks.length * 2 > read_as.words.length) continue;
+    for (const word of one.lacks) lacking.add(word);
+    const from = search.text.indexOf(JSON.stringify(one.capability_id));
+    const price =
+      one.price === null
+        ? ""
+        : ` It asks ${one.price} ${assetName(one.asset ?? "", one.networks)} on ${one.networks.map(networkName).join(", ")}.`;
+    const latency = one.latency_p95_ms === null ? "" : ` 95 of 100 answers came within ${one.latency_p95_ms} ms.`;
+    const quoted = (name: "url" | "why" | "price" | "networks" | "latency_p95_ms") =>
+      one[name] === null ? [] : [documents.quote(search, name, one[name], from)];
+    answer.claims.push({
+      text: `${one.tool ?? one.method} ${one.url}: ${one.why}${price}${latency}`,
+      quotations: [
+        ...quoted("url"),
+        ...quoted("why"),
+        ...quoted("price"),
+        ...quoted("networks"),
+        ...quoted("latency_p95_ms"),
+      ],
+    });
+  }
+  for (const word of lacking)
+    answer.not_found.push(`No endpoint that was found says "${word}" where it is named here.`);
+  if (search.value.says !== null) answer.not_found.push(search.value.says);
+}
+
+/** Endpoints of a set, the most certain first, and what they have in common. */
+interface Members {
+  entries: readonly ListedEntry[];
+  /** Follows "n of m listed endpoints". */
+  says: string;
+}
+
+/** Claims about all endpoints of which something is true: how many, then each of the first {@link MAX_TOLD}. */
+async function tellSet(answer: Telling, documents: RecordDocuments, reading: Reading, question: string): Promise<void> {
+  const among = await topicOf(answer, documents.view, question);
+  const { entries, says } = await membersOf(documents, reading, among);
+  const told = firstOfHosts(entries);
+  const all = among?.size ?? listedIn(documents.view);
+  if (told.length === 0) {
+    answer.not_found.push(`None of ${all} listed endpoints ${says}.`);
+    return;
+  }
+  const first = answer.claims.length;
+  const quotations: BriefQuotation[] = [];
+  for (const [i, entry] of told.entries()) {
+    const { value, text } = await documents.check(entry.cap);
+    if (reading.asked !== "defects") await tellLetter(answer, documents, entry, value.why);
+    const claim = answer.claims.at(-1)!;
+    if (reading.asked !== "defects") quotations.push(claim.quotations[0]!);
+    if (reading.asked === "thefts") {
+      if (text.includes('"took_the_money"'))
+        claim.quotations.push(documents.quote(await documents.check(entry.cap), "flags", value.flags));
+      if (i < MAX_READ) await tellTheft(answer, documents, entry);
+    }
+    if (reading.asked === "defects")
+      for (const defect of value.defects) {
+        const quotation = documents.quote(await documents.check(entry.cap), "says", defect.says);
+        answer.claims.push({ text: `${nameOf(entry)}: ${defect.says}.`, quotations: [quotation] });
+        quotations.push(quotation);
+      }
+  }
+  const more = entries.length > told.length ? ` ${told.length} of them are told of.` : "";
+  const text = `${entries.length} of ${all} listed endpoints ${says}.${more}`;
+  answer.claims.splice(first, 0, { text, quotations });
+}
+
+/** The newest call of an endpoint that took money and gave nothing, from the evidence. */
+async function tellTheft(answer: Telling, documents: RecordDocuments, entry: ListedEntry): Promise<void> {
+  const failures = await documents.failures(entry.cap);
+  const call = failures?.value.failures.find(({ says }) => says.endsWith("and nothing came back."));
+  if (!failures || !call) return;
+  const from = failures.text.indexOf(JSON.stringify(call.id));
+  answer.claims.push({
+    text: `${nameOf(entry)}, paid call of ${call.at}: ${call.says}`,
+    quotations: [
+      ...[documents.quote(failures, "id", call.id), documents.quote(failures, "says", call.says, from)],
+      ...(call.tx === null ? [] : [documents.quote(failures, "tx", call.tx, from)]),
+    ],
+  });
+}
+
+/** The first endpoints, at most {@link MAX_OF_HOST} of one host. */
+function firstOfHosts(entries: readonly ListedEntry[]): ListedEntry[] {
+  const told: ListedEntry[] = [];
+  const ofHost = new Map<string, number>();
+  for (const entry of entries) {
+    if (told.length === MAX_TOLD) break;
+    const host = hostOf(entry.listing.url);
+    const count = ofHost.get(host) ?? 0;
+    if (count === MAX_OF_HOST) continue;
+    ofHost.set(host, count + 1);
+    told.push(entry);
+  }
+  return told;
+}
+
+const listedIn = (view: View): number => [...view.entries.values()].filter(isListed).length;
+
+/** Endpoints that hold the words of a question which are no question words; null: all. Words that nothing holds are told. */
+async function topicOf(answer: Telling, view: View, question: string): Promise<ReadonlySet<string> | null> {
+  const unruled = ASKS.reduce(
+    (text, [, words]) => text.replaceAll(new RegExp(words.source, "giu"), " "),
+    question.replace(LETTER, " "),
+  );
+  const plain = unruled.replaceAll(new RegExp(SUBJECT.source, "giu"), " ");
+  const words = readQuestion(plain).words.filter(({ word }) => !NO_TOPIC.test(word));
+  if (words.length === 0) return null;
+  const giveTurn = createYielder(LOOKED_A_TURN);
+  const caps = new Set<string>();
+  for (const { entry, lacks } of (await foundIn(view, { words })).hits) {
+    await giveTurn();
+    if (lacks.length > 0) break;
+    caps.add(entry.cap);
+  }
+  if (caps.size > 0) return caps;
+  const named = words.map(({ word }) => `"${word}"`).join(", ");
+  answer.not_found.push(`No endpoint holds ${named} where it is named here, so all were looked at.`);
+  return null;
+}
+
+async function membersOf(
+  { view, parts }: RecordDocuments,
+  { asked, band, counts }: Reading,
+  among: ReadonlySet<string> | null,
+): Promise<Members> {
+  const now = parts.clock.now();
+  const bandIs =
+    (...bands: Band[]) =>
+    (entry: ListedEntry) =>
+      bands.includes(headlineOf(entry)?.band ?? "UNRATED");
+  const bySet = async (is: (entry: ListedEntry) => boolean, says: string): Promise<Members> => {
+    const entries: ListedEntry[] = [];
+    const giveTurn = createYielder(LOOKED_A_TURN);
+    for (const entry of view.entries.values()) {
+      await giveTurn();
+      if (isListed(entry) && (among?.has(entry.cap) ?? true) && is(entry)) entries.push(entry);
+    }
+    return { entries: entries.sort(byCertainty), says };
+  };
+  if (asked === "thefts") {
+    let unpacked = 0;
+    const flagged = (entry: ListedEntry): boolean => {
+      const card = headlineOf(entry);
+      if (card?.band !== "F" || ++unpacked > MAX_UNPACKED) return false;
+      return cardOf(card).flags?.includes("took_the_money") === true;
+    };
+    const says = "took money for paid calls and delivered nothing, without paying it back";
+    return bySet((entry) => view.volatile.thefts.own(entry.cap, now) !== null || flagged(entry), says);
+  }
+  if (asked === "defects")
+    return bySet((entry) => defectsOf(view.row(entry.cap), entry).length > 0, "have a listing or a 402 with defects");
+  if (band !== null) return bySet(bandIs(band), band === "UNRATED" ? "have no letter" : `have the letter ${band}`);
+  if (asked === "failures") return bySet(bandIs("F", "D"), "have the letter F or D");
+  if (counts) return bySet(() => true, among === null ? "are in the record" : "fit");
+  return bySet(bandIs("A", "B", "C", "D", "F"), "have a letter");
+}
+
+/** More paid calls first, then by address. */
+const byCertainty = (a: ListedEntry, b: ListedEntry): number =>
+  (headlineOf(b)?.paidSamples ?? 0) - (headlineOf(a)?.paidSamples ?? 0) || (a.listing.url < b.listing.url ? -1 : 1);

@@ -1,0 +1,43 @@
+import type { Config } from "../../../infra/config.ts";
+import { FetchedUrl } from "../../schemas/extract.ts";
+import { askOperator } from "./operator-json.ts";
+
+/** Finds addresses for questions that name none. */
+export interface SearchProvider {
+  /** Description of it for the answer. */
+  readonly says: string;
+  /** Returns addresses that may answer a question, best first. @throws Error when it cannot be asked */
+  find(question: string, signal?: AbortSignal): Promise<string[]>;
+}
+
+/** Addresses of one search that are read. */
+const MAX_FOUND = 5;
+const LIMITS = { timeoutMs: 10_000, maxBytes: 1024 * 1024 };
+
+/** The value at a JSON pointer (RFC 6901); undefined when there is none. */
+function at(value: unknown, pointer: string): unknown {
+  const names = pointer.split("/").slice(1);
+  return names.reduce((one: unknown, name) => {
+    const key = name.replaceAll("~1", "/").replaceAll("~0", "~");
+    return typeof one === "object" && one !== null && Object.hasOwn(one, key) ? Reflect.get(one, key) : undefined;
+  }, value);
+}
+
+/** A provider that answers a GET with JSON, such as SearXNG. */
+export function searchProvider({
+  url,
+  headers,
+  results,
+  address,
+}: NonNullable<Config["brief"]["search"]>): SearchProvider {
+  return {
+    says: `what a search by ${new URL(url.replaceAll("{question}", "")).hostname} found`,
+    async find(question, signal) {
+      const asked = url.replaceAll("{question}", encodeURIComponent(Buffer.from(question).toString("utf8")));
+      const list = at(await askOperator({ url: asked, headers, ...LIMITS, signal }), results);
+      if (!Array.isArray(list)) throw new Error("its answer has no list of results");
+      const found = list.map((one) => FetchedUrl.safeParse(at(one, address)).data).filter((one) => one !== undefined);
+      return [...new Set(found)].slice(0, MAX_FOUND);
+    },
+  };
+}

@@ -1,0 +1,130 @@
+/** Sentences of untrusted texts, by Intl.Segmenter (Unicode Standard Annex 29). What is no prose is left out. */
+
+/** A text to select sentences from. */
+export interface RankingText {
+  text: string;
+  /** Whether lines are wrapped, so that an empty line ends a paragraph; otherwise each line is a paragraph. */
+  wraps: boolean;
+  /** Headings, which are no sentences: offset and length of each, ascending. */
+  headings?: readonly { offset: number; length: number }[];
+}
+
+/** A piece of a text, unchanged, with its offset (UTF-16 units). */
+export interface Piece {
+  offset: number;
+  text: string;
+}
+
+/** Length of a sentence in characters; longer and shorter ones are left out. */
+const CHARS = { min: 20, max: 600 };
+
+const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
+/** Characters that are segmented at once: the time for a longer text grows faster than its length. */
+const WINDOW = 16_384;
+
+/** Yields the paragraphs of a text with their offsets. */
+function* paragraphsOf({ text, wraps }: RankingText): Generator<Piece> {
+  const end = wraps ? "\n\n" : "\n";
+  let from = 0;
+  for (const paragraph of text.split(end)) {
+    yield { offset: from, text: paragraph };
+    from += paragraph.length + end.length;
+  }
+}
+
+/** Lines of Markdown and of plain text: a heading, the line under one, an edge of a block of code, indented code. */
+const HEADING_LINE = /^ {0,3}#{1,6} [^\n]*(?:\n|$)/;
+const UNDERLINED = /^[^\n]*\n {0,3}(?:={3,}|-{3,}) *(?:\n|$)/;
+const FENCE = /^ {0,3}(?:```|~~~)/;
+const INDENTED = /^(?: {4}|\t)/;
+/** Length of the heading that a paragraph of Markdown begins with. */
+const headOf = (paragraph: string): number =>
+  (HEADING_LINE.exec(paragraph) ?? UNDERLINED.exec(paragraph))?.[0].length ?? 0;
+
+/** Yields all sentences of one paragraph, trimmed. A line feed does not end one, as the segmenter would have it. */
+function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
+  for (let from = 0; from < text.length; ) {
+    const all = [...segmenter.segment(text.slice(from, from + WINDOW).replaceAll("\n", " "))];
+    // The last one may go on beyond the window; one that fills it is longer than any sentence that is used.
+    const whole = from + WINDOW >= text.length || all.length === 1 ? all : all.slice(0, -1);
+    for (const { segment, index } of whole) {
+      const start = from + index + segment.length - segment.trimStart().length;
+      yield { offset: offset + start, text: text.slice(start, from + index + segment.trimEnd().length) };
+    }
+    from += whole.reduce((sum, { segment }) => sum + segment.length, 0);
+  }
+}
+
+/** What commands and programs begin with, and what prose hardly has. */
+const COMMAND =
+  /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |(?:if|for|while|switch) \(|<\/?\w)/;
+const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|%[0-9A-F]{2}|[\w\]]\(|::|->|\/\//g;
+const MAX_CODE_MARKS = 0.05;
+
+/** Reports whether a text reads as code or data: a command, or many characters that prose hardly has. */
+export function isCode(text: string): boolean {
+  const marks = text.match(CODE_MARKS)?.length ?? 0;
+  return COMMAND.test(text) || marks / text.length > MAX_CODE_MARKS;
+}
+
+/** Yields the paragraphs of a wrapped text without headings and blocks of code, by the marks of Markdown. */
+function* proseOf(paragraphs: Iterable<Piece>): Generator<Piece> {
+  let inFence = false;
+  for (const { offset, text } of paragraphs) {
+    const fences = text.split("\n").filter((line) => FENCE.test(line)).length;
+    const wasInFence = inFence;
+    inFence = fences % 2 === 1 ? !inFence : inFence;
+    if (wasInFence || fences > 0 || INDENTED.test(text)) continue;
+    const head = headOf(text);
+    yield { offset: offset + head, text: text.slice(head) };
+  }
+}
+
+/**
+ * Yields the sentences of a text, unchanged, with their offsets. A sentence does not cross paragraphs. Headings, code, rows
+ * of tables, scraps and what is too long for a sentence are left out.
+ */
+export function* sentencesOf(of: RankingText): Generator<Piece> {
+  const headings = of.headings ?? [];
+  let next = 0;
+  for (const paragraph of of.wraps ? proseOf(paragraphsOf(of)) : paragraphsOf(of)) {
+    for (const sentence of segmentsOf(paragraph)) {
+      const { offset, text } = sentence;
+      while (next < headings.length && headings[next]!.offset + headings[next]!.length <= offset) next++;
+      const isHeading = next < headings.length && headings[next]!.offset < offset + text.length;
+      if (isHeading || text.length < CHARS.min || text.length > CHARS.max) continue;
+      if (!text.includes("\t") && !isCode(text)) yield sentence;
+    }
+  }
+}
+
+/** Characters before and after a quotation among which its sentences are looked for. */
+const AROUND = 2_000;
+
+/**
+ * Widens a quotation to the whole sentences that it stands in, so that nothing that changes its sense is cut off.
+ * @returns null when they are longer than a sentence may be, cross a paragraph, or have no beginning or end near it
+ */
+export function wholeSentences({ text, wraps }: RankingText, offset: number, length: number): Piece | null {
+  const gap = wraps ? "\n\n" : "\n";
+  const before = text.lastIndexOf(gap, offset - 1);
+  const begins = before === -1 || offset === 0 ? 0 : before + gap.length;
+  const after = text.indexOf(gap, offset + length);
+  const end = after === -1 ? text.length : after;
+  const head = wraps ? headOf(text.slice(begins, Math.min(end, begins + AROUND))) : 0;
+  const start = begins + head <= offset ? begins + head : begins;
+  const from = Math.max(start, offset - AROUND);
+  const to = Math.min(end, offset + length + AROUND);
+  const pieces = [...segmentsOf({ offset: from, text: text.slice(from, to) })];
+  const met = pieces.filter((piece) => piece.offset < offset + length && piece.offset + piece.text.length > offset);
+  const [first, last] = [met[0], met.at(-1)];
+  if (!first || !last) return null;
+  // A sentence at the edge of what was looked at may begin or end beyond it.
+  if ((first === pieces[0] && from > start) || (last === pieces.at(-1) && to < end)) return null;
+  const whole = text.slice(first.offset, last.offset + last.text.length);
+  return whole.length > CHARS.max || whole.includes(gap) ? null : { offset: first.offset, text: whole };
+}
+
+/** Returns the sentences of a quotation, without any of {@link sentencesOf}'s exceptions. */
+export const sentencesIn = (quotation: string): string[] =>
+  [...segmentsOf({ offset: 0, text: quotation })].map(({ text }) => text);

@@ -1,0 +1,136 @@
+/**
+ * Terms by which a question and a sentence are compared: words without stop words, stemmed. A German question is also
+ * looked for in English, by a small table, by parts of compounds and by spelling: nothing is translated, so a German word
+ * outside of these finds German text, names and numbers alone.
+ */
+
+/** Stop words of English. */
+const STOPWORDS = new Set(
+  "a about all also am an and any are as at be been being but by can could did do does for from get had has have he her his how i if in into is it its may me might more most my need no not of on one or our shall she should so some such than that the their them then there these they this those to want was way we were what when where which who whom whose why will with would you your".split(
+    " ",
+  ),
+);
+
+/** Stop words of German, without those that are words of English too. */
+const GERMAN_STOPWORDS = new Set(
+  "aber alle als am auch auf aus bei beim bin bis da damit das dass dem den denn der des dessen dich dir doch du durch ein eine einem einen einer eines er es etwas für gibt haben habe hier ich ihm ihn ihr ihre im ist ja jede jeder kann kein keine können lange man mein mich mir mit muss nach nicht noch nur ob oder ohne sein seine sich sie sind sollen soll über um und uns unser unter viel viele vom von vor wann warum was weil welche welchem welchen welcher welches wem wen wenn wer werden wie wieviel wieso wird wo wofür woher wohin worden wurde wurden zu zum zur darf dürfen".split(
+    " ",
+  ),
+);
+/** Of these, the ones that tell a German question: an English text does not have them. */
+const TELLS_GERMAN = new Set(
+  "das dem den der des ein eine einem einen einer für ich ist kann muss nicht oder sind und von wann warum welche welchem welchen welcher welches wer wie wieviel wird wo zum zur darf dürfen über".split(
+    " ",
+  ),
+);
+
+/** German words of trade, pages and this market, without their endings, with what an English page says for them. */
+const GERMAN: Readonly<Record<string, string>> = Object.fromEntries(
+  `abo subscription|abonnement subscription|adresse address|angebot offer|anbieter seller provider|anfrage request|angeben state|anspruch claim
+  antwort answer response|anwalt lawyer|anzahl number|arbeit work|artikel article item|aufbewahr keep retain store|aufbewahrung retention|auftrag order
+  ausnahme exception|bank bank|bedingung condition term|beginn begin start|beschädigt damaged|beschwerde complaint|bestellung order|bestell order|besuch visit
+  betrag amount|betrug fraud|bezahl pay|brief letter|buch book|computer computer|daten data|datum date|dauer duration take last|defekt defective|dieb thief
+  dienst service|ende end|endet end|entfernung distance|erfind invent|erfunden invented|erhalt receive|erlaubt allow permit|ersatz replacement|erstatt refund reimburse
+  erstattung refund|europa europe|fahr drive|farbe colour color|fehler error|feiertag holiday|firma company|fluss river|frist period deadline|garantie guarantee warranty
+  gebühr fee charge|geld money|geliefert delivered|gericht court|geboren born|gesamt total|geschäft business shop|geschlossen closed|gesetz law|gewicht weight|gewährleistung warranty
+  gründ found|gründung founding|gegründet founded|gültig valid|haftung liability|haft liable|hauptstadt capital|haus house|herstell manufacture|hersteller manufacturer|höhe height amount
+  inhalt content|insel island|jahr year|kauf buy purchase|käufer buyer|kind child|konto account|kosten cost|kostet cost|kostenlos free|kündig cancel terminate|kündigung cancellation termination|kunde customer
+  laden shop|land country|laufzeit term|leistung service performance|liefer deliver|lieferung delivery shipping|lizenz licence license|lösch delete erase|löschung deletion|mangel defect
+  meldung report|menge quantity|mensch people human|miete rent|minute minute|mindest minimum|monat month|nachricht message|name name|nutzer user|nutzung use|offen open|öffnung opening|öffnet open
+  ort place|person person|pflicht duty obligation|preis price|probe trial sample|protokoll log protocol|qualität quality|quelle source|rabatt discount|recht right law|rechnung invoice bill|regel rule
+  reise travel|rück back return|rückgabe return|rückerstattung refund|rücktritt withdrawal|schaden damage|schließ close|schlüssel key|schnell fast|schutz protection|seite page|sekunde second|sicherheit security
+  sonntag sunday|samstag saturday|montag monday|dienstag tuesday|mittwoch wednesday|donnerstag thursday|freitag friday|speicher store keep|sprache language|stadt city town|steuer tax|stichprobe sample|stunde hour
+  tag day|teil part|telefon phone telephone|tier animal|tiere animals|unternehmen company business|urteil judgment|vertrag contract|verbot ban prohibit|verkauf sale sell|verkäufer seller|verlust loss|versand shipping|verschlüssel encrypt
+  versicherung insurance|verspätung delay|verzug delay|volljährig adult|voraussetzung requirement|vorbei over|ware goods|wasser water|website website site|weg way|weiter further|werk work
+  wert value|widerruf withdrawal revoke|widerspruch objection|wiederholung repetition|woche week|wohn live|zahl pay number|zahlung payment|zeit time|zeitraum period|zerstör destroy|ziel goal|zins interest|zoll customs|zugang access|zurück back return|zustimmung consent`
+    .split(/[|\n]/)
+    .map((line) => line.trim().split(" "))
+    .map(([word, ...english]) => [word!, english.join(" ")]),
+);
+
+/** Spellings in which a German word and its English cousin differ. */
+const COUSINS: readonly (readonly [RegExp, string])[] = [
+  [/ität$/, "ity"],
+  [/isch(?:e[mnrs]?)?$/, "ic"],
+  [/ieren$/, "e"],
+  [/ion(?:en)?$/, "ion"],
+  [/k/g, "c"],
+  [/z/g, "c"],
+  [/ä/g, "a"],
+  [/ö/g, "o"],
+  [/ü/g, "u"],
+];
+const ENDINGS = ["innen", "ungen", "ern", "en", "em", "er", "es", "st", "e", "n", "s", "t"];
+/** What may join the parts of a compound. */
+const JOINTS = ["", "s", "n", "en", "es", "e"];
+const LEAST_PART = 3;
+
+/** Matches words; in scripts that are written without spaces, single characters. */
+const WORD = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|[\p{L}\p{M}\p{N}]+/gu;
+
+/** Returns the words of a text in lower case, in their order. */
+export const wordsOf = (text: string): string[] => text.normalize("NFKC").toLowerCase().match(WORD) ?? [];
+
+/** Returns the singular of an English word, by the S-stemmer (Harman, 1991). */
+function stem(word: string): string {
+  if (word.length < 4) return word;
+  if (/[^ea]ies$/.test(word)) return `${word.slice(0, -3)}y`;
+  if (/[^aeo]es$/.test(word)) return word.slice(0, -1);
+  return /[^us]s$/.test(word) ? word.slice(0, -1) : word;
+}
+
+/** Returns the search terms of a text: its words without stop words, stemmed. */
+export const termsOf = (text: string): string[] =>
+  wordsOf(text)
+    .filter((word) => !STOPWORDS.has(word))
+    .map(stem);
+
+/** A word of a question, with all terms that stand for it. */
+export interface Sought {
+  /** As it was asked. */
+  word: string;
+  terms: readonly string[];
+}
+
+/** Adjectives that ask for a figure and need not stand in its sentence. */
+const ASKED_FIGURE = /\bhow (?:big|far|fast|high|large|late|long|many|much|often|old|soon)\b/giu;
+
+/** Returns what a question looks for, each once. Words of a German question bring English terms. */
+export function soughtIn(question: string): Sought[] {
+  const words = wordsOf(question.replaceAll(ASKED_FIGURE, "how"));
+  const isGerman = words.some((word) => TELLS_GERMAN.has(word));
+  const sought = new Map<string, Sought>();
+  for (const word of words) {
+    if (/^\p{Script=Latin}$/u.test(word) || STOPWORDS.has(word) || (isGerman && GERMAN_STOPWORDS.has(word))) continue;
+    const terms = new Set([stem(word), ...(isGerman ? englishFor(word) : [])]);
+    if (!sought.has(stem(word))) sought.set(stem(word), { word, terms: [...terms] });
+  }
+  return [...sought.values()];
+}
+
+/** The table's words for a German word, without an ending where that is needed; undefined when it has none. */
+function inTable(word: string): string | undefined {
+  const stems = ENDINGS.filter((ending) => word.endsWith(ending)).map((ending) => word.slice(0, -ending.length));
+  const known = [word, ...stems].find((one) => one.length >= LEAST_PART && Object.hasOwn(GERMAN, one));
+  return known === undefined ? undefined : GERMAN[known];
+}
+
+/** English terms for a German word: by the table, else by the table for its parts, else by spelling. */
+function englishFor(word: string): string[] {
+  const known = inTable(word) ?? partsOf(word);
+  if (known !== undefined) return known.split(" ").map(stem);
+  return [stem(COUSINS.reduce((text, [from, to]) => text.replace(from, to), word))];
+}
+
+/** The table's words for both parts of a compound, such as `Rückgabefrist`; undefined when it knows no such parts. */
+function partsOf(word: string): string | undefined {
+  for (let at = word.length - LEAST_PART; at >= LEAST_PART; at--) {
+    const last = inTable(word.slice(at));
+    if (last === undefined) continue;
+    for (const joint of JOINTS) {
+      const first = word.slice(0, at).endsWith(joint) ? inTable(word.slice(0, at - joint.length)) : undefined;
+      if (first !== undefined) return `${first} ${last}`;
+    }
+  }
+  return undefined;
+}
