@@ -31,7 +31,7 @@ const PARAGRAPH_STEP = 1.7;
 const HEADING_SIZE = 1.15;
 const HEADING_CHARS = 200;
 /** Part of a page's height, at its top and at its bottom, in which running lines stand, and most of them on one page. */
-const MARGIN = 0.16;
+const MARGIN = 0.2;
 const MOST_RUNNING = 4;
 /** Part of the pages that have a running line, and a number of pages that is enough. */
 const RUNNING_SHARE = 0.4;
@@ -117,20 +117,23 @@ function place(line, item, before) {
 }
 
 /** Returns the lines in the margin of a page, from its edge inwards, with what they have in common on several pages. */
-function marginOf({ lines, view: [, low, , high] }, isTop) {
+function marginOf({ lines, number, view: [, low, , high] }, isTop) {
   const reach = MARGIN * (high - low);
   const near = lines.filter(({ y }) => (isTop ? y > high - reach : y < low + reach));
   near.sort((a, b) => (isTop ? b.y - a.y : a.y - b.y));
-  return near.slice(0, MOST_RUNNING).map((line) => {
+  return near.slice(0, MOST_RUNNING).map((line, i) => {
     const words = flat(line.cells.map(({ text }) => text).join(" "));
     const isNumber = PAGE_NUMBER.test(words);
-    return { line, isNumber, key: `${isTop} ${isNumber ? "#" : words.replace(/\d+/g, "#")}` };
+    // The number of a page may stand alone, or at either end of a header that names the chapter.
+    const numbers = i === 0 || isNumber ? [/^\d{1,4}(?=\s|$)/.exec(words), /(?<=^|\s)\d{1,4}$/.exec(words)] : [];
+    const ahead = numbers.flatMap((found) => (found ? [`ahead ${Number(found[0]) - number}`] : []));
+    return { line, isNumber, keys: [`${isTop} ${isNumber ? "#" : words.replace(/\d+/g, "#")}`, ...ahead] };
   });
 }
 
 /** Returns the running lines among those of a margin: they recur, and stand apart from what is further in. */
 function runningOf(margin, page, recurs) {
-  let count = margin.findIndex(({ key }) => !recurs(key));
+  let count = margin.findIndex(({ keys }) => !keys.some(recurs));
   if (count === -1) count = margin.length;
   for (; count > 0; count--) {
     const { line, isNumber } = margin[count - 1];
@@ -147,7 +150,7 @@ function dropRunning(pages) {
   const margins = pages.map((page) => [marginOf(page, true), marginOf(page, false)]);
   const counts = new Map();
   for (const sides of margins) {
-    for (const key of new Set(sides.flat().map((one) => one.key))) counts.set(key, (counts.get(key) ?? 0) + 1);
+    for (const key of new Set(sides.flat().flatMap((one) => one.keys))) counts.set(key, (counts.get(key) ?? 0) + 1);
   }
   const enough = Math.min(RUNNING_PAGES, Math.max(2, Math.ceil(RUNNING_SHARE * pages.length)));
   for (const [i, page] of pages.entries()) {
