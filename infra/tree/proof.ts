@@ -86,3 +86,27 @@ export async function consistencyProof(size1: number, size2: number, node: NodeR
   if (from > 0) ranges.unshift([from, to]);
   return hashesOf(ranges, node);
 }
+
+/** Proof that the complete subtree [start, end) is in the tree of `size` leaves; a leaf is the subtree of width one. */
+export async function subtreeProof(start: number, end: number, size: number, node: NodeReader): Promise<Uint8Array[]> {
+  const width = end - start;
+  if (!Number.isInteger(Math.log2(width)) || start % width !== 0 || start < 0 || end > size) {
+    throw new RangeError(`[${start}, ${end}) is no complete subtree of a tree of ${size}`);
+  }
+  const ranges: [number, number][] = [];
+  for (let [from, to] = [0, size]; to - from > width; ) {
+    const middle = from + splitPoint(to - from);
+    if (start < middle) {
+      ranges.unshift([middle, to]);
+      to = middle;
+    } else {
+      ranges.unshift([from, middle]);
+      from = middle;
+    }
+  }
+  return hashesOf(ranges, node);
+}
+
+/** Proof that leaf `index` is in the tree of `size` leaves (RFC 6962 section 2.1.1). */
+export const inclusionProof = (index: number, size: number, node: NodeReader): Promise<Uint8Array[]> =>
+  subtreeProof(index, index + 1, size, node);
