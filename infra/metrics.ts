@@ -150,7 +150,7 @@ export const COUNTERS = {
     labels: {
       kind: [
         ...["grade", "listing", "delisting", "correction", "dispute", "reinstated"],
-        ...["schedule", "commitment", "keys", "index", "evidence", "archive", "kin"],
+        ...["schedule", "commitment", "receipt", "keys", "index", "evidence", "archive", "kin"],
       ] as const,
     },
   },
