@@ -37,6 +37,7 @@ import { HistoryTables } from "./tables/history.ts";
 import { PaidRows } from "./tables/paid-rows.ts";
 import { docsCorpus } from "./work/brief/corpus.ts";
 import { extractive } from "./work/brief/summariser.ts";
+import { Receipts } from "./work/receipts.ts";
 import type { WorkDeps } from "./work/work.ts";
 
 /** The settings' limits, and those that are no setting. */
@@ -207,13 +208,14 @@ export function serviceOf(deps: ServingDeps): Service {
 
 /** A question without addresses is asked of our own documentation. */
 function workOf(
-  { workshop, answers, clock }: ServingDeps,
+  { workshop, sales, log, answers, clock }: ServingDeps,
   docs: ReadonlyMap<string, Doc>,
   baseUrl: string,
 ): WorkDeps | null {
-  if (!workshop) return null;
+  if (!workshop || !sales) return null;
   const corpus = docsCorpus({ docs, baseUrl, extractor: workshop.extractor, clock });
-  return { ...workshop, signer: answers, clock, corpus, summariser: extractive };
+  const receipts = new Receipts({ log, bodies: sales.bodies, clock, baseUrl });
+  return { ...workshop, signer: answers, clock, corpus, summariser: extractive, receipts };
 }
 
 /** What is asked of receivers without any: nobody is, since what comes of it could not be kept. */

@@ -8,6 +8,7 @@ import type { ProblemCode } from "../http/problem.ts";
 import type { Corpus } from "./brief/corpus.ts";
 import type { Summariser } from "./brief/summariser.ts";
 import type { Extractor } from "./extract/extractor.ts";
+import type { Receipts } from "./receipts.ts";
 
 /** The parts that paid work needs. */
 export interface WorkDeps {
@@ -20,6 +21,7 @@ export interface WorkDeps {
   corpus: Corpus;
   summariser: Summariser;
   register: Register;
+  receipts: Receipts;
   /** Whose share of fetches and extractions the work uses. */
   holder?: Holder;
 }
