@@ -39,6 +39,7 @@ import { openOrdersStore } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/checkout.ts";
 import { SALE_POLICY } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/background-log.ts";
+import { EvidenceBodies } from "../serving/work/evidence-bodies.ts";
 import { escrowMissing, gasOf } from "./findings/selling.ts";
 
 /** The money of a service that sells: which wallets it has, and who charges its buyers. */
@@ -126,8 +127,10 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   });
   const recovering = startRecovery(recovery, logger, money.lookMs);
   const sweeping = startSweep(sweep, logger);
+  const bodies = new EvidenceBodies({ store: ordersStore, clock, logger, metrics });
+  const sweepingBodies = bodies.startSweep();
   return {
-    ...{ buying, seller, till: money.charger, recovering, sweep },
+    ...{ buying, seller, till: money.charger, recovering, sweep, bodies },
     policy: { ...SALE_POLICY, leastPrice: caps.leastPrice },
     clientName: clientNames(secret),
     cashier: {
@@ -136,6 +139,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     },
     close: async () => {
       await sweeping.stop();
+      await sweepingBodies.stop();
       orders.close();
       await recovering.stop();
     },

@@ -150,7 +150,7 @@ export const COUNTERS = {
     labels: {
       kind: [
         ...["grade", "listing", "delisting", "correction", "dispute", "reinstated"],
-        ...["schedule", "commitment", "keys", "index", "evidence", "archive", "kin"],
+        ...["schedule", "commitment", "receipt", "keys", "index", "evidence", "archive", "kin"],
       ] as const,
     },
   },
@@ -268,6 +268,12 @@ export const COUNTERS = {
     of: "sell",
     labels: { why: ["uncharged", "recorded", "expired", "unknown"] },
   },
+  touchstone_evidence_bodies_written_bytes_total: {
+    help: "Written bytes of bodies that web/evidence fetched.",
+    of: "sell",
+  },
+  touchstone_evidence_bodies_damaged_total: { help: "Kept bodies that do not match their hash.", of: "sell" },
+  touchstone_evidence_bodies_removed_total: { help: "Kept bodies that were removed after their days.", of: "sell" },
 } as const satisfies Record<string, Metric>;
 
 export const GAUGES = {
@@ -350,6 +356,7 @@ export const GAUGES = {
     help: "Bytes of all stored bodies and answers of bought calls.",
     of: "sell",
   },
+  touchstone_evidence_bodies_bytes: { help: "Bytes of all bodies that web/evidence fetched.", of: "sell" },
   touchstone_sales_till_units: {
     help: "Balance of the till, which buyers pay, in units of the token.",
     of: "sell",

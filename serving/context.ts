@@ -42,6 +42,7 @@ import type { View } from "./tables/view.ts";
 import { docsCorpus } from "./work/brief/corpus.ts";
 import type { RecordParts } from "./work/brief/record-documents.ts";
 import { extractive } from "./work/brief/summariser.ts";
+import { Receipts } from "./work/receipts.ts";
 import type { WorkDeps } from "./work/work.ts";
 
 /** The settings' limits, and those that are no setting. */
@@ -231,14 +232,15 @@ const READ_FOR_A_BRIEF = { maxFiles: 16, maxBytes: 16 * 1024 * 1024 };
 
 /** What our own paid operations are done with; null where there are none. */
 function workOf(
-  { workshop, answers, clock, follower }: ServingDeps,
+  { workshop, sales, log, answers, clock, follower }: ServingDeps,
   docs: ReadonlyMap<string, Doc>,
   record: Omit<RecordParts, "view" | "clock">,
 ): WorkDeps | null {
-  if (!workshop) return null;
+  if (!workshop || !sales) return null;
   const corpus = docsCorpus({ docs, baseUrl: record.baseUrl, extractor: workshop.extractor, clock });
   const parts = { ...record, view: () => follower.view, clock };
-  return { summariser: extractive, ...workshop, signer: answers, clock, corpus, record: parts };
+  const receipts = new Receipts({ log, bodies: sales.bodies, clock, baseUrl: record.baseUrl });
+  return { summariser: extractive, ...workshop, signer: answers, clock, corpus, record: parts, receipts };
 }
 
 /** What is asked of receivers without any: nobody is, since what comes of it could not be kept. */

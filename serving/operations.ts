@@ -2,6 +2,7 @@ import { Problem } from "./http/problem.ts";
 import { reply, TEXT_TYPE } from "./http/reply.ts";
 import { MCP } from "./mcp/server.ts";
 import { DISCOVERY } from "./operations/discovery.ts";
+import { EVIDENCE } from "./operations/evidence.ts";
 import { EXPOSURE_PAGES, exposure } from "./operations/exposure.ts";
 import { LISTING_PAGES, retestListing, validateListing } from "./operations/listings.ts";
 import type { Operation } from "./operations/operation.ts";
@@ -51,6 +52,7 @@ export const OPERATIONS: readonly Operation[] = [
   ...WATCHERS,
   ...BUYING,
   ...PAID,
+  ...EVIDENCE,
   buyerOrders,
   ...ROUTE,
   evaluate,

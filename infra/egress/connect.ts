@@ -1,7 +1,8 @@
+import { createHash } from "node:crypto";
 import { connect, isIP, type Socket } from "node:net";
-import { connect as connectTls } from "node:tls";
+import { connect as connectTls, type DetailedPeerCertificate, TLSSocket } from "node:tls";
 import { type AddressRules, parseAddress, type Resolve, sameAddress, type Target, validateAddress } from "./address.ts";
-import type { Limits, RefusalReason } from "./egress.ts";
+import type { Certificate, Limits, RefusalReason, TracedHop } from "./egress.ts";
 
 /**
  * Why there is no connection. refused: the address is not allowed. transport: the stranger's name, host or TLS failed.
@@ -12,6 +13,40 @@ export type ConnectFault =
   | { fault: "transport" | "ours"; says: string };
 
 export type Connected = { socket: Socket; remoteAddress: string };
+
+/** Certificates of a chain that are told; longer chains are cut. */
+const MAX_CHAIN = 10;
+
+const nameOf = (of: DetailedPeerCertificate["subject"] | undefined): string => {
+  const { CN, O } = (of ?? {}) as Record<string, string | string[] | undefined>;
+  return [CN ?? O ?? ""].flat().join(", ").slice(0, 200);
+};
+
+const timeOf = (text: string): string => {
+  const at = Date.parse(text);
+  return Number.isNaN(at) ? "" : new Date(at).toISOString();
+};
+
+/** How a connection is secured, or null for one that is not. */
+export function tlsOf(socket: Socket): TracedHop["tls"] {
+  if (!(socket instanceof TLSSocket)) return null;
+  const chain: Certificate[] = [];
+  const seen = new Set<string>();
+  let next: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+  while (next?.raw && chain.length < MAX_CHAIN) {
+    const sha256 = createHash("sha256").update(next.raw).digest("hex");
+    // A root is its own issuer.
+    if (seen.has(sha256)) break;
+    seen.add(sha256);
+    const { subject, issuer, valid_from, valid_to } = next;
+    chain.push({
+      ...{ sha256, subject: nameOf(subject), issuer: nameOf(issuer) },
+      ...{ valid_from: timeOf(valid_from), valid_to: timeOf(valid_to) },
+    });
+    next = next.issuerCertificate;
+  }
+  return { protocol: socket.getProtocol() ?? "", chain };
+}
 
 export interface ConnectOptions {
   rules: AddressRules;

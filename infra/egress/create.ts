@@ -11,7 +11,7 @@ import {
   type UrlRules,
   validateUrl,
 } from "./address.ts";
-import { type ConnectFault, type ConnectOptions, connectChecked } from "./connect.ts";
+import { type ConnectFault, type ConnectOptions, connectChecked, tlsOf } from "./connect.ts";
 import {
   type Egress,
   type EgressRequest,
@@ -19,6 +19,7 @@ import {
   type LimitChanges,
   type Limits,
   limitsFor,
+  type TracedHop,
 } from "./egress.ts";
 import { type Ending, Exchange } from "./exchange.ts";
 import { afterRedirect, declaredHeaders, type HeaderTemplate, prepareHeaders, stockHeaders } from "./headers.ts";
@@ -54,6 +55,7 @@ async function follow(
 ): Promise<EgressResult> {
   const { limits, signal } = course;
   let { target, headers } = first;
+  const trace: TracedHop[] = [];
   for (let hop = 0; ; hop++) {
     const connected = await connectChecked(target, { ...options, limits, signal });
     if ("fault" in connected) return unconnected(connected, course);
@@ -66,10 +68,22 @@ async function follow(
     const { method } = request;
     const path = target.url.pathname + target.url.search;
     const question = { method, host: hostOf(target), path, headers, body: hop === 0 ? request.body : undefined };
+    // Read before the exchange, which ends with the connection's end.
+    const tls = request.trace ? tlsOf(socket) : null;
     const ending = await Exchange.run(socket, question, limits, usedMs, signal);
     course.startedAt ??= ending.sentAt;
     const location = hop < limits.hops ? redirectOf(ending, method, target.url) : null;
-    if (location === null) return ended(ending, course, { remoteAddress, url: target.url.href });
+    const { status = 0, headers: said = {} } = ending.answer ?? {};
+    const isRedirect = status >= 300 && status < 400;
+    trace.push({
+      url: target.url.href,
+      status,
+      location: (isRedirect && said.location) || null,
+      address: remoteAddress,
+      tls,
+    });
+    const from = { remoteAddress, url: target.url.href, ...(request.trace ? { trace } : {}) };
+    if (location === null) return ended(ending, course, from);
     const verdict = validateUrl(location, options.rules);
     if (!verdict.ok) return unconnected({ ...verdict, fault: "refused", says: `redirect: ${verdict.says}` }, course);
     target = verdict.target;
@@ -257,7 +271,11 @@ function outcomeOf({ end, sentAt, answer }: Ending): EgressResult["outcome"] {
 }
 
 /** The result of a fetch from the end of its last exchange; `from` is the address and url of that hop. */
-function ended(ending: Ending, course: FetchState, from: { remoteAddress: string; url: string }): EgressResult {
+function ended(
+  ending: Ending,
+  course: FetchState,
+  from: { remoteAddress: string; url: string; trace?: TracedHop[] },
+): EgressResult {
   const outcome = outcomeOf(ending);
   const totalMs = sinceStart(course, ending.endedAt);
   const { answer, says } = ending;

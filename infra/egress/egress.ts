@@ -45,6 +45,31 @@ export interface EgressRequest {
    * is a key that chooses its source address among `Sources.stock`; equal keys choose equal addresses.
    */
   stock?: string;
+  /** Whether the result of an answered exchange has a `trace`; default: it has none. */
+  trace?: boolean;
+}
+
+/** A certificate that a server sent, or the root that it was verified with. */
+export interface Certificate {
+  /** sha256 of the DER bytes, hex. */
+  sha256: string;
+  /** Common name of the subject and of the issuer, or their organisation; "" where there is neither. */
+  subject: string;
+  issuer: string;
+  /** Validity, RFC 3339. */
+  valid_from: string;
+  valid_to: string;
+}
+
+/** One request of a fetch: the address that was connected to, and how it was secured. */
+export interface TracedHop {
+  url: string;
+  status: number;
+  /** Target of a redirect as the answer wrote it, or null. */
+  location: string | null;
+  address: string;
+  /** null over http. The chain begins with the server's own certificate and ends with the trusted root. */
+  tls: { protocol: string; chain: Certificate[] } | null;
 }
 
 /**
@@ -73,6 +98,8 @@ export type EgressResult = {
       totalMs: number;
       remoteAddress: string;
       url: string;
+      /** Every request in order, the answered one last. Present when it was asked for. */
+      trace?: TracedHop[];
     }
   | {
       /**

@@ -44,6 +44,8 @@ function subjectOf(draft: Draft): string | null {
       return `schedule ${draft.day}`;
     case "commitment":
       return `commitment ${draft.sha256}`;
+    case "receipt":
+      return `receipt ${draft.sha256}`;
     default:
       return null;
   }
@@ -72,6 +74,8 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
       return fold.schedules.has(draft.day) && fold.schedules.get(draft.opens?.day ?? "")?.salt !== null;
     case "commitment":
       return fold.commitments.has(draft.sha256);
+    case "receipt":
+      return fold.receipts.has(draft.sha256);
     case "keys":
       return fold.keys !== null && fold.keys.n >= draft.n;
     case "index":
@@ -159,4 +163,23 @@ export async function openCommitments(
   return rows
     .filter((row) => !isKnown(row))
     .map(({ cap, sha256, t }) => ({ kind: "commitment", capability_id: cap, moment: momentOf(t), sha256 }));
+}
+
+export type ReceiptDraft = Draft & { kind: "receipt" };
+
+/** Receipts that one run carries at most; the others wait for the next one. */
+const RECEIPTS_A_RUN = 10_000;
+
+/**
+ * Receipts of the lake that the tree does not hold. Like commitments, those that the tree holds leave the lake's list here.
+ * @param fold what is published, as far as this process has followed it
+ */
+export async function openReceipts(
+  lake: Pick<Statements, "all" | "run">,
+  fold: PublishedFold,
+): Promise<ReceiptDraft[]> {
+  const rows = await lake.all<Pick<Row, "sha256">>(sql("queries/receipts:open"), { most: RECEIPTS_A_RUN });
+  const known = rows.map(({ sha256 }) => sha256).filter((sha256) => fold.receipts.has(sha256));
+  if (known.length > 0) await lake.run(sql("queries/receipts:published"), { known: JSON.stringify(known) });
+  return rows.filter(({ sha256 }) => !fold.receipts.has(sha256)).map(({ sha256 }) => ({ kind: "receipt", sha256 }));
 }

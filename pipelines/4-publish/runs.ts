@@ -15,14 +15,17 @@ export interface Run {
   drafts?: RunDrafts;
 }
 
-const RunDraft = z.looseObject({
-  kind: z.enum(["correction", "dispute", "reinstated", "listing", "delisting", "commitment"]),
-  capability_id: z.string(),
-});
+const RunDraft = z.discriminatedUnion("kind", [
+  z.looseObject({
+    kind: z.enum(["correction", "dispute", "reinstated", "listing", "delisting", "commitment"]),
+    capability_id: z.string(),
+  }),
+  z.looseObject({ kind: z.literal("receipt"), sha256: z.string() }),
+]);
 
 /**
  * Leaves besides cards that an owner's run carries, since the publisher has no lake: corrections below the run's positions,
- * listings of endpoints with news, and commitments.
+ * listings of endpoints with news, commitments, and receipts.
  */
 export type RunDrafts = readonly (Draft & { kind: z.infer<typeof RunDraft>["kind"] })[];
 

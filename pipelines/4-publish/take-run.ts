@@ -180,7 +180,7 @@ interface Slice {
 /** What stands alone, and what is published with the cards that follow from it. */
 function sortedDrafts(all: RunDrafts) {
   const standsAlone = ({ kind }: RunDrafts[number]): boolean =>
-    kind === "listing" || kind === "delisting" || kind === "commitment";
+    kind === "listing" || kind === "delisting" || kind === "commitment" || kind === "receipt";
   return {
     alone: all.filter(standsAlone),
     corrections: all.filter((draft) => !standsAlone(draft)) as CorrectionDraft[],

@@ -8,6 +8,7 @@ import type {
   IndexLeaf,
   Leaf,
   ListingLeaf,
+  ReceiptLeaf,
 } from "../record/leaf.ts";
 import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
@@ -46,6 +47,8 @@ export class PublishedFold {
   readonly evidence = new EvidenceFold();
   readonly archive = new ArchiveFold();
   readonly commitments = new CommitmentFold();
+  /** Hashes of receipts, each once. */
+  readonly receipts = new CommitmentFold();
   readonly relatedParties = new RelatedPartiesFold();
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
@@ -92,6 +95,9 @@ export class PublishedFold {
       case "commitment":
         this.commitments.add(leaf);
         return;
+      case "receipt":
+        this.receipts.add(leaf);
+        return;
       case "kin":
         this.relatedParties.apply(leaf);
     }
@@ -132,14 +138,14 @@ export function standingOf(fold: PublishedFold, cap: string): Standing | undefin
 }
 
 /**
- * Commitments that the tree holds; each is published once. A commitment takes about 80 bytes of memory, as a string of its
+ * Commitments (or receipts) that the tree holds, by their hash; each is published once. One takes about 80 bytes of memory, as a string of its
  * 32 bytes. None is dropped with time, since a record may reach the log late.
  */
 export class CommitmentFold {
   readonly #known = new Set<string>();
 
   /** @returns false when it was there already */
-  add({ sha256 }: Pick<CommitmentLeaf, "sha256">): boolean {
+  add({ sha256 }: Pick<CommitmentLeaf | ReceiptLeaf, "sha256">): boolean {
     const before = this.#known.size;
     return this.#known.add(packed(sha256)).size > before;
   }

@@ -372,6 +372,12 @@ const PaidPublished = z.looseObject({
  */
 const PaidCommitment = z.strictObject({ sha256: Sha256Hex });
 
+/**
+ * A receipt of POST /v1/web/evidence was given: its hash becomes a leaf. Its key is the hash too, and it has no capability.
+ * Strict, as a commitment is.
+ */
+const WebReceipt = z.strictObject({ sha256: Sha256Hex });
+
 const Ask = z.looseObject({
   url: z.string().max(4096),
   normalised_url: z.string().max(4096),
@@ -522,6 +528,7 @@ export const BODIES = {
   "payee.buyers": PayeeBuyers,
   "paid.published": PaidPublished,
   "paid.commitment": PaidCommitment,
+  "web.receipt": WebReceipt,
   "mcp.probe": McpProbe,
   "mcp.paid": McpPaid,
   ask: Ask,
@@ -554,6 +561,7 @@ export const TOPIC_OF: Record<RecordType, Topic> = {
   "payee.buyers": "observations.paid",
   "paid.published": "observations.paid",
   "paid.commitment": "observations.paid",
+  "web.receipt": "observations.paid",
   "mcp.probe": "observations.mcp",
   "mcp.paid": "observations.mcp",
   ask: "asks",

@@ -44,3 +44,11 @@ export function commitmentRecord(
   const slot = sha256hex(canonicalText(body));
   return envelopeOf({ type: "paid.commitment", cap, key: cap, slot, at: observedAt, producer, body });
 }
+
+/**
+ * The record of a receipt that was given for POST /v1/web/evidence, from which the publisher makes a leaf. Its key is the hash,
+ * and one receipt has one id.
+ * @param sha256 over the RFC 8785 bytes of the signed receipt
+ */
+export const receiptRecord = (sha256: string, givenAt: Date, producer: string): Envelope<"web.receipt"> =>
+  envelopeOf({ type: "web.receipt", key: sha256, slot: sha256, at: givenAt, producer, body: { sha256 } });

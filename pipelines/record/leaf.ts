@@ -114,6 +114,18 @@ export const CommitmentLeaf = z.strictObject({
 export type CommitmentLeaf = z.infer<typeof CommitmentLeaf>;
 
 /**
+ * The hash of a receipt of POST /v1/web/evidence (docs/paid-operations.md). A receipt has a salt, so the leaf tells nothing of
+ * what was fetched to anyone who does not hold the receipt.
+ */
+export const ReceiptLeaf = z.strictObject({
+  kind: z.literal("receipt"),
+  ...base,
+  /** sha256 of the RFC 8785 bytes of the signed receipt. */
+  sha256: Sha256Hex,
+});
+export type ReceiptLeaf = z.infer<typeof ReceiptLeaf>;
+
+/**
  * What a run changes of the table of related parties (payees and domains that took money). The table is a fold of these leaves;
  * cards name the one that they were graded with by its hash (`inputs.kin`).
  */
@@ -213,6 +225,7 @@ export const Leaf = z.discriminatedUnion("kind", [
   EvidenceLeaf,
   ArchiveLeaf,
   CommitmentLeaf,
+  ReceiptLeaf,
   RelatedPartiesLeaf,
 ]);
 export type Leaf = z.infer<typeof Leaf>;

@@ -20,6 +20,7 @@ import type { Quote } from "../../pipelines/record/order-step.ts";
 import { OPEN } from "../http/open.ts";
 import { PROBLEMS, Problem, type ProblemCode } from "../http/problem.ts";
 import { uncachedJson } from "../http/reply.ts";
+import type { EvidenceBodies } from "../work/evidence-bodies.ts";
 import type { SalePolicy } from "./eligible.ts";
 import { orderDocument, orderText } from "./order-document.ts";
 import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
@@ -42,6 +43,8 @@ export interface Sales {
   till: Till;
   cashier: Cashier;
   policy: SalePolicy;
+  /** Keeps what web/evidence fetched. */
+  bodies: EvidenceBodies;
   /** Returns the opaque name of a client network that orders store. */
   clientName: (client: string) => string;
 }

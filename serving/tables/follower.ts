@@ -143,6 +143,7 @@ export class Follower {
       // Leaves of one bundle arrive without a pause between them.
       await this.#giveTurn();
       if (leaf.kind === "evidence") old.evidence.add(leaf);
+      if (leaf.kind === "receipt") old.receipts.add(leaf);
       // After a failed refresh the next one folds the same leaves again.
       if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.apply(leaf);
       if (leaf.kind === "kin") {

@@ -1,7 +1,7 @@
 import { RelatedParties } from "../../pipelines/3-grade/related.ts";
 import type { NamedFile } from "../../pipelines/published/files.ts";
 import { ArchiveFold } from "../../pipelines/published/fold.ts";
-import type { EvidenceLeaf } from "../../pipelines/record/leaf.ts";
+import type { EvidenceLeaf, ReceiptLeaf } from "../../pipelines/record/leaf.ts";
 import type { Positions, VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Entry } from "./entry.ts";
 import { LayeredMap } from "./layered-map.ts";
@@ -64,6 +64,7 @@ export interface ViewParts {
   words: Words;
   evidence: EvidenceFiles;
   archive: ArchiveFold;
+  receipts: ReceiptLeaves;
   related: RelatedParties;
 }
 
@@ -82,6 +83,8 @@ export class View {
   readonly evidence: EvidenceFiles;
   /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
   readonly archive: ArchiveFold;
+  /** Where receipts of web/evidence stand in the tree. It only grows and is shared by views, as the archive is. */
+  readonly receipts: ReceiptLeaves;
   /** The table of related parties as the leaves hold it. The live tables are newer, where there are any. */
   readonly related: RelatedParties;
   #payees: PayeeTable | undefined;
@@ -95,6 +98,7 @@ export class View {
     this.words = parts.words;
     this.evidence = parts.evidence;
     this.archive = parts.archive;
+    this.receipts = parts.receipts;
     this.related = parts.related;
   }
 
@@ -105,6 +109,7 @@ export class View {
       words: new Words(),
       evidence: new EvidenceFiles(),
       archive: new ArchiveFold(),
+      receipts: new ReceiptLeaves(),
     };
     return new View({ origin, ...nothing, ...growing });
   }
@@ -183,3 +188,19 @@ class EvidenceFiles {
     return this.#newest.get(bucket) ?? [];
   }
 }
+
+/** The leaf of each receipt, by its hash: some 120 bytes of memory for a receipt that was sold. */
+class ReceiptLeaves {
+  readonly #leaves = new Map<string, number>();
+
+  add({ sha256, index }: ReceiptLeaf): void {
+    this.#leaves.set(packed(sha256), index);
+  }
+
+  /** @param sha256 64 hex digits */
+  leafOf(sha256: string): number | undefined {
+    return this.#leaves.get(packed(sha256));
+  }
+}
+
+const packed = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");

@@ -18,6 +18,8 @@ export interface FetchOptions {
   hops?: number | undefined;
   /** Whose share of fetches it uses. */
   holder?: Holder | undefined;
+  /** Whether the answer has a `trace`. */
+  trace?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -36,7 +38,7 @@ const notNow = (detail: string): Problem =>
  */
 export async function fetchAnswer(
   egress: Egress,
-  { url, pointer, hops, holder, signal }: FetchOptions,
+  { url, pointer, hops, holder, trace, signal }: FetchOptions,
 ): Promise<FetchedAnswer> {
   const result = await egress.fetch({
     url,
@@ -46,6 +48,7 @@ export async function fetchAnswer(
     holder: { ...holder, domain: platformOf(url) },
     headers: { accept: "text/html,application/pdf;q=0.9,*/*;q=0.8" },
     ...(hops === undefined ? {} : { hops }),
+    ...(trace === undefined ? {} : { trace }),
     ...(signal ? { signal } : {}),
   });
   if (result.outcome === "answered") return result;

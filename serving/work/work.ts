@@ -10,6 +10,7 @@ import type { RecordParts } from "./brief/record-documents.ts";
 import type { SearchProvider } from "./brief/search-provider.ts";
 import type { Summariser } from "./brief/summariser.ts";
 import type { Extractor } from "./extract/extractor.ts";
+import type { Receipts } from "./receipts.ts";
 
 /** The parts that paid work needs. */
 export interface WorkDeps {
@@ -26,6 +27,7 @@ export interface WorkDeps {
   search?: SearchProvider;
   summariser: Summariser;
   register: Register;
+  receipts: Receipts;
   /** Whose share of fetches and extractions the work uses. */
   holder?: Holder;
 }

@@ -9,7 +9,7 @@ WITH ends AS (FROM positions_of($ends)),
  done AS (FROM positions_of($read))
 SELECT DISTINCT strftime(e.observed_at, '%Y-%m-%d') AS day
 FROM event e JOIN ends USING (topic, part) LEFT JOIN done USING (topic, part)
-WHERE e.type <> 'paid.commitment' AND e.observed_at < $until::DATE AND e.log_offset < ends.next
+WHERE e.type NOT IN ('paid.commitment', 'web.receipt') AND e.observed_at < $until::DATE AND e.log_offset < ends.next
   AND (e.observed_at >= $newest::DATE + INTERVAL 1 DAY OR e.log_offset >= coalesce(done.next, 0))
 ORDER BY day;
 
@@ -34,8 +34,8 @@ WITH ends AS (FROM positions_of($ends)),
       WHEN e.type IN ('paid.followup', 'mcp.paid') THEN json_extract_string(b.body, '$.of')
       WHEN e.topic = 'corrections' THEN coalesce(json_extract_string(b.body, '$.record_id'), e.cap) END, e.event_id) AS about
   FROM event e JOIN ends USING (topic, part) JOIN body b USING (topic, part, log_offset)
-  -- A commitment is no sample: its leaf says all that is public of it. What a retry brought changes none.
-  WHERE e.type <> 'paid.commitment' AND NOT is_retried(e.type, b.body) AND on_day(e.observed_at, $day) AND e.log_offset < ends.next),
+  -- A commitment is no sample, nor is a receipt: their leaves say all that is public of them. What a retry brought changes none.
+  WHERE e.type NOT IN ('paid.commitment', 'web.receipt') AND NOT is_retried(e.type, b.body) AND on_day(e.observed_at, $day) AND e.log_offset < ends.next),
  member AS (
   SELECT * EXCLUDE (until) FROM day_event d
   WHERE log_offset >= coalesce((SELECT max(next) FROM known k WHERE k.bucket = d.bucket AND k.topic = d.topic), 0)),

@@ -22,6 +22,7 @@ DELETE FROM offer_signed WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM last_handshake WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM paid_published WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM commitment_open WHERE part_of(cap, $shift) IN (FROM evicted);
+DELETE FROM receipt_open WHERE part_of(sha256, $shift) IN (FROM evicted);
 DELETE FROM listing WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM class_mapped WHERE part_of(cap, $shift) IN (FROM evicted);
 DELETE FROM class_asked WHERE part_of(cap, $shift) IN (FROM evicted);

@@ -3,7 +3,7 @@
 --   of one capability
 -- reads: temp stage
 -- writes: paid_intent, class_asked, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, paid_published,
---   commitment_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
+--   commitment_open, receipt_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
   micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg,
@@ -65,6 +65,9 @@ FROM (SELECT *, from_json(body, '{"payer": "VARCHAR", "price": "VARCHAR", "pay_t
 
 INSERT INTO commitment_open
 SELECT cap, observed_at, json_extract_string(body, '$.sha256') FROM stage WHERE type = 'paid.commitment';
+
+INSERT INTO receipt_open
+SELECT json_extract_string(body, '$.sha256'), observed_at FROM stage WHERE type = 'web.receipt';
 
 CREATE OR REPLACE TEMP TABLE touched_intent AS
 SELECT event_id AS intent FROM intent_new UNION SELECT event_id FROM stage WHERE type = 'paid.published' UNION

@@ -61,8 +61,9 @@ DELETE FROM stage WHERE rowid IN (
     ON e.event_id = s.event_id AND e.topic = s.topic AND e.part = s.part AND e.scope = scope_of(s.type, s.observed_at)
   WHERE coalesce(e.key, e.cap) = coalesce(s.key, s.cap) AND hash(s.event_id) IN (SELECT hash(event_id) FROM around));
 
--- A commitment says nothing of its endpoint: it touches none.
-CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT cap FROM stage WHERE topic <> 'asks' AND type <> 'paid.commitment';
+-- A commitment says nothing of its endpoint, and a receipt is of none: they touch none.
+CREATE OR REPLACE TEMP TABLE touched AS
+SELECT DISTINCT cap FROM stage WHERE topic <> 'asks' AND type NOT IN ('paid.commitment', 'web.receipt');
 CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT 0;
 
 -- Handshakes, and probes of MCP tools. Those that a file of the archive holds count in the totals and are no rows.

@@ -2,7 +2,7 @@
 -- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
 -- reads: nothing
 -- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, offer_signed, last_handshake, paid_published,
---   commitment_open, listing, class_mapped, class_asked, correction, reinstated, dispute,
+--   commitment_open, receipt_open, listing, class_mapped, class_asked, correction, reinstated, dispute,
 --   correction_record
 
 -- since, until = observed_at of its earliest and its latest row, null without a row: who needs bodies opens the files of those days.
@@ -55,6 +55,8 @@ CREATE TABLE IF NOT EXISTS paid_published (
   delivered BOOLEAN, delivery DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
 -- Commitments that the tree was not seen to hold yet: what it holds leaves this table, so that it stays short.
 CREATE TABLE IF NOT EXISTS commitment_open (cap VARCHAR, t TIMESTAMP, sha256 VARCHAR);
+-- Hashes of receipts that the tree was not seen to hold yet, as commitments are.
+CREATE TABLE IF NOT EXISTS receipt_open (sha256 VARCHAR, t TIMESTAMP);
 
 CREATE TABLE IF NOT EXISTS listing (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, log_offset BIGINT, source VARCHAR, source_id VARCHAR, gone BOOLEAN,

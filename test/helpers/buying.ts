@@ -64,6 +64,9 @@ export interface Replica {
   publicStore: Store;
   ordersStore: Store;
   sweep: ObjectSweep;
+  /** What the service answers from; a test may publish more, and then have it read. */
+  record: PublicRecord;
+  refresh(): Promise<unknown>;
   /** Address that buyers pay. */
   till: string;
   recovering: Recovering;
@@ -112,10 +115,10 @@ export async function sellingOver(
   const register = new Register({ path: REGISTER, clock: systemClock });
   const workshop = { egress, extractor, register };
   const deps = { egress, log: parts.log, sales: opened, workshop, ...more.deps };
-  const { app } = await servingOver(record, deps as Partial<ServingDeps>);
+  const { app, follower } = await servingOver(record, deps as Partial<ServingDeps>);
   const serving: Serving = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 100 });
   return {
-    ...{ publicStore: record.store, ordersStore, sweep: opened.sweep },
+    ...{ publicStore: record.store, ordersStore, sweep: opened.sweep, record, refresh: () => follower.refresh() },
     ...{ url: serving.url, sales: opened, log, till: money.till.address.toLowerCase(), recovering: opened.recovering },
     another: async (changes = {}) =>
       openSales({ ...parts, log }, systemClock, { ...(await localMoney(network!, wallets)), ...changes }),

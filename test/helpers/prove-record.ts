@@ -73,6 +73,8 @@ export function tokenOf(leaf: Record<string, unknown> & { kind: string }): strin
       return `archive ${known.manifest.id}`;
     case "commitment":
       return `commitment ${known.sha256}`;
+    case "receipt":
+      return `receipt ${known.sha256}`;
     case "kin":
       return `kin ${known.computed_at} ${canonical([known.add, known.remove])}`;
   }

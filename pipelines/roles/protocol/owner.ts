@@ -11,7 +11,13 @@ import { PARAMS_SHA256 } from "../../3-grade/params.ts";
 import type { Thief } from "../../3-grade/related.ts";
 import { DueDays } from "../../4-publish/due.ts";
 import type { PublishedRecord } from "../../4-publish/followed.ts";
-import { listingDrafts, openCommitments, relatedPartyDrafts, unknownDrafts } from "../../4-publish/known.ts";
+import {
+  listingDrafts,
+  openCommitments,
+  openReceipts,
+  relatedPartyDrafts,
+  unknownDrafts,
+} from "../../4-publish/known.ts";
 import { Moments } from "../../4-publish/moments.ts";
 import { type RunDrafts, writeRun } from "../../4-publish/runs.ts";
 import { saysNothingNew } from "../../4-publish/take-lines.ts";
@@ -205,8 +211,8 @@ export class Owner {
   }
 
   /**
-   * Writes the run as a private object, unless the publisher would publish nothing of it. Corrections and commitments are
-   * read after the look; if rows have left the lake in between, they would be missing below the run's positions, so
+   * Writes the run as a private object, unless the publisher would publish nothing of it. Corrections, commitments and receipts
+   * are read after the look; if rows have left the lake in between, they would be missing below the run's positions, so
    * `refuseRevoked` is called before the write.
    */
   async #write(
@@ -218,7 +224,8 @@ export class Owner {
     const { privateStore, log, lake, followed } = this.parts;
     const corrections = await correctionsBelow(lake, positions);
     const commitments = await openCommitments(lake, followed.fold, now);
-    const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments];
+    const receipts = await openReceipts(lake, followed.fold);
+    const drafts = [...listingDrafts(facts.listed, facts.unlisted), ...corrections, ...commitments, ...receipts];
     const extra = unknownDrafts(followed.fold, drafts) as RunDrafts;
     const lines = run?.lines ?? [];
     const at = rfc3339(now);

@@ -1,13 +1,12 @@
-import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { promisify } from "node:util";
 import { gzipSync } from "node:zlib";
 import canonicalize from "canonicalize";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { EvidenceReceipt } from "../../../serving/work/web-evidence.ts";
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
+import { readEnvelope } from "../../../pipelines/record/envelope.ts";
+import { type EvidenceAnswer, SEEN_FROM } from "../../../serving/schemas/evidence.ts";
+import { EvidenceBodies } from "../../../serving/work/evidence-bodies.ts";
+import { Receipts } from "../../../serving/work/receipts.ts";
 import { webEvidence } from "../../../serving/work/web-evidence.ts";
 import { did, NOW, page, refusal, type World, worldOf } from "./world.ts";
 
@@ -15,9 +14,7 @@ const TERMS = "<html><title>Terms</title><p>The money comes back within 30 days 
 const LONG = "x".repeat(900);
 
 let world: World;
-let dir: string;
 beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), "receipts-"));
   world = await worldOf({
     "/terms": page(TERMS, {
       "content-type": "text/html; charset=utf-8",
@@ -27,7 +24,11 @@ beforeAll(async () => {
       link: LONG,
     }),
     "/packed": page(gzipSync(TERMS), { "content-type": "text/html", "content-encoding": "gzip" }),
-    "/moved": page("gone on", { location: "/terms?x=1", "content-type": "text/plain" }, 301),
+    "/moved": page("gone on", { location: "/again#there", "content-type": "text/plain" }, 301),
+    "/again": page("on", { location: "/terms?x=1" }, 302),
+    "/round": page("round", { location: "/round" }, 302),
+    "/inside": page("in", { location: "http://192.168.1.1/" }, 302),
+    "/large": page(Buffer.alloc(2 ** 20 + 1, 98), { "content-type": "text/plain" }),
     "/json": page('{"price": "0.02"}', { "content-type": "application/json" }),
     "/picture": page(Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 0, 0]), { "content-type": "image/png" }),
     "/empty": page("", {}, 204),
@@ -36,45 +37,46 @@ beforeAll(async () => {
     "/huge": page(Buffer.alloc(6 * 1024 * 1024, 97)),
   });
 });
-afterAll(async () => {
-  await world.close();
-  await rm(dir, { recursive: true, force: true });
-});
+afterAll(() => world.close());
+afterEach(() => void vi.restoreAllMocks());
 
 const hash = (bytes: string | Buffer) => createHash("sha256").update(bytes).digest("hex");
-const receiptOf = (path: string, more: object = {}): Promise<EvidenceReceipt> =>
+const answerOf = (path: string, more: object = {}): Promise<EvidenceAnswer> =>
   did(webEvidence, { url: `${world.origin}${path}`, ...more }, world);
+const receiptOf = async (path: string, more: object = {}) => (await answerOf(path, more)).receipt;
+const idOf = ({ body }: EvidenceAnswer): string => body.href!.split("/").at(-1)!;
 
 describe("a receipt", () => {
   test("says what was answered, and by whom, and leaves nothing out in silence", async () => {
-    const { signature, took_ms, ...receipt } = await receiptOf("/terms?a=1#part");
-    expect(receipt).toEqual({
-      schema: "svc.evidence.v1",
+    const { signature, took_ms, salt, ...receipt } = await receiptOf("/terms?a=1#part");
+    const hop = { url: `${world.origin}/terms?a=1`, status: 200, location: null, address: "127.0.0.1", tls: null };
+    const { headers, ...said } = receipt;
+    expect(said).toEqual({
+      schema: "svc.evidence.receipt.v2",
       url: `${world.origin}/terms?a=1#part`,
       final_url: `${world.origin}/terms?a=1`,
-      redirects: "not followed",
-      location: null,
+      hops: [hop],
       status: 200,
-      headers: {
-        "content-type": "text/html; charset=utf-8",
-        date: expect.any(String),
-        etag: '"1"',
-        link: LONG.slice(0, 500),
-      },
-      headers_cut: ["link"],
-      headers_left_out: expect.arrayContaining(["x-request-id"]),
-      peer: { address: "127.0.0.1", tls: "none" },
       body: { sha256: hash(TERMS), bytes: Buffer.byteLength(TERMS) },
       excerpt: "The money comes back within 30 days 😀.",
       excerpt_missing: null,
       compared: null,
+      seen_from: SEEN_FROM,
       fetched_at: NOW,
       answered_at: NOW,
       signing_key_id: world.signer.kid,
       canonicalization: "RFC8785",
     });
+    expect(headers).toEqual(
+      expect.arrayContaining([
+        { name: "content-type", value: "text/html; charset=utf-8" },
+        { name: "etag", value: '"1"' },
+        { name: "link", value: LONG },
+        { name: "x-request-id", value: "17" },
+      ]),
+    );
     expect(JSON.stringify(receipt)).not.toContain("secret");
-    expect([took_ms >= 0, signature.length]).toEqual([true, 86]);
+    expect([took_ms >= 0, signature.length, salt.length]).toEqual([true, 86, 64]);
   });
 
   test("compares with what was seen before", async () => {
@@ -84,20 +86,26 @@ describe("a receipt", () => {
     expect(other.compared).toEqual({ to: hash("older"), result: "different" });
   });
 
-  test("is about decoded bytes, and about the address that was named and not where it leads", async () => {
+  test("follows redirects and names each hop; one too many is an answer that redirects", async () => {
+    const { hops, ...receipt } = await receiptOf("/moved");
+    expect(hops.map(({ url, status, location }) => [url, status, location])).toEqual([
+      [`${world.origin}/moved`, 301, "/again#there"],
+      [`${world.origin}/again`, 302, "/terms?x=1"],
+      [`${world.origin}/terms?x=1`, 200, null],
+    ]);
+    expect([receipt.final_url, receipt.body.sha256]).toEqual([`${world.origin}/terms?x=1`, hash(TERMS)]);
+    const round = await receiptOf("/round");
+    expect([round.hops.length, round.status, round.hops[3]!.location]).toEqual([4, 302, "/round"]);
+  });
+
+  test("is about decoded bytes", async () => {
     expect((await receiptOf("/packed")).body.sha256).toBe(hash(TERMS));
-    expect(await receiptOf("/moved")).toMatchObject({
-      status: 301,
-      location: `${world.origin}/terms?x=1`,
-      final_url: `${world.origin}/moved`,
-      body: { sha256: hash("gone on") },
-    });
   });
 
   test.each<[string, number, string | null, RegExp | null]>([
     ["/json", 200, '{"price": "0.02"}', null],
     ["/nowhere", 404, "nothing here", null],
-    ["/picture", 200, null, /it is not pdf or html or text/],
+    ["/picture", 200, null, /it is not/],
     ["/empty", 204, null, /the body is empty/],
     ["/proto", 200, "x", null],
   ])("of %s too", async (path, status, excerpt, missing) => {
@@ -105,52 +113,116 @@ describe("a receipt", () => {
     expect([receipt.status, receipt.excerpt]).toEqual([status, excerpt]);
     if (missing) expect(receipt.excerpt_missing).toMatch(missing);
     else expect(receipt.excerpt_missing).toBeNull();
-  });
-
-  test("its bytes are those of an outside canonicalizer", async () => {
-    const { signature, ...signed } = await receiptOf("/terms");
+    const { signature, ...signed } = receipt;
     const again = world.signer.sign(Buffer.from(canonicalize(signed)!));
     expect(signature).toBe(Buffer.from(again).toString("base64url"));
   });
+
+  test("is told to the log by its hash alone, and no two receipts of one page have one hash", async () => {
+    const [one, two] = [await answerOf("/terms"), await answerOf("/terms")];
+    const told = world.log.records.slice(-2).map(({ value, topic }) => [topic, readEnvelope(value)]);
+    const hashes = [one, two].map(({ receipt }) => hash(canonicalize(receipt)!));
+    expect([one.receipt_sha256, two.receipt_sha256]).toEqual(hashes);
+    expect(new Set(hashes).size).toBe(2);
+    expect(told).toEqual(
+      hashes.map((sha256) => [
+        "observations.paid",
+        { ok: true, envelope: expect.objectContaining({ type: "web.receipt", key: sha256, body: { sha256 } }) },
+      ]),
+    );
+    expect(one.proof).toEqual({
+      href: `https://us.example/v1/web/evidence/receipts/${hashes[0]}`,
+      by: "2026-11-23T10:02:00.000Z",
+    });
+  });
 });
 
-const run = promisify(execFile);
-/** Prints of a script of ours over a receipt, and how it ended. */
-async function verdict(script: string, receipt: object, ...more: string[]): Promise<[number, string]> {
-  const [saved, keys] = [join(dir, "receipt.json"), join(dir, "keys.json")];
-  await writeFile(saved, JSON.stringify(receipt));
-  await writeFile(keys, JSON.stringify(world.keys));
-  try {
-    return [0, (await run(process.execPath, [script, saved, keys, ...more])).stdout.trim()];
-  } catch (error) {
-    const { code, stdout } = error as { code: number; stdout: string };
-    return [code, stdout.trim()];
-  }
-}
-
-describe("anybody can verify a receipt", () => {
-  test("with the script of the page, and hold a file against it", async () => {
-    const text = await readFile(join(import.meta.dirname, "../../../docs/paid-operations.md"), "utf8");
-    const script = join(dir, "verify-receipt.mjs");
-    await writeFile(script, /^```js\n(.*?)\n```$/ms.exec(text)![1]!);
-    const receipt = await receiptOf("/terms");
-    const [same, other] = [join(dir, "same"), join(dir, "other")];
-    await writeFile(same, TERMS);
-    await writeFile(other, "something else");
-    const good = `good: ${world.origin}/terms answered 200 with ${hash(TERMS)} at ${NOW}`;
-    expect(await verdict(script, receipt)).toEqual([0, good]);
-    expect(await verdict(script, receipt, same)).toEqual([0, good]);
-    expect(await verdict(script, receipt, other)).toEqual([1, expect.stringContaining("the file is another one")]);
-    const bad = "BAD: do not believe this receipt";
-    expect(await verdict(script, { ...receipt, status: 404 })).toEqual([1, bad]);
-    expect(await verdict(script, { ...receipt, extra: 1 })).toEqual([1, bad]);
-    expect(await verdict(script, { ...receipt, body: { ...receipt.body, sha256: hash("") } })).toEqual([1, bad]);
+describe("the body", () => {
+  test("stands in the answer up to 1 MiB, and is kept whole", async () => {
+    const small = await answerOf("/packed");
+    expect(Buffer.from(small.body.base64!, "base64").toString()).toBe(TERMS);
+    expect((await world.bodies.read(idOf(small)))!.toString()).toBe(TERMS);
+    expect(small.body.kept_until).toBe("2026-12-24T00:00:00.000Z");
+    const large = await answerOf("/large");
+    expect([large.body.base64, hash((await world.bodies.read(idOf(large)))!)]).toEqual([
+      null,
+      large.receipt.body.sha256,
+    ]);
+    expect((await answerOf("/empty")).body).toEqual({ base64: "", href: null, kept_until: null });
   });
 
-  test("with the script for check answers, as it is", async () => {
-    const script = join(import.meta.dirname, "../../../docs/verify-a-check.mjs");
-    const [code, says] = await verdict(script, await receiptOf("/terms"));
-    expect([code, says]).toEqual([0, `good: signed by ${world.signer.kid} at ${NOW}`]);
+  test("is read until its 30 days are over, and swept then; others stay", async () => {
+    const id = idOf(await answerOf("/terms"));
+    const before = (await world.store.list("seen/")).length;
+    try {
+      world.clock.set("2026-12-23T23:59:59.999Z");
+      expect([await world.bodies.sweep(), (await world.bodies.read(id))?.length]).toEqual([
+        0,
+        Buffer.byteLength(TERMS),
+      ]);
+      world.clock.set("2026-12-24T00:00:00.000Z");
+      const fresh = idOf(await answerOf("/terms"));
+      // Not swept yet, and gone all the same.
+      expect(await world.bodies.read(id)).toBeNull();
+      expect(await world.bodies.sweep()).toBe(before);
+      expect((await world.store.list("seen/")).map(({ key }) => key)).toEqual([`seen/2026-12-24/${fresh}`]);
+    } finally {
+      world.clock.set(NOW);
+    }
+  });
+
+  test.each([["../record.json"], ["20261123-short"], ["20261123-7K3M0000000000000000000000"], [""]])(
+    "nobody reads another object as %j",
+    async (id) => expect(await world.bodies.read(id)).toBeNull(),
+  );
+});
+
+/** What goes wrong beside the address: what the buyer is told, who was asked, and what is left behind. */
+describe("a fault of ours is a 503 that costs nothing", () => {
+  const told = (deps: Partial<World> = {}) =>
+    refusal(webEvidence, { url: `${world.origin}/terms` }, { ...world, ...deps });
+
+  test("the store takes no body: nothing is told to the log", async () => {
+    vi.spyOn(world.store, "create").mockRejectedValueOnce(new Error("disk full at /secret/path"));
+    const before = world.log.records.length;
+    const [code, status, , says] = await told();
+    expect([code, status, says]).toEqual(["unavailable", 503, "the body cannot be kept now; nothing is charged"]);
+    expect(world.log.records.length).toBe(before);
+  });
+
+  test("the log takes no record: the body that was kept goes with its day", async () => {
+    world.log.down = true;
+    try {
+      expect((await told()).slice(0, 2)).toEqual(["log_unavailable", 503]);
+    } finally {
+      world.log.down = false;
+    }
+  });
+
+  test("no room: nothing is fetched", async () => {
+    const fetched = vi.spyOn(world.egress, "fetch");
+    const { store, clock, log } = world;
+    await answerOf("/terms");
+    fetched.mockClear();
+    const bodies = new EvidenceBodies({
+      ...{ store, clock, logger: createLogger("silent"), metrics: createMetrics(), maxBytes: 1 },
+    });
+    await bodies.sweep();
+    const receipts = new Receipts({ log, bodies, clock, baseUrl: "https://us.example" });
+    expect((await told({ receipts })).slice(0, 2)).toEqual(["unavailable", 503]);
+    expect(fetched).not.toHaveBeenCalled();
+  });
+
+  test("a kept body that is lost is gone, and one that is damaged is never given", async () => {
+    const id = idOf(await answerOf("/terms"));
+    const key = `seen/2026-11-23/${id}`;
+    const object = (await world.store.get(key))!;
+    const flipped = Buffer.from(object.bytes);
+    flipped[40]! ^= 1;
+    await world.store.swap(key, flipped, object.etag);
+    await expect(world.bodies.read(id)).rejects.toMatchObject({ code: "unavailable" });
+    await world.store.delete(key);
+    expect(await world.bodies.read(id)).toBeNull();
   });
 });
 
@@ -166,6 +238,7 @@ describe("what is no evidence is a problem", () => {
       /64 lower-case/,
     ],
     ["an address of a private network", { url: "http://192.168.1.1/" }, "bad_request", ["/url"], /never fetched/],
+    ["a redirect into a private network", { url: "ORIGIN/inside" }, "bad_request", ["/url"], /redirect/],
     ["a name that is not one of the internet", { url: "http://x.internal/" }, "bad_request", ["/url"], /internal/],
     ["an answer that breaks off", { url: "ORIGIN/reset" }, "not_fetched", ["/url"], /no whole answer/],
     ["an answer that is too large", { url: "ORIGIN/huge" }, "not_fetched", ["/url"], /5242880 bytes/],

@@ -1,21 +1,35 @@
 import { generateKeyPairSync } from "node:crypto";
+import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { FixedClock } from "../../../infra/clock.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { type Signer, signerOf } from "../../../infra/keys/signer.ts";
+import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import type { Store } from "../../../infra/store/store.ts";
+import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { Register } from "../../../pipelines/register/register.ts";
 import { PROBLEMS, Problem, validated } from "../../../serving/http/problem.ts";
 import { docsCorpus } from "../../../serving/work/brief/corpus.ts";
 import { extractive } from "../../../serving/work/brief/summariser.ts";
+import { EvidenceBodies } from "../../../serving/work/evidence-bodies.ts";
 import { createExtractor, type Extractor } from "../../../serving/work/extract/extractor.ts";
+import { Receipts } from "../../../serving/work/receipts.ts";
 import type { Work, WorkDeps } from "../../../serving/work/work.ts";
+import { AppendOnly } from "../../helpers/serving.ts";
 
 /** What paid work is done with, all of it real, and a server to do it on. */
 export interface World extends WorkDeps {
   origin: string;
   signer: Signer;
+  /** What receipts are told to, where bodies are kept, and on which clock. */
+  log: AppendOnly;
+  store: Store;
+  bodies: EvidenceBodies;
+  clock: FixedClock;
   /** The keys document, as it is published. */
   keys: object;
   close(): Promise<void>;
@@ -33,7 +47,7 @@ export const page =
     response.writeHead(status, headers).end(body);
   };
 
-export async function worldOf(site: Site, more: Partial<WorkDeps> = {}): Promise<World> {
+export async function worldOf(site: Site, more: Partial<Omit<WorkDeps, "clock">> = {}): Promise<World> {
   const server: Server = createServer((request, response) => {
     const at = site[new URL(request.url!, "http://site").pathname];
     (at ?? page("nothing here", { "content-type": "text/plain" }, 404))(request, response);
@@ -47,7 +61,15 @@ export async function worldOf(site: Site, more: Partial<WorkDeps> = {}): Promise
   const egress: Egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
   const extractor: Extractor = createExtractor({ limits: { wallMs: 300_000 }, waitMs: 300_000 });
   const corpus = docsCorpus({ docs: new Map(), baseUrl: "https://us.example", extractor, clock });
+  const bodiesDir = await mkdtemp(join(tmpdir(), "bodies-"));
+  const store = await openDirectoryStore(bodiesDir);
+  const log = new AppendOnly();
+  const bodies = new EvidenceBodies({ store, clock, logger: createLogger("silent"), metrics: createMetrics() });
   return {
+    log,
+    bodies,
+    store,
+    receipts: new Receipts({ log, bodies, clock, baseUrl: "https://us.example" }),
     egress,
     extractor,
     clock,
@@ -64,6 +86,8 @@ export async function worldOf(site: Site, more: Partial<WorkDeps> = {}): Promise
       await egress.close();
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
+      await store.close();
+      await rm(bodiesDir, { recursive: true, force: true });
     },
   };
 }

@@ -1,0 +1,140 @@
+import { randomBytes } from "node:crypto";
+import { sha256 } from "../../infra/canonical.ts";
+import { type Clock, systemClock } from "../../infra/clock.ts";
+import { repeating } from "../../infra/concurrency.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { crockford130 } from "../../pipelines/record/ids.ts";
+import { addDays, dayOf } from "../../pipelines/record/time.ts";
+import { Problem } from "../http/problem.ts";
+
+/** Days that a body is kept, beside the day on which it was fetched. */
+export const KEPT_DAYS = 30;
+
+/** Most bytes of all bodies together: some 400 of the largest, or 80,000 web pages of 50 kB. */
+const MAX_BYTES = 4 * 2 ** 30;
+
+/** Folder in the store of the orders, a folder a day below it. */
+const FOLDER = "seen/";
+/** sha256 of the body, in front of it in its object. */
+const HASH_BYTES = 32;
+const ID = /^(\d{4})(\d\d)(\d\d)-[0-9A-HJKMNP-TV-Z]{26}$/;
+const PAGE = 1_000;
+const SWEEP_MS = 3_600_000;
+
+/** Key of a body's object, or null for what is no id of one. The id names the day, so that nothing has to be looked up. */
+function keyOf(id: string): string | null {
+  const [, year, month, day] = ID.exec(id) ?? [];
+  return year === undefined ? null : `${FOLDER}${year}-${month}-${day}/${id}`;
+}
+
+export interface BodiesDeps {
+  /** The store of the orders: every replica that sells has the same. */
+  store: Pick<Store, "create" | "get" | "list" | "delete">;
+  clock: Pick<Clock, "now">;
+  logger: Pick<Logger, "warn">;
+  metrics: Pick<Metrics, "count" | "gauge">;
+  /** Default 4 GiB. */
+  maxBytes?: number;
+}
+
+/** A body that is kept. */
+export interface KeptBody {
+  /** Whoever knows it may read the body: 130 random bits after the day. */
+  id: string;
+  /** Day from which it may be gone, RFC 3339. */
+  until: string;
+}
+
+/**
+ * Bodies that POST /v1/web/evidence fetched, kept for their buyers. They are private: an id cannot be guessed and stands in no
+ * log. Any number of replicas may keep and sweep at once: what is removed follows from the day in the key.
+ */
+export class EvidenceBodies {
+  /** Bytes at the last pass of the sweep, and kept by this replica since. */
+  #bytes = 0;
+
+  constructor(private readonly deps: BodiesDeps) {}
+
+  /** @throws Problem unavailable when there is no room */
+  refuseWhenFull(): void {
+    if (this.#bytes < (this.deps.maxBytes ?? MAX_BYTES)) return;
+    throw new Problem("unavailable", "too many bodies of others are kept at the moment; nothing is charged", {
+      headers: { "retry-after": "3600" },
+    });
+  }
+
+  /** Keeps a body, durably, for at least {@link KEPT_DAYS} days. @throws Problem unavailable when the store fails */
+  async keep(body: Uint8Array): Promise<KeptBody> {
+    const day = dayOf(this.deps.clock.now());
+    const id = `${day.replaceAll("-", "")}-${crockford130(randomBytes(HASH_BYTES))}`;
+    const object = Buffer.concat([sha256(body), body]);
+    const { result } = await this.deps.store.create(keyOf(id)!, object).catch((error: unknown) => {
+      this.deps.logger.warn({ err: error }, "a fetched body could not be kept: its evidence is not sold");
+      throw new Problem("unavailable", "the body cannot be kept now; nothing is charged", {
+        headers: { "retry-after": "10" },
+      });
+    });
+    if (result !== "created") throw new Error("an id of 130 random bits was drawn twice");
+    this.#bytes += object.length;
+    this.deps.metrics.count("touchstone_evidence_bodies_written_bytes_total", {}, object.length);
+    return { id, until: `${addDays(day, KEPT_DAYS + 1)}T00:00:00.000Z` };
+  }
+
+  /**
+   * A body that was kept; null when there is none, and when its days are over, whether it was swept yet or not.
+   * @throws Problem unavailable when the store fails, or what it holds is damaged
+   */
+  async read(id: string): Promise<Buffer | null> {
+    const key = keyOf(id);
+    if (key === null || this.#isOver(key)) return null;
+    const object = await this.deps.store.get(key).catch((error: unknown) => {
+      this.deps.logger.warn({ err: error }, "the store of bodies cannot be read");
+      throw new Problem("unavailable", "the body cannot be read now", { headers: { "retry-after": "10" } });
+    });
+    if (!object) return null;
+    const [hash, body] = [object.bytes.subarray(0, HASH_BYTES), Buffer.from(object.bytes.subarray(HASH_BYTES))];
+    if (Buffer.compare(sha256(body), hash) === 0) return body;
+    this.deps.metrics.count("touchstone_evidence_bodies_damaged_total");
+    this.deps.logger.warn({ key }, "a kept body is damaged");
+    throw new Problem("unavailable", "the body that is kept here is damaged; its receipt and proof still hold");
+  }
+
+  /** Removes bodies whose days are over, and counts the rest. @returns objects removed @throws what the store throws */
+  async sweep(): Promise<number> {
+    const { store, metrics } = this.deps;
+    let [removed, bytes, after] = [0, 0, ""];
+    for (;;) {
+      const found = await store.list(FOLDER, { startAfter: after, limit: PAGE });
+      for (const { key, size } of found) {
+        after = key;
+        if (!this.#isOver(key)) {
+          bytes += size;
+          continue;
+        }
+        await store.delete(key);
+        removed++;
+      }
+      if (found.length < PAGE) break;
+    }
+    this.#bytes = bytes;
+    metrics.gauge("touchstone_evidence_bodies_bytes", bytes);
+    metrics.count("touchstone_evidence_bodies_removed_total", {}, removed);
+    return removed;
+  }
+
+  /** Sweeps now and every hour of real time, until stopped. A pass that fails is made again. */
+  startSweep(): { stop(): Promise<void> } {
+    const pass = async (): Promise<void> => {
+      await this.sweep().catch((error: unknown) => {
+        this.deps.logger.warn({ err: error }, "kept bodies could not be swept; it is tried again");
+      });
+    };
+    return repeating(pass, SWEEP_MS, systemClock);
+  }
+
+  #isOver(key: string): boolean {
+    const day = key.slice(FOLDER.length, FOLDER.length + "2026-01-01".length);
+    return day < addDays(dayOf(this.deps.clock.now()), -KEPT_DAYS);
+  }
+}

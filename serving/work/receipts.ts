@@ -1,0 +1,89 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Log } from "../../infra/log/log.ts";
+import { TILE_WIDTH } from "../../infra/tree/path.ts";
+import { inclusionProof } from "../../infra/tree/proof.ts";
+import type { Snapshot } from "../../pipelines/published/reader.ts";
+import { receiptRecord } from "../../pipelines/record/commitment.ts";
+import { sealEnvelope } from "../../pipelines/record/envelope.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { Problem } from "../http/problem.ts";
+import type { EvidenceAnswer, ReceiptProof } from "../schemas/evidence.ts";
+import type { EvidenceBodies } from "./evidence-bodies.ts";
+
+/** Producer of the records of receipts. */
+const PRODUCER = "serving";
+/** What is graded is in the log within 60 s (publication.md, Promises); twice that is named. */
+const PROVEN_WITHIN_MS = 120_000;
+/** Largest body that stands in the answer itself. */
+const INLINE_BYTES = 2 ** 20;
+
+export interface ReceiptsDeps {
+  log: Pick<Log, "append" | "partitions">;
+  bodies: EvidenceBodies;
+  clock: Pick<Clock, "now">;
+  baseUrl: string;
+}
+
+/**
+ * What becomes of a receipt after it was signed. Serving never writes the tree: the hash is appended to the log, and the
+ * publisher makes a leaf of it at its next turn.
+ */
+export class Receipts {
+  constructor(private readonly deps: ReceiptsDeps) {}
+
+  /** @throws Problem unavailable when no body can be kept: asked before anything is fetched */
+  refuseWhenFull(): void {
+    this.deps.bodies.refuseWhenFull();
+  }
+
+  /** Keeps a body, durably. @returns the member `body` of an answer @throws Problem unavailable */
+  async keep(body: Uint8Array): Promise<EvidenceAnswer["body"]> {
+    if (body.length === 0) return { base64: "", href: null, kept_until: null };
+    const { id, until } = await this.deps.bodies.keep(body);
+    return {
+      base64: body.length <= INLINE_BYTES ? Buffer.from(body).toString("base64") : null,
+      href: `${this.deps.baseUrl}/v1/web/evidence/bodies/${id}`,
+      kept_until: until,
+    };
+  }
+
+  /**
+   * Appends the hash of a receipt to the log, durably. @returns the member `proof` of an answer
+   * @throws Problem log_unavailable: the hash may or may not be in the log, where it harms nobody
+   */
+  async tell(sha256: string): Promise<EvidenceAnswer["proof"]> {
+    const { log, clock, baseUrl } = this.deps;
+    const now = clock.now();
+    const record = sealEnvelope(receiptRecord(sha256, now, PRODUCER), log.partitions);
+    await log.append([record]).catch(() => {
+      throw new Problem("log_unavailable", "the receipt cannot be written to the log now; nothing is charged", {
+        headers: { "retry-after": "5" },
+      });
+    });
+    const by = rfc3339(new Date(now.getTime() + PROVEN_WITHIN_MS));
+    return { href: `${baseUrl}/v1/web/evidence/receipts/${sha256}`, by };
+  }
+
+  /** @returns null when it is not kept, or not any more @throws Problem unavailable */
+  body(id: string): Promise<Buffer | null> {
+    return this.deps.bodies.read(id);
+  }
+}
+
+/**
+ * The proof that the tree holds a leaf, from the proven objects of one checkpoint.
+ * @throws MissingObject, Tampered
+ */
+export async function proofOf(index: number, { head, reader }: Snapshot): Promise<ReceiptProof> {
+  const n = Math.floor(index / TILE_WIDTH);
+  const leaf = (await reader.entries(n))[index - n * TILE_WIDTH]!;
+  const path = await inclusionProof(index, head.size, reader.tiles.node);
+  return {
+    schema: "svc.evidence.proof.v1",
+    leaf: leaf.toString("utf8"),
+    index,
+    tree_size: head.size,
+    path: path.map((hash) => Buffer.from(hash).toString("hex")),
+    checkpoint: head.bytes.toString("utf8"),
+  };
+}

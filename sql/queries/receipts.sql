@@ -1,0 +1,13 @@
+-- name: open
+-- Hashes of receipts that were given, by their text: the order of the log would say when each was bought.
+-- grain: one receipt that the tree was not seen to hold yet; at most $most
+-- reads: receipt_open; $most
+-- writes: nothing
+SELECT DISTINCT sha256 FROM receipt_open ORDER BY sha256 LIMIT $most;
+
+-- name: published
+-- Receipts that the tree holds are on no list any more; `event` keeps their records.
+-- grain: one receipt
+-- reads: $known, a JSON array of hashes
+-- writes: receipt_open
+DELETE FROM receipt_open WHERE sha256 IN (FROM texts_of($known));
