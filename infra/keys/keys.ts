@@ -35,7 +35,7 @@ function make(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
 }
 
 /** Is there a keyring in `dir`? */
-export const hasKeys = (dir: string): boolean => existsSync(ringPath(dir));
+export const hasKeyring = (dir: string): boolean => existsSync(ringPath(dir));
 
 /**
  * Makes the four keys in `dir` as PKCS #8 files of mode 0600; a folder made here has mode 0700. It replaces nothing: when two
@@ -46,7 +46,7 @@ export const hasKeys = (dir: string): boolean => existsSync(ringPath(dir));
 export function keygen(dir: string, validFrom: Date): Keyring {
   privateFolder(dir);
   refuseSharedFolder(dir);
-  if (hasKeys(dir)) throw new Failure("keys", `${ringPath(dir)} exists already and is not overwritten`);
+  if (hasKeyring(dir)) throw new Failure("keys", `${ringPath(dir)} exists already and is not overwritten`);
   const keys: KeyRecord[] = [];
   try {
     for (const purpose of PURPOSES) keys.push(make(dir, purpose, validFrom));
