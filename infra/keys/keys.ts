@@ -126,7 +126,7 @@ export function loadKeys(dir: string): Keys {
  * The keys in use without their private parts, for a role that only verifies signatures. Signing with one of them throws a
  * Failure `keys` that names the key.
  */
-export function publicHalves(ring: Keyring): Keys {
+export function verifyOnlyKeys(ring: Keyring): Keys {
   const half = (purpose: Purpose): Signer => {
     const { kid, x } = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
     const refuse = (): never => {
