@@ -194,7 +194,7 @@ export const keyPath = (dir: string, key: { purpose: Purpose; kid: string }): st
 
 const print = (ring: Keyring): string => `${JSON.stringify(ring, null, 2)}\n`;
 
-/** @throws Failure `keys` when there is one: whoever comes second has made keys that nobody published. */
+/** Writes a new ring. @throws Failure `keys` when one exists: another process was first, and the keys of this one are unused. */
 const createRing = (dir: string, ring: Keyring): void => createPrivate(ringPath(dir), print(ring));
 
 const replaceRing = (dir: string, ring: Keyring): void => replacePrivate(ringPath(dir), print(ring));

@@ -132,7 +132,7 @@ export class Pipeline {
     return plan;
   }
 
-  /** The plan of a day, drawn by whoever comes first; its commitment is another's to publish. */
+  /** The plan of a day. The first process that needs it draws it; the publisher publishes its commitment. */
   async drawn(day: string): Promise<DayPlan> {
     return (await knownPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
   }
