@@ -6,7 +6,7 @@ import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { Ingest } from "../pipelines/2-ingest/ingest.ts";
 import { lagOf } from "../pipelines/roles/lag.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
-import type { Watch } from "../pipelines/roles/pipeline.ts";
+import type { HealthReporter } from "../pipelines/roles/pipeline.ts";
 import { MACHINE_WORKS } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import type { Pulse } from "../serving/status/pulse.ts";
@@ -59,7 +59,7 @@ export function watchMachine(
   pulse: Pulse,
   { log, ingest, metrics }: { log: Pick<Log, "bounds" | "partitions">; ingest: Ingest; metrics: Metrics },
   more: readonly string[] = [],
-): Watch {
+): HealthReporter {
   pulse.setRequired(...MACHINE_WORKS, ...more);
   metrics.gauge("touchstone_publisher_active", 1);
   const all = Array.from({ length: log.partitions }, (_, partition) => partition);

@@ -35,7 +35,7 @@ function make(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
 }
 
 /** Is there a keyring in `dir`? */
-export const hasKeys = (dir: string): boolean => existsSync(ringPath(dir));
+export const hasKeyring = (dir: string): boolean => existsSync(ringPath(dir));
 
 /**
  * Makes the four keys in `dir` as PKCS #8 files of mode 0600; a folder made here has mode 0700. It replaces nothing: when two
@@ -46,7 +46,7 @@ export const hasKeys = (dir: string): boolean => existsSync(ringPath(dir));
 export function keygen(dir: string, validFrom: Date): Keyring {
   privateFolder(dir);
   refuseSharedFolder(dir);
-  if (hasKeys(dir)) throw new Failure("keys", `${ringPath(dir)} exists already and is not overwritten`);
+  if (hasKeyring(dir)) throw new Failure("keys", `${ringPath(dir)} exists already and is not overwritten`);
   const keys: KeyRecord[] = [];
   try {
     for (const purpose of PURPOSES) keys.push(make(dir, purpose, validFrom));
@@ -126,7 +126,7 @@ export function loadKeys(dir: string): Keys {
  * The keys in use without their private parts, for a role that only verifies signatures. Signing with one of them throws a
  * Failure `keys` that names the key.
  */
-export function publicHalves(ring: Keyring): Keys {
+export function verifyOnlyKeys(ring: Keyring): Keys {
   const half = (purpose: Purpose): Signer => {
     const { kid, x } = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
     const refuse = (): never => {
@@ -194,7 +194,7 @@ export const keyPath = (dir: string, key: { purpose: Purpose; kid: string }): st
 
 const print = (ring: Keyring): string => `${JSON.stringify(ring, null, 2)}\n`;
 
-/** @throws Failure `keys` when there is one: whoever comes second has made keys that nobody published. */
+/** Writes a new ring. @throws Failure `keys` when one exists: another process was first, and the keys of this one are unused. */
 const createRing = (dir: string, ring: Keyring): void => createPrivate(ringPath(dir), print(ring));
 
 const replaceRing = (dir: string, ring: Keyring): void => replacePrivate(ringPath(dir), print(ring));

@@ -13,7 +13,7 @@ import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside
 /** Values of `$name` in a statement. A list goes in as JSON text: `from_json($rows, '["VARCHAR"]')`. */
 export type Params = Record<string, string | number | bigint | boolean | null>;
 
-/** Whoever runs statements: the lake itself, or one open transaction of it. */
+/** Runs statements: the lake itself, or one open transaction of it. */
 export interface Statements {
   /** Run one or several statements, each with the parameters that it names. Nothing is given back. */
   run(text: string, params?: Params): Promise<void>;
@@ -46,7 +46,7 @@ export interface LakeSettings {
  * A DuckDB file as a cache that can be rebuilt. One writer connection behind a mutex, some readers; a reader sees the last
  * committed state. One process holds the file at a time (LakeBusy), and one handle of it.
  *
- * A file that cannot be opened is set aside and an empty one takes its place: `aside` says so, and whoever owns the rows
+ * A file that cannot be opened is set aside and replaced by an empty one. `aside` tells, and the owner of the rows
  * loads them again. Durability: a committed transaction survives kill -9; a torn file is found at the next open.
  */
 export interface Lake extends Statements {

@@ -48,8 +48,8 @@ export interface EmbeddedLogOptions {
 
 /**
  * The log on one machine: one SQLite file in `dir`, made with its folders when absent. Several processes may have it
- * open. Appends commit on the event loop, in groups, each synced beside it. Nothing is read before it is durable: whoever
- * went on from a record that the power took back would be ahead of the log.
+ * open. Appends are committed in groups on the event loop and synced outside it. A record is readable only once it is
+ * durable: a reader that had gone on from a record which a power cut then removed would be ahead of the log.
  * Errors of its calls: BadRecord, OffsetGone, LogBusy, LogClosed; Failure `storage` where the disk is full.
  * @throws LogRefused when the library is too old, the file is no log of ours, or has another partition count.
  */

@@ -9,8 +9,8 @@ import { type Log, OffsetGone } from "./log.ts";
 /** What a fold of a topic holds, so that it can be kept and begun from. */
 export interface KeptFold {
   /**
-   * Names what {@link kept} says and the rules by which records change it. A fold by other rules would go on from what the
-   * old ones made of the records before, so whoever changes either gives it another name.
+   * Version of the values of {@link kept} and of the rules by which records change them. A file of another form is not read.
+   * Change the form whenever you change the values or the rules; otherwise a fold goes on from what the old rules made.
    */
   readonly form: string;
   /** All of it, as JSON values, each of them small. No record is applied while they are taken. */

@@ -97,7 +97,10 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
   }
 }
 
-/** Syncs the write-ahead log beside the event loop. Whoever asks while one runs shares the next: it may have begun too early. */
+/**
+ * Syncs the write-ahead log outside the event loop. Calls that arrive while a sync runs share the next one, since the running
+ * one may have begun before their bytes were written.
+ */
 function syncing(
   db: Database.Database,
   wal: string,

@@ -30,7 +30,7 @@ export async function openLog(
   });
 }
 
-/** Nobody has begun the log at this address. @throws LogRefused, or LogNotBegun for whoever has no private store */
+/** Checks that this process may create the log. @throws LogRefused; LogNotBegun when the process has no private store */
 async function mayBegin(address: string, known: KnownLog): Promise<void> {
   refuseNewLog(address, known);
   if (known.mayBegin) return;

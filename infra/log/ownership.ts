@@ -1,6 +1,6 @@
 /**
- * Who does the work of which partitions. A partition number stands for partition p of every topic that shares a key, so
- * that whoever holds it has all of a capability. Adapters: `allPartitions` below (one process on one machine) and
+ * Assigns partitions to processes. Partition p means partition p of every topic with the same key, so the process that
+ * holds p has every record of its capabilities. Adapters: `allPartitions` below (one process on one machine) and
  * `kafka/members.ts` (a consumer group).
  *
  * What it promises: at every moment at most one process in contact with the group holds a partition, and one that was

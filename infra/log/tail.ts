@@ -8,9 +8,9 @@ const WAIT_MS = 250;
 const APPLIED_A_TURN = 64;
 
 /**
- * One topic of a log followed for whoever folds it, from its first kept record or from where the fold's file has read to:
- * every record is applied once, those of a partition in order. Records that the log no longer keeps are passed over; a
- * read that fails is the caller's to make again, and goes on where it stopped.
+ * Follows one topic for a fold, from the topic's first kept record or from the position in the fold's file. Each record is
+ * applied once, and the records of a partition in order. Records that the log no longer keeps are skipped. If a read fails,
+ * the caller reads again, and the read goes on where it stopped.
  */
 export class LogTail {
   readonly #read = new Map<number, ReadTo>();

@@ -213,8 +213,8 @@ function shortened(schema: unknown, described: boolean, depth: number): Record<s
 }
 
 /**
- * What our free handshake of an endpoint has beside its method and url, for whoever makes the same one (VolatileRow.request):
- * null when there is nothing, "" when it cannot be given (too long, or a tool's list decides what the tool is called with).
+ * What our free handshake sends beside method and url, so that a reader can repeat it (VolatileRow.request). null: nothing.
+ * "": it cannot be shown, because it is too long, or because the server's list of tools decides the arguments.
  */
 export function repeatable(listing: CurrentListing): string | null {
   const { request } = requestOf(listedAs(listing), null, null);

@@ -200,7 +200,7 @@ export function undigestedOf(
   };
 }
 
-/** The same with the digest of its rows. */
+/** {@link undigestedOf} with the digest of the rows. */
 export const lineOf = (sums: Sums, related: RelatedFlags, digest: string, now: Date, version: string): RunLine => ({
   ...undigestedOf(sums, related, now, version),
   inputs_digest: digest,

@@ -36,7 +36,7 @@ const WEEK_DAYS = 7;
 /** The 0.01 grid line under a lower bound; rounding first, since 100 * 0.29 is below 29. */
 const gridLine = (lower: number | null | undefined): number | null =>
   lower == null ? null : Math.floor(round6(lower * 100));
-/** Bad news for whoever reads the card: a lower letter, a letter gone, or a first letter that is an F. */
+/** Is the change bad news for a buyer: a lower letter, a lost letter, or a first letter that is an F? */
 const worsens = (before: Band, after: Band): boolean => {
   if (before === "UNRATED") return after === "F";
   return after === "UNRATED" || BANDS.indexOf(after) > BANDS.indexOf(before);

@@ -146,7 +146,7 @@ const TOLD: readonly CapName[] = [
 /** A verdict has one cause, and two more at most stand behind it. */
 const MOST_CAUSES = 3;
 
-/** What holds the raw letter down, nothing of it twice; none for an A and where there is no letter. */
+/** Why the raw letter is no better, each cause once. Empty for an A, and where there is no letter. */
 function causesOf(grade: Grade, sums: Sums, figures: Figures, version: string): string[] {
   if (grade.raw === "UNRATED" || grade.raw === "A") return [];
   const letter = BANDS.indexOf(grade.raw);

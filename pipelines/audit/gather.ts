@@ -96,7 +96,7 @@ export class Gathering {
       hole: null,
     };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
-    // An endpoint that nobody lists lives where its id says: whoever names the url knows its domain.
+    // No leaf has the url of an endpoint that is not listed, and so its domain. Here the caller gave the url.
     if (this.#url) for (const cap of capsAt(this.#url)) this.#found.urls.set(cap, this.#url);
     this.#caps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsAt(wanted.url);
   }

@@ -151,12 +151,16 @@ function shardMembers(entries: readonly IndexEntry[]): IndexEntry[][] {
 }
 
 /** The market index of these endpoints: what its list says. */
-export function indexOf(entries: readonly IndexEntry[], printed: Printed = new WeakMap()) {
-  const shards = shardMembers(entries).map((of): ShardLine => {
+export const indexOf = (entries: readonly IndexEntry[], printed: Printed = new WeakMap()) =>
+  listOf(shardMembers(entries), printed);
+
+/** @param members entries of each shard, in the order of its lines */
+function listOf(members: readonly IndexEntry[][], printed: Printed) {
+  const shards = members.map((of): ShardLine => {
     const text = Buffer.from(of.map((entry) => lineOf(entry, printed)).join(""));
     return { sha256: sha256hex(text), lines: of.length, bytes: text.length };
   });
-  return { bits: shardBits(entries.length), lines: entries.length, shards };
+  return { bits: Math.log2(members.length), lines: shards.reduce((sum, { lines }) => sum + lines, 0), shards };
 }
 
 /**
@@ -216,8 +220,9 @@ class IndexAudit {
       if (size > index) throw new Unproven(key, `an index of leaves below ${index}`, `tree_size ${size}`);
       this.#advance(size);
       // What follows from the log does not depend on the list.
-      await this.#sameTable(one.leaf);
-      await this.#same(one);
+      const members = shardMembers([...this.#entries.values()]);
+      await this.#sameTable(one.leaf, members);
+      await this.#same(one, members);
     });
   }
 
@@ -233,8 +238,8 @@ class IndexAudit {
     this.#size = size;
   }
 
-  async #same({ leaf, jwks }: NamedIndex): Promise<void> {
-    const { bits, lines, shards } = indexOf([...this.#entries.values()], this.#printed);
+  async #same({ leaf, jwks }: NamedIndex, members: readonly IndexEntry[][]): Promise<void> {
+    const { bits, lines, shards } = listOf(members, this.#printed);
     const readShards = async () => {
       await this.#readShards(shards.filter(({ sha256 }) => !this.#read.has(sha256)));
       this.#read = new Set(shards.map(({ sha256 }) => sha256));
@@ -258,7 +263,7 @@ class IndexAudit {
   }
 
   /** The Parquet file of an index, made again from its entries; that of an older index may be gone by now. */
-  async #sameTable({ index, table }: IndexLeaf): Promise<void> {
+  async #sameTable({ index, table }: IndexLeaf, members: readonly IndexEntry[][]): Promise<void> {
     this.#goneTable = null;
     if (!table) return;
     const bytes = await fetchNamed(this.source, { ...table, index }, "indexTable").catch(
@@ -270,9 +275,8 @@ class IndexAudit {
     }
     await this.tables.look(async () => {
       if (bytes instanceof Error) throw bytes;
-      const entries = shardMembers([...this.#entries.values()]).flat();
       const ours = sha256hex(
-        await indexTable(entries, { tree_size: this.#size, computed_at: this.#newest }, createYielder()),
+        await indexTable(members.flat(), { tree_size: this.#size, computed_at: this.#newest }, createYielder()),
       );
       if (ours !== table.sha256) throw new Unproven(table.key, `sha256 ${ours} by the log`, table.sha256);
     });

@@ -52,8 +52,8 @@ export class LogAudit {
   }
 
   /**
-   * The next leaf. One that breaks a rule is told, and the fold goes on without it as far as it can.
-   * @returns the leaf, null where there is none to go on with
+   * Reads the next leaf. A leaf that breaks a rule becomes a finding, and the audit goes on without it.
+   * @returns the leaf, or null when it cannot be used
    */
   async add(bytes: Buffer): Promise<Leaf | null> {
     const index = this.#next++;
@@ -63,7 +63,7 @@ export class LogAudit {
     if (leaf.kind === "keys") {
       const before = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN : this.#chain;
       this.#keysRead = leaf.n + 1;
-      // The hash of a document that cannot be read is in the log all the same: the next one still has to name it.
+      // The log has the hash even of a document that cannot be read, so the next document must still name that hash.
       this.#chain = { jwks: UNREAD_KEYS, sha256: leaf.sha256 };
       await this.keys.look(async () => {
         const bytes = await fetchNamed(this.source, leaf, "keys");

@@ -291,7 +291,7 @@ export class ArchiveFold {
     return this.filed(of, day).find(({ manifest }) => key === archiveFileKey(of, day, manifest.content_hash));
   }
 
-  /** Those of them that nobody replaced: together they hold every row of the day once. */
+  /** Files of a day that were not replaced. Together they hold every row of the day once. */
   standing(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
     return this.filed(subject, day).filter(({ manifest }) => !this.superseded.has(manifest.id));
   }

@@ -58,7 +58,7 @@ export interface TextOfLines {
 /** What a frame unpacks to; or, where it is none or longer than it may be, why. */
 export type FrameFacts = TextOfLines | { not: string };
 
-/** Who is told while nothing is proven yet; what is handed out may not be kept, since its memory is used again. */
+/** Callbacks while a frame is unpacked, before anything is proven. Do not keep what they get: its memory is reused. */
 export interface Told {
   onChunk?: (chunk: Buffer) => void;
   /** Each line of at most `maxLine` bytes, without its newline. */

@@ -49,7 +49,7 @@ export interface HttpSourceOptions {
 
 /** Longest silence within an answer. */
 const SILENCE_MS = 30_000;
-/** Longest time for one object over all its tries: whoever drips for ever is left then. */
+/** Longest time for one object over all its tries. A server that sends forever, slowly, is given up then. */
 const OBJECT_MS = 1_800_000;
 /** Longest pause that a server may ask for. */
 const MAX_PAUSE_MS = 60_000;

@@ -42,7 +42,7 @@ export class RelatedPartiesFold {
     return this.#names.has(sha256);
   }
 
-  /** Those of the named tables that leaves name, made from the first leaf on. */
+  /** Returns those of the asked tables that a leaf names. Each is built by applying the leaves from the first one on. */
   tables(names: Iterable<string>): Map<string, readonly Thief[]> {
     const wanted = new Set(names);
     const tables = new Map<string, readonly Thief[]>();

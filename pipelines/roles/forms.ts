@@ -10,11 +10,11 @@ export interface PrivateForm {
   what: string;
   /** Where it lies, below the data folder unless a bucket or a cluster holds it. */
   where: string;
-  /** Where its number stands, and which it is in this version. */
+  /** The member that holds the version number, and the number that this version writes. */
   number: { member: string; now: number | string };
-  /** How one of an older version is brought forward. */
+  /** How data of an older version are converted. */
   older: string;
-  /** What is done about one of a newer version; nothing of it is ever changed. */
+  /** What happens when data of a newer version are found. They are never changed. */
   newer: string;
 }
 

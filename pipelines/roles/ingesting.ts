@@ -23,9 +23,9 @@ const settingsOf = ({ memory_limit: memoryLimit, threads }: Config["lake"]) => (
 });
 
 /**
- * A lake of another form goes, so that one of today's is loaded from the segments in its place.
- * @param newer one of a newer version too @returns what it was; null: there was none, or it was of today's form
- * @throws LakeForm for one of a newer version that stays; LakeBusy
+ * Deletes a lake that has another form than this version's. The next open makes a new one and loads it from the segments.
+ * @param newer delete a lake of a newer version too @returns the form it had; null: no lake, or this version's form
+ * @throws LakeForm when a lake of a newer version is left alone; LakeBusy
  */
 export async function dropOtherLake(
   config: Pick<Config, "data_dir" | "lake">,
@@ -43,16 +43,16 @@ export async function dropOtherLake(
   }
 }
 
-/** Of every partition, for whoever holds the keys: what ingest, redrive, rebuild and gap need. Nothing is read yet. */
+/** Opens what ingest, redrive, rebuild and gap need, for every partition and a process that has the keys. Reads nothing yet. */
 export function openIngest(parts: Parts, clock: Clock): Promise<Ingesting> {
   const trust = trustOf(originOf(parts.config.base_url), parts.keys);
   return openIngestOf({ ...parts, clock }, () => archiveFold(parts.publicStore, trust));
 }
 
 /**
- * The same for whoever follows the public log already.
- * @param archived what that log says of the archive; asked when partitions are loaded that were not here
- * @param partitions those to begin with; default: all
+ * {@link openIngest} for a process that follows the public log already.
+ * @param archived what that log lists of the archive; read when partitions are loaded that the lake did not hold
+ * @param partitions partitions to begin with (default: all)
  */
 export async function openIngestOf(
   {

@@ -10,8 +10,8 @@ import {
   loadKeys,
   loadSecret,
   loadSigner,
-  publicHalves,
   readRing,
+  verifyOnlyKeys,
 } from "../../infra/keys/keys.ts";
 import type { KnownLog, Log } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
@@ -160,7 +160,7 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
  */
 export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
   const at = folders(config.data_dir);
-  return openWith(config, clock, publicHalves(readRing(at.keys)), false);
+  return openWith(config, clock, verifyOnlyKeys(readRing(at.keys)), false);
 }
 
 function openWith(config: Config, clock: Clock, keys: Keys, publishes: Publishes): Promise<Parts> {

@@ -28,7 +28,7 @@ import { Owner } from "./protocol/owner.ts";
 import { Publishing } from "./protocol/publishing.ts";
 
 /** Is told how each piece of a role's work ended, so that the role's health can show it. */
-export interface Watch {
+export interface HealthReporter {
   /** @param of the work that it is a part of (default: one of its own name) */
   during<T>(name: string, run: () => Promise<T>, of?: string): Promise<T>;
   done(name: string): void;
@@ -68,7 +68,7 @@ export interface GradeReport {
   leftOut: number;
 }
 
-const UNWATCHED: Pick<Watch, "during"> = { during: (_, run) => run() };
+const UNWATCHED: Pick<HealthReporter, "during"> = { during: (_, run) => run() };
 
 const CATALOGUES_AT_ONCE = 4;
 
@@ -132,7 +132,7 @@ export class Pipeline {
     return plan;
   }
 
-  /** The plan of a day, drawn by whoever comes first; its commitment is another's to publish. */
+  /** The plan of a day. The first process that needs it draws it; the publisher publishes its commitment. */
   async drawn(day: string): Promise<DayPlan> {
     return (await knownPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
   }
@@ -202,7 +202,7 @@ export class Pipeline {
    * Ingest, grade what is dirty or due into a run, and take every run that waits into the tree. When it fails half-way the
    * next one looks at everything.
    */
-  async grade(now: Date, watch: Pick<Watch, "during"> = UNWATCHED): Promise<GradeReport> {
+  async grade(now: Date, watch: Pick<HealthReporter, "during"> = UNWATCHED): Promise<GradeReport> {
     // Each by itself, so that health tells which of them fails; the grade finds nothing left to ingest.
     if (watch !== UNWATCHED) await watch.during("ingest", () => this.ingest());
     const { caps, rows, leftOut } = await this.#owner.grade(now);

@@ -4,7 +4,7 @@ import { COMMIT_CHAIN_PREFIX } from "../../infra/chain/commit.ts";
 import type { Config } from "../../infra/config.ts";
 import { Failure } from "../../infra/errors.ts";
 import { fromBase64url } from "../../infra/keys/jwk.ts";
-import { hasKeys, type Keyring, readRing } from "../../infra/keys/keys.ts";
+import { hasKeyring, type Keyring, readRing } from "../../infra/keys/keys.ts";
 import type { KnownLog, Log } from "../../infra/log/log.ts";
 import { logFileIn } from "../../infra/log/log-file.ts";
 import { openStore, type StoreName } from "../../infra/store/open.ts";
@@ -214,7 +214,7 @@ export async function knownBesidePublished(
  * @returns false when the keys were there already @throws Failure `record` where they are lost
  */
 export async function keysFor(config: Config, validFrom: Date): Promise<boolean> {
-  if (!hasKeys(folders(config.data_dir).keys)) await refuseLostKeys(config);
+  if (!hasKeyring(folders(config.data_dir).keys)) await refuseLostKeys(config);
   return makeKeys(config.data_dir, validFrom);
 }
 
@@ -234,7 +234,7 @@ export async function examineRecord(
   config: Config,
 ): Promise<{ known: KnownLog; says: string; holdAgainst: (log: Log) => Promise<void> } | null> {
   const at = folders(config.data_dir);
-  if (!hasKeys(at.keys)) {
+  if (!hasKeyring(at.keys)) {
     await refuseLostKeys(config);
     return null;
   }

@@ -7,7 +7,7 @@ import type { Notifier } from "../6-notify/notifier.ts";
 import { type DayPlan, planInShort } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
 import { type Job, type JobName, jobsOf, type RunningJobs, runJobs } from "./jobs.ts";
-import type { Pipeline, Watch } from "./pipeline.ts";
+import type { HealthReporter, Pipeline } from "./pipeline.ts";
 
 export interface ScheduleParts {
   clock: Clock;
@@ -20,7 +20,7 @@ export interface ScheduleParts {
   logger: Logger;
   metrics: Metrics;
   /** Health of the role that this process is. */
-  pulse?: Watch;
+  pulse?: HealthReporter;
 }
 
 /** Jobs of a process that observes, alone or as one of several. */
@@ -82,7 +82,7 @@ export const startMachine = (parts: ScheduleParts): Running =>
   });
 
 /** The same jobs of one machine: each ends as a part of its work. */
-const watchedBy = <Parts>(pulse: Watch, jobs: readonly Job<Parts>[]): readonly Job<Parts>[] =>
+const watchedBy = <Parts>(pulse: HealthReporter, jobs: readonly Job<Parts>[]): readonly Job<Parts>[] =>
   jobs.map((job) => ({
     ...job,
     run: (parts) => pulse.during(job.name, () => job.run(parts), WORK_OF[job.name as JobName<"machine">]),
@@ -142,7 +142,7 @@ const OBSERVE = "observe";
 const BEAT_MS = 30_000;
 
 /** Reports a day as healthy once it has run for one interval without an error, and again after each interval. */
-async function underway<T>(pulse: Watch | undefined, work: () => Promise<T>): Promise<T> {
+async function underway<T>(pulse: HealthReporter | undefined, work: () => Promise<T>): Promise<T> {
   if (!pulse) return work();
   const beat = setInterval(() => pulse.done(OBSERVE), BEAT_MS);
   try {

@@ -136,6 +136,62 @@ export interface CheckAnswer {
   signature: string | null;
 }
 
+export type SearchOrder = "best" | "price" | "letter" | "latency";
+
+/** An endpoint that a search found. */
+export interface FoundCapability {
+  capability_id: string;
+  url: string;
+  method: string;
+  tool: string | null;
+  class: string;
+  /** Its seller's words: text of a stranger, and no instruction. */
+  description: string | null;
+  /** Words of the question that it does not hold. */
+  lacks: string[];
+  band: Band;
+  tier: Tier | null;
+  composite: number | null;
+  why: string;
+  sample_count: number | null;
+  /** As a check gives them. */
+  flags: string[];
+  defects: Defect[];
+  /** Amount and asset of the newest 402; null where none states them. */
+  price: string | null;
+  asset: string | null;
+  /** `USD` where one unit of that asset is a dollar. */
+  unit: string | null;
+  networks: string[];
+  advertised: Observed["advertised"];
+  latency_p95_ms: number | null;
+  /** How the service's own handshake calls it; null: it needs nothing, or it is not known. */
+  input: {
+    in: "query" | "body" | "arguments";
+    /** JSON Schema of the input, shortened. */
+    schema: unknown;
+    /** The schema is the listing's; else it is made of the example. */
+    declared: boolean;
+    /** null: it is too long to be shown. */
+    example: unknown;
+    /** The address with the example in it, where it goes there. */
+    url: string;
+  } | null;
+  buy: Buy | null;
+  /** Why it cannot be bought here now; null: it can. */
+  not_bought: string | null;
+}
+
+/** Answer of GET /v1/search, the best first. It is not signed: check what you choose. */
+export interface SearchAnswer {
+  capabilities: FoundCapability[];
+  /** There are more than were asked for. */
+  more: boolean;
+  read_as: { words: string[]; order: SearchOrder; max_price: string | null; network: string | null };
+  /** What the results lack, in words; null: they hold every word. */
+  says: string | null;
+}
+
 /** A signed card (svc.scorecard.v1 or v2). Members that a version does not have are missing. */
 export interface SignedCard {
   schema: "svc.scorecard.v1" | "svc.scorecard.v2";

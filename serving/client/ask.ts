@@ -2,7 +2,7 @@ import type { VerifyFault } from "../../infra/keys/examine.ts";
 import type { Jwks, Purpose } from "../../infra/keys/jwk.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
-import type { CheckAnswer, Dependency, ExposureReport } from "./answers.ts";
+import type { CheckAnswer, Dependency, ExposureReport, SearchAnswer, SearchOrder } from "./answers.ts";
 import { askJson, type Fetch, type JsonAnswer, type Limits, ServiceFault } from "./http.ts";
 import { isOfMethod } from "./method.ts";
 import { KeySet } from "./verify.ts";
@@ -30,6 +30,21 @@ export interface Question {
   method?: "GET" | "POST" | undefined;
   /** payTo of the 402 that is about to be paid. */
   payTo?: string | undefined;
+}
+
+/** What is sought beside the words. */
+export interface SearchOptions {
+  /** Class of what is sold, as answers name it. */
+  class?: string | undefined;
+  /** This letter or a better one. `UNRATED`: only those without a letter. */
+  band?: CheckAnswer["band"] | undefined;
+  /** In USDC, such as `0.05`. */
+  max_price?: string | undefined;
+  /** A CAIP-2 id, or a name such as `base`. */
+  network?: string | undefined;
+  order?: SearchOrder | undefined;
+  /** 1 to 50; default 10. */
+  limit?: number | undefined;
 }
 
 const MAX_URL = 2048;
@@ -161,6 +176,20 @@ export class Service {
       throw new ServiceFault("other_answer", "signed, but not the report that was asked for");
     }
     return report;
+  }
+
+  /**
+   * Paid endpoints by what they do, in words (GET /v1/search), the best first. This answer is not signed: check the endpoint
+   * that you choose, or let the guard do it, before you pay.
+   * @throws ServiceFault
+   */
+  async search(q: string, options: SearchOptions = {}): Promise<SearchAnswer> {
+    const query = new URLSearchParams({ q });
+    for (const [name, value] of Object.entries(options)) if (value !== undefined) query.set(name, String(value));
+    const { body } = await this.ask(`/v1/search?${query}`, {}, { max_bytes: MAX_REPORT_BYTES });
+    const answer = body as SearchAnswer | null;
+    if (!Array.isArray(answer?.capabilities)) throw new ServiceFault("bad_answer", "no answer to a search");
+    return answer;
   }
 
   /** One exchange with the service. The answer is not verified. @throws ServiceFault */

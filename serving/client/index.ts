@@ -16,11 +16,14 @@ export type {
   ExposureReport,
   FailedCall,
   FailuresAnswer,
+  FoundCapability,
+  SearchAnswer,
+  SearchOrder,
   SignedCard,
   WatcherAnswer,
   WatcherMade,
 } from "./answers.ts";
-export { type Question, Service, type ServiceOptions } from "./ask.ts";
+export { type Question, type SearchOptions, Service, type ServiceOptions } from "./ask.ts";
 export {
   type Bought,
   type BuyOptions,

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { watchMachine } from "../../commands/machine-status.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { createLogger, createMetrics } from "../../infra/telemetry.ts";
-import type { Watch } from "../../pipelines/roles/pipeline.ts";
+import type { HealthReporter } from "../../pipelines/roles/pipeline.ts";
 import { MACHINE_WORKS, type ScheduleParts, startMachine } from "../../pipelines/roles/schedule.ts";
 import { Pulse } from "../../serving/status/pulse.ts";
 
@@ -23,7 +23,7 @@ test("a job that fails time after time is told as its work's, within minutes, an
     ...{ clock: systemClock, logger: createLogger("silent"), metrics, catalogues: [], pulse },
     pipeline: {
       plan: async (day: string) => ({ day, lines: [] }),
-      grade: async (_: Date, { during }: Watch) => {
+      grade: async (_: Date, { during }: HealthReporter) => {
         await during("ingest", writes);
         await during("publish", nothing);
       },

@@ -71,7 +71,8 @@ beforeAll(async () => {
   const computed_at = clock.now().toISOString();
   const at = (name: string) => ({ url: `${seller.url}/${name}` });
   await record.publish(
-    ["good", "swapped", "dear", "took", "liar"].map((name) => listingDraft(at(name))),
+    ["swapped", "dear", "took", "liar"].map((name) => listingDraft(at(name))),
+    [listingDraft({ ...at("good"), description: "The sum of two numbers" })],
     record.grades([cardOf(at("good"), { computed_at })], "B: it delivers."),
     record.grades([cardOf(at("swapped"), { computed_at })], "B: it delivers."),
     record.grades([cardOf(at("dear"), { computed_at })], "B: it delivers."),
@@ -183,4 +184,5 @@ test("every snippet of the page runs", async () => {
   expect(await snippet(2, [answer, keys])).toBe("None None");
   await writeFile(answer, text.replace('"band":"B"', '"band":"A"'));
   expect(await snippet(2, [answer, keys])).toMatch(/^bad_signature /);
+  expect(await snippet(3)).toBe(`B 0.020000 ${seller.url}/good`);
 });

@@ -22,8 +22,8 @@ const RETRY = { initialRetryTime: 100, maxRetryTime: 2_000, retries: 6 };
 const METADATA_MS = 60_000;
 
 /**
- * In an order of its own: through all its tries a client stays with the first broker that takes its connection, and what
- * stands in front of a dead one may take it and close it again. Whoever opens once more begins with another.
+ * Shuffles the brokers for one client. A client keeps to the first broker that accepts its connection, and a proxy in front
+ * of a dead broker may accept and close it every time. A client that is opened anew starts with another broker.
  */
 const anyOrder = (brokers: readonly string[]): string[] =>
   brokers
@@ -51,8 +51,8 @@ export const createKafka = (address: KafkaAddress, logger: Logger, onAnswer?: On
   });
 
 /**
- * Connections to the brokers, for requests that name a partition and an offset: what kafkajs hands to whoever assigns the
- * partitions of a consumer (its type PartitionAssigner). The consumer is never run: positions come from the commit chain.
+ * Connections to the brokers, for requests that name a partition and an offset. kafkajs hands them to the function that
+ * assigns the partitions of a consumer (its type PartitionAssigner). The consumer is never run: positions come from the commit chain.
  * What is fetched over them is packed (fetch-answers.ts).
  */
 export function createCluster(address: KafkaAddress, logger: Logger): Cluster {

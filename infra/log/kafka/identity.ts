@@ -6,15 +6,15 @@ import { identityTopic, topicOf } from "./topics.ts";
 
 /** Longest wait of one read, ms. */
 const POLL_MS = 100;
-/** A busy broker may be named as the leader of a new topic for a while before it knows: rounds of tries of its first read. */
+/** Rounds of tries of the first read. A busy broker may be named leader of a new topic before it knows of the topic. */
 const FIRST_TRIES = 4;
-/** Reads for a record that must be there by now: a leader that is new in its place shows it a moment later. */
+/** Reads of a record that was already written. A broker that has just become leader may show it a moment later. */
 const AGAIN_TRIES = 20;
 
 /** What the first record of the identity topic holds. */
 interface IdentityRecord {
   v: 1;
-  /** 16 hex digits, drawn by whoever begins the log. */
+  /** 16 random hex digits, drawn by the process that creates the log. */
   id: string;
   partitions: number;
 }
@@ -23,7 +23,7 @@ interface IdentityParts {
   kafka: Kafka;
   reader: KafkaReader;
   prefix: string;
-  /** Those of the record, without their prefix. */
+  /** Topics of the record, without the prefix. */
   topics: readonly string[];
   partitions: number;
 }

@@ -81,8 +81,8 @@ function ownedOf(userData: Buffer): number[] {
 }
 
 /**
- * One member's talk with the coordinator of its group (Kafka's classic group protocol: join, sync, heartbeat, leave),
- * without the consumer of kafkajs around it: that one fetches what it is given and has no way to ask for another round.
+ * A member of a consumer group: speaks Kafka's classic group protocol with the coordinator (join, sync, heartbeat, leave).
+ * The consumer of kafkajs is not used, since it fetches what it is assigned and cannot ask for another rebalance.
  */
 export class Membership {
   #memberId = "";

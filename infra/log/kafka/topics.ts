@@ -28,13 +28,13 @@ export const TOPIC_CONFIG: Readonly<Record<string, string>> = {
 /** What topics are declared with besides, of which nothing may ever expire: the log is the only copy of what they hold. */
 export const KEPT_CONFIG: Readonly<Record<string, string>> = { "retention.ms": "-1", "retention.bytes": "-1" };
 
-/** Settings that a log is refused without, whoever declared its topics. */
+/** Settings that every topic must have, also one that an operator declared; without them the log is refused. */
 const REQUIRED = ["cleanup.policy", "unclean.leader.election.enable"] as const;
 
 /** What a log consists of. */
 export interface LogTopics {
   topics: readonly string[];
-  /** Those of them that keep every record (default: none). */
+  /** Topics that keep every record (default: none). */
   kept?: readonly string[];
 }
 
@@ -109,8 +109,8 @@ async function led(admin: Admin, names: string[]): Promise<void> {
 }
 
 /**
- * Those of the names that no broker told. What was just made is looked for again: any broker may be asked, and not each
- * knows.
+ * Returns the topics that no broker knows. Topics that were just created are looked up several times, since a request may
+ * reach a broker that has not heard of them yet.
  */
 async function missingOf(admin: Admin, names: readonly string[], made: boolean): Promise<string[]> {
   for (let n = 1; ; n++) {

@@ -86,7 +86,7 @@ export class LiveTables {
     for (const table of fresh) this.#files.set(table, new LiveFiles(this.#fileRows));
   }
 
-  /** Rows of these endpoints as they are now, as further files of their tables. @returns tables that lost a row */
+  /** Writes the present rows of these endpoints into further files of their tables. @returns tables that lost a row */
   async #write(fold: PublishedFold, caps: readonly string[]): Promise<number[]> {
     const { lake, tableOf, write } = this.parts;
     // Endpoints that are touched from here on have newer rows than these.

@@ -37,7 +37,7 @@ export interface OwnerParts {
   ownership: Pick<Ownership, "held" | "onChange">;
   log: Pick<Log, "id" | "partitions">;
   privateStore: Store;
-  /** Volatile tables, charts and evidence files of our partitions go there; whoever names them is another. */
+  /** This owner writes volatile tables, charts and evidence files of its partitions there. The publisher names them. */
   publicStore: Store;
   clock: Clock;
   /** Holds the partitions that are this process' and no other. */

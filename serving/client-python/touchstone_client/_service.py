@@ -33,6 +33,7 @@ FaultCode = Literal[
 MAX_URL = 2048
 CACHED_S = 60.0
 MAX_CHECK_BYTES = 256 * 1024
+MAX_SEARCH_BYTES = 4 * 1024 * 1024
 KEYS_PATH = "/.well-known/svc-keys.json"
 KEYS_HELD_S = 3600.0
 KEYS_REREAD_S = 60.0
@@ -220,8 +221,32 @@ class Service:
             self._held[name] = (at, answer)
         return answer
 
-    def _json(self, path: str) -> object:
-        answer = self._fetch(self.base + path, self._timeout_s, MAX_CHECK_BYTES)
+    def search(
+        self,
+        q: str,
+        *,
+        class_: str | None = None,
+        band: str | None = None,
+        max_price: str | None = None,
+        network: str | None = None,
+        order: Literal["best", "price", "letter", "latency"] | None = None,
+        limit: int = 10,
+    ) -> dict[str, Any]:
+        """
+        Paid endpoints by what they do, in words (GET /v1/search), the best first. Not signed: check the one you choose, or let
+        the guard do it, before you pay. Raises ServiceFault.
+
+        :param max_price: in USDC, such as ``0.05``
+        """
+        asked = {"class": class_, "band": band, "max_price": max_price, "network": network, "order": order, "limit": limit}
+        query = urlencode({"q": q, **{name: value for name, value in asked.items() if value is not None}})
+        answer = self._json(f"/v1/search?{query}", MAX_SEARCH_BYTES)
+        if not isinstance(answer, dict) or not isinstance(cast("dict[str, object]", answer).get("capabilities"), list):
+            raise ServiceFault("bad_answer", "no answer to a search")
+        return cast("dict[str, Any]", answer)
+
+    def _json(self, path: str, max_bytes: int = MAX_CHECK_BYTES) -> object:
+        answer = self._fetch(self.base + path, self._timeout_s, max_bytes)
         if 300 <= answer.status < 400:
             raise ServiceFault("redirected", f"the service answered with a redirect ({answer.status})", answer.status)
         try:

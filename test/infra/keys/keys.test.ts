@@ -17,7 +17,7 @@ import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
 import {
   createSecret,
-  hasKeys,
+  hasKeyring,
   keygen,
   keyPath,
   keysDocument,
@@ -174,10 +174,10 @@ describe("loadKeys", () => {
     expect(() => loadKeys(dir)).toThrow(message);
   });
 
-  it("hasKeys says whether there is a ring", () => {
-    expect(hasKeys(dir)).toBe(false);
+  it("hasKeyring says whether there is a ring", () => {
+    expect(hasKeyring(dir)).toBe(false);
     keygen(dir, from);
-    expect(hasKeys(dir)).toBe(true);
+    expect(hasKeyring(dir)).toBe(true);
   });
 });
 

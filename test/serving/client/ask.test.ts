@@ -267,6 +267,18 @@ test("keys are read once, and again for an unknown key at most once a minute", a
   await stranger.close();
 });
 
+test("a search finds by words, within what else is asked, and a fault of the question is named", async () => {
+  const client = live.client();
+  const { capabilities, read_as } = await client.search("sum", { max_price: "0.05", order: "price", limit: 1 });
+  expect(capabilities.map(({ url, price }) => [url, price])).toEqual([[SUM.url, "0.020000"]]);
+  expect(read_as).toMatchObject({ words: ["sum"], order: "price", max_price: "0.050000" });
+  expect((await client.search("sum", { band: "A" })).capabilities).toEqual([]);
+  await expect(client.search("sum", { limit: 99 })).rejects.toMatchObject({ code: "problem", status: 400 });
+  const { url, close } = await peer((_, response) => response.end("[]"));
+  await expect(new Service({ base: url, now }).search("sum")).rejects.toMatchObject({ code: "bad_answer" });
+  await close();
+});
+
 test("an exposure report is believed when it is signed and has a line for each dependency", async () => {
   const report = await live.client().exposure([SUM.url, { url: SUM.url, calls_per_month: 100, pay_to: PAYEE }]);
   expect(report.lines.map(({ standing }) => standing)).toEqual(["lettered", "lettered"]);

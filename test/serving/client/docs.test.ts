@@ -94,6 +94,10 @@ describe("a seller's 402 that names another payee is not paid", () => {
   });
 });
 
+test("search", async () => {
+  expect(await printed(await file("Search"))).toMatch(/^[A-F] \d+\.\d{6} http/);
+});
+
 test("exposure", async () => {
   expect(await printed(await file("Exposure"))).toBe("2 0.000000");
 });
@@ -138,7 +142,7 @@ test("the package's README: ask, and below the wallet", async () => {
 
 test("every JavaScript block of both pages is run above", () => {
   const blocks = [page, readme].map((text) => [...text.matchAll(/^```js$/gm)].length);
-  expect(blocks).toEqual([8, 2]);
+  expect(blocks).toEqual([9, 2]);
 });
 
 test("the page is served, stands in the list, and names the version", async () => {

@@ -21,6 +21,7 @@ import {
   type FailuresAnswer,
   type FaultCode,
   type FetchOptions,
+  type FoundCapability,
   type Guard,
   guard,
   guardClient,
@@ -45,6 +46,9 @@ import {
   type ReceiverOptions,
   readWatcher,
   receiptOf,
+  type SearchAnswer,
+  type SearchOptions,
+  type SearchOrder,
   type Seen,
   Service,
   ServiceFault,
@@ -80,6 +84,14 @@ export async function ask(question: Question, terms: unknown): Promise<string[]>
   const concerns: Concern[] = [...decision.concerns, ...again.concerns];
   const reasons: Reason[] = concerns.map(({ reason }) => reason);
   return [VERSION, decision.says, amount ?? "", ...reasons, ...unread];
+}
+
+/** Finds what is cheapest. */
+export async function find(q: string): Promise<FoundCapability | undefined> {
+  const order: SearchOrder = "price";
+  const options: SearchOptions = { order, limit: 1 };
+  const { capabilities }: SearchAnswer = await service.search(q, options);
+  return capabilities[0];
 }
 
 /** Everything that stands between a guard and a wallet. */
