@@ -41,7 +41,7 @@ const EXPECTED: Readonly<Record<string, number>> = {
   // Answers of another form than its own schema: it is paid, and its buyer is not charged.
   "schema-breaker": 502,
 };
-const NOT_SOLD = ["thief", "liar", "dead", "wildcard", "mcp-paid"];
+const NOT_SOLD = ["thief", "liar", "dead", "wildcard"];
 
 async function checked(name: string): Promise<CheckAnswer> {
   const seller = world.sellers.find((one) => one.name === name)!;
@@ -70,8 +70,11 @@ test("strangers' questions find whom they mean, and nothing that failed stands b
   expect(QUESTIONS.length - missed.length, missed.join("\n")).toBeGreaterThanOrEqual(LEAST_RIGHT);
 });
 
-test("what took money, is dead, lies or is a tool is not sold", async () => {
-  for (const name of NOT_SOLD) expect([name, (await checked(name)).buy]).toEqual([name, undefined]);
+test("what took money, is dead or lies is not sold, and its check says why", async () => {
+  for (const name of NOT_SOLD) {
+    const { buy, not_bought } = await checked(name);
+    expect([name, buy, not_bought]).toEqual([name, undefined, expect.stringMatching(/^[A-Z].*\.$/)]);
+  }
 });
 
 test("each seller that is sold: charged once what passed, and not at all what did not", {
@@ -95,6 +98,19 @@ test("each seller that is sold: charged once what passed, and not at all what di
       break;
     }
   }
+});
+
+test("the tool of the MCP server is bought with its arguments as the body, and charged once", async () => {
+  const { rpcUrl, asset, chainId } = world;
+  const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
+  const check = await checked("mcp-paid");
+  expect(check.buy).toMatchObject({ method: "POST", tool: "add" });
+  const before = (await rail.balance(buyer.address)).value;
+  const headers = { "content-type": "application/json" };
+  const via = url + new URL(check.buy!.url).pathname;
+  const answer = await buyer.fetch(via, { method: "POST", headers, body: '{"a":20,"b":22}' });
+  expect([answer.status, await answer.json()]).toEqual([200, { sum: 42 }]);
+  expect(before - (await rail.balance(buyer.address)).value).toBe(BigInt(check.buy!.total.replace(".", "")));
 });
 
 test("mpp's own client buys too, since it signs what x402 asks for: charged once what passed, and nothing else", {

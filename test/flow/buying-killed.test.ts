@@ -88,12 +88,14 @@ const pause = (ms: number) => new Promise((done) => setTimeout(done, ms));
 /** The service's own answer to a request, however often the service dies over it. */
 async function stubborn(request: Request): Promise<Response> {
   const { pathname, search } = new URL(request.url);
+  const { method, headers } = request;
+  const body = method === "POST" ? await request.clone().arrayBuffer() : null;
   for (;;) {
     while (serving === null) await pause(10);
     const address = serving;
     try {
       const answer = await fetch(`${address}${pathname}${search}`, {
-        ...{ headers: request.headers, signal: AbortSignal.timeout(60_000) },
+        ...{ method, headers, body, signal: AbortSignal.timeout(60_000) },
       });
       const bytes = await answer.arrayBuffer();
       answered++;
@@ -124,16 +126,20 @@ const noting =
     return answer;
   };
 
-const viaOf = (spec: SoldSpec): string => `http://service/v1/via/${capOf(spec)}?a=20&b=22`;
+const viaOf = (spec: SoldSpec): string => `http://service/v1/via/${capOf(spec)}${spec.tool ? "" : "?a=20&b=22"}`;
+const asked = (spec: SoldSpec, headers: Record<string, string>): RequestInit => ({
+  headers,
+  ...(spec.tool ? { method: "POST", body: '{"a":20,"b":22}' } : {}),
+});
 const again = (one: Told) =>
-  noting(one.buyer, one.spec)(viaOf(one.spec), { headers: { "payment-signature": one.header } });
+  noting(one.buyer, one.spec)(viaOf(one.spec), asked(one.spec, { "payment-signature": one.header }));
 
 /** Buys until it is told to stop, and now and then asks once more for what it had. */
 async function shops(buyer: Official, ofWhom: () => SoldSpec, stop: AbortSignal): Promise<void> {
   while (!stop.aborted) {
     const spec = ofWhom();
     const headers: Record<string, string> = random() < 0.3 ? { "touchstone-publish": "true" } : {};
-    await buyer.over(noting(buyer, spec))(viaOf(spec), { headers });
+    await buyer.over(noting(buyer, spec))(viaOf(spec), asked(spec, headers));
     const before = [...told.values()].filter((one) => one.buyer === buyer && one.answers.length > 0);
     if (before.length > 0 && random() < 0.5) await again(before[Math.floor(random() * before.length)]!);
   }
@@ -149,12 +155,12 @@ function isEnough(): boolean {
 
 /** Kills one service after the other, until it is enough. @returns the one that lives on */
 async function killing(): Promise<Standby> {
-  const asked: SellingProcess = { dir, world, specs };
+  const parts: SellingProcess = { dir, world, specs };
   let next = standby();
   for (let kill = 0; ; kill++) {
     const one = next;
     expect(await one.line()).toBe("ready");
-    one.child.stdin!.write(`${JSON.stringify(asked)}\n`);
+    one.child.stdin!.write(`${JSON.stringify(parts)}\n`);
     const opened = one.line().then((address) => {
       serving = address ?? null;
     });
@@ -211,8 +217,13 @@ beforeAll(async () => {
     const { urls, payTo } = world.sellers.find((one) => one.name === name)!;
     return { url: urls[0]!, payTo, price: "0.010000" };
   });
+  const server = world.sellers.find(({ name }) => name === "mcp-paid")!;
+  const mcp: SoldSpec = {
+    ...{ url: server.urls[0]!, method: "POST", tool: "add", payTo: server.payTo, price: "0.007000" },
+  };
   const honest = [
     ofMarket[0]!,
+    mcp,
     ...[10_000, 46_000, 50_000].map((amount) => seller.spec(amount, "honest", `h${amount}`)),
   ];
   // Nobody is bought from again after a theft: each of them is a thief once.
@@ -275,6 +286,8 @@ describe(`after ${KILLS} kills and more`, () => {
     expect(many(({ legs }) => legs[0]?.checked?.fault === "seller")).toBeGreaterThan(0);
     expect(many(({ scheme }) => scheme === "auth-capture")).toBeGreaterThan(KILLS / 12);
     expect(many(({ publish }) => publish)).toBeGreaterThan(KILLS / 16);
+    const ofTool = [...told.values()].filter(({ spec }) => spec.tool !== undefined);
+    expect(ofTool.filter(({ status }) => status === 200).length).toBeGreaterThan(KILLS / 16);
   });
 
   test("every order has ended for good, and nothing is held", async () => {

@@ -9,6 +9,7 @@ import { type BuyOptions, buyThrough, Service } from "../../../serving/client/in
 import type { CheckAnswer } from "../../../serving/schemas/check.ts";
 import type { PlanAnswer } from "../../../serving/schemas/route.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
+import { now } from "../../helpers/client.ts";
 import { capOf } from "../../helpers/public-record.ts";
 import { toolSeller } from "../../helpers/tool-seller.ts";
 
@@ -143,9 +144,12 @@ test("the page's execution of a template is bought", async () => {
 
 test("the client buys a template with its variables, a url below it, and a tool", async () => {
   const buyer = await officialBuyer(world);
-  const from = new Service({ base: service.url });
-  const buy = (options: object) =>
-    buyThrough(from, { url: "", cap: "0.05", pay: (inner) => buyer.over(inner), ...options } as BuyOptions);
+  const from = new Service({ base: service.url, now });
+  // The service says that it is at another address.
+  const pay: BuyOptions["pay"] = (inner) => (input, init) =>
+    buyer.over(inner)(String(input).replace("https://touchstone.test", service.url), init);
+  const buy = (options: Pick<BuyOptions, "url"> & Partial<BuyOptions>) =>
+    buyThrough(from, { cap: "0.05", pay, ...options });
   const { url } = seller.weather;
   const variables = { city: "Oslo", when: "now", units: "c" };
   const template = await buy({ url, variables });
