@@ -2,7 +2,7 @@
 type Sellers = readonly string[];
 
 /** Sellers of sums that are honest and answer: which of them comes first is decided by what was measured. */
-const SUMS: Sellers = ["honest-v2", "slow", "v2-in-body", "mpp", "both", "mcp-paid"];
+const SUMS: Sellers = ["honest-v2", "slow", "v2-in-body", "mpp", "both", "mcp-paid", "dear"];
 
 /**
  * Twenty questions that a stranger's agent asks of the demo's market, as it would word them, and who should come first;
