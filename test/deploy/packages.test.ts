@@ -109,8 +109,8 @@ describe("packages", () => {
     );
     expect([...built].filter((name) => !named.has(name))).toEqual([]);
     // Each of them may be given away as a part of something else, with its notice; anything else somebody has to read first.
-    expect(new Set(named.values())).toEqual(new Set(["0BSD", "Apache-2.0", "BSD-2-Clause", "ISC", "MIT"]));
-    for (const words of ["Permission is hereby granted", "Apache License", "Redistribution and use"]) {
+    expect(new Set(named.values())).toEqual(new Set(["0BSD", "Apache-2.0", "ISC", "MIT"]));
+    for (const words of ["Permission is hereby granted", "Apache License"]) {
       expect(notices).toContain(words);
     }
   });

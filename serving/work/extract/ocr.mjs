@@ -73,10 +73,10 @@ async function createRecogniser() {
 
 /** Refuses text that was mostly guessed. @throws Unreadable */
 function believe({ text, confidence }) {
-  if (text === "" || confidence < LEAST_CONFIDENCE) {
-    throw new Unreadable(
-      `no text was recognised in it (confidence ${confidence} of 100, and at least ${LEAST_CONFIDENCE} is needed)`,
-    );
+  if (text === "") throw new Unreadable("no text was recognised in it");
+  if (confidence < LEAST_CONFIDENCE) {
+    const says = `confidence ${confidence} of 100, and at least ${LEAST_CONFIDENCE} is needed`;
+    throw new Unreadable(`no text was recognised in it (${says})`);
   }
 }
 

@@ -1,4 +1,6 @@
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { MAX_SENT_BYTES } from "../../../serving/schemas/extract.ts";
@@ -56,6 +58,21 @@ describe("documents", () => {
       headings: [{ level: 1, text: "Head" }],
       links: [{ text: "Next", url: `${world.origin}/a/next` }],
     });
+  });
+
+  test("the example of the page, as it stands there", async () => {
+    const docs = readFileSync(resolve(import.meta.dirname, "../../../docs/paid-operations.md"), "utf8");
+    const section = docs.split("\n## ").find((one) => one.startsWith("POST /v1/docs/extract"))!;
+    const [asked, answer] = [...section.matchAll(/```json\n([\s\S]*?)\n```/g)].map(([, text]) => text!);
+    const sha256 = hash("Item,Price\nSalt,2\n");
+    expect(await did(docsExtract, JSON.parse(asked!), world)).toEqual(JSON.parse(answer!.replace("SHA256", sha256)));
+  });
+
+  test("a DOCX that is sent as something else says so", async () => {
+    const file = readFileSync(resolve(import.meta.dirname, "../../../fixtures/documents/docx/pandoc-german.docx"));
+    const said = await did(docsExtract, { bytes: base64(file), type: "application/pdf" }, world);
+    expect(said).toMatchObject({ kind: "docx", mismatch: "declared as application/pdf, and read as docx" });
+    expect(said.tables.map(({ rows }) => rows[2])).toEqual([["Groß", "230"]]);
   });
 
   test("either by its bytes; what was sent has no address", async () => {
