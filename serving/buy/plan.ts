@@ -49,7 +49,7 @@ function candidateOf(
     ...{ capability_id: entry.cap, url: entry.listing.url, method: buy.method as Candidate["method"] },
     ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lacks], fit },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
-    ...{ price, fee, total, buy: buy.url, defects: facts.defects },
+    ...{ price, fee, total, buy: buy.url, guarantee: buy.guarantee, defects: facts.defects },
     ...{ retry: retryOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },
   };
 }

@@ -151,6 +151,7 @@ const CODED = ["Vary", "Content-Encoding"] as const;
 /** A purchase that was charged: the receipt, the order, and the salts of its commitments. */
 const RECEIPT = [
   ...(["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Touchstone-Order"] as const),
+  ...(["Touchstone-Judged-By"] as const),
   ...(["Touchstone-Salt-Request", "Touchstone-Salt-Response"] as const),
 ] as const;
 

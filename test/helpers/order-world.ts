@@ -394,7 +394,7 @@ function purchaseOf({ auth, seller, priceMicro, body }: FakePayment, key: string
         ...{ x402Version: 2 as const, scheme: "exact", network: NETWORK, asset: ASSET, payTo },
         ...{ amountAtomic: priceMicro, maxTimeoutSeconds: 60, extra: {}, raw: {} },
       },
-      want: { class: "unclassified", schema: undefined, mime: "application/json" },
+      want: { class: "unclassified", known: null, schema: undefined, mime: "application/json" },
     },
   };
 }
