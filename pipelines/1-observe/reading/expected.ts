@@ -16,8 +16,8 @@ const MAX_TEXT = 500_000;
 /** Most `..` of a path: each one more multiplies its work by the answer's depth. */
 const MAX_DESCENTS = 1;
 
-/** Functions of a path that hold an expression of ECMAScript, which backtracks. */
-const EXPRESSIONS = new Set(["match", "search"]);
+/** Functions of a path that are known; match() and search() hold expressions of ECMAScript, which backtrack. */
+const FUNCTIONS = new Set(["length", "count", "value"]);
 
 /** Why a JSONPath cannot be used, or null. */
 function pathFault(path: string): string | null {
@@ -26,15 +26,13 @@ function pathFault(path: string): string | null {
   try {
     JSON.stringify(parsedPath(path), (_, node: unknown) => {
       if (isObject(node) && node.type === "DescendantSegment") descents += 1;
-      if (isObject(node) && node.type === "FunctionExpr" && EXPRESSIONS.has(String(node.name))) named = `${node.name}`;
+      if (isObject(node) && node.type === "FunctionExpr" && !FUNCTIONS.has(String(node.name))) named = `${node.name}`;
       return node;
     });
-    // The parser knows no names of functions; a query does.
-    selected(null, path);
   } catch (error) {
     return clean(`is no JSONPath (RFC 9535): ${(error as Error).message}`, 300);
   }
-  if (named !== null) return `has the function ${named}(): send the expression as regex`;
+  if (named !== null) return `has the function ${named}(); there are length, count and value, and regex beside it`;
   return descents > MAX_DESCENTS ? `has more than ${MAX_DESCENTS} ".."` : null;
 }
 
