@@ -34,6 +34,7 @@ import { ObjectSweep, startSweep } from "../pipelines/orders/order-objects-sweep
 import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
 import { type Recovering, Recovery, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { SellerTools } from "../pipelines/orders/seller.ts";
+import { truthsOf } from "../pipelines/roles/classes.ts";
 import { foldsOf, walletsAt } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/checkout.ts";
@@ -76,6 +77,9 @@ export interface SellingParts {
   publicStore: Store;
   /** Bodies and answers of bought calls: every replica that sells has the same. */
   ordersStore: Store;
+  /** What planted pages follow from, and the address that they are at (default: the service's own); absent: there are none. */
+  pages?: Uint8Array | null;
+  pagesAt?: string;
   /** The names of buyers hang on it: another secret makes other names of the same wallets. */
   secret: Uint8Array;
   logger: Logger;
@@ -95,8 +99,11 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const onChain = tokenOn(money.network, assets[0]!);
   const { asset, domain } = onChain;
   const rail = money.rail ?? railOn([money.network]);
+  const { pages = null, pagesAt } = parts;
+  const place = { network: money.network, pages, ...(pagesAt ? { pagesAt } : {}) };
+  const truths = truthsOf(parts, clock, place);
   const seller = {
-    ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float },
+    ...{ egress, reader: ownReader, loop: ownLoop, rail, float: money.float, truths: truths.of },
     control: new Control(withRequestFields(egress, { pool: PRICES }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
@@ -141,6 +148,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
       await sweeping.stop();
       await sweepingBodies.stop();
       orders.close();
+      truths.close();
       await recovering.stop();
     },
   };

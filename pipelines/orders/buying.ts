@@ -94,13 +94,14 @@ const BLOCKS_BEFORE = 300;
 const LOOK_MS = 200;
 
 function resultOf(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
-  const { evaluation, bytes, contentType, pass, says } = answer;
+  const { evaluation, bytes, contentType, pass, unmet, says } = answer;
   return {
     state: "seller_result",
     ...{ leg, status: evaluation.status, content_type: contentType, sha256: evaluation.response_sha256 },
     ...{ size: bytes.length, delivered: evaluation.delivered },
     ...{ delivery: evaluation.delivery, schema_ok: evaluation.schema_ok },
     ...{ latency_ms: evaluation.latency_ms, checks: evaluation.checks, pass },
+    ...(unmet ? { unmet } : {}),
     ...(says === null ? {} : { says }),
   };
 }
@@ -416,7 +417,7 @@ export class Buying {
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
     const sent = systemClock.monotonic();
-    const came = await sendLeg(seller, intent, this.#quotes.get(order.id)!);
+    const came = await sendLeg(seller, intent, this.#quotes.get(order.id)!, order.expect);
     this.deps.metrics.time("touchstone_orders_paid_call_seconds", (systemClock.monotonic() - sent) / 1000);
     // An answer is charged only if it can be given again; that it is lost is none of its seller's doing.
     if (!(await this.deps.objects.putAnswer(order, leg, came.bytes))) {
@@ -428,7 +429,7 @@ export class Buying {
     await orders.step(
       order,
       resultOf(leg, came),
-      { state: "checked", leg, pass: came.pass, last, fault: came.pass ? null : "seller" },
+      { state: "checked", leg, pass: came.pass, last, fault: came.pass || came.unmet ? null : "seller" },
       ...(last ? [next] : []),
     );
     this.deps.metrics.count("touchstone_orders_legs_total", { pass: `${came.pass}` });

@@ -1,4 +1,13 @@
-import type { BoughtRequest, Gas, OrderStep, Quote, StepOf, StepState, WorkProblem } from "../record/order-step.ts";
+import type {
+  BoughtRequest,
+  Gas,
+  JudgedBy,
+  OrderStep,
+  Quote,
+  StepOf,
+  StepState,
+  WorkProblem,
+} from "../record/order-step.ts";
 
 /** Whether the money that was signed for a leg was taken. `unknown`: it may have been, and the chain is not sure yet. */
 export type LegFate = "unknown" | "paid" | "unpaid";
@@ -17,6 +26,10 @@ export interface Leg {
   readonly sinceBlock: number;
   /** Had the endpoint a letter when it was paid? */
   readonly lettered: boolean;
+  /** The check that says most of its answer; null in older orders. */
+  readonly judgedBy: JudgedBy | null;
+  /** The class whose check judges it. */
+  readonly class: string;
   fate: LegFate;
   tx: string | null;
   /** Transaction in which the seller sent the money back later. */
@@ -35,6 +48,7 @@ export interface Leg {
     | "latency_ms"
     | "checks"
     | "pass"
+    | "unmet"
     | "at"
   > | null;
   checked: Pick<StepOf<"checked">, "pass" | "fault"> | null;
@@ -65,6 +79,8 @@ export interface Order {
   readonly requestSha256: string;
   readonly quote: Quote;
   readonly publish: boolean;
+  /** What the buyer itself expects of the answer; null: nothing. */
+  readonly expect: Readonly<Record<string, unknown>> | null;
   /** What its client calls the payment. */
   readonly identifier: string | null;
   /** Opaque name of the network that its request came from; null where it has none. */
@@ -221,6 +237,7 @@ export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt,
     requestSha256: claim.request_sha256,
     quote: claim.quote,
     publish: claim.publish,
+    expect: claim.expect ?? null,
     identifier: claim.identifier ?? null,
     client: claim.client ?? null,
     credit: claim.credit === true,
@@ -261,6 +278,8 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   validBefore: intent.valid_before,
   sinceBlock: intent.since_block,
   lettered: intent.lettered === true,
+  judgedBy: intent.want.judged_by ?? null,
+  class: intent.want.class,
   fate: "unknown",
   tx: null,
   recovered: null,
@@ -473,7 +492,7 @@ export function isClosed(order: Order): boolean {
 /** Which side caused it that no buyer pays for a leg; null where a buyer pays, or it is not known yet. */
 export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
   if (order.state === "settled" || !isEnded(order)) return null;
-  return leg.checked?.pass ? "buyer" : (leg.checked?.fault ?? "ours");
+  return leg.checked?.pass || leg.result?.unmet ? "buyer" : (leg.checked?.fault ?? "ours");
 }
 
 /** Legs whose seller has our money, or may have it, and that no buyer has paid for. */

@@ -9,6 +9,7 @@ import { putPacked } from "../4-publish/writes.ts";
 import { callKey } from "../published/objects.ts";
 import { commitmentRecord, commitTo, SALT_BYTES } from "../record/commitment.ts";
 import { type Envelope, envelopeOf, sealEnvelope } from "../record/envelope.ts";
+import { isBuyersOwn } from "../record/expectation.ts";
 import { crockford130 } from "../record/ids.ts";
 import type { BoughtRequest, StepOf } from "../record/order-step.ts";
 import { callToRecord, type Leg, type Order } from "./order.ts";
@@ -156,9 +157,15 @@ export class PublishingCalls {
     const body = {
       ...{ order: order.id, leg: leg.leg, payer: this.deps.nameOf(order.payer) },
       ...{ url: intent.request.url, method: intent.request.method, price: leg.price, pay_to: leg.payTo },
-      ...{ network: intent.network, asset: intent.asset, tx: leg.tx!, pass: result.pass, status: result.status },
+      ...{ network: intent.network, asset: intent.asset, tx: leg.tx!, status: result.status },
+      // What a buyer expects beside our own checks is its own: no seller is told of in the record for it.
+      pass: result.pass || result.unmet === true,
       ...{ delivered: result.delivered, delivery: result.delivery ?? null, schema_ok: result.schema_ok ?? null },
-      ...{ latency_ms: result.latency_ms, checks: result.checks, content_type: result.content_type },
+      ...{
+        latency_ms: result.latency_ms,
+        checks: result.checks.filter((one) => !isBuyersOwn(one)),
+        content_type: result.content_type,
+      },
       ...{ request_sha256: intent.request.sha256, request_bytes: request.length },
       ...{ response_sha256: result.sha256, response_bytes: response?.length ?? 0 },
     };

@@ -251,7 +251,7 @@ export class Recovery {
     const leg = order.legs.at(-1)!;
     if (order.state !== "checked") {
       const pass = leg.result?.pass === true;
-      const fault = pass ? null : leg.result ? ("seller" as const) : ("ours" as const);
+      const fault = pass || leg.result?.unmet ? null : leg.result ? ("seller" as const) : ("ours" as const);
       await orders.step(order, { state: "checked", leg: leg.leg, pass, last: true, fault });
     }
     if (failed(order)) await orders.step(order, letGo(order, "The answer did not pass."));

@@ -12,6 +12,7 @@ import {
   type Wallet,
 } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
+import { knownOf, type Truths } from "../1-observe/classes/bought.ts";
 import { PAYMENT_KEY } from "../1-observe/mcp/session.ts";
 import { deadlineOf } from "../1-observe/paid/sign.ts";
 import { passes } from "../1-observe/plan/steps.ts";
@@ -20,9 +21,12 @@ import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
 import type { Request, ToolCall } from "../1-observe/probe/request.ts";
 import { PRICES, VIA } from "../1-observe/queue.ts";
 import { type Evaluation, type Expectation, evaluate } from "../1-observe/reading/checks.ts";
-import { classOf } from "../record/classes.ts";
+import type { Declared } from "../1-observe/terms/declared.ts";
+import { classOf, type KnownAnswer } from "../record/classes.ts";
+import { type BuyersExpectation, isBuyersOwn } from "../record/expectation.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { type BoughtRequest, MAX_SIGNED, type StepOf } from "../record/order-step.ts";
+import { judgedBy } from "./judgement.ts";
 import type { NewStep } from "./order-log.ts";
 
 /** The request of a buyer that is sent to a seller. */
@@ -40,7 +44,8 @@ export interface SellerQuote {
   payTo: string;
   entry: PayableEntry;
   context: SignContext;
-  want: Pick<Expectation, "class" | "schema" | "mime">;
+  /** What the answer is compared with. A schema that cannot be used is none. */
+  want: Expectation;
   /** Has the endpoint a letter? All sellers without one share a day's cap. */
   lettered: boolean;
 }
@@ -48,13 +53,17 @@ export interface SellerQuote {
 /** Why this request cannot be bought from this seller, in words for the buyer. */
 export interface NoQuote {
   says: string;
+  /** It is for a fault of ours, and may be asked again. */
+  ours?: true;
 }
 
 /** What a seller sent after it was paid, evaluated. */
 export interface SellerAnswer {
   evaluation: Evaluation;
-  /** Did it pass: delivered, of the class's form, and of the schema that the seller itself advertises? */
+  /** Did it pass all of our checks, and what its buyer expects? */
   pass: boolean;
+  /** It passed all of our checks, and not what its buyer expects. */
+  unmet: boolean;
   contentType: string | null;
   bytes: Uint8Array;
   says: string | null;
@@ -64,6 +73,19 @@ export interface SellerTools extends ProbeTools {
   rail: Rail;
   /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
   float(need?: PaymentNeed): Promise<Wallet>;
+  /** What right answers are found with; absent: those that can be computed are. */
+  truths?: Truths;
+}
+
+/** The endpoint of a quote, and what the record knows of it. */
+export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
+  /** Url and method as it is listed; absent: those of the request. */
+  url?: string;
+  method?: BoughtRequest["method"];
+  tool?: string | null;
+  listedClass?: string | undefined;
+  /** Were its answers scored by questions of ours? Absent: no. */
+  scored?: boolean;
 }
 
 /** Longest schema that is tried on an answer, characters. */
@@ -88,10 +110,12 @@ const stepOfRequest = ({ body, tool, ...request }: CallRequest): BoughtRequest =
   ...(body === null || body.length === 0 ? {} : { body_sha256: sha256hex(body), body_bytes: body.length }),
 });
 
-function schemaTried(schema: unknown): unknown {
-  if (schema === undefined) return undefined;
-  const text = JSON.stringify(schema);
-  return text !== undefined && text.length <= MAX_SCHEMA ? schema : undefined;
+/** The seller's schema; undefined where it cannot be held against an answer. */
+async function schemaTried({ reader }: Pick<ProbeTools, "reader">, schema: unknown): Promise<unknown> {
+  const text = schema === undefined ? undefined : JSON.stringify(schema);
+  if (text === undefined || text.length > MAX_SCHEMA) return undefined;
+  const usable = await reader.ask("usable", { schema });
+  return usable.ok && usable.value ? schema : undefined;
 }
 
 const STATE_WORDS = {
@@ -109,8 +133,8 @@ const STATE_WORDS = {
  * sends.
  */
 export async function quoteOf(
-  tools: ProbeTools,
-  { cap, lettered }: Pick<SellerQuote, "cap" | "lettered">,
+  tools: ProbeTools & Pick<SellerTools, "truths">,
+  endpoint: QuotedEndpoint,
   request: CallRequest,
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
@@ -125,15 +149,33 @@ export async function quoteOf(
   const priceMicro = atomicToMicro(read.payable.amountAtomic, 6);
   if (priceMicro === null) return { says: "The seller's price is past what can be bought here." };
   const { declared } = read;
+  const { cap, lettered } = endpoint;
+  const known = await knownIn(tools, endpoint, request, declared);
+  if (known === "unknown") return SOURCE_DOWN;
+  const want = {
+    class: known?.class ?? classOf({ named: declared.named }),
+    known,
+    schema: await schemaTried(tools, declared.outputSchema),
+    mime: declared.mime,
+  };
   return {
     ...{ cap, lettered, request, priceMicro, payTo: read.payable.payTo },
-    ...{ entry: read.payable, context: read.context },
-    want: {
-      class: classOf({ named: declared.named }),
-      schema: schemaTried(declared.outputSchema),
-      mime: declared.mime,
-    },
+    ...{ entry: read.payable, context: read.context, want },
   };
+}
+
+const SOURCE_DOWN = { says: "The right answer for this input cannot be looked up now.", ours: true } as const;
+
+/** The question that this request asks, with its right answer; null: it fixes none. `unknown`: a source cannot be asked now. */
+async function knownIn(
+  { truths }: Pick<SellerTools, "truths">,
+  { cap, url, method, tool = null, listedClass, scored = false }: QuotedEndpoint,
+  request: CallRequest,
+  declared: Declared,
+): Promise<KnownAnswer | null | "unknown"> {
+  const endpoint = { cap, url: url ?? request.url, method: method ?? request.method, tool };
+  const call = { endpoint, listedClass, scored, declared, url: request.url, body: request.body };
+  return knownOf(call, truths).catch(() => "unknown" as const);
 }
 
 const WANTS_TOO_MUCH = { says: "The seller wants more echoed in the payment than is kept." };
@@ -174,7 +216,10 @@ export async function intentOf(
       header_name: request.tool ? PAYMENT_KEY : signed.headerName,
       ...{ signed_bytes: signed.headerValue, nonce: signed.nonce, valid_before: signed.validBefore },
       since_block: head.number,
-      want: { class: want.class, mime: want.mime, ...schemaNamed(want.schema) },
+      want: {
+        ...{ class: want.class, mime: want.mime, judged_by: judgedBy(want), ...schemaNamed(want.schema) },
+        ...(want.known ? { known: knownNamed(want.known) } : {}),
+      },
       deadline_ms: Math.min(deadlineOf(entry.maxTimeoutSeconds), SELLER_VALIDITY_S * 1000),
     };
   } catch (error) {
@@ -188,6 +233,9 @@ export async function intentOf(
   }
 }
 
+/** The question as the step holds it: the input is the request. */
+const knownNamed = ({ class: name, variant, truth, answer }: KnownAnswer) => ({ class: name, variant, truth, answer });
+
 const schemaNamed = (schema: unknown): { schema_sha256?: string } =>
   schema === undefined ? {} : { schema_sha256: sha256hex(JSON.stringify(schema)) };
 
@@ -199,15 +247,18 @@ export async function sendLeg(
   tools: ProbeTools,
   intent: Pick<StepOf<"seller_intent">, "header_name" | "signed_bytes" | "deadline_ms">,
   { request, want }: Pick<SellerQuote, "request" | "want">,
+  expect: BuyersExpectation | null,
 ): Promise<SellerAnswer> {
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs } = intent;
-  const expected = { class: want.class, known: null, schema: want.schema, mime: want.mime };
   const payment = { header, value };
   const paying = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
   const { result } = await exchange(paying, sentAs(request), { profile: "paid", deadlineMs, payment });
   // Of a tool the buyer gets its result alone, so that is what is hashed, and not the message that it came in.
-  const { raw: _, ...answer } = result;
-  return evaluateAnswer(tools, answer, expected);
+  const { raw: _, ...bare } = result;
+  const answer = await evaluateAnswer(tools, bare, want, expect);
+  // What was promised has to have been tried: a schema that is stopped on the seller's own answer does not pass it.
+  const untried = judgedBy(want) === "schema" && answer.evaluation.schema_ok === null;
+  return untried ? { ...answer, pass: false, unmet: false } : answer;
 }
 
 /**
@@ -218,12 +269,25 @@ export async function evaluateAnswer(
   { reader }: Pick<ProbeTools, "reader">,
   result: EgressResult,
   want: Expectation,
+  expect: BuyersExpectation | null,
 ): Promise<SellerAnswer> {
   const read = await reader.ask("evaluate", { result, want, again: false });
   const evaluation = read.ok ? read.value : evaluate(result, want, null, false);
-  const pass = passes(evaluation) && evaluation.schema_ok !== false;
+  const ours = passes(evaluation) && evaluation.schema_ok !== false;
+  if (expect) {
+    const own = await reader.ask("expected", { expect, body: result.body ?? new Uint8Array() });
+    evaluation.checks.push(
+      ...(own.ok ? own.value : [{ name: "expect_bounds", ok: false, says: "could not be tried" }]),
+    );
+  }
+  const met = evaluation.checks.every((one) => one.ok || !isBuyersOwn(one));
   return {
-    ...{ evaluation, pass, contentType: result.headers?.["content-type"]?.slice(0, 300) ?? null },
+    ...{
+      evaluation,
+      pass: ours && met,
+      unmet: ours && !met,
+      contentType: result.headers?.["content-type"]?.slice(0, 300) ?? null,
+    },
     bytes: result.body ?? new Uint8Array(),
     says: result.outcome === "answered" ? null : `${result.outcome}: ${result.says}`.slice(0, 2000),
   };

@@ -10,7 +10,7 @@ import { llmEcho } from "./classes/llm-echo.ts";
 import { plantedPage } from "./classes/planted-page.ts";
 import { tokenPrice } from "./classes/token-price.ts";
 
-export type { Checker, Example, KnownAnswer, Variant } from "./classes/checker.ts";
+export type { Checker, Example, KnownAnswer, TruthSources, Variant } from "./classes/checker.ts";
 
 /**
  * The class of endpoints without a checker: only delivery is checked, that is, an answer came, parses, and is no error

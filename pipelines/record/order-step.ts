@@ -63,6 +63,10 @@ export const Quote = z.looseObject({
 });
 export type Quote = z.infer<typeof Quote>;
 
+/** Checks by which a bought answer may be judged, the one that says most of it first. */
+export const JUDGED_BY = ["truth", "schema", "class", "parses", "status"] as const;
+export type JudgedBy = (typeof JUDGED_BY)[number];
+
 const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
 
 const step = <S extends string, T extends z.ZodRawShape>(state: S, shape: T) =>
@@ -93,6 +97,8 @@ const Claimed = step("claimed", {
   identifier: z.string().max(128).optional(),
   /** Opaque name of the client network that asked; absent where there is none. */
   client: z.string().max(60).optional(),
+  /** What the buyer itself expects of the answer; absent: nothing. */
+  expect: z.looseObject({}).optional(),
   /** True: it was accepted on the fees that its payer has paid before, since the common caps were reached. */
   credit: z.boolean().optional(),
   /**
@@ -120,7 +126,15 @@ const SellerIntent = step("seller_intent", {
   valid_before: z.int(),
   since_block: z.int().min(0),
   /** What the answer is compared with. Only the process that signed sees the answer. */
-  want: z.looseObject({ class: z.string().max(60), schema_sha256: Sha256Hex.optional(), mime: z.string().nullable() }),
+  want: z.looseObject({
+    class: z.string().max(60),
+    schema_sha256: Sha256Hex.optional(),
+    mime: z.string().nullable(),
+    /** The check that says most of the answer, as its buyer was told; absent in older orders. */
+    judged_by: z.enum(JUDGED_BY).optional(),
+    /** For `truth`: the question that the buyer's input asks, and the right answer. */
+    known: z.looseObject({ class: z.string().max(60), variant: z.string().max(60), truth: z.unknown() }).optional(),
+  }),
   deadline_ms: z.int().min(0),
 });
 
@@ -138,6 +152,8 @@ const SellerResult = step("seller_result", {
   latency_ms: z.number().min(0).nullable(),
   checks: z.array(Check).max(32),
   pass: z.boolean(),
+  /** It passed all of our checks, and not the buyer's own expectation: its seller did nothing wrong. */
+  unmet: z.literal(true).optional(),
   says: Says.optional(),
 });
 

@@ -4,6 +4,7 @@ import type { Egress } from "../../infra/egress/egress.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Network } from "../../infra/rails/networks.ts";
 import { createReader } from "../../infra/rails/rpc.ts";
+import type { Truths } from "../1-observe/classes/bought.ts";
 import { NO_MAPS, readMaps } from "../1-observe/classes/mapping-file.ts";
 import { parseJson } from "../1-observe/json.ts";
 import type { ObserverParts } from "../1-observe/observer.ts";
@@ -42,6 +43,34 @@ export function classesOf(
 }
 
 /**
+ * Opens what the right answers to buyers' own questions are found with, on a machine that sells: the operator's file, and the
+ * same sources as those of {@link classesOf}.
+ * @param pages what planted pages follow from; null: none
+ * @throws ConfigError for a file of classes that cannot be used
+ */
+export function truthsOf(
+  { config, egress }: Pick<Parts, "config" | "egress">,
+  clock: Clock,
+  { network, pages, pagesAt }: { network: Network; pages: Uint8Array | null; pagesAt?: string },
+): { of: Truths; close(): void } {
+  const base = `${(pagesAt ?? config.base_url).replace(/\/+$/, "")}/p/`;
+  const reference = config.price_reference;
+  const register = new Register({ path: registerPath(config.data_dir), clock: systemClock, memoryLimit: "128MB" });
+  const sources: Truths["sources"] = {
+    page: (url) => {
+      const page = pages && url.startsWith(base) ? plantedPage(pages, url.slice(base.length), clock.now()) : null;
+      return page && factsOf(page);
+    },
+    block: finalBlock(network.rpcUrls, network.id),
+    ...(reference ? { price: priceSource(egress, reference) } : {}),
+    company: (lei) =>
+      firstRow<{ name: string }>(register, sql("register/search:named"), { lei }).then((row) => row?.name ?? null),
+  };
+  const maps = config.classes_file === null ? NO_MAPS : readMaps(config.classes_file);
+  return { of: { maps, sources }, close: () => register.close() };
+}
+
+/**
  * A source of planted pages. Observers and serving share `secret`.
  * @param base address of the service, without a slash at its end
  */
@@ -63,6 +92,17 @@ function blockSource(rpcUrls: readonly string[], network: string): NonNullable<S
     const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
     if (final < 1) return null;
     const number = final - new RandomDraws(seed).below(Math.min(final, DEEPEST));
+    const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
+    return { network, number, hash, time: Number(timestamp) };
+  };
+}
+
+/** A block at a height that these nodes call final and have not forgotten; null for any other. */
+function finalBlock(rpcUrls: readonly string[], network: string): NonNullable<Truths["sources"]["block"]> {
+  const reader = createReader(rpcUrls);
+  return async (number) => {
+    const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);
+    if (number > final || number < final - DEEPEST) return null;
     const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
     return { network, number, hash, time: Number(timestamp) };
   };
@@ -92,13 +132,20 @@ const companySource =
   async (seed) => {
     const draws = new RandomDraws(seed);
     const share = (draws.below(65_536) + draws.below(65_536) / 65_536) / 65_536;
-    try {
-      const [row] = await register.use((open) =>
-        open.all<{ lei: string; name: string }>(sql("register/search:drawn"), { share }),
-      );
-      return row ?? null;
-    } catch (error) {
-      if (error instanceof NoRegister) return null;
-      throw error;
-    }
+    return firstRow<{ lei: string; name: string }>(register, sql("register/search:drawn"), { share });
   };
+
+/** The first row of a statement on the register; null where there is none, or no register. */
+async function firstRow<T>(
+  register: Register,
+  statement: string,
+  values: Record<string, string | number>,
+): Promise<T | null> {
+  try {
+    const [row] = await register.use((open) => open.all<T>(statement, values));
+    return row ?? null;
+  } catch (error) {
+    if (error instanceof NoRegister) return null;
+    throw error;
+  }
+}

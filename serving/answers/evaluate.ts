@@ -56,7 +56,7 @@ export class Evaluations {
         headers: (content_type === undefined ? {} : { "content-type": content_type }) as Record<string, string>,
       };
       const want = { class: held_against.class, known: null, schema, mime: held_against.mime };
-      const { evaluation, pass } = await evaluateAnswer(this.deps, result, want);
+      const { evaluation, pass } = await evaluateAnswer(this.deps, result, want, null);
       const { delivered, delivery, schema_ok, checks, response_sha256: sha256 } = evaluation;
       const shown = checks.map(({ name, ok, says }) => ({ name, ok, ...(says === undefined ? {} : { says }) }));
       const answer = { schema: "svc.evaluation.v1" as const, pass, delivered, delivery, schema_ok, checks: shown };

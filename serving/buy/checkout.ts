@@ -15,6 +15,7 @@ import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
 import { answerNamed, answerOf } from "../../pipelines/orders/order-objects.ts";
 import { newSalts, saltsOf } from "../../pipelines/orders/publishing-calls.ts";
 import type { SellerTools } from "../../pipelines/orders/seller.ts";
+import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
 import type { Quote } from "../../pipelines/record/order-step.ts";
 import { OPEN } from "../http/open.ts";
@@ -66,6 +67,8 @@ export interface PurchaseRequest {
   publish: boolean;
   /** Key of the client network that sent the request. */
   client: string;
+  /** What the buyer itself expects of the answer; absent: nothing. */
+  expect?: BuyersExpectation | null;
 }
 
 /** A verified payment of a buyer, and the claim on it that the order makes. */
@@ -243,7 +246,7 @@ export class Checkout {
     const { cashier, clientName } = this.sales;
     const held = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
     const requirements = offerAnsweredBy(payment, held ?? exactOffer(cashier, sale.totalMicro));
-    const { operation, requestSha256: request_sha256, priceMicro, publish } = asked;
+    const { operation, requestSha256: request_sha256, priceMicro, publish, expect } = asked;
     return {
       key: claimKey({ ...payment, asset: cashier.asset }),
       claim: {
@@ -259,6 +262,7 @@ export class Checkout {
         ...{ payment_sha256: payment.sha256, requirements: { ...requirements } },
         ...(payment.identifier === null ? {} : { identifier: payment.identifier }),
         ...{ request_sha256, quote: quoteOf(priceMicro, sale.totalMicro), publish },
+        ...(expect ? { expect } : {}),
         ...(publish || operation === "own" ? {} : { salts: newSalts() }),
       },
     };
@@ -331,7 +335,8 @@ export class Checkout {
       throw error instanceof StepNotSeen ? unwritten() : error;
     });
     if (bytes === null) throw expired(order);
-    const result = order.own?.result ?? order.legs.at(-1)!.result!;
+    const leg = order.legs.at(-1);
+    const result = order.own?.result ?? leg!.result!;
     const { network, payer } = order;
     return new FastResponse(new Uint8Array(bytes), {
       status: "status" in result ? (result.status ?? 200) : 200,
@@ -342,6 +347,7 @@ export class Checkout {
         "content-security-policy": "sandbox; default-src 'none'",
         ...OPEN,
         "touchstone-order": order.id,
+        ...(leg?.judgedBy ? { "touchstone-judged-by": leg.judgedBy } : {}),
         ...(salts ? { "touchstone-salt-request": salts.request, "touchstone-salt-response": salts.response } : {}),
         ...paymentResponseHeader(version, { network, payer, tx: order.charged!.tx }),
       },

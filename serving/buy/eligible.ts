@@ -99,6 +99,15 @@ export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy:
     : null;
 }
 
+/**
+ * When a buyer is charged, as far as it can be said before its input is known: the 402 of its call names the check
+ * (pipelines/orders/judgement.ts).
+ */
+const guaranteeFor = (name = "any"): string =>
+  name === "any"
+    ? "You are charged only after the answer passed the check that the 402 of your call names: the right answer where your input fixes one that we know, else the seller's own schema, or the form and the status alone."
+    : `You are charged only after the answer passed the check that the 402 of your call names: the right answer of the class ${name} where your input fixes it, else the seller's own schema, or the form and the status alone.`;
+
 /** What decides whether a call is sold: the policy, the network, and the sellers that owe us money. */
 export interface SaleContext {
   policy: SalePolicy;
@@ -152,7 +161,7 @@ export function buyTerms(
     fee: formatMoney(total - price),
     total: formatMoney(total),
     asset: "USDC",
-    guarantee: "You are charged only after the answer passed; if it does not, nothing is taken.",
+    guarantee: guaranteeFor(view.entry(cap)?.listing?.class),
     publish: `${PUBLISH_HEADER}: true`,
     ...(sold.tool === null ? {} : { tool: sold.tool }),
     ...(variables.length === 0 ? {} : { variables }),

@@ -2,8 +2,10 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import type { Place } from "../../infra/shares.ts";
 import { type Fallback, sellerOf } from "../../pipelines/orders/buying.ts";
+import { guaranteeOf, judgedBy, saysAsMuch } from "../../pipelines/orders/judgement.ts";
 import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
+import type { JudgedBy } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
 import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
@@ -37,6 +39,8 @@ class Candidates implements Fallback {
   readonly #until: number;
   /** Highest price of a fallback, micro-units; null until the first candidate was chosen. */
   #most: bigint | null = null;
+  /** The check that the buyer was promised; null likewise. */
+  #promised: JudgedBy | null = null;
   /** Whether a cancellation was granted that is not used yet. */
   #granted = false;
   /** The order's place among all running calls. */
@@ -67,11 +71,12 @@ class Candidates implements Fallback {
   }
 
   /**
-   * Turns the remaining candidates into fallbacks, which may cost at most what was quoted to the buyer and use the order's
-   * place.
+   * Turns the remaining candidates into fallbacks, which may cost at most what was quoted to the buyer, are judged by no
+   * less than what it was promised, and use the order's place.
    */
-  atMost(priceMicro: bigint, place: Place): this {
+  atMost({ priceMicro, want }: SellerQuote, place: Place): this {
     this.#most = priceMicro;
+    this.#promised = judgedBy(want);
     this.#place = place;
     return this;
   }
@@ -119,6 +124,9 @@ class Candidates implements Fallback {
       return "its price is above max_price now.";
     if (buyerTotal(priceMicro) > parseMoney(asked.max_total)) return "with our fee it costs more than max_total.";
     if (this.#most !== null && priceMicro > this.#most) return "its price is above the quoted one.";
+    const by = judgedBy(quote.want);
+    if (this.#promised !== null && !saysAsMuch(by, this.#promised))
+      return `its answer would be judged by its ${by}, and ${this.#promised} was promised.`;
     const refused = saleRefusal(view, cap, priceMicro, policy);
     if (refused) return refused;
     const now = Math.floor(systemClock.now().getTime() / 1000);
@@ -160,7 +168,8 @@ const NOBODY = "No endpoint in the record fits the request; POST /v1/route/plan 
  */
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
   const { checkout } = selling;
-  const { payment, bytes } = execution;
+  const { payment, bytes, asked } = execution;
+  if (asked.expect) await selling.requireUsable(asked.expect, "/expect");
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return fresh(selling, execution, requestSha256);
   const known = await checkout.existingOrder(payment, requestSha256);
@@ -180,16 +189,22 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
     return paymentRequired(sales.cashier, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
   }
   const { priceMicro } = quote;
-  const sale = saleOf(selling, buyerTotal(priceMicro), quote.want.mime);
+  const expect = execution.asked.expect ?? null;
+  const sale: Sale = {
+    ...saleOf(selling, buyerTotal(priceMicro), quote.want.mime),
+    guarantee: guaranteeOf(quote.want, expect),
+    // As in via: an expectation is in its buyer's own hands.
+    escrow: expect === null,
+  };
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
   const wrong = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
   if (wrong) return paymentRequired(sales.cashier, sale, refusedFor(wrong));
-  const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client };
+  const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client, expect };
   const claimed = checkout.claimOf(payment, sale, asked);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);
   try {
-    return await checkout.buy({ ...claimed, quote, fallback: candidates.atMost(priceMicro, place) }, payment, sale);
+    return await checkout.buy({ ...claimed, quote, fallback: candidates.atMost(quote, place) }, payment, sale);
   } finally {
     place.leave();
   }
@@ -207,7 +222,8 @@ const DESCRIBED: Described = {
 const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null): Sale => ({
   described: DESCRIBED,
   url: selling.deps.baseUrl + EXECUTE_PATH,
-  description: "A call bought through Touchstone of whoever can do it: you are charged only if an answer passed",
+  description: "A call bought through Touchstone of whoever can do it.",
+  guarantee: "You are charged only if an answer passed.",
   mime: mime ?? "application/json",
   totalMicro,
   escrow: true,

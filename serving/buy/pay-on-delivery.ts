@@ -1,10 +1,14 @@
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Holder } from "../../infra/shares.ts";
 import { sellerOf } from "../../pipelines/orders/buying.ts";
+import { guaranteeOf } from "../../pipelines/orders/judgement.ts";
 import { type CallRequest, quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
+import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
+import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
 import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
@@ -33,6 +37,8 @@ export interface ViaCall {
   headers: Headers;
   payment: Payment | null;
   publish: boolean;
+  /** What the buyer itself expects of the answer; null: nothing. */
+  expect: BuyersExpectation | null;
   /** Key of the client network that sent the request. */
   client: string;
 }
@@ -50,6 +56,17 @@ export const holderOf = (client: string, payment: Pick<Payment, "from">, url: st
   client,
   domain: platformOf(url),
 });
+
+/** Request header with what a buyer itself expects of the answer, as JSON in ASCII. */
+export const EXPECT_HEADER = "Touchstone-Expect";
+
+const AGAIN = { headers: { "retry-after": "5" } };
+/** What is promised where the seller was not asked yet. */
+const PASSED = "You are charged only if the answer passed.";
+
+/** The hash that binds a payment to a call: over the request, and what is expected of its answer. */
+const askedSha256 = ({ sha256 }: CallRequest, expect: BuyersExpectation | null): string =>
+  expect === null ? sha256 : sha256hex(`${sha256}\n${canonicalText(expect)}`);
 
 /** Most of a request that stands in its 402 as an example, characters. */
 const MAX_EXAMPLE = 500;
@@ -106,13 +123,29 @@ export class PayOnDelivery {
     const sold = this.#sold(wanted);
     const request = sellerRequest(sold, wanted);
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
-    const { payment } = wanted;
+    const { payment, expect } = wanted;
+    if (expect) await this.requireUsable(expect, `/headers/${EXPECT_HEADER}`);
     if (!payment) return this.#fresh(wanted, sold, request);
-    const known = await this.checkout.existingOrder(payment, request.sha256);
+    const asked = askedSha256(request, expect);
+    const known = await this.checkout.existingOrder(payment, asked);
     const sale = this.#saleOf(sold, wanted);
     if (known) return this.checkout.responseOf(known, payment, sale);
     const answer = () => this.#fresh(wanted, sold, request);
-    return this.checkout.orExistingOrder(payment, request.sha256, sale, answer);
+    return this.checkout.orExistingOrder(payment, asked, sale, answer);
+  }
+
+  /**
+   * Refuses an expectation that cannot be held against an answer.
+   * @param at JSON pointer to the expectation in the request @throws Problem bad_request with a pointer to each fault
+   */
+  async requireUsable(expect: BuyersExpectation, at: string): Promise<void> {
+    const read = await this.sales.seller.reader.ask("faults", { expect });
+    const faults = read.ok ? read.value : [{ pointer: "", detail: "is more than is tried" }];
+    if (faults.length === 0) return;
+    const errors = faults.map(({ pointer, detail }) => ({ pointer: at + pointer, detail }));
+    throw new Problem("bad_request", errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; "), {
+      errors,
+    });
   }
 
   /** Handles a request without a payment, or with a payment that no order has. */
@@ -163,13 +196,17 @@ export class PayOnDelivery {
     }
     // The payment is not verified yet, so its payer must not count.
     const place = await this.places.forPrice({ client, domain, reserved: payment !== null });
-    const asked = quoteOf(this.sales.seller, sold, request, this.deps.clock);
+    const entry = this.deps.view().entry(sold.cap);
+    const headline = entry ? headlineOf(entry) : null;
+    const known = { listedClass: entry?.listing?.class, scored: headline?.tier === "OUTCOME_VERIFIED" };
+    const asked = quoteOf(this.sales.seller, { ...sold, ...known }, request, this.deps.clock);
     const quote = await asked.finally(() => place.leave());
-    if ("says" in quote) throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);
-    return quote;
+    if (!("says" in quote)) return quote;
+    if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, AGAIN);
+    throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);
   }
 
-  #saleOf({ cap, method }: SellableEndpoint, { query, body }: ViaCall, quote?: SellerQuote): Sale {
+  #saleOf({ cap, method }: SellableEndpoint, { query, body, expect }: ViaCall, quote?: SellerQuote): Sale {
     const priceMicro = quote?.priceMicro ?? 0n;
     const example =
       method === "POST" ? sentAsJson(body) : `${query}`.length > MAX_EXAMPLE ? {} : Object.fromEntries(query);
@@ -177,18 +214,21 @@ export class PayOnDelivery {
     return {
       url: resourceUrl(this.deps, `/v1/via/${cap}`, query),
       described: { method, input: { example, schema: typesOf(example) }, output },
-      description: "A call bought through Touchstone: you are charged only if the answer passed",
+      description: "A call bought through Touchstone.",
+      guarantee: quote ? guaranteeOf(quote.want, expect) : PASSED,
       mime: quote?.want.mime ?? "application/json",
       totalMicro: buyerTotal(priceMicro),
-      escrow: true,
+      // Whether an expectation holds is in the buyer's own hands, so it has to stand behind what it may cost us.
+      escrow: expect === null,
     };
   }
 
   async #buy(wanted: ViaCall, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
     const { checkout } = this;
     const { priceMicro, request } = quote;
-    const { publish, client } = wanted;
-    const asked = { operation: "via" as const, requestSha256: request.sha256, priceMicro, publish, client };
+    const { publish, client, expect } = wanted;
+    const requestSha256 = askedSha256(request, expect);
+    const asked = { operation: "via" as const, requestSha256, priceMicro, publish, client, expect };
     const place = await this.places.forCall(holderOf(client, payment, request.url));
     try {
       return await checkout.buy({ ...checkout.claimOf(payment, sale, asked), quote }, payment, sale);

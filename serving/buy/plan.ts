@@ -52,7 +52,7 @@ function candidateOf(
     ...{ tool: entry.listing.tool, variables: variablesOf(entry.listing.url) },
     ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lacks], fit },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
-    ...{ price, fee, total, buy: buy.url, defects: facts.defects },
+    ...{ price, fee, total, buy: buy.url, guarantee: buy.guarantee, defects: facts.defects },
     ...{ retry: retryOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },
   };
 }

@@ -35,6 +35,8 @@ export interface Sale {
   totalMicro: bigint;
   /** How it is called; absent where that is another's to say. */
   described?: Described;
+  /** When the buyer is charged, in one sentence; absent: as the operation's page says. */
+  guarantee?: string;
   /** Whether payment into escrow is offered. Its order then waits for the hold before any seller is paid. */
   escrow?: boolean;
 }
@@ -111,7 +113,8 @@ export function paymentRequired(
   sale: Sale,
   { error, detail, sold = true, headers = {} }: Refused & { sold?: Sold; headers?: Record<string, string> },
 ): Response {
-  const { url, description, mime } = sale;
+  const { url, mime, guarantee } = sale;
+  const description = guarantee ? `${sale.description} ${guarantee}` : sale.description;
   const required: PaymentRequired = {
     x402Version: 2,
     error,
@@ -120,7 +123,13 @@ export function paymentRequired(
     extensions: extensionsOf(sale.described),
   };
   const version1 = sold === true ? offerV1(cashier, sale) : null;
-  const body = { x402Version: 1, error, ...(detail ? { detail } : {}), accepts: version1 ? [version1] : [] };
+  const body = {
+    x402Version: 1,
+    error,
+    ...(detail ? { detail } : {}),
+    ...(guarantee ? { guarantee } : {}),
+    accepts: version1 ? [version1] : [],
+  };
   return new FastResponse(JSON.stringify(body), {
     status: 402,
     headers: {

@@ -17,6 +17,9 @@ export const TAKEN = {
   "Touchstone-Publish": text("With a payment: does the bought call go into the public record, bytes and all?", {
     enum: ["true", "false"],
   }),
+  "Touchstone-Expect": text("JSON in ASCII: what you yourself expect of the answer, as expect of /v1/route/execute", {
+    maxLength: 4096,
+  }),
 };
 
 /** Response headers. */
@@ -39,6 +42,7 @@ export const GIVEN = {
   }),
   "Retry-After": seconds("Seconds after which to ask again"),
   "Touchstone-Order": text("Id of the order: /v1/orders/{order_id}"),
+  "Touchstone-Judged-By": text("The check that says most of the answer: truth, schema, class, parses or status"),
   "Touchstone-Salt-Request": text("Salt (hex) of the commitment to what was sent, of a call that is not published"),
   "Touchstone-Salt-Response": text("Salt (hex) of the commitment to what came, of a call that is not published"),
   Vary: text("Request headers that the answer depends on"),

@@ -155,7 +155,7 @@ const SETTLED = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"] as const;
 /** Headers of a purchase that was charged: the payment receipt, the order, and the salts of its commitments. */
 const RECEIPT = [
   ...SETTLED,
-  "Touchstone-Order",
+  ...(["Touchstone-Order", "Touchstone-Judged-By"] as const),
   ...(["Touchstone-Salt-Request", "Touchstone-Salt-Response"] as const),
 ] as const;
 

@@ -4,10 +4,14 @@ import { signObject } from "../../infra/keys/signer.ts";
 import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
 import { answerOf } from "../../pipelines/orders/order-objects.ts";
 import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
+import { BuyersExpectation, MAX_EXPECTATION } from "../../pipelines/record/expectation.ts";
+import { faultsOf, pointerOf } from "../../pipelines/record/faults.ts";
+import { parseJson } from "../../pipelines/record/json.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { NOTHING_SOLD, PUBLISH_HEADER } from "../buy/eligible.ts";
 import { orderDocument } from "../buy/order-document.ts";
 import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
+import { EXPECT_HEADER } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { exactOffer } from "../buy/terms.ts";
 import type { Service } from "../context.ts";
@@ -38,6 +42,30 @@ export const wantsPublish = (headers: Headers): boolean => {
   });
 };
 
+/** What the buyer itself expects of the answer, or null. @throws Problem */
+function expectationIn(headers: Headers): BuyersExpectation | null {
+  const text = headers.get(EXPECT_HEADER);
+  if (text === null) return null;
+  const at = `/headers/${EXPECT_HEADER}`;
+  const refuse = (errors: { pointer: string; detail: string }[]): never => {
+    throw new Problem("bad_request", errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; "), {
+      errors,
+    });
+  };
+  if (text.length > MAX_EXPECTATION || !/^[\x20-\x7e]*$/.test(text))
+    return refuse([{ pointer: at, detail: `must be at most ${MAX_EXPECTATION} characters of ASCII` }]);
+  const parsed = parseJson(Buffer.from(text));
+  if (parsed === undefined) return refuse([{ pointer: at, detail: 'must be JSON such as {"min_length": 20}' }]);
+  const read = BuyersExpectation.safeParse(parsed);
+  if (read.success) return read.data;
+  return refuse(
+    faultsOf(read.error).map(({ path, detail }) => ({
+      pointer: path.length === 0 ? at : at + pointerOf(path),
+      detail,
+    })),
+  );
+}
+
 async function viaCall(
   method: "GET" | "POST",
   { service, request, params, query, client, shed }: Call,
@@ -50,8 +78,9 @@ async function viaCall(
   // Asking what a call costs is free: it waits where those who pay need what is left.
   if (!payment) shed();
   const publish = wantsPublish(headers);
+  const expect = expectationIn(headers);
   const body = method === "POST" ? await bodyBytes(request.body, MAX_BODY) : null;
-  return selling.call({ cap, method, query, body, headers, payment, publish, client });
+  return selling.call({ cap, method, query, body, headers, payment, publish, expect, client });
 }
 
 const ViaPath = z.object({ capability_id: CapId });
@@ -80,6 +109,7 @@ export const PURCHASE = {
 
 const via = {
   ...PURCHASE,
+  takes: [...PURCHASE.takes, EXPECT_HEADER],
   path: "/v1/via/:capability_id",
   params: ViaPath,
   errors: [

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { JUDGED_BY } from "../../pipelines/record/order-step.ts";
 import { CapId, Money, wholeNumber } from "./common.ts";
 
 /** Path of GET /v1/orders/{order_id}. */
@@ -18,6 +19,10 @@ const OrderLeg = z.strictObject({
   status: z.int().nullable(),
   delivered: z.boolean().nullable(),
   passed: z.boolean().nullable(),
+  /** Class whose check judged the answer; `any`: none. */
+  class: z.string(),
+  /** The check in the list below that says most of the answer; null in orders from before it was kept. */
+  judged_by: z.enum(JUDGED_BY).nullable(),
   latency_ms: z.number().nullable(),
   checks: z.array(z.looseObject({ name: z.string(), ok: z.boolean(), says: z.string().optional() })),
   content_type: z.string().nullable(),
@@ -45,6 +50,8 @@ export const OrderShown = z.strictObject({
   fee: Money,
   total: Money,
   published: z.boolean(),
+  /** What the buyer itself expected of the answer (docs/pay-on-delivery.md); null: nothing. */
+  expect: z.looseObject({}).nullable(),
   /**
    * For money in escrow: the transaction that holds it, and the time from which the payer can reclaim it (unix
    * seconds).
@@ -84,6 +91,7 @@ export const SignedOrder = OrderShown.extend({
 export const PaymentTerms = z.looseObject({
   x402Version: z.int(),
   error: z.string(),
+  guarantee: z.string().optional(),
   accepts: z.array(z.looseObject({})),
 });
 

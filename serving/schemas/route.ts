@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { Band, CapId, Defect, given, Money, noneOf, refusing, Tier } from "./common.ts";
 
 /** Money in a request (interface, "money"). */
@@ -55,6 +56,7 @@ const Candidate = z.strictObject({
   fee: Money,
   total: Money,
   buy: z.string().describe("Where to buy a call of it: the price is asked anew there."),
+  guarantee: z.string().describe("When you are charged; the 402 of a call says it for your input."),
   defects: z.array(Defect),
   retry: z
     .enum(RETRY_VERDICTS)
@@ -125,6 +127,9 @@ export const ExecuteRequest = z
       .optional()
       .describe("Whom to ask, in this order, in place of a need."),
     input: Input.optional(),
+    expect: BuyersExpectation.optional().describe(
+      "What you yourself expect of the answer, beside our own checks; you are charged only if that holds too.",
+    ),
     max_total: MoneySent.describe("Most that you would be charged, in USDC, our fee in it."),
     deadline_s: z
       .int()

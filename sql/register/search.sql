@@ -113,6 +113,13 @@ SELECT * EXCLUDE (updated), strftime(updated, '%Y-%m-%dT%H:%M:%SZ') AS updated F
 -- writes: nothing
 SELECT number, host FROM domain WHERE number IN ({list}) ORDER BY host;
 
+-- name: named
+-- Legal name of the company with this LEI.
+-- grain: one company, or none
+-- reads: company; $lei
+-- writes: nothing
+SELECT name FROM company WHERE lei = $lei LIMIT 1;
+
 -- name: drawn
 -- An active company at some place of the register, for a question whose answer is known.
 -- grain: one company, or none

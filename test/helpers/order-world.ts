@@ -430,7 +430,7 @@ function purchaseOf(payment: FakePayment, key: string, shop = "https://seller.ex
         ...{ x402Version: 2 as const, scheme: "exact", network: NETWORK, asset: ASSET, payTo },
         ...{ amountAtomic: priceMicro, maxTimeoutSeconds: 60, extra: {}, raw: {} },
       },
-      want: { class: "unclassified", schema: undefined, mime: "application/json" },
+      want: { class: "unclassified", known: null, schema: undefined, mime: "application/json" },
     },
   };
 }

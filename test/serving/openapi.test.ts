@@ -133,7 +133,8 @@ describe("/openapi.json", () => {
     ] as const) {
       const { parameters, responses } = document.paths[path]![method]!;
       const taken = parameters!.flatMap((one) => ("$ref" in one ? [one.$ref.split("/").at(-1)] : []));
-      expect(taken).toEqual(["PAYMENT-SIGNATURE", "X-PAYMENT", "Touchstone-Publish"]);
+      const expects = path.startsWith("/v1/via/") ? ["Touchstone-Expect"] : [];
+      expect(taken).toEqual(["PAYMENT-SIGNATURE", "X-PAYMENT", "Touchstone-Publish", ...expects]);
       expect(Object.keys(responses["402"]!.headers!)).toContain("PAYMENT-REQUIRED");
       expect(Object.keys(responses["200"]!.headers!)).toContain("Touchstone-Salt-Request");
       expect(responses["2XX"]).toEqual(responses["200"]);

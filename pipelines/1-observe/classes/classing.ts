@@ -33,9 +33,12 @@ interface Words {
   outputSchema: unknown;
 }
 
+/** What the class of an endpoint is decided by, beside what its 402 declares. */
+type Classed = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "sellerClaims">;
+
 const NONE: ClassMatch = { checker: any, variant: null, mapping: null, arrange: () => null };
 
-function wordsOf({ sellerClaims: own }: ListedCap, declared: Declared | null): Words {
+function wordsOf({ sellerClaims: own }: Classed, declared: Declared | null): Words {
   return {
     example: own?.example ?? declared?.example ?? null,
     inputSchema: own?.input_schema ?? declared?.inputSchema,
@@ -137,7 +140,7 @@ function bySchema(words: Words, place: Place): ClassMatch {
 }
 
 /** The class of an endpoint: from the operator's mapping, else as the seller names it, else from its schema. */
-export function classMatchOf(one: ListedCap, declared: Declared | null, maps: ClassMaps): ClassMatch {
+export function classMatchOf(one: Classed, declared: Declared | null, maps: ClassMaps): ClassMatch {
   const told = maps.find(one);
   if (told) return mapped(told);
   const own = one.sellerClaims;

@@ -1,10 +1,12 @@
 import type { EgressResult } from "../../../infra/egress/egress.ts";
+import type { BuyersExpectation } from "../../record/expectation.ts";
 import type { Answer402 } from "../../record/terms/entries.ts";
 import { type ReadClaim, readClaim, rejected, type Source } from "../listings/claims.ts";
 import { readBytes, readPage, readYaml } from "../listings/documents.ts";
 import { readListPage, readReply, readWelcome } from "../mcp/answers.ts";
 import { type Networks, readAsked } from "../terms/terms.ts";
 import { type Expectation, evaluate } from "./checks.ts";
+import { expected, faultsOf } from "./expected.ts";
 import { Schemas } from "./schema.ts";
 
 const schemas = new Schemas();
@@ -35,6 +37,11 @@ export const QUESTIONS = {
   /** Evaluates what came on a paid connection. */
   evaluate: (of: { result: EgressResult & { raw?: Uint8Array }; want: Expectation; again: boolean }) =>
     evaluate(of.result, of.want, schemas, of.again),
+  /** Can this schema be held against answers? */
+  usable: (of: { schema: unknown }) => schemas.usable(of.schema),
+  /** What of a buyer's own expectation cannot be used; and the checks of an answer against one. */
+  faults: (of: { expect: BuyersExpectation }) => faultsOf(of.expect, schemas),
+  expected: (of: { expect: BuyersExpectation; body: Uint8Array }) => expected(of.expect, of.body, schemas),
   /** Read an MCP server's responses: to `initialize`, to `tools/list`, and to a call. */
   welcome: readWelcome,
   list: readListPage,

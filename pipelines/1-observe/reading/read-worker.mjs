@@ -9,6 +9,8 @@ import "ajv";
 import "ajv/dist/2020.js";
 import "ajv-formats";
 import "csv-parse/sync";
+import "jsonpath-rfc9535";
+import "re2js";
 import "tldts";
 import "yaml";
 import "zod";

@@ -31,6 +31,9 @@ const LIMITS: Readonly<Record<Name, QuestionLimits>> = {
   reply: { cpuMs: 500, urgent: true },
   // Schemas are compiled and tried under limits of their own (schema.ts), which end before this one.
   evaluate: { cpuMs: 5_000, urgent: true },
+  usable: { cpuMs: 1_000, urgent: true },
+  faults: { cpuMs: 1_000, urgent: true },
+  expected: { cpuMs: 5_000, urgent: true },
   document: { cpuMs: 2_000, urgent: false },
   page: { cpuMs: 2_000, urgent: false },
   rows: { cpuMs: 2_000, urgent: false },

@@ -131,13 +131,30 @@ function compile(schema: unknown): ValidateFunction | null {
 export class Schemas {
   readonly #compiled = new BoundedMap<string, ValidateFunction | null>(MAX_COMPILED);
 
+  /** Can answers be checked against it? */
+  usable(schema: unknown): boolean {
+    const key = hashOf(schema);
+    if (key === null) return false;
+    try {
+      return this.#validatorOf(key, schema) !== null;
+    } catch {
+      this.#compiled.set(key, null);
+      return false;
+    }
+  }
+
+  #validatorOf(key: string, schema: unknown): ValidateFunction | null {
+    const known = this.#compiled.get(key);
+    const validate = known === undefined ? compile(schema) : known;
+    this.#compiled.set(key, validate);
+    return validate;
+  }
+
   check(schema: unknown, value: unknown): SchemaVerdict {
     const key = hashOf(schema);
     if (key === null) return null;
     try {
-      const known = this.#compiled.get(key);
-      const validate = known === undefined ? compile(schema) : known;
-      this.#compiled.set(key, validate);
+      const validate = this.#validatorOf(key, schema);
       if (validate === null) return null;
       if (patient(VALIDATE_MS, () => validate(value))) return { ok: true };
       const error = validate.errors?.[0];

@@ -66,6 +66,12 @@ export const calendarFacts: Checker = {
         const at = new Date((FROM_S + new RandomDraws(seed).below(DAYS_LONG) * DAY_S) * 1000);
         return { fields: { date: at.toISOString().slice(0, 10) }, truth: DAYS[at.getUTCDay()] };
       },
+      solve({ date }) {
+        const at = new Date(`${date}T00:00:00.000Z`);
+        // Of other centuries not every calendar is the Gregorian one.
+        const isUsual = /^(?:19|20|21)\d\d-\d\d-\d\d$/.test(String(date)) && !Number.isNaN(at.getTime());
+        return isUsual && at.toISOString().startsWith(String(date)) ? DAYS[at.getUTCDay()] : null;
+      },
       delivery: (value) => yes(Boolean(short(value, 20))),
       score: (value, truth) => yes(daySaid(value) === DAYS.indexOf(String(truth))),
     },
@@ -79,6 +85,13 @@ export const calendarFacts: Checker = {
         const at = new Date((FROM_S + draws.below(DAYS_LONG) * DAY_S + DAY_S / 2) * 1000);
         const fields = { zone, at: `${at.toISOString().slice(0, 19)}Z` };
         return { fields, truth: offsetMinutes(zone, at) };
+      },
+      solve({ zone, at }) {
+        const moment = new Date(String(at));
+        const isMoment = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/.test(String(at)) && !Number.isNaN(moment.getTime());
+        const known = (ZONES as readonly string[]).includes(String(zone)) && isMoment;
+        const since_s = moment.getTime() / 1000 - FROM_S;
+        return known && since_s >= 0 && since_s <= DAYS_LONG * DAY_S ? offsetMinutes(String(zone), moment) : null;
       },
       delivery: (value) => yes(minutesSaid(value) !== undefined),
       score: (value, truth) => yes(minutesSaid(value) === truth),

@@ -1,4 +1,4 @@
-import { type Checker, numeric, type Question, type Sources, short, type Variant, yes } from "./checker.ts";
+import { type Checker, numeric, type Question, type Sources, short, type Variant, wholeOf, yes } from "./checker.ts";
 
 type Block = NonNullable<Awaited<ReturnType<NonNullable<Sources["block"]>>>>;
 
@@ -17,6 +17,12 @@ const variant = (answer: string, truthOf: (block: Block) => string | number): Om
   async draw(seed, { block: ask }): Promise<Question | null> {
     const block = (await ask?.(seed)) ?? null;
     return block && { fields: { block: block.number, network: block.network }, truth: truthOf(block) };
+  },
+  async solve({ block: number, network }, { block: ask }) {
+    const height = wholeOf(number);
+    const block = height === null || height < 0 ? null : ((await ask?.(height)) ?? null);
+    // In an operator's form the network is not among the fields: it is the endpoint's own.
+    return block && (network === undefined || network === block.network) ? truthOf(block) : null;
   },
 });
 

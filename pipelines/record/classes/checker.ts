@@ -34,6 +34,12 @@ export interface Variant {
    * Makes a fresh question; null where none can be made now, for example because its source is missing. Never throws.
    */
   draw(seed: Uint8Array, sources: Sources): Question | null | Promise<Question | null>;
+  /**
+   * The truth of a question that somebody else asks in these fields, as {@link score} takes it; null where the fields do
+   * not fix it, or are written in a way that sellers may read differently.
+   * @throws what a source throws that cannot be asked now
+   */
+  solve(asked: Fields, sources: TruthSources): unknown;
   /** Is this an answer of the kind that was asked for, 0..1? `value` is the value at the pointer. Never throws. */
   delivery(value: unknown): number;
   /** How right the answer is, 0..1, given the question's `truth`. Never throws. */
@@ -62,6 +68,20 @@ export interface Sources {
   row?: (seed: Uint8Array) => KnownRow | null;
   /** Price of one unit of `base` in `quote` from a reference of ours; null where it cannot be asked. */
   price?: (base: string, quote: string) => Promise<number | null>;
+}
+
+/** Our own sources of truths about what somebody else asks. Absent: there is no such source. */
+export interface TruthSources {
+  /** The facts of a page of ours at this address; null where it is none, or one of another day. */
+  page?: (url: string) => readonly string[] | null;
+  /** A block of the chain that we read ourselves; null where it is not final, or not kept any more. */
+  block?: (number: number) => Promise<{ network: string; number: number; hash: string; time: number } | null>;
+  /** Legal name of a company in our copy of the register; null where it is not there. */
+  company?: (lei: string) => Promise<string | null>;
+  /** The row that the operator gave for this endpoint and these fields; null where there is none, or several. */
+  row?: (asked: Fields) => KnownRow | null;
+  /** As in {@link Sources}. */
+  price?: Sources["price"];
 }
 
 /** A question, its answer, and by how much a number may differ from it. */
@@ -131,5 +151,9 @@ export function numeric(value: unknown): number | undefined {
   const number = text !== undefined && /^[+-]?\d{1,18}(?:\.\d{1,18})?$/.test(text) ? Number(text) : value;
   return typeof number === "number" && Number.isFinite(number) ? number : undefined;
 }
+
+/** A whole number as it is usually written, in the range that JavaScript adds exactly; null for anything else. */
+export const wholeOf = (value: unknown): number | null =>
+  /^(?:0|-?[1-9]\d{0,14})$/.test(String(value)) ? Number(value) : null;
 
 export const yes = (is: boolean): number => (is ? 1 : 0);

@@ -11,6 +11,9 @@ export const companyName: Checker = {
         const row = (await company?.(seed)) ?? null;
         return row && { fields: { lei: row.lei }, truth: row.name };
       },
+      async solve({ lei }, { company }) {
+        return /^[0-9A-Z]{18}\d\d$/.test(String(lei)) ? ((await company?.(String(lei))) ?? null) : null;
+      },
       delivery: (value) => yes(Boolean(short(value, 1_000))),
       score(value, truth) {
         const said = plain(short(value, 1_000) ?? "");

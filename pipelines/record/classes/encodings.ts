@@ -11,12 +11,16 @@ function drawnText(seed: Uint8Array): string {
   return parts.join("");
 }
 
+/** Longest text whose encoding is known, characters: an answer is read up to 10,000. */
+const MOST = 2_000;
+
 /** `caseless`: upper and lower case mean the same in this encoding. */
-const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseless?: true }>> = {
+const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseless?: true; unclear?: RegExp }>> = {
   base64: { encode: (text) => Buffer.from(text).toString("base64") },
   base64url: { encode: (text) => Buffer.from(text).toString("base64url") },
   hex: { encode: (text) => Buffer.from(text).toString("hex"), caseless: true },
-  urlencoded: { encode: encodeURIComponent },
+  // RFC 3986 escapes more signs than this function, and says of `~` what older programs do not.
+  urlencoded: { encode: encodeURIComponent, unclear: /[!'()*~]/ },
   ...Object.fromEntries(
     ["md5", "sha1", "sha256", "sha512"].map((name) => [
       name,
@@ -26,7 +30,7 @@ const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseles
 };
 
 const variant = (name: string): Variant => {
-  const { encode, caseless } = ENCODINGS[name]!;
+  const { encode, caseless, unclear } = ENCODINGS[name]!;
   const form = (text: string): string => (caseless ? text.replace(/^0x/i, "").toLowerCase() : text);
   return {
     asks: ["text"],
@@ -34,6 +38,10 @@ const variant = (name: string): Variant => {
     draw(seed) {
       const text = drawnText(seed);
       return { fields: { text }, truth: encode(text) };
+    },
+    solve({ text }) {
+      const isClear = typeof text === "string" && text !== "" && text.length <= MOST && !/\p{Surrogate}/u.test(text);
+      return isClear && !unclear?.test(text) ? encode(text) : null;
     },
     delivery: (value) => yes(Boolean(short(value))),
     score: (value, truth) => yes(typeof truth === "string" && form(short(value) ?? "") === form(truth)),

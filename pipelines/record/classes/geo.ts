@@ -107,6 +107,12 @@ const variant = ({ asks, answer, asked, truths }: Fact): Variant => ({
     const fields: Fields = { [asks]: asked(country) };
     return { fields, truth: truths(country) };
   },
+  solve(fields) {
+    const said = plain(String(fields[asks]));
+    const country = COUNTRIES.find((one) => plain(asked(one)) === said);
+    const known = country ? truths(country) : [];
+    return known.length > 0 && known.every((truth) => truth !== "") ? known : null;
+  },
   delivery: (value) => yes(Boolean(short(value, 200))),
   score(value, truth) {
     const said = plain(short(value, 200) ?? "");

@@ -18,6 +18,10 @@ export const knownRows: Checker = {
         const one = row?.(seed) ?? null;
         return one && { fields: one.asks, truth: [one.answer, one.within] };
       },
+      solve(asked, { row }) {
+        const one = row?.(asked) ?? null;
+        return one && [one.answer, one.within];
+      },
       delivery: (value) => yes(numeric(value) !== undefined || Boolean(short(value, 1_000))),
       score(value, truth) {
         const [answer, within] = Array.isArray(truth) ? (truth as unknown[]) : [];

@@ -37,6 +37,14 @@ function inside(said: string): Record<string, unknown> | null {
   return from < 0 || to < from ? null : obedient(said.slice(from, to + 1));
 }
 
+/** The instruction of this class. @param first,second in words */
+const promptOf = (code: string, first: string, second: string): string =>
+  'Answer with one JSON object of two members and nothing else, no code fence: "code" is the text ' +
+  `"${code}", and "sum" is the number that ${first} and ${second} make when added.`;
+
+const WORDS = new Map(Array.from({ length: 100 }, (_, number) => [inWords(number), number]));
+const PROMPT = new RegExp(`^${promptOf("([a-z0-9]{1,20})", "([a-z-]{3,20})", "([a-z-]{3,20})")}$`);
+
 /** Longest answer that is read, characters: the right one has some forty. */
 const MOST = 4_000;
 
@@ -55,10 +63,12 @@ export const llmEcho: Checker = {
         const draws = new RandomDraws(seed);
         const code = draws.word(8);
         const [a, b] = [11 + draws.below(80), 11 + draws.below(80)];
-        const prompt =
-          'Answer with one JSON object of two members and nothing else, no code fence: "code" is the text ' +
-          `"${code}", and "sum" is the number that ${inWords(a)} and ${inWords(b)} make when added.`;
-        return { fields: { prompt }, truth: { code, sum: a + b } };
+        return { fields: { prompt: promptOf(code, inWords(a), inWords(b)) }, truth: { code, sum: a + b } };
+      },
+      solve({ prompt }) {
+        const [, code, first = "", second = ""] = PROMPT.exec(String(prompt).slice(0, 1_000)) ?? [];
+        const [a, b] = [WORDS.get(first), WORDS.get(second)];
+        return code === undefined || a === undefined || b === undefined ? null : { code, sum: a + b };
       },
       delivery: (value) => yes(Boolean(short(value, 100_000))),
       score(value, truth) {

@@ -71,6 +71,67 @@ export const filled = ({ query, body, path }: Template, fields: Fields): Example
   ...(path ? { path: filledTexts(path, fields) } : {}),
 });
 
+/** Fields that were read from an input, by name. */
+type Found = Map<string, string | number>;
+
+/** Notes a field; false where it was read before with another value. */
+function note(found: Found, name: string, value: string | number): boolean {
+  if (found.has(name) && found.get(name) !== value) return false;
+  found.set(name, value);
+  return true;
+}
+
+/**
+ * Reads the fields out of a text by its template; false where the text does not fit, or could be read in two ways: a value
+ * holds the text between two placeholders, or nothing is between them.
+ */
+function readText(template: string, text: string, found: Found): boolean {
+  const names = [...template.matchAll(PLACEHOLDER)].map(([, name]) => name!);
+  const [head, ...tails] = template.split(/\{[a-z_]{1,40}(?::text)?\}/);
+  if (names.length === 0) return template === text;
+  if (!text.startsWith(head!) || tails.slice(0, -1).includes("")) return false;
+  let at = head!.length;
+  const values = tails.map((tail, n) => {
+    const last = n === tails.length - 1;
+    const end = last ? text.length - tail.length : text.indexOf(tail, at);
+    const value = end < at || (last && !text.endsWith(tail)) ? null : text.slice(at, end);
+    at = end + tail.length;
+    return value;
+  });
+  const isClear = values.every((value) => value !== null && !tails.slice(0, -1).some((tail) => value.includes(tail)));
+  return isClear && names.every((name, n) => note(found, name, values[n]!));
+}
+
+function readValue(template: unknown, value: unknown, found: Found, depth: number): boolean {
+  if (depth > MAX_DEPTH) return false;
+  if (typeof template === "string") {
+    const name = WHOLE.exec(template)?.[1];
+    if (name !== undefined && typeof value === "number") return note(found, name, value);
+    return typeof value === "string" && readText(template, value, found);
+  }
+  if (typeof template !== "object" || template === null) return template === value;
+  if (typeof value !== "object" || value === null || Array.isArray(template) !== Array.isArray(value)) return false;
+  const names = Object.keys(template);
+  if (names.length !== Object.keys(value).length) return false;
+  return names.every(
+    (name) =>
+      Object.hasOwn(value, name) && readValue((template as Fields)[name], (value as Fields)[name], found, depth + 1),
+  );
+}
+
+/**
+ * The fields of the question that an input asks in the form of a template: what {@link filled} put there. null for an
+ * input that says anything else beside, or less: then it is another question.
+ */
+export function askedBy(template: Template, input: Example): Fields | null {
+  const found: Found = new Map();
+  const isAsked = (["query", "body", "path"] as const).every((place) => {
+    const [form, given] = [template[place], input[place]];
+    return form === undefined ? given === undefined : readValue(form, given, found, 0);
+  });
+  return isAsked ? Object.fromEntries(found) : null;
+}
+
 /** Is this a JSON pointer (RFC 6901) of at most {@link MAX_DEPTH} steps? */
 export const isPointer = (text: string): boolean =>
   /^(?:\/(?:[^~/]|~[01])*)*$/.test(text) && text.split("/").length <= MAX_DEPTH;

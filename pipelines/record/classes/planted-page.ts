@@ -24,6 +24,7 @@ export const plantedPage: Checker = {
         const made = page?.(seed);
         return made ? { fields: { url: made.url }, truth: made.facts } : null;
       },
+      solve: ({ url }, { page }) => page?.(String(url)) ?? null,
       delivery: (value) => yes(typeof value === "string" && value.trim() !== ""),
       score(value, truth) {
         if (typeof value !== "string" || !Array.isArray(truth) || truth.length === 0) return 0;

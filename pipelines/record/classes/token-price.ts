@@ -36,6 +36,11 @@ const variant = (pairs: typeof PAIRS, answer: string): Checker["variants"][strin
     const truth = (await price?.(base, quote)) ?? null;
     return truth === null ? null : { fields: { base, quote }, truth };
   },
+  // Of other pairs our reference may mean another token, or another market.
+  solve: async ({ base, quote }, { price }) =>
+    pairs.some((pair) => pair[0] === base && pair[1] === quote)
+      ? ((await price?.(String(base), String(quote))) ?? null)
+      : null,
   delivery: (value) => yes((numeric(value) ?? 0) > 0),
   score: nearness,
 });

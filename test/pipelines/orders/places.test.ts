@@ -50,7 +50,7 @@ test("a price is told at once while every place for calls is held by a slow sell
   const request = { url, method: "GET" as const, headers: {}, body: null, sha256: "0".repeat(64) };
   const intent = { header_name: "PAYMENT-SIGNATURE", signed_bytes: "e30=", deadline_ms: 60_000 };
   const calls = Array.from({ length: VIA_AT_ONCE + 1 }, () =>
-    sendLeg(tools, intent, { request, want: { class: "any", schema: undefined, mime: null } }),
+    sendLeg(tools, intent, { request, want: { class: "any", known: null, schema: undefined, mime: null } }, null),
   );
   await expect.poll(() => held.length).toBe(VIA_AT_ONCE);
   expect(await quoteOf(tools, { cap: "cap_x", lettered: true }, request, systemClock)).toMatchObject({

@@ -45,7 +45,7 @@ test("what is signed for a seller that wants little echoed is kept, with the has
     sha256: "0".repeat(64),
     body,
   };
-  const want = { class: "any", mime: null, schema: { type: "object" } };
+  const want = { class: "any", known: null, mime: null, schema: { type: "object" } };
   const priced = { ...quote, request, want, entry: { ...entry, raw: { note: "x".repeat(5_000) } } };
   const tools = {
     float: async () => ({ address: privateKeyToAccount(KEY).address, privateKey: KEY }),
@@ -57,7 +57,8 @@ test("what is signed for a seller that wants little echoed is kept, with the has
     ...{ url: request.url, method: "POST", headers: {}, sha256: request.sha256 },
     ...{ body_sha256: sha256hex(body), body_bytes: 2 },
   });
-  expect(made.want).toEqual({ class: "any", mime: null, schema_sha256: sha256hex('{"type":"object"}') });
+  const schema_sha256 = sha256hex('{"type":"object"}');
+  expect(made.want).toEqual({ class: "any", mime: null, judged_by: "schema", schema_sha256 });
 });
 
 test("an outside signer that is down is told apart from a float without money", async () => {

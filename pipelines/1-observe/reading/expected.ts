@@ -1,0 +1,104 @@
+import { isDeepStrictEqual } from "node:util";
+import { query as selected } from "jsonpath-rfc9535";
+import parsedPath from "jsonpath-rfc9535/parser";
+import { RE2JS } from "re2js";
+import type { BodyOf } from "../../record/bodies.ts";
+import type { BuyersExpectation, ExpectationFault } from "../../record/expectation.ts";
+import { clean, isObject, keepable, MOST_VALUES, parseJson } from "../json.ts";
+import { OutOfTime, patient, type Schemas } from "./schema.ts";
+
+type Check = BodyOf<"paid.result">["checks"][number];
+
+/** Processor time for one path or expression over one answer, ms; both are linear in the answer, and slow ones are refused. */
+const TRY_MS = 1_000;
+/** Longest answer that an expression is tried on, bytes: as much as any class searches. */
+const MAX_TEXT = 500_000;
+/** Most `..` of a path: each one more multiplies its work by the answer's depth. */
+const MAX_DESCENTS = 1;
+
+/** Functions of a path that are known; match() and search() hold expressions of ECMAScript, which backtrack. */
+const FUNCTIONS = new Set(["length", "count", "value"]);
+
+/** Why a JSONPath cannot be used, or null. */
+function pathFault(path: string): string | null {
+  let descents = 0;
+  let named: string | null = null;
+  try {
+    JSON.stringify(parsedPath(path), (_, node: unknown) => {
+      if (isObject(node) && node.type === "DescendantSegment") descents += 1;
+      if (isObject(node) && node.type === "FunctionExpr" && !FUNCTIONS.has(String(node.name))) named = `${node.name}`;
+      return node;
+    });
+  } catch (error) {
+    return clean(`is no JSONPath (RFC 9535): ${(error as Error).message}`, 300);
+  }
+  if (named !== null) return `has the function ${named}(); there are length, count and value, and regex beside it`;
+  return descents > MAX_DESCENTS ? `has more than ${MAX_DESCENTS} ".."` : null;
+}
+
+/** Why an expression cannot be used, or null. */
+function regexFault(regex: string): string | null {
+  try {
+    RE2JS.compile(regex);
+    return null;
+  } catch (error) {
+    return clean(`is no expression of RE2: ${(error as Error).message}`, 300);
+  }
+}
+
+/** What of an expectation cannot be used, before anything is paid for it; empty: it can be held against an answer. */
+export function faultsOf(expect: BuyersExpectation, schemas: Schemas): ExpectationFault[] {
+  const { schema, jsonpath, regex } = expect;
+  const faults: [string, string | null][] = [
+    ["", keepable(expect) === undefined ? "cannot be written in one way (RFC 8785)" : null],
+    ["/schema", schema === undefined || schemas.usable(schema) ? null : "is no JSON Schema that can be used"],
+    ["/jsonpath/path", jsonpath ? pathFault(jsonpath.path) : null],
+    ["/regex", regex === undefined ? null : regexFault(regex)],
+  ];
+  return faults.flatMap(([pointer, detail]) => (detail === null ? [] : [{ pointer, detail }]));
+}
+
+/** Runs one check under {@link TRY_MS}. @param says what is wrong where it finds nothing; the answer's values never stand in it */
+function tried(name: string, says: string, work: () => boolean): Check {
+  try {
+    return patient(TRY_MS, work) ? { name, ok: true } : { name, ok: false, says };
+  } catch (error) {
+    return { name, ok: false, says: error instanceof OutOfTime ? "not done within its time" : "could not be tried" };
+  }
+}
+
+/** Does the path select anything, and each time the value? Without a value anything will do. */
+function selects({ path, value }: NonNullable<BuyersExpectation["jsonpath"]>, parsed: unknown): boolean {
+  const found = selected(parsed as Parameters<typeof selected>[0], path);
+  return found.length > 0 && (value === undefined || found.every((one) => isDeepStrictEqual(one, value)));
+}
+
+/** Holds an answer against what its buyer expects: one check for each member of the expectation. */
+export function expected(expect: BuyersExpectation, body: Uint8Array, schemas: Schemas): Check[] {
+  const { schema, jsonpath, regex, min_length } = expect;
+  const parsed = schema === undefined && !jsonpath ? undefined : parseJson(body, MOST_VALUES);
+  const checks: Check[] = [];
+  if (min_length !== undefined) {
+    const ok = body.length >= min_length;
+    checks.push({ name: "expect_min_length", ok, ...(ok ? {} : { says: `${body.length} bytes` }) });
+  }
+  if (schema !== undefined) {
+    const verdict = parsed === undefined ? { ok: false, says: "not JSON" } : schemas.check(schema, parsed);
+    const says = verdict === null ? "could not be tried" : verdict.says;
+    checks.push({ name: "expect_schema", ok: verdict?.ok ?? false, ...(says ? { says: clean(says, 500) } : {}) });
+  }
+  if (jsonpath) {
+    const says =
+      jsonpath.value === undefined ? "selects nothing" : "does not select the value, or another one beside it";
+    checks.push(
+      parsed === undefined
+        ? { name: "expect_jsonpath", ok: false, says: "not JSON" }
+        : tried("expect_jsonpath", says, () => selects(jsonpath, parsed)),
+    );
+  }
+  if (regex !== undefined) {
+    const text = Buffer.from(body.subarray(0, MAX_TEXT)).toString("utf8");
+    checks.push(tried("expect_regex", "found nowhere", () => RE2JS.compile(regex).matcher(text).find()));
+  }
+  return checks;
+}

@@ -1,0 +1,46 @@
+import { z } from "zod";
+
+/** Longest expectation, characters of its JSON: it stands in the order's claim, in the log for ever. */
+export const MAX_EXPECTATION = 4_096;
+
+/**
+ * What a buyer itself expects of the answer that it buys. Each member must hold, beside our own checks; the order keeps it.
+ * An expectation that cannot be used is refused before anything is paid.
+ */
+export const BuyersExpectation = z
+  .strictObject({
+    schema: z
+      .record(z.string(), z.unknown())
+      .optional()
+      .describe("JSON Schema (draft 7, 2019-09 or 2020-12) that the answer fits."),
+    jsonpath: z
+      .strictObject({
+        path: z
+          .string()
+          .min(1)
+          .max(300)
+          .describe("JSONPath of RFC 9535, without match() and search(), with one .. at most."),
+        value: z.unknown().optional().describe("What each value that it selects equals; left out: anything."),
+      })
+      .optional()
+      .describe("The path selects something in the answer, and nothing but this value."),
+    regex: z
+      .string()
+      .min(1)
+      .max(300)
+      .optional()
+      .describe("Expression of RE2, found somewhere in the answer's text (its first 500,000 bytes)."),
+    min_length: z.int().min(1).max(1_048_576).optional().describe("Least length of the answer, bytes."),
+  })
+  .refine((one) => Object.values(one).some((value) => value !== undefined), "must have a member")
+  .refine((one) => JSON.stringify(one).length <= MAX_EXPECTATION, `must be at most ${MAX_EXPECTATION} characters long`);
+export type BuyersExpectation = z.infer<typeof BuyersExpectation>;
+
+/** What is wrong with an expectation. `pointer` is a JSON pointer into it. */
+export interface ExpectationFault {
+  pointer: string;
+  detail: string;
+}
+
+/** Is this a check of the buyer's own, and none of ours? */
+export const isBuyersOwn = ({ name }: { name: string }): boolean => name.startsWith("expect_");
