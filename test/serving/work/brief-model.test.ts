@@ -209,6 +209,12 @@ test("of long sources a model is shown what ranks best, and no more than 24,000 
   expect(messages[1]!.content.length).toBeLessThan(25_000);
 });
 
+test("without anything to show no model is asked", async () => {
+  answer = saying({ claims: [claim(TRUE, [1, TRUE])] });
+  const told = await refusal(researchBrief, { question: "What is the boiling point of helium?" }, deps());
+  expect([told[0], asked.length]).toEqual(["nothing_relevant", 0]);
+});
+
 describe("a search", () => {
   const setting = () => ({
     ...{ url: `${base}/search?q={question}&format=json`, headers: { "x-key": KEY } },
