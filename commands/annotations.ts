@@ -1,14 +1,14 @@
 /**
- * What a runner of GitHub reads on a step's output: workflow commands, and Markdown for the summary of the job
- * (docs.github.com, "Workflow commands for GitHub Actions"). Text of strangers must not become a command of its own.
+ * Output for GitHub Actions: workflow commands, and Markdown for the job summary (docs.github.com, "Workflow commands
+ * for GitHub Actions"). Text that comes from strangers is escaped, so that it cannot become a workflow command.
  */
 
-/** Something that a person should see beside the code: in red, in yellow, or as a remark. */
+/** An annotation that GitHub shows beside the code: an error, a warning or a notice. */
 export interface Annotation {
   level: "error" | "warning" | "notice";
   title: string;
   message: string;
-  /** Path in the repository that it is shown at; null: beside the job. */
+  /** Path of the file that it is shown at; null: shown with the job. */
   file: string | null;
 }
 
@@ -17,7 +17,10 @@ const escapeData = (text: string): string =>
 
 const escapeProperty = (text: string): string => escapeData(text).replaceAll(":", "%3A").replaceAll(",", "%2C");
 
-/** `::error file=..,title=..::message`, one line, whatever stands in its parts. */
+/**
+ * Formats an annotation as one workflow command: `::error file=..,title=..::message`. Line breaks in its parts are
+ * escaped.
+ */
 export function annotationLine({ level, title, message, file }: Annotation): string {
   const properties = { ...(file === null ? {} : { file }), title };
   const written = Object.entries(properties).map(([name, value]) => `${name}=${escapeProperty(value)}`);
@@ -25,8 +28,10 @@ export function annotationLine({ level, title, message, file }: Annotation): str
 }
 
 /**
- * Lines in which no command is read: between these two words of the runner, and without the sign of its older commands,
- * which are read anywhere in a line. @param token one that nobody can guess
+ * Wraps lines so that the runner executes no workflow command in them: `::stop-commands::TOKEN` before them and
+ * `::TOKEN::` after them turn off the current commands. The older `##[` commands are recognised anywhere in a line, so
+ * their sign is removed.
+ * @param token a random text that the lines cannot contain by chance
  */
 export const withoutCommands = (lines: readonly string[], token: string): string[] => [
   `::stop-commands::${token}`,
@@ -34,11 +39,11 @@ export const withoutCommands = (lines: readonly string[], token: string): string
   `::${token}::`,
 ];
 
-/** Text that Markdown shows as it stands (CommonMark section 2.4: any ASCII punctuation may have a backslash before it). */
+/** Escapes text for Markdown (CommonMark section 2.4: any ASCII punctuation may have a backslash before it). */
 export const inMarkdown = (text: string): string =>
   text.replace(/[\r\n]+/g, " ").replace(/[!-/:-@[-`{-~]/g, (char) => `\\${char}`);
 
-/** A table of Markdown; the cells are text, never Markdown. */
+/** Formats a Markdown table. The cells are plain text, and are escaped. */
 export function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const line = (cells: readonly string[]): string => `| ${cells.map(inMarkdown).join(" | ")} |`;
   return [line(head), `|${" --- |".repeat(head.length)}`, ...rows.map(line)];

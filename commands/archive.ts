@@ -15,10 +15,10 @@ import { withIngest } from "./opening.ts";
 import { repeat, report } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Seconds between two turns: a day becomes old enough once a day, and late records may wait as long. */
+/** Seconds between two runs. Once an hour is enough: a day becomes old enough to be archived once a day. */
 const EVERY_S = 3_600;
 
-/** What archives the days of one machine. */
+/** The archiver of one machine. */
 interface OpenArchive {
   parts: SupersedeParts;
   /** Archives the days that are due. */

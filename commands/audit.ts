@@ -19,26 +19,26 @@ import { stopwatch } from "./report.ts";
 import { fetchBounded, keysOf, type OpenRecord, openRecord, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** As the table has them, but a caller in this process may leave out defaults. */
+/** The options of the table, except that callers in this process may leave out those with a default. */
 export type AuditOptions = Partial<OptionsOf<"audit">> & {
-  /** Folder for files of forks (default: the current one). */
+  /** Folder for the files that prove a fork (default: the current folder). */
   forksIn?: string;
 } & RecordOptions;
 
-/** The record is not proven: the failure names the checks that broke. */
+/** Returns the failure of a record that is not proven. It names the checks that failed. */
 export function failed(findings: readonly Finding[]): Failure {
   const broken = findings.filter(({ result }) => result === "broken").map(({ check }) => check);
   return new Failure("tampered", `the record does not hold: ${broken.join(", ")}`);
 }
 
-/** Two signed histories that no one log can have. */
+/** Returns the failure for two signed histories that one append-only log cannot have. */
 const forked = (forks: readonly ForkSeen[], files: readonly string[]): Failure =>
   new Failure(
     "fork",
     `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep and publish`,
   );
 
-/** Bounds of one live answer. */
+/** Bounds of one answer of the running service. */
 const LIVE = { waitMs: 10_000, maxBytes: 1024 * 1024 };
 
 const askLive =
@@ -48,7 +48,7 @@ const askLive =
     return status >= 200 && status < 300 && text !== null ? (JSON.parse(text) as unknown) : null;
   };
 
-/** One line a check, its problems below it. */
+/** Formats a finding: one line for the check, its problems below it. */
 export function linesOf({ check, result, checked, open, not_run, says, problems }: Finding): string[] {
   const mark = { ok: "ok     ", broken: "BROKEN ", "not run": "not run" }[result];
   const unrun = not_run > 0 ? `; ${not_run} could not be run` : "";
@@ -61,7 +61,10 @@ export function linesOf({ check, result, checked, open, not_run, says, problems 
   return [`${mark} ${check}: ${checked}${left}`, ...lines];
 }
 
-/** A checkpoint in a file, verified by the keys that verify the source's. @throws Failure `usage`, Unproven */
+/**
+ * Reads a checkpoint from a file and verifies it with the keys that verify the source's checkpoint.
+ * @throws Failure `usage`, Unproven
+ */
 async function keptCheckpoint(file: string, of: Source, options: AuditOptions): Promise<Checkpoint> {
   const note = await readNamed(file);
   const source: Source = {

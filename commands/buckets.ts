@@ -11,7 +11,10 @@ import { type Config, ConfigError } from "../infra/config.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Days that our own sweep has for an answer that is kept no longer, before the store's lifecycle deletes it. */
+/**
+ * Days after the end of the keeping time in which our own sweep deletes an answer, before the store's lifecycle rule
+ * does.
+ */
 const SPARE_DAYS = 2;
 
 const nameOf = (address: string | null, which: string): string => {
@@ -60,7 +63,7 @@ export async function bucketsCommand(config: Config, options: OptionsOf<"buckets
   ]);
 }
 
-/** The store, and an operator's credentials, who has rights over buckets. */
+/** A store, and credentials that may create buckets and set their policies. */
 interface Operator {
   endpoint: string | null;
   region: string;
@@ -68,7 +71,7 @@ interface Operator {
   key: string;
 }
 
-/** Who writes the buckets: an access key id each, or an ARN with Amazon. The options say what each writes. */
+/** The writer of each kind of object, as an access key id, or as an ARN on Amazon. The options say what each writes. */
 type Writers = Pick<OptionsOf<"buckets">, "publisher" | "owner" | "pipeline" | "seller">;
 
 /** Names of the buckets, and who writes them. */

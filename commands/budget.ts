@@ -27,13 +27,13 @@ import type { OptionsOf } from "./table.ts";
 
 type BudgetOptions = OptionsOf<"budget">;
 
-/** Endpoints shown, and computed, without `--all`. */
+/** Most endpoints that are computed and shown without `--all`. */
 const MOST = 40;
 
-/** What a report is made from: one machine's parts, or those of a cluster, of which the public halves of the keys are enough. */
+/** What a report is made from. On a cluster the public halves of the keys are enough. */
 type BudgetParts = Pick<Parts, "config" | "privateStore" | "publicStore"> & { ring: Keyring };
 
-/** Makes the report over an open lake. */
+/** Computes the report from an open lake. */
 const computed = (
   { config, privateStore, publicStore, ring }: BudgetParts,
   openLake: (archived: () => Promise<ArchiveFold>) => Promise<Ingesting>,
@@ -51,7 +51,10 @@ const computed = (
   });
 };
 
-/** The report that a running service keeps, or what follows from it for an earlier day. @throws Failure `busy` without one */
+/**
+ * Returns the report that a running service stored, or derives one for an earlier day from it.
+ * @throws Failure `busy` when no report is stored
+ */
 async function kept({ privateStore }: BudgetParts, asked: string | undefined): Promise<BudgetReport> {
   const report = await keptReport(privateStore);
   if (!report || (asked !== undefined && asked > report.day)) {
@@ -79,7 +82,7 @@ export async function budget(config: Config, options: BudgetOptions): Promise<vo
   print(options, report, budgetLines(report, options.all ? Number.POSITIVE_INFINITY : MOST));
 }
 
-/** Computes the report, or takes the one that is kept where another process has the lake. */
+/** Computes the report, or reads the stored one when another process has the lake open. */
 function computedOrKept(
   parts: BudgetParts,
   openLake: Parameters<typeof computed>[1],

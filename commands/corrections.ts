@@ -15,10 +15,10 @@ import { readNamedJson } from "./files.ts";
 import { recorderOf, withDone } from "./opening.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Address at which the change shows. */
+/** Returns the address at which the change can be seen. */
 const lookAt = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
 
-/** What changes next, and where it shows. */
+/** Returns the lines that tell what happens next, and where it can be seen. */
 const nextLines = (config: Config, cap: string): string[] => [
   "Letters that may change: those of every tier of this endpoint, at the next grade run (a running service grades every 10 s;",
   "else: touchstone grade --once). Flags of endpoints with the same payee or domain follow if it had taken money.",

@@ -14,13 +14,17 @@ import { logFindings, recordFindings, storeFindings } from "./findings/storage.t
 import { print, say } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Examines everything that the role needs, each by a check of its own, so that one that hangs or throws hides no other. */
+/**
+ * Runs all checks of a role. Each check catches its own errors and has a time limit, so a check that hangs or throws
+ * hides no other.
+ */
 export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
   return withOpen(egressOf(config), async (egress) => {
     const nodes = pays ? findingsWithin("networks", "mend networks, or chain", () => networkFindings(config)) : null;
-    // The balances are read from the same nodes: one that does not answer is waited for once.
+    // The balances are read from the same nodes, so they wait for the node checks: a node that does not answer costs
+    // its time limit only once.
     const money = nodes?.then((found) =>
       findingsWithin("wallets", "look at the folder of the wallets", () => walletFindings(config, found)),
     );

@@ -34,6 +34,13 @@ export const MEANINGS: Readonly<Record<ExitName, string>> = {
   unfit: "`doctor` found something that keeps a role from its work.",
   flawed: "`listing`: the endpoint can be paid, and parts of its offer do not follow the protocols.",
   unpayable: "`listing`: buyers cannot pay the endpoint, or would refuse to.",
+  ungraded:
+    "`check`, `buy`: it has no letter, which means unknown and not bad; `buy`: and is not sold for that reason.",
+  dear: "`buy`: it costs more than the most that may be paid. Nothing was paid.",
+  refused:
+    "`check`: what the record holds speaks against paying it. `buy`: the purchase was refused. Nothing was paid.",
+  undelivered: "`buy`: the answer did not pass, or none came. Nothing was charged.",
+  open: "`buy`: a payment was sent, and whether it was charged is not known yet. Ask for the order again.",
 };
 
 /** The name of an error's exit code. */
@@ -47,15 +54,16 @@ export const EXIT_HELP = `Exit codes: ${Object.entries(EXIT)
   .map(([name, code]) => `${code} ${name}`)
   .join(", ")}.`;
 
-/** How many signals end the process at once. */
+/** The number of signals after which the process ends at once. */
 const IMPATIENT = 4;
 
 const STOPS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. The second one is usually the same Ctrl-C, sent to the process group
- * and passed on by the runner: to die of it would leave the market running, so further signals are only counted, and the
- * fourth ends the process at once. @returns removes the handlers
+ * Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. One Ctrl-C often arrives twice, from the terminal and from the
+ * program that started this one. If the second ended the process at once, the demo's market would be left running. So
+ * further signals are only counted, and the fourth ends the process.
+ * @returns removes the handlers
  */
 export function onStopSignal(stop: () => void): () => void {
   let seen = 0;

@@ -17,7 +17,7 @@ type ExportOptions = OptionsOf<"export"> & RecordOptions;
 
 const NOUN = { index: "endpoints", grades: "cards", samples: "samples" };
 
-/** A table of a record, and how it is written. */
+/** A table that can be exported, and the function that writes it. */
 interface Table {
   origin: string;
   tree_size: number;
@@ -47,7 +47,7 @@ const indexTable = (index: ProvenIndex): Table => ({
   write: (path, onProgress) => exportIndex(index, path, onProgress),
 });
 
-/** A record that is not a mirror's. */
+/** Opens a record that is not the folder of a mirror. */
 async function otherRecord(from: string, options: RecordOptions): Promise<RecordToRead> {
   const { source, head } = await openRecord(from, options);
   return { source, head, origin: head.origin, asOf: head.cosignedAt?.toISOString() ?? null };

@@ -28,7 +28,10 @@ export async function exposureCommand(config: Config, file: string, options: Opt
   else printLines(linesOf(report));
 }
 
-/** A JSON array, `{"dependencies": [..]}`, or one url a line; empty lines and those that begin with `#` are left out. */
+/**
+ * Reads the dependencies from a file: a JSON array, `{"dependencies": [..]}`, or one url a line, where empty lines and
+ * lines that begin with `#` are ignored.
+ */
 export function dependenciesOf(file: string, text: string): unknown[] {
   const isJson = /^\s*[[{]/.test(text);
   const value = isJson ? parseNamed(file, text) : null;
@@ -47,7 +50,10 @@ export function dependenciesOf(file: string, text: string): unknown[] {
   return dependencies;
 }
 
-/** One answer of the service, as text. @throws Failure `unreachable`; `unreadable` where it refuses what was asked */
+/**
+ * Fetches one answer of the service as text.
+ * @throws Failure `unreachable`; `unreadable` when the service refuses the request
+ */
 async function ask(base: string, path: string, init: RequestInit): Promise<string> {
   const { status, text } = await fetchBounded(base + path, init, ANSWER).catch((error: Error) => {
     const { message, cause } = error as Error & { cause?: Error };
@@ -95,7 +101,7 @@ const shortAddress = (address: string | null): string =>
 
 const TOOK = ["payee_took_the_money", "domain_took_the_money"];
 
-/** Marks of an address that must be checked before it is paid, or that took money elsewhere. */
+/** Returns the marks of a payee that took money elsewhere, or that its endpoint did not name before. */
 const flagged = ({ flags, pay_to_seen_before }: ExposureLine): string => {
   const strange = pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_"));
   return `${strange ? " (!)" : ""}${flags.some((flag) => TOOK.includes(flag)) ? " (took)" : ""}`;

@@ -35,11 +35,12 @@ export const readNamedJson = async (file: string, maxBytes = MAX_BYTES): Promise
   parseNamed(file, (await readNamed(file, maxBytes)).toString("utf8"));
 
 /**
- * Commands that only read call this first, so that a wrong folder is an error and no folder is made.
+ * Checks that the data folder exists. Commands that only read call this first, so that a mistyped folder is an error
+ * and is not created.
  * @throws Failure `unreadable`
  */
 export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
-  // Machines of a cluster share the log; a folder of their own may be empty.
+  // On a cluster the log is elsewhere, so the data folder may be empty.
   if (log !== null || existsSync(data_dir)) return;
   throw new Failure(
     "unreadable",
@@ -47,7 +48,7 @@ export function needsData({ data_dir, log }: Pick<Config, "data_dir" | "log">): 
   );
 }
 
-/** Opens something for one piece of work, and closes it after that, also when the work throws. */
+/** Opens something, runs the work with it, and closes it, also when the work throws. */
 export async function withOpen<P extends { close(): Promise<void> }, T>(
   opening: P | Promise<P>,
   work: (opened: P) => Promise<T>,

@@ -17,7 +17,7 @@ import { needsData, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** A sum of micro-units as it is shown: six decimals, below zero with a minus. */
+/** An amount with six decimals; negative with a minus sign. */
 type Sum = string;
 
 interface LedgerShown {
@@ -26,15 +26,20 @@ interface LedgerShown {
     network: string;
     asset: string;
     orders: number;
-    /** Debits are above zero. The sum of all is zero. */
+    /** By account: debits are positive, credits negative, and all accounts sum to zero. */
     accounts: Record<string, Sum>;
     sum: Sum;
-    /** Our wallets in these books, and what they hold on the chain; null where no chain was asked. */
+    /**
+     * Our wallets by address: what the books say that each holds, and what it holds on the chain; null where no chain
+     * was asked.
+     */
     wallets: Record<string, { cash: "till" | "float"; books: Sum; holds: Sum | null }>;
     /** Gas of our own transactions, in wei of the chain's coin, by their purpose. */
     gas: Record<string, { transactions: number; wei: string }>;
     owed: { what: Owed["what"]; who: string; fault: Owed["fault"] | null; orders: number; amount: Sum }[];
-    /** Movements that the chain lacks, or has differently; null where no chain was asked. */
+    /**
+     * Movements of the books that the chain does not have, or has with another amount; null where no chain was asked.
+     */
     differences: Difference[] | null;
   }[];
 }
@@ -51,7 +56,7 @@ export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">
   if (wrong + uneven > 0) throw new Failure("record", `${wrong} movements on the chain differ from the books`);
 }
 
-/** The node that the settings name for a network, or the demo's beside the log; null without one. */
+/** Returns the address of a node of a network: from the settings, or the demo's chain; null without one. */
 function rpcOf(config: Config, network: string): string | null {
   const world = join(folders(config.data_dir).market, "world.json");
   const named = configuredNetworks(config).find(({ id }) => id === network)?.rpcUrls[0];
@@ -60,14 +65,14 @@ function rpcOf(config: Config, network: string): string | null {
 }
 
 /**
- * The books of the log of these settings.
- * @param rpcUrl default: by the settings; null: no chain is asked.
+ * Computes the books from the orders in the log.
+ * @param rpcUrl default: from the settings; null: no chain is asked
  * @throws LogRefused, LogDown, ChainDown
  */
 export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerShown> {
   const dir = folders(config.data_dir).log;
   const assets: LedgerShown["assets"] = [];
-  // A log that was not begun has no orders. Opening it would make it.
+  // Opening a log that does not exist would create it. Without one there are no orders.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
   await withOpen(openLog(config, LOG_TOPICS, dir, createLogger(config.log_level)), async (log) => {
     const table = new OrderTable(Number.POSITIVE_INFINITY);

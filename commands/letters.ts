@@ -2,7 +2,7 @@ import type { H3 } from "h3";
 import type { CheckAnswer } from "../serving/schemas/check.ts";
 import { columns } from "./report.ts";
 
-/** What the demo found: one row a seller, from the same answers that anybody gets. */
+/** One row of the demo's table: the letter of one seller, from the public check. */
 export interface SellerLetter {
   seller: string;
   url: string;
@@ -12,20 +12,20 @@ export interface SellerLetter {
   composite: number | null;
   why: string;
   flags: string[];
-  /** Codes of what its listing or its 402 gets wrong. */
+  /** Codes of the defects of its listing or its 402. */
   defects: string[];
   samples: number;
 }
 
 export interface MarketLetters {
-  /** Span of record time that was lived through in `took_s` seconds. */
+  /** The simulated time span, and the real seconds that it took. */
   simulated: { from: string; until: string };
   took_s: number;
   tree_size: number;
   market: SellerLetter[];
 }
 
-/** Ask `/v1/check` about every seller of the market, by its own app. */
+/** Asks `/v1/check` about every seller of the demo's market. */
 export async function lettersOf(
   app: H3,
   sellers: readonly { name: string; urls: string[] }[],
@@ -57,7 +57,7 @@ export async function lettersOf(
 const WIDTH = 110;
 const INDENT = " ".repeat(4);
 
-/** Words in lines of at most `WIDTH` characters, each indented. */
+/** Breaks a text into indented lines of at most `WIDTH` characters. */
 function wrapped(text: string): string[] {
   const lines: string[] = [];
   for (const word of text.split(" ")) {
@@ -68,12 +68,15 @@ function wrapped(text: string): string[] {
   return lines;
 }
 
-/** Three decimals, rounded down, as the sentence says it. */
+/** Formats a bound with three decimals, rounded down as in the card's sentence. */
 const lowerBound3 = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
 
 const tierOf = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
-/** The same as a table for people: a line a seller, its reasons under it, and where to look next. */
+/**
+ * Formats the letters as a table: one line for each seller with its reasons below it, and at the end where to look
+ * next.
+ */
 export function letterLines(result: MarketLetters, baseUrl: string): string[] {
   const [head, ...lines] = columns([
     ["letter", "seller", "tier", "composite", "records"],

@@ -11,16 +11,16 @@ import { recorderOf, withRecord } from "./opening.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** The newest record of one source about an endpoint. */
+/** What one source says about an endpoint, from its newest record. */
 interface SourceState {
   source: string;
   source_id: string;
-  /** `delisted`: the source listed it once, and does not now. */
+  /** `delisted`: the source listed it earlier and no longer does. */
   state: "listed" | "delisted";
   at: string;
 }
 
-/** An endpoint, and every source that ever listed it. */
+/** An endpoint with every source that ever listed it. */
 interface ListedEndpoint {
   capability_id: string;
   url: string;
@@ -34,7 +34,7 @@ const NEXT = "next: touchstone listings list";
 
 const textOf = (value: unknown): string | null => (typeof value === "string" && value !== "" ? value : null);
 
-/** Every endpoint of the topic `listings`, by its id, in the order of first listing. */
+/** Reads every endpoint from the topic `listings`, by id, in the order of first listing. */
 async function endpointsOf(reading: RecordReader): Promise<ListedEndpoint[]> {
   const known = new Map<string, ListedEndpoint & { bySource: Map<string, SourceState> }>();
   for (let partition = 0; partition < reading.partitions; partition++) {
@@ -82,7 +82,10 @@ export const listListings = (config: Config, options: OptionsOf<"listings list">
     print(options, { endpoints: shown }, [...lines, `${shown.length} of ${all.length} endpoints`, next]);
   });
 
-/** Endpoints by capability id, or all at one url. @throws NotInRecord */
+/**
+ * Returns the endpoint with this capability id, or all endpoints at this url.
+ * @throws NotInRecord
+ */
 async function listedAt(reading: RecordReader, endpoint: string): Promise<ListedEndpoint[]> {
   const url = isId("cap", endpoint) ? null : normaliseUrl(endpoint);
   const found = (await endpointsOf(reading)).filter((one) =>

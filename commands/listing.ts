@@ -19,15 +19,18 @@ import { withOpen } from "./files.ts";
 import { printJson, printLines } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** grave: clients refuse to pay, the payment goes astray or cannot be signed. mild: it is paid. note: nothing is wrong. */
+/**
+ * grave: clients refuse to pay, or the payment cannot be signed or goes to the wrong place. mild: clients pay all the
+ * same. note: nothing is wrong.
+ */
 export type Severity = "grave" | "mild" | "note";
 
 export interface Finding {
   severity: Severity;
-  /** A defect, a state of the look, or `stock_client`. */
+  /** The code of a defect or of a state, or `stock_client` for what the protocol's own client did. */
   what: string;
   says: string;
-  /** What to change; null where nothing is known. */
+  /** What the seller should change; null when unknown. */
   mend: string | null;
 }
 
@@ -38,7 +41,7 @@ const severityOf = (defect: string): Severity => {
   return DEFAULT_POLICY.defects.includes(defect) ? "grave" : "mild";
 };
 
-/** All findings of a look, the worst first. */
+/** Returns all findings about an endpoint, the worst first. */
 export function findingsOf({ state, says, mend, defects, stock_client: stock }: ListingAnswer): Finding[] {
   const found: Finding[] = [];
   if (state !== "asked") found.push({ severity: "grave", what: state, says, mend });
@@ -53,7 +56,7 @@ export function findingsOf({ state, says, mend, defects, stock_client: stock }: 
 
 const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
 
-/** Looks at one url from this machine, by the settings; the port of the url, and this machine, are allowed too. */
+/** Probes one url from this machine. Unlike an observer it may also call this machine and any port. */
 async function lookFromHere(
   config: Config,
   url: string,
@@ -76,7 +79,7 @@ async function lookFromHere(
   });
 }
 
-/** The look for people: what the endpoint answered and offers, then each finding. */
+/** Formats the result for people: what the endpoint answered and offers, then each finding. */
 export function linesOf(answer: ListingAnswer, findings: readonly Finding[]): string[] {
   const { method, url, status, says, offers, stock_client: stock, listing } = answer;
   const offered = offers.map(

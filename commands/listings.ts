@@ -33,7 +33,7 @@ const withIntake = (config: Config, work: (tools: ProbeOnce) => Promise<void>): 
   withParts(config, (parts) =>
     withReading(parts, (reading) => {
       const { egress, metrics } = parts;
-      // Nothing is signed or settled here: the rail only decides which offers could be paid, which needs no chain.
+      // The rail is needed only to tell which offers we could pay, which takes no chain.
       const rail: RailCapabilities = railOn(configuredNetworks(config));
       const recorder = recorderOf(parts);
       const memory = listingsBeside(reading);
@@ -43,13 +43,16 @@ const withIntake = (config: Config, work: (tools: ProbeOnce) => Promise<void>): 
     }),
   );
 
-/** A word quoted for a shell: an address has `?` and `&`. */
+/** Quotes a word for a shell, since urls contain `?` and `&`. */
 const shellWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 
 const isUrl = (source: string): boolean => /^https?:\/\//i.test(source);
 
-/** Rejected rows as NDJSON, one `{reason, says, row}` a line. @returns the file, or null when there are none */
+/**
+ * Writes rejected rows to a file as NDJSON: `{reason, says, row}`.
+ * @returns the file, or null when there are none
+ */
 async function keepRejected(rows: readonly Rejected[], config: Config, named?: string): Promise<string | null> {
   if (rows.length === 0) return null;
   const folder = join(config.data_dir, "rejected");
@@ -63,7 +66,7 @@ async function keepRejected(rows: readonly Rejected[], config: Config, named?: s
   return file;
 }
 
-/** What a command that took listings in did, for `--json`. */
+/** The facts that an importing command prints with `--json`. */
 const factsOf = (handed: Handed, file: string | null) => ({
   source: handed.source,
   form: handed.form,
@@ -76,7 +79,10 @@ const factsOf = (handed: Handed, file: string | null) => ({
   ...(handed.says === undefined ? {} : { says: handed.says }),
 });
 
-/** Takes in a file or an address, and keeps the rows that were rejected. @throws Failure `unreadable`, `unreachable` */
+/**
+ * Imports listings from a file or an address, and writes the rejected rows to a file.
+ * @throws Failure `unreadable`, `unreachable`
+ */
 async function takeIn(tools: ProbeOnce, config: Config, source: string, options: ListingsOptions) {
   const handed = isUrl(source)
     ? await takeUrl(tools.intake, tools.egress, source, systemClock)
@@ -153,7 +159,10 @@ interface Handed extends IntakeReport {
 const isCatalogue = (url: string, listed: Listed): boolean =>
   /\/discovery\/resources\/?$/.test(new URL(url).pathname) || listed.paged === true;
 
-/** Reads a file in the form that it has. YAML is read from an operator's file only, where reading can be stopped. */
+/**
+ * Parses an operator's file by its form. YAML is accepted only here, in a reader process that can be stopped;
+ * strangers' documents are never parsed as YAML.
+ */
 async function readFile(name: string, text: string, reader: Reader): Promise<Listed> {
   const listed = readText(text, Number.POSITIVE_INFINITY);
   if (listed.form !== "none") return listed;

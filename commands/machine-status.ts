@@ -13,7 +13,10 @@ import type { Pulse } from "../serving/status/pulse.ts";
 import { withOpen } from "./files.ts";
 import { printStatus, type RoleOptions } from "./report.ts";
 
-/** The first line of a role's log: what runs, on which settings. Neither secrets nor addresses that may hold a key. */
+/**
+ * Writes the first log line of a role: its name and its settings, without secrets and without addresses that may
+ * contain a key.
+ */
 export function logStart(
   logger: Pick<Logger, "info">,
   config: Config,

@@ -13,7 +13,7 @@ import { print } from "./printer.ts";
 import { columns } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** What was done with one form. */
+/** What was done with one data format. */
 interface Migrated {
   what: string;
   did: string;

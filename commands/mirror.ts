@@ -18,11 +18,11 @@ import { stopwatch } from "./report.ts";
 import { keysOf, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Most objects that a mirror fetches at once, so that it is no burden to its source. */
+/** Most objects that a mirror fetches at once, to limit the load on its source. */
 const MAX_WIDTH = 64;
 /** Pause between two progress lines where there is no terminal, ms. */
 const LINE_MS = 5_000;
-/** Missing objects that are named to people; with --json all are. */
+/** Most missing objects that are named to people; `--json` names all. */
 const NAMED = 10;
 
 /**
@@ -85,7 +85,7 @@ async function follow(run: MirrorOptions, everySeconds: number, printRun: (done:
   }
 }
 
-/** What a verifying run mended, for people. */
+/** Formats what a verifying run repaired. */
 function mendedOf({ mended }: MirrorSummary): string[] {
   if (!mended) return [];
   if (mended.length === 0) return ["everything in the copy is intact"];
@@ -123,7 +123,7 @@ interface MirrorFolder {
 
 const isThere = (path: string): Promise<boolean> => stat(path).then(Boolean, () => false);
 
-/** The folder of a mirror, which may be named by its public part. */
+/** Returns the folder of a mirror. The name may also be that of its `public` folder. */
 async function mirrorDir(name: string): Promise<string> {
   const path = resolve(name);
   const isPublic = basename(path) === "public" && (await isThere(join(dirname(path), "state")));
@@ -150,7 +150,7 @@ export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
   const stateStore = await openDirectoryStore(join(dir, "state"));
   const close = async () => {
     const state = new MirrorState(stateStore);
-    // A damaged state was reported by the run, and shows that the folder is not new.
+    // A damaged state also shows that the folder is not new; the run has reported the damage.
     const isKept = await Promise.all([state.trusted(), state.pending(), publicStore.head(CHECKPOINT)]).then(
       (held) => held.some((one) => one !== null),
       () => true,

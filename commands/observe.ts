@@ -34,7 +34,7 @@ export async function observe(config: Config, { listings, ...options }: OptionsO
   await (config.log === null ? observeAlone(config, options) : observeShare(config, options));
 }
 
-/** One observer of every host, which publishes the commitment to its plan itself. */
+/** Runs one observer for all hosts. It publishes the commitment to its own plan. */
 const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(
     config,
@@ -47,7 +47,7 @@ const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
     { watched: !options.once },
   );
 
-/** All works of one machine but serving, until stopped. */
+/** Runs all jobs of one machine except serving, until stopped. */
 const observeAlways = (config: Config, options: RoleOptions, { parts, roles }: Roles): Promise<void> =>
   withStatus(config, parts, { role: "observe", works: MACHINE_WORKS, first: "grade" }, options, async (status) => {
     const pulse = watchMachine(status.pulse, { ...parts, ...roles });

@@ -27,11 +27,11 @@ type OwnedParts = OwnerParts & {
   status: Status;
 };
 
-/** One turn of an owner: it ingests and grades, and reports how far behind the log it is. */
+/** One turn of an owner: it ingests and grades, and reports its lag. */
 async function turn({ owner, log, ingest, ownership, metrics, clock, options, status }: OwnedParts): Promise<void> {
   const { held, caps, rows, lines, run } = await owner.grade(clock.now());
   const lag = await lagOf(log, await ingest.positions(), held, metrics);
-  // An owner that holds nothing has not asked the log yet: a log that does not answer must be an error here too.
+  // An owner without partitions has not used the log yet; if the log is down this call throws.
   if (held.length === 0) await log.bounds("observations.paid", 0);
   const { generation } = ownership;
   status.pulse.setWaiting("being heard by the group of owners", !ownership.heard);

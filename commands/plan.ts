@@ -14,7 +14,7 @@ import { needsData, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** What the log holds about a day: the commitment, and the salt once it was opened. */
+/** What the log holds about a day's plan: the commitment, and the salt once it is published. */
 export interface Committed {
   salt_hash: string;
   covered_root: string;
@@ -26,7 +26,10 @@ export interface Committed {
 const same = (a: PlannedCall, b: PlannedCall): boolean =>
   a.block === b.block && a.minute === b.minute && a.kind === b.kind && a.blind === b.blind;
 
-/** Do an endpoint's calls follow from the salt? A plan that was made during the day lacks the calls that were due before. */
+/**
+ * Reports whether an endpoint's calls follow from the salt. A plan that was made during the day lacks the calls that
+ * were due before it was made.
+ */
 function follows(calls: readonly PlannedCall[], all: readonly PlannedCall[]): boolean {
   const from = all.findIndex((call) => calls[0] !== undefined && same(call, calls[0]));
   if (calls.length === 0) return true;
@@ -55,7 +58,7 @@ export function checkPlan(plan: DayPlan, committed: Committed): string[] {
   return wrong;
 }
 
-/** The day's commitment and its opening, from the proven log. */
+/** Reads the day's commitment and its salt from the proven log. */
 async function committedOf({ config, keys, publicStore }: Parts, day: string): Promise<Committed | null> {
   const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
   const head = await readCheckpoint(publicStore, trust);
@@ -65,7 +68,7 @@ async function committedOf({ config, keys, publicStore }: Parts, day: string): P
   let salt: string | null = null;
   for await (const { leaf } of reader.leaves(0, head.size)) {
     if (leaf.kind !== "schedule") continue;
-    // The first commitment counts: it was made before the day.
+    // Only the first commitment counts: a later one may have been made during the day.
     if (leaf.day === day) found ??= { ...leaf, salt: null };
     if (leaf.opens?.day === day) salt ??= leaf.opens.salt;
   }

@@ -171,14 +171,14 @@ export async function configuredSales(
   const { config, secret, logger, metrics } = parts;
   const network = soldNetwork(config);
   const without = (unsold: string) => ({ unsold, close: async () => undefined });
-  if (!network || !secret) return without("nothing is sold here: the setting sell.network names no network");
+  if (!network || !secret) return without("Nothing is sold here: the setting sell.network names no network.");
   const held = new WalletFolder(walletsAt(config)).read();
   const { till, float, gas } = held;
   if (!till || !float || !gas) {
     const missing = (["till", "float", "gas"] as const).filter((role) => !held[role]).join(", ");
     logger.warn({ missing }, "nothing is sold: wallets are missing (touchstone wallets new)");
     metrics.gauge("touchstone_sales_closed", 1, { why: "wallets" });
-    return without(`nothing is sold here: wallets are missing (${missing}); touchstone wallets new makes them`);
+    return without(`Nothing is sold here: wallets are missing (${missing}); touchstone wallets new makes them.`);
   }
   for (const { name, says, todo } of await requireNetworks([network])) logger.warn({ check: name, todo }, says);
   const rail = railOn([network], createNetworkGuard([network]));

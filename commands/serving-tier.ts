@@ -43,34 +43,34 @@ export interface ServingTier {
   status: Status;
   /** Whether it sells. */
   sells: boolean;
-  /** Look at the public store now instead of at the next turn. */
+  /** Reads the public store now instead of at the next turn. */
   refresh(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** All that serving gets of a machine: no private store, no lake, and one private key. */
+/** What the serving tier may use: no private store, no lake, and only one private key. */
 export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger" | "metrics"> {
   publicStore: ServingDeps["store"];
-  /** The appending end; null: this replica answers and takes nothing in. */
+  /** The log, to append to; null: this replica only reads. */
   log: ServingLog | null;
   answers: Signer;
-  /** What planted pages follow from; absent or null: none is served here. */
+  /** Secret from which planted pages are derived; without it none is served. */
   pages?: Buffer | null;
   /** Public halves of all keys, with their validity. */
   ring: Keyring;
-  /** What a replica that keeps a mirror of its own has in the place of the store's tree and the ring's keys. */
+  /** Given for a replica with its own mirror: its tree and keys, used instead of the store's. */
   proven?: { tree: Pick<PublishedTree, "newest">; jwks: () => Jwks | null };
-  /** What calls are bought with; absent: nothing is sold. */
+  /** What is needed to buy calls for clients; absent: nothing is sold. */
   sales?: Sales & { recovering?: Pick<Recovering, "watch"> };
-  /** What is missing for that. */
+  /** Why nothing is sold, in words. */
   unsold?: string;
-  /** What the process is beside serving (default: it serves alone). */
+  /** Set when the process has other roles too. */
   role?: "start";
-  /** Other processes listen on the port too. */
+  /** Whether other processes listen on the same port. */
   shared?: boolean;
 }
 
-/** What a look at a seller's listing is made with: it pays nothing, and has places of its own on the way out. */
+/** Tools for checking a seller's listing: they pay nothing, and have their own share of outgoing connections. */
 function looksWith(config: Config, egress: Egress): ProbeTools {
   const out = withRequestFields(egress, { pool: LOOKS });
   const rail: RailCapabilities = railOn(configuredNetworks(config));
@@ -78,10 +78,13 @@ function looksWith(config: Config, egress: Egress): ProbeTools {
 }
 
 const AGAIN_MS = 500;
-/** The work of going on with the orders that are open. */
+/** Name of the job that continues open orders. */
 export const SELL = "sell";
 
-/** Looks until there is something to answer from: a source may be away, or busy. @throws what says that there never will be: a fork, another's record */
+/**
+ * Refreshes until the first view exists, since the source may be down or busy.
+ * @throws errors that no retry can cure: a fork, or the record of another log
+ */
 async function firstView(follower: Follower, clock: Clock, logger: Pick<Logger, "warn">): Promise<void> {
   for (let told = false; ; told = true) {
     const failed = await follower.refresh().then(
@@ -97,12 +100,12 @@ async function firstView(follower: Follower, clock: Clock, logger: Pick<Logger, 
 }
 
 /**
- * The serving tier over the public store: it gets no private store and no lake, one key (answers), and of the log only
- * the appending end.
+ * Opens the serving tier over the public store. It has no private store and no lake, only the answers key, and of the
+ * log only the right to append.
  */
 export async function openServing(parts: ServingParts, clock: Clock): Promise<ServingTier> {
   const { config, metrics } = parts;
-  // What the process does is counted in real time, whatever time the record is in.
+  // The pulse counts real time, whatever time the record is in.
   const pulse = { role: parts.role ?? ("serve" as const), clock: systemClock, metrics, listen: true };
   const status = await openStatus(config, pulse, "follow");
   try {
@@ -162,7 +165,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     ownAddresses: [`http://${config.host.includes(":") ? `[${config.host}]` : config.host}:${config.port}`],
     limits,
   });
-  // A replica without a first view would answer of everything that it knows nothing.
+  // Without a first view a replica would answer that nothing is known.
   if (proven) await firstView(follower, clock, logger);
   const proxies = parseProxies(limits.trusted_proxies);
   const { port, host } = config;

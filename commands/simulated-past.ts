@@ -8,12 +8,12 @@ import { ProgressLine, say } from "./printer.ts";
 export const PAST_DAYS = 32;
 
 /** So many days before today a few sellers were called already: a fortnight is old enough for the archive then. */
-const LONG_AGO = 124;
+const LONG_AGO = [124, 123] as const;
 
-/** UTC days of a past that ends on `last`, oldest first: the one of long ago before a whole past, then each of `days`. */
+/** UTC days of a past that ends on `last`, oldest first: those of long ago before a whole past, then each of `days`. */
 export function daysOfPast(last: string, days: number): string[] {
   const daily = Array.from({ length: days }, (_, i) => addDays(last, i + 1 - days));
-  return days < PAST_DAYS || days > LONG_AGO ? daily : [addDays(last, -LONG_AGO), ...daily];
+  return days < PAST_DAYS || days > LONG_AGO[1] ? daily : [...LONG_AGO.map((ago) => addDays(last, -ago)), ...daily];
 }
 
 export interface PastOptions {
@@ -77,7 +77,7 @@ const cataloguesOn = ({ catalogues, newcomers = [] }: PastOptions, days: number,
 ];
 
 /**
- * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish; of the day long ago the
+ * Live through the past day by day on the base schedule: plan, observe, ingest, grade, publish; of the days long ago the
  * first block alone. What is old enough by now is archived at the end. The record's clock is simulated; chain time is
  * real. A day that was cut off is done again from its beginning: slots that are in the log already are skipped by their
  * event ids, so nothing is observed or paid twice.

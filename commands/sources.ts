@@ -14,7 +14,7 @@ export interface RecordOptions {
   settings?: () => Pick<Config, "stores">;
 }
 
-/** The verifier keys that the options name. */
+/** Returns the verifier keys that the options name. */
 export const keysOf = ({ logKey, witnessKey }: RecordOptions): GivenKeys => ({ log: logKey, witness: witnessKey });
 
 /** A public record, and its verified tree head. */

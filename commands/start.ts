@@ -3,16 +3,20 @@ import { type Clock, FixedClock, PacedClock, SimulatedClock, SwitchedClock, syst
 import { type Config, ConfigError } from "../infra/config.ts";
 import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
+import type { Logger } from "../infra/telemetry.ts";
+import { draftOf, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
+import { findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { parseMoney } from "../pipelines/record/money.ts";
 import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../pipelines/roles/assemble.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
-import { openOrdersStore, openParts } from "../pipelines/roles/parts.ts";
+import { openOrdersStore, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
 import { MACHINE_WORKS, startMachine } from "../pipelines/roles/schedule.ts";
 import { onStopSignal } from "./exit.ts";
 import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
 import { logStart, watchMachine } from "./machine-status.ts";
+import { recorderOf, withReading } from "./opening.ts";
 import { print, printJson, printLines } from "./printer.ts";
 import { printStatus, stopwatch } from "./report.ts";
 import { localMoney, openSales } from "./selling.ts";
@@ -20,7 +24,7 @@ import { startLive } from "./serve.ts";
 import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
 import { daysOfPast, isPastOver, livePast, Progress } from "./simulated-past.ts";
 import type { OptionsOf } from "./table.ts";
-import { openWorld, requireMarket, type World } from "./world.ts";
+import { askPeople, openWorld, requireMarket, type World } from "./world.ts";
 
 /** With the script of the demo's world, as the command line found it. */
 type StartOptions = OptionsOf<"start"> & { worldScript: string };
@@ -29,9 +33,9 @@ const HOUR_MS = 3_600_000;
 
 /**
  * Cap for a domain in the demo. The market is small, and one of its hosts sells at every path: with the caps of the settings
- * it would get nearly all the money of a day. The cap is above what any honest seller of the market takes.
+ * it would get nearly all the money of a day. The cap is above what any honest seller of the market takes, at 0.09 a call.
  */
-const MARKET_DOMAIN_DAY = "0.20";
+const MARKET_DOMAIN_DAY = "0.50";
 
 /** The settings for the demo: its world is on this machine, so loopback addresses are allowed. */
 const forMarket = (config: Config, world: World): Config => ({
@@ -74,6 +78,49 @@ async function enterPresent(
   await roles.pipeline.history(present.now());
   await serving.refresh();
   return { tree_size: roles.publisher.fold.size, market: await lettersOf(serving.app, world.sellers) };
+}
+
+/** Seller of which the demo withdraws a record, and takes that back. */
+const CORRECTED = "encoder";
+/** Between a correction and its withdrawal: each has a card of its own, since a running service grades every ten seconds. */
+const STANDS_MS = 25_000;
+
+/**
+ * As an operator does with `touchstone correct` and `touchstone reinstate`: withdraws the newest handshake of an endpoint,
+ * and takes that back. What an earlier start did is not done again.
+ */
+async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): Promise<void> {
+  const recorder = recorderOf(parts);
+  await withReading(parts, async (reading) => {
+    const record = await findEndpoint(reading, seller);
+    if (record.correctionRecords.corrections.size > 0) return;
+    const handshakes = [...record.records].filter(([, { type }]) => type === "handshake");
+    const [newest] = handshakes.sort(([, a], [, b]) => (a.observedAt < b.observedAt ? 1 : -1));
+    const says = "The demo shows a correction: it says of this record that we read its terms wrongly.";
+    const order = { records: [newest![0]], gradeAt: null, fault: "misread_terms", says };
+    const now = systemClock.now();
+    const drafts = planCorrections(record, order, now).map((body) => draftOf("correction", record.cap, body, now));
+    await recorder.append(drafts);
+  });
+  await systemClock.sleep(STANDS_MS, signal);
+  await withReading(parts, async (reading) => {
+    const { cap, correctionRecords } = await findEndpoint(reading, seller);
+    const [id] = [...correctionRecords.corrections.keys()];
+    if (id === undefined || correctionRecords.reinstated.has(id)) return;
+    const says = "The record was right: the demo shows how a correction is taken back.";
+    const { body } = planReinstatement(correctionRecords, id, says);
+    await recorder.append([draftOf("reinstated", cap, body, systemClock.now())]);
+  });
+}
+
+/** What happens around a service, one after the other. The demo goes on without what fails, and the log says what did. */
+async function actAll(acts: readonly (() => Promise<void>)[], signal: AbortSignal, logger: Logger): Promise<void> {
+  for (const act of acts) {
+    if (signal.aborted) return;
+    await act().catch((error: unknown) => {
+      if (!signal.aborted) logger.warn({ err: error }, "a part of the demo did not happen");
+    });
+  }
 }
 
 /**
@@ -144,6 +191,13 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, [SELL]);
     const schedule = startMachine({ ...roles, ...{ clock, logger, metrics, pulse }, catalogues: config.catalogues });
     closing.push(() => schedule.stop());
+    if (options.pace === undefined) {
+      const corrected = world.sellers.find(({ name }) => name === CORRECTED)!.urls[0]!;
+      const service = { url: serving.url, origin: new URL(config.base_url).origin };
+      const acts = [() => askPeople(world, service), () => correctOnce(parts, corrected, stopped.signal)];
+      const acting = actAll(acts, stopped.signal, logger);
+      closing.push(() => acting);
+    }
     await new Promise<void>((resolve) => {
       if (stopped.signal.aborted) resolve();
       stopped.signal.addEventListener("abort", () => resolve(), { once: true });

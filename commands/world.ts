@@ -17,6 +17,8 @@ export interface WorldInfo {
   newcomers: { url: string; days: number }[];
   control: string;
   lease: string;
+  /** Absent in a world that an earlier version started. */
+  people?: string;
   sellers: { name: string; origin: string; payTo: string; urls: string[]; ledger: string }[];
 }
 
@@ -47,6 +49,7 @@ export function requireMarket(script: string): void {
 
 const BOOT_MS = 60_000;
 const LEASE_EVERY_MS = 2_000;
+const PEOPLE_MS = 120_000;
 
 async function renew(info: WorldInfo): Promise<boolean> {
   try {
@@ -57,7 +60,8 @@ async function renew(info: WorldInfo): Promise<boolean> {
   }
 }
 
-function known(dir: string): WorldInfo | null {
+/** The world that was started last in this folder, running or not; null where none was. */
+export function worldIn(dir: string): WorldInfo | null {
   try {
     return JSON.parse(readFileSync(join(dir, "world.json"), "utf8")) as WorldInfo;
   } catch {
@@ -106,13 +110,25 @@ function boot(dir: string, script: string): Promise<WorldInfo> {
 }
 
 /**
+ * The people of the market deal with a service over its API: a watcher, a dispute, a wish for a re-test, a published call.
+ * What was done before is not done again. @throws Error with what the service refused
+ */
+export async function askPeople({ people }: WorldInfo, service: { url: string; origin: string }): Promise<void> {
+  if (people === undefined) return;
+  const headers = { "content-type": "application/json" };
+  const signal = AbortSignal.timeout(PEOPLE_MS);
+  const response = await fetch(people, { method: "POST", headers, body: JSON.stringify(service), signal });
+  if (!response.ok) throw new Error(`the people of the market: ${response.status} ${await response.text()}`);
+}
+
+/**
  * The demo's world (local chain and sellers), a process of its own that outlives a kill of ours: found again by its
  * `world.json`, started when there is none. Its lease is renewed while we live.
  * @throws Error naming the log file when it cannot be started.
  */
 export async function openWorld(dir: string, script: string): Promise<World> {
   mkdirSync(dir, { recursive: true });
-  const before = known(dir);
+  const before = worldIn(dir);
   const reused = before !== null && (await renew(before));
   const info = reused ? before : await boot(dir, script);
   const lost = new AbortController();

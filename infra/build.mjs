@@ -31,7 +31,7 @@ const THREADS = [
 /** Folders with files that are opened at run time. */
 const FOLDERS = ["sql", "docs", "infra/deploy/s3", "pipelines/3-grade", "serving/work/extract", "serving/client/dist"];
 const OPENED =
-  /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs|serving\/client\/dist\/client\.mjs)$/;
+  /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs|py|go)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs|serving\/client\/dist\/client\.mjs)$/;
 /** The demo's market, which is built only in a clone, since it needs development packages and files of the project. */
 const MARKET = "fixtures/market/main.mjs";
 

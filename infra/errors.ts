@@ -29,6 +29,11 @@ export const EXIT = {
   unfit: 23,
   flawed: 30,
   unpayable: 31,
+  ungraded: 32,
+  dear: 33,
+  refused: 34,
+  undelivered: 35,
+  open: 36,
 } as const;
 
 /** Code of a failure. */

@@ -88,6 +88,12 @@ const count = (service: Service, operation: Operation | null, status: number): v
     status: String(status),
   });
 
+/** An answer of a paid operation, made where its limit is not known, with the headers of the limit. */
+function limited(response: Response, { limitHeaders }: Call): Response {
+  for (const [name, value] of Object.entries(limitHeaders)) response.headers.set(name, value);
+  return response;
+}
+
 /** Answers what comes to one address. @param rows its operations: each has methods of its own */
 function handler(service: Service, rows: readonly Operation[]) {
   const done = (operation: Operation, response: Response, began: number): Response => {
@@ -102,10 +108,11 @@ function handler(service: Service, rows: readonly Operation[]) {
     const preflight = preflightOf(rows, event.req);
     if (preflight) return done(operation, preflight, began);
     try {
-      const answer = operation.run(callOf(service, operation, event));
+      const call = callOf(service, operation, event);
+      const answer = operation.run(call);
       if (!(answer instanceof Promise)) return done(operation, answer, began);
       return answer
-        .then((response) => done(operation, response, began))
+        .then((response) => done(operation, operation.price ? limited(response, call) : response, began))
         .catch((error: unknown) => failed(service, operation, event, error));
     } catch (error) {
       return failed(service, operation, event, error);

@@ -23,7 +23,7 @@ import { Retests } from "./answers/retests.ts";
 import { searchIn } from "./answers/search.ts";
 import { Watchers } from "./answers/watchers.ts";
 import type { Sales } from "./buy/checkout.ts";
-import { buyOffer, buyTerms } from "./buy/eligible.ts";
+import { termsOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
 import { type ClientFile, readClientFile, withHashes } from "./client-file.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
@@ -120,6 +120,8 @@ export interface ServingDeps {
 export interface Service extends Omit<ServingDeps, "looks" | "clientFile"> {
   /** null: nothing is sold here. */
   payOnDelivery: PayOnDelivery | null;
+  /** How a call of an endpoint is bought here, or why it is not. */
+  termsOf: ReturnType<typeof termsOf>;
   work: WorkDeps | null;
   /** What a search of the record answers. */
   search(view: View, query: SearchQuery): Promise<SearchAnswer>;
@@ -167,21 +169,20 @@ export function serviceOf(deps: ServingDeps): Service {
     seen: (cap) => view().row(cap)?.last_seen ?? null,
     ...(deps.askLine ? { line: deps.askLine } : {}),
   });
+  const terms = termsOf({ ...deps, baseUrl });
   const checks = new Checks({
     ...{ view, asks, demand, validateUrl, signer, clock },
-    buy: sales && ((at, cap) => buyOffer(at, cap, baseUrl, sales)),
+    termsOf: terms,
     ...(deps.cache ? { bounds: deps.cache } : {}),
   });
   const dependencies = limiter("dependencies", limits.dependencies_per_minute);
   const paidRows = new PaidRows(store);
   const search = (of: View, query: SearchQuery): Promise<SearchAnswer> =>
-    searchIn(of, query, {
-      now: clock.now(),
-      termsOf: (at, cap) => (sales ? buyTerms(at, cap, baseUrl, sales) : { says: deps.unsold ?? NOTHING_SOLD }),
-    });
+    searchIn(of, query, { now: clock.now(), termsOf: terms });
   return {
     ...deps,
     baseUrl,
+    termsOf: terms,
     checks,
     exposures: new Exposures({ view, checks, demand, limiter: dependencies, signer, clock }),
     evaluations: new Evaluations({ view, reader: openReader() }),
@@ -224,8 +225,6 @@ export function serviceOf(deps: ServingDeps): Service {
     client: (peer, forwarded) => clientKey(peer, forwarded, proxies),
   };
 }
-
-const NOTHING_SOLD = "Nothing is sold here.";
 
 /** Evidence that is not held and that a brief may read for one endpoint. */
 const READ_FOR_A_BRIEF = { maxFiles: 16, maxBytes: 16 * 1024 * 1024 };

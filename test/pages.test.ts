@@ -13,7 +13,7 @@ const WHERE = ["docs", "docs/design", "infra/deploy", "infra/deploy/kafka", "."]
 const filesOf = (dir: string, ending: RegExp): string[] =>
   readdirSync(join(ROOT, dir), { recursive: true, encoding: "utf8" })
     .map((file) => join(dir, file))
-    .filter((file) => ending.test(file) && statSync(join(ROOT, file)).isFile());
+    .filter((file) => !file.includes("node_modules") && ending.test(file) && statSync(join(ROOT, file)).isFile());
 
 /** Comments cite pages by their bare name, as in `records.md, Paying`. */
 test("every page that the code cites is there", () => {

@@ -7,7 +7,7 @@ export const SLOW = [
   "test/deploy/{action,image,installed,units}.test.ts",
   "test/fixtures/market/world.test.ts",
   "test/flow/bad-input.test.ts",
-  "test/flow/{kill,letters}.test.ts",
+  "test/flow/{demo,kill,letters}.test.ts",
   "test/flow/drawn-letters.test.ts",
   "test/flow/{mainnet,operate-page,selling}.test.ts",
   "test/infra/rails/sender.test.ts",
@@ -27,7 +27,7 @@ export const SLOW = [
   "test/serving/fuzz-long.test.ts",
   // The compiler, four times over a program that has installed the client.
   "test/serving/client/package.test.ts",
-  "test/serving/work/extract.test.ts",
+  "test/serving/work/{documents,extract,hostile-documents}.test.ts",
   "test/flow/buy.test.ts",
   // 50 processes, one after the other: three minutes of an idle machine, fifteen of a busy one.
   "test/flow/buying-killed.test.ts",

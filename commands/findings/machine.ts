@@ -6,7 +6,7 @@ import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
 import { hasKeys, loadKeys, loadSecret, loadSigner, readRing } from "../../infra/keys/keys.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 
-/** What runs on the machine that is looked at; `start` is all of them. */
+/** The roles that may run on this machine; `start` is all of them in one process. */
 const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
 export type Role = (typeof ROLES)[number];
 
@@ -15,10 +15,10 @@ const GIB = 2 ** 30;
 const DISK_BROKEN = GIB;
 const DISK_WARN = 10 * GIB;
 
-/** The nearest folder on the way up that exists: what is asked must not make one. */
+/** Returns the nearest existing parent of a path, since this check must not create the folder. */
 const existing = (path: string): string => (existsSync(path) ? path : existing(dirname(path)));
 
-/** Room on the disk of the data folder. */
+/** Checks the free space on the disk of the data folder. */
 export async function diskFindings({ data_dir }: Pick<Config, "data_dir">): Promise<Finding[]> {
   const { bavail, bsize } = await statfs(existing(resolve(data_dir)));
   const free = bavail * bsize;
@@ -28,7 +28,7 @@ export async function diskFindings({ data_dir }: Pick<Config, "data_dir">): Prom
   return [free < DISK_WARN ? warn("disk", says, todo) : ok("disk", says)];
 }
 
-/** What the role has to have of keys and secrets, and that nobody else can read them. */
+/** Checks that the keys and secrets which the role needs exist, and that only their owner can read them. */
 export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "log">, role: Role): Promise<Finding[]> {
   const dir = folders(data_dir).keys;
   if (!hasKeys(dir)) {

@@ -9,10 +9,13 @@ import { WalletFolder, type WalletsHeld } from "../../infra/rails/wallet-folder.
 import { walletFindings as lowOnes, walletReport } from "../../infra/rails/wallet-report.ts";
 import { walletsAt } from "../../pipelines/roles/data-folder.ts";
 
-/** The finding that too few nodes of a network answer. */
+/** Name of the finding that too few nodes of a network answer. */
 const networkName = (id: string): string => `network ${id}`;
 
-/** Each network of the settings is what they say: chain id, final blocks, every token's decimals and signing domain. */
+/**
+ * Checks each network of the settings against its nodes: chain id, final blocks, and the decimals and signing domain of
+ * every token.
+ */
 export async function networkFindings(config: Config): Promise<Finding[]> {
   const networks = configuredNetworks(config);
   const unread = networks.filter(({ rpcUrls }) => rpcUrls.length === 0);
@@ -25,7 +28,7 @@ export async function networkFindings(config: Config): Promise<Finding[]> {
   ];
 }
 
-/** Too few nodes that answer for a settlement to be believed: then nothing is signed there. */
+/** Reports a network on which too few nodes answer to believe a settlement. Nothing is signed there. */
 async function nodesOf(network: Network): Promise<Finding[]> {
   const found = await checkNetwork(network);
   const answering = found.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
@@ -35,8 +38,8 @@ async function nodesOf(network: Network): Promise<Finding[]> {
 }
 
 /**
- * What the wallets of the settings hold, and whether it lasts.
- * @param nodes what was found of the networks: one of which too few nodes answer is not asked again
+ * Checks the balances of the wallets, and how long they last.
+ * @param nodes findings about the networks: a network on which too few nodes answer is not asked again
  */
 export async function walletFindings(config: Config, nodes: readonly Finding[] = []): Promise<Finding[]> {
   const { wallets } = config;
@@ -58,8 +61,9 @@ export async function walletFindings(config: Config, nodes: readonly Finding[] =
 }
 
 /**
- * Do blind calls leave from where known ones do? Then a seller tells them by the address, whatever else they look like
- * (docs/schedule.md, "What a blind call looks like"). Allowed, since a machine may have one address only.
+ * Warns when blind calls leave from the same address as known ones: a seller can then recognise them by the address
+ * alone (docs/schedule.md, "What a blind call looks like"). It is only a warning, since a machine may have only one
+ * address.
  */
 export function blindFindings({ observe }: Pick<Config, "observe">): Finding[] {
   const { known_addresses: known, blind_addresses: blind } = observe;
@@ -78,7 +82,7 @@ export function blindFindings({ observe }: Pick<Config, "observe">): Finding[] {
 }
 
 const ASKED_AT_ONCE = 8;
-/** Pays nothing, and no contract takes it for anything. */
+/** A message to sign that no contract accepts as a payment. */
 const WORD = {
   domain: { name: "touchstone doctor" },
   types: { Word: [{ name: "word", type: "string" }] },
@@ -86,7 +90,10 @@ const WORD = {
   message: { word: "is anybody there" },
 } as const;
 
-/** Whoever has the keys of wallets outside of the folder signs for them now. Nothing where all keys lie in it. */
+/**
+ * Asks the signer that holds keys outside the wallet folder for a signature now. No findings when all keys are in the
+ * folder.
+ */
 async function signerFindings({ known, gas, till, float, blind }: WalletsHeld): Promise<Finding[]> {
   const outside = [known, gas, till, float, ...blind].flatMap((one) => (one?.signer === undefined ? [] : [one]));
   const broke: Finding[] = [];

@@ -18,7 +18,10 @@ const isHere = (address: string): boolean => {
   return plain === "::1" || plain.startsWith("127.") || (isIP(plain) !== 0 && ownAddresses().includes(plain));
 };
 
-/** Outside the demo nothing is paid without a control address: a fault of ours would count against a seller. */
+/**
+ * Returns why the role refuses to pay without a control address, or null: an outage of ours would be counted against a
+ * seller.
+ */
 export function whyNoControl({
   control_urls,
   allow_loopback,
@@ -29,8 +32,8 @@ export function whyNoControl({
 }
 
 /**
- * The control addresses answer, from another machine than this; and the clock: what they say the time is. One of several
- * that is down is a warning, since the others decide.
+ * Checks that the control addresses answer and are not on this machine, and compares our clock with theirs. If one of
+ * several is down it is a warning, since the majority decides.
  */
 export async function controlFindings(config: Config, egress: Egress, clock: Clock): Promise<Finding[]> {
   const { control_urls: urls } = config;
@@ -44,7 +47,7 @@ export async function controlFindings(config: Config, egress: Egress, clock: Clo
   );
   const asked = said.map(({ url, result }, i) => controlFinding(`control ${i + 1}`, url, result, config));
   const answering = asked.filter(({ standing }) => standing !== "broken").length;
-  // Those that are down are outvoted while at least half of them answer.
+  // Addresses that are down have no effect while at least half of them answer.
   const outvoted = answering > 0 && answering * 2 >= asked.length;
   const found = asked.map(
     (one): Finding => (one.standing === "broken" && outvoted ? { ...one, standing: "warn" } : one),
@@ -76,7 +79,7 @@ function controlFinding(name: string, url: string, result: EgressResult, { allow
   return ok(name, `${url} ${endOf(result)} in ${Math.round(result.totalMs)} ms`);
 }
 
-/** Our clock against the `Date` of those who answer (RFC 9110, section 6.6.1: whole seconds). */
+/** Compares our clock with the `Date` headers of the answers (RFC 9110, section 6.6.1: whole seconds). */
 function clockFinding(said: readonly { result: EgressResult; at: Date }[]): Finding {
   const apart: number[] = [];
   for (const { result, at } of said) {
@@ -92,7 +95,7 @@ function clockFinding(said: readonly { result: EgressResult; at: Date }[]): Find
   return Math.abs(middle) > CLOCK_WARN_S ? warn("clock", says, todo) : ok("clock", says);
 }
 
-/** Each catalogue answers with something that can be read as JSON. One that is down stops nothing. */
+/** Checks that each catalogue answers with JSON. A catalogue that is down is a warning. */
 export async function catalogueFindings(
   { catalogues }: Pick<Config, "catalogues">,
   egress: Egress,

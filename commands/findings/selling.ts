@@ -11,23 +11,32 @@ import { settlesOn } from "../../infra/rails/till.ts";
 import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { walletsAt } from "../../pipelines/roles/data-folder.ts";
 
-/** Gas of so many transactions has to be there, or nothing is sold: an answer that cannot be charged is our loss. */
+/**
+ * Number of transactions for which there must be gas. With less nothing is sold, since an answer that cannot be charged
+ * is our loss.
+ */
 const TRANSACTIONS = 10n;
 const GAS_EACH = 500_000n;
 
-/** What the wallet for gas holds, what selling takes, and what a unit of gas costs now, all in wei. @throws ChainDown */
+/**
+ * Returns the balance of the gas wallet, the gas that one sale takes, and the current gas price, all in wei.
+ * @throws ChainDown
+ */
 export async function gasOf(reader: Reader, address: string) {
   const coin = await chainRead("gas", () => reader.getBalance({ address: address as Address }));
   const { maxFeePerGas: price } = await chainRead("the price of gas", () => reader.estimateFeesPerGas());
   return { coin, needs: price * GAS_EACH * TRANSACTIONS, price };
 }
 
-/** Seconds from a block to its being final, at most, for a hold: its buyer waits for it before a seller is paid. */
+/**
+ * Most seconds until a block is final for which escrow is offered: the buyer waits that long before the seller is paid.
+ */
 const FINAL_WITHIN_S = 12;
 
 /**
- * Why money is not held on this network, in words, or null: the escrow's contracts are not there, or a hold would be
- * final only long after its buyer has gone. @throws ChainDown
+ * Returns why escrow is not offered on a network, or null: its contracts are not deployed there, or a block becomes
+ * final too late.
+ * @throws ChainDown
  */
 export async function escrowMissing(network: Network, rail: Pick<Rail, "balance">): Promise<string | null> {
   if (!(await hasEscrow(createReader(network.rpcUrls)))) return "its contracts are not on this chain";
@@ -36,14 +45,14 @@ export async function escrowMissing(network: Network, rail: Pick<Rail, "balance"
   return behind <= FINAL_WITHIN_S ? null : `a block is final after ${behind} s: set a number of confirmations instead`;
 }
 
-/** What selling stands on: network, wallets and what they hold, facilitators, escrow. Nothing is sent anywhere. */
+/** Checks what selling needs: network, wallets and balances, facilitators, escrow. Sends nothing. */
 export async function sellingFindings(config: Config): Promise<Finding[]> {
   const network = soldNetwork(config);
   if (!network) return [off("sell", "sell.network names no network, so nothing is sold")];
   const rail = railOn([network]);
   const checked = await findingsWithin("sell.network", "look at its nodes", () => checkNetwork(network));
   const nodes = checked.map((one) => ({ ...one, name: `sell ${one.name}` }));
-  // What follows is asked of the same nodes.
+  // The checks below ask the same nodes.
   if (!checked.some(({ name, standing }) => name.includes(" node ") && standing === "ok"))
     return [...nodes, broken(`sell network ${network.id}`, "none of its nodes answers: nothing is sold", "see above")];
   const found = await Promise.all([

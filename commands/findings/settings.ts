@@ -4,10 +4,12 @@ import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { wrongSources } from "../../pipelines/roles/parts.ts";
 
-/** Hosts under which nobody but this machine reaches it. */
+/** Host names that only this machine can reach. */
 const LOCAL = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
-/** Settings that are right by themselves and wrong together: what `loadConfig`, which reads one by one, cannot see. */
+/**
+ * Checks settings that are valid one by one but wrong together. `loadConfig` reads them one by one and cannot see this.
+ */
 export async function settingsFindings(config: Config): Promise<Finding[]> {
   const found = [
     ...addressFindings(config),
@@ -105,7 +107,7 @@ function storeFindings({ stores, log, sell }: Config): Finding[] {
   return found;
 }
 
-/** Each cap with the next larger one: the other way round the larger one never counts. */
+/** Compares each cap with the next larger one: a cap that exceeds the next one has no effect. */
 function spendFindings({ spend }: Config): Finding[] {
   const order = ["per_call", "per_host_day", "per_domain_day", "per_day", "total"] as const;
   return order.slice(1).flatMap((larger, i) => {
@@ -116,7 +118,7 @@ function spendFindings({ spend }: Config): Finding[] {
   });
 }
 
-/** Addresses of this machine's interfaces, loopback left out. */
+/** Returns the addresses of this machine's interfaces, without loopback. */
 export const ownAddresses = (): string[] =>
   Object.values(networkInterfaces()).flatMap((all) =>
     (all ?? []).filter((one) => !one.internal).map((one) => one.address),

@@ -13,18 +13,21 @@ import { examineRecord } from "../../pipelines/roles/record-identity.ts";
 import { withOpen } from "../files.ts";
 import type { Role } from "./machine.ts";
 
-/** The log as it is: no topic of a cluster is made. */
+/** Opens the log without creating topics. */
 const openSilently = (config: Config, known?: KnownLog): Promise<Log> => {
   const kafka = { ...config.kafka, create: false };
   return openLog({ ...config, kafka }, LOG_TOPICS, folders(config.data_dir).log, createLogger("silent"), known);
 };
 
-/** That nobody has begun the log is no fault: the first role that starts does. */
+/** Ignores the error of a log that does not exist yet: the first role that starts creates it. */
 const unlessNotBegun = (error: unknown) => {
   if (!(error instanceof LogNotBegun)) throw error;
 };
 
-/** Do log, stores and keys belong together? Where one is lost or another's the words say which, and what to do. */
+/**
+ * Checks that the log, the stores and the keys belong to one record. If one is missing or belongs to another record,
+ * the finding names it and says what to do.
+ */
 export async function recordFindings(config: Config, role: Role): Promise<Finding[]> {
   if (role === "serve") return [off("record", "serve has no private store to hold the log against")];
   const found = await examineRecord(config);
@@ -36,7 +39,10 @@ export async function recordFindings(config: Config, role: Role): Promise<Findin
   return [ok("record", says)];
 }
 
-/** The log answers, has our topics, and they are as they must be. Nothing is made: a missing topic is a finding. */
+/**
+ * Checks that the log answers and has all topics with the right settings. A missing topic is a finding; none is
+ * created.
+ */
 export async function logFindings(config: Config): Promise<Finding[]> {
   const dir = folders(config.data_dir).log;
   if (config.log === null && !existsSync(logFileIn(dir)))
@@ -54,7 +60,9 @@ export async function logFindings(config: Config): Promise<Finding[]> {
   });
 }
 
-/** Which stores a role opens, and whether it writes there; that of the orders only where it sells. */
+/**
+ * The stores that each role opens, and whether it writes to them. The orders store is opened only where calls are sold.
+ */
 const OPENS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
   start: { private: "writes", public: "writes", orders: "writes" },
   observe: { private: "writes", public: "reads" },
@@ -64,8 +72,8 @@ const OPENS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>> = {
 };
 
 /**
- * The stores take what the role writes there, under conditions (a bucket is tried with an object of its own, which is
- * deleted again), and what is private is closed to whoever has no credentials.
+ * Checks a store: the role can write to it with conditional writes (tried with an object that is deleted again), and a
+ * private store refuses requests without credentials.
  */
 export async function storeFindings(config: Config, role: Role, name: StoreName): Promise<Finding[]> {
   const sells = config.sell.network !== null;
@@ -97,7 +105,7 @@ function folderFinding(name: StoreName, dir: string, way: "reads" | "writes"): F
   return ok(`store.${name}`, `${dir} can be ${way === "writes" ? "written" : "read"}`);
 }
 
-/** Can anybody read what is private? Asked without credentials for an object that does not exist. */
+/** Checks that a private store is closed, by a request without credentials for an object that does not exist. */
 async function closedFinding(config: Config, name: "private" | "orders", address: string): Promise<Finding> {
   const nobody = { ...config.stores, [`${name}_key_id`]: null, [`${name}_key`]: null };
   const store = await openStore({ stores: nobody }, name, "", false);

@@ -42,8 +42,11 @@ const MAX_BLIND = 10_000;
 
 type Line = { made: Single } | { made: "blind"; n: number } | ({ used: true } & WalletUse);
 
-/** Reads a key file: a private key, or an outside signer and its wallet's address (`https://signer.example 0x…`). */
-const keyIn = (path: string): Wallet => {
+/**
+ * Reads a key file: a private key, or an outside signer and its wallet's address (`https://signer.example 0x…`).
+ * @throws Failure `keys` when others may read it, and for anything else in it
+ */
+export const keyIn = (path: string): Wallet => {
   const text = readPrivate(path).toString("utf8").trim();
   const [signer, address = "", ...more] = text.split(/\s+/);
   if (/^https?:/.test(signer!)) {

@@ -53,6 +53,33 @@ export function verifyConsistency(
   return sn === 0n && sameHash(before, root1) && sameHash(after, root2);
 }
 
+/** Is the leaf with this hash at `index` of the tree of `size` leaves with this root? */
+export function verifyInclusion(
+  index: Whole,
+  size: Whole,
+  leaf: Uint8Array,
+  proof: readonly Uint8Array[],
+  root: Uint8Array,
+): boolean {
+  const [at, n] = [whole(index), whole(size)];
+  if (at === null || n === null || at >= n || !allHashes(proof, [leaf, root])) return false;
+  let fn = at;
+  let sn = n - 1n;
+  let hash: Uint8Array = leaf;
+  for (const sibling of proof) {
+    if (sn === 0n) return false;
+    if ((fn & 1n) === 1n || fn === sn) {
+      hash = nodeHash(sibling, hash);
+      for (; (fn & 1n) === 0n && fn !== 0n; fn >>= 1n) sn >>= 1n;
+    } else {
+      hash = nodeHash(hash, sibling);
+    }
+    fn >>= 1n;
+    sn >>= 1n;
+  }
+  return sn === 0n && sameHash(hash, root);
+}
+
 /** Hash of a complete subtree: leaves [index * 2^level, (index + 1) * 2^level). */
 export type NodeReader = (level: number, index: number) => Promise<Uint8Array>;
 
@@ -86,3 +113,27 @@ export async function consistencyProof(size1: number, size2: number, node: NodeR
   if (from > 0) ranges.unshift([from, to]);
   return hashesOf(ranges, node);
 }
+
+/** Proof that the complete subtree [start, end) is in the tree of `size` leaves; a leaf is the subtree of width one. */
+export async function subtreeProof(start: number, end: number, size: number, node: NodeReader): Promise<Uint8Array[]> {
+  const width = end - start;
+  if (!Number.isInteger(Math.log2(width)) || start % width !== 0 || start < 0 || end > size) {
+    throw new RangeError(`[${start}, ${end}) is no complete subtree of a tree of ${size}`);
+  }
+  const ranges: [number, number][] = [];
+  for (let [from, to] = [0, size]; to - from > width; ) {
+    const middle = from + splitPoint(to - from);
+    if (start < middle) {
+      ranges.unshift([middle, to]);
+      to = middle;
+    } else {
+      ranges.unshift([from, middle]);
+      from = middle;
+    }
+  }
+  return hashesOf(ranges, node);
+}
+
+/** Proof that leaf `index` is in the tree of `size` leaves (RFC 6962 section 2.1.1). */
+export const inclusionProof = (index: number, size: number, node: NodeReader): Promise<Uint8Array[]> =>
+  subtreeProof(index, index + 1, size, node);

@@ -76,7 +76,7 @@ function commonOf(now: Date): ReturnType<typeof momentsOf> {
 }
 
 /** What every card of a run has in common. */
-function heading(sums: Sums, now: Date) {
+function heading(sums: Sums, now: Date, version: string) {
   const { window_days, window_start, computed_at } = commonOf(now);
   return {
     schema: "svc.scorecard.v2",
@@ -88,7 +88,7 @@ function heading(sums: Sums, now: Date) {
     computed_at,
     evidence_sample: sums.evidence,
     method: METHOD_PAGE,
-    verifier_version: VERIFIER_VERSION,
+    verifier_version: version,
   } as const;
 }
 
@@ -108,11 +108,19 @@ function componentsOf(grade: Grade): NonNullable<UnsignedCard["components"]> {
 const appliedWeights = (grade: Grade): Record<string, number> =>
   Object.fromEntries(Object.entries(params.weights).filter(([name]) => grade.shown[name as WeightName] !== null));
 
-function cardOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlags, now: Date): RunCard {
+/** What the cards of one line are made with. */
+interface Terms {
+  related: RelatedFlags;
+  now: Date;
+  /** Of our checks: VERIFIER_VERSION, or that of a card which is recomputed. */
+  version: string;
+}
+
+function cardOf(grade: Grade, sums: Sums, figures: Figures, { related, now, version }: Terms): RunCard {
   const binding = CAP_NAMES.filter((name) => grade.caps[name] > 0);
   return {
     card: {
-      ...heading(sums, now),
+      ...heading(sums, now, version),
       tier: grade.tier,
       band: grade.raw,
       composite: grade.composite,
@@ -122,16 +130,16 @@ function cardOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlag
     },
     raw_band: grade.raw,
     headline: grade.tier === headlineOf(figures),
-    why: whyParts(grade, sums, figures, now),
+    why: whyParts(grade, sums, figures, now, version),
     caps: Object.fromEntries(binding.map((name) => [name, grade.caps[name]])),
     progress: grade.progress,
   };
 }
 
 /** The card of an endpoint without a row that counts: it takes the place of the cards of all tiers. */
-const emptyCard = (sums: Sums, related: RelatedFlags, now: Date): RunCard => ({
+const emptyCard = (sums: Sums, { related, now, version }: Terms): RunCard => ({
   card: {
-    ...heading(sums, now),
+    ...heading(sums, now, version),
     tier: "LIVENESS_VERIFIED",
     band: "UNRATED",
     composite: 0,
@@ -174,20 +182,26 @@ function dueAt(sums: Sums, now: Date): Date {
 /** A line of a run before its rows are digested. */
 export type Undigested = Omit<RunLine, "inputs_digest">;
 
-/** The line of one endpoint in a run: a card for each tier with a sample, deepest first. */
-export function undigestedOf(sums: Sums, related: RelatedFlags, now: Date): Undigested {
+/** The line of one endpoint in a run: a card for each tier with a sample, deepest first. @param version of our checks */
+export function undigestedOf(
+  sums: Sums,
+  related: RelatedFlags,
+  now: Date,
+  version: string = VERIFIER_VERSION,
+): Undigested {
+  const terms = { related, now, version };
   const figures = figuresOf(sums);
   const tiers = tiersOf(sums, figures);
-  if (tiers.length === 0) return { cap: sums.cap, cards: [emptyCard(sums, related, now)], due_at: null };
+  if (tiers.length === 0) return { cap: sums.cap, cards: [emptyCard(sums, terms)], due_at: null };
   return {
     cap: sums.cap,
-    cards: tiers.map((tier) => cardOf(gradeTier(tier, sums, figures, now.getTime()), sums, figures, related, now)),
+    cards: tiers.map((tier) => cardOf(gradeTier(tier, sums, figures, now.getTime()), sums, figures, terms)),
     due_at: rfc3339(dueAt(sums, now)),
   };
 }
 
 /** The same with the digest of its rows. */
-export const lineOf = (sums: Sums, related: RelatedFlags, digest: string, now: Date): RunLine => ({
-  ...undigestedOf(sums, related, now),
+export const lineOf = (sums: Sums, related: RelatedFlags, digest: string, now: Date, version: string): RunLine => ({
+  ...undigestedOf(sums, related, now, version),
   inputs_digest: digest,
 });

@@ -1,4 +1,4 @@
-import type { RunLine } from "../record/card.ts";
+import { namesRepeats, type RunLine, VERIFIER_VERSION } from "../record/card.ts";
 import { round6, worstOf } from "./bounds.ts";
 import { lineOf } from "./cards.ts";
 import { AFTER, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, WALL_ONE_IN, windowStart } from "./params.ts";
@@ -149,9 +149,9 @@ function latencyOf(own: readonly Reading[]): Sums["latency"] {
 /**
  * The sums of one endpoint from its rows: what sql/grade and fold.ts make of the lake, written a second time, plainly
  * and without a database.
- * @param repeats name an answer that came again once more (record/card, namesRepeats)
+ * @param version of our checks: what cards of it name (record/card, namesRepeats)
  */
-export function sumsOf(endpoint: Endpoint, now: Date, repeats = false): Sums {
+export function sumsOf(endpoint: Endpoint, now: Date, version: string = VERIFIER_VERSION): Sums {
   const since = windowStart(now);
   const inWindow = endpoint.rows.filter(({ t }) => t >= since && t < now);
   const standing = inWindow.filter(({ obs_id }) => !endpoint.withdrawn.has(obs_id));
@@ -186,16 +186,22 @@ export function sumsOf(endpoint: Endpoint, now: Date, repeats = false): Sums {
     disputed: endpoint.disputed,
     payTo: endpoint.pay_to,
     domain: endpoint.domain,
-    evidence: (repeats ? hashes : [...new Set(hashes)]).slice(0, EVIDENCE_ROWS),
+    evidence: (namesRepeats(version) ? hashes : [...new Set(hashes)]).slice(0, EVIDENCE_ROWS),
   };
 }
 
 /**
  * The grade of one endpoint from its rows alone, without DuckDB: for the auditor and for light clients. Equal to the
  * line of a grade run at the same moment, figure by figure.
+ * @param version of our checks: that of a published card makes the line as it was made then
  */
-export function gradeRows(endpoint: Endpoint, related: RelatedParties, now: Date, repeats = false): RunLine {
+export function gradeRows(
+  endpoint: Endpoint,
+  related: RelatedParties,
+  now: Date,
+  version: string = VERIFIER_VERSION,
+): RunLine {
   const since = windowStart(now);
   const standing = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));
-  return lineOf(sumsOf(endpoint, now, repeats), related.of(endpoint), inputsDigest(standing), now);
+  return lineOf(sumsOf(endpoint, now, version), related.of(endpoint), inputsDigest(standing), now, version);
 }

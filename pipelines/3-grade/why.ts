@@ -1,4 +1,4 @@
-import type { WhyParts } from "../record/card.ts";
+import { callsSilent, type WhyParts } from "../record/card.ts";
 import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 import type { Figure, Figures } from "./components.ts";
@@ -76,11 +76,16 @@ function taken({ theft, settled }: Sums): string {
   return `it took ${money(sum)} in ${of} and answered nothing, last on ${dateOf(last)}`;
 }
 
-/** Silence, in words. */
-const silent = ({ liveLast, counted, seenFirst }: Sums): string =>
-  liveLast === null
-    ? `it never answered in ${count(counted, "probe")}${since(seenFirst)}`
-    : `it last answered on ${dateOf(liveLast)}`;
+/** That no probe of it got a 402 or a free answer, or none since which day, in the words of a version of our checks. */
+function unanswered({ liveLast, counted, seenFirst }: Sums, version: string): string {
+  const probes = `${count(counted, "probe")}${since(seenFirst)}`;
+  if (callsSilent(version)) {
+    return liveLast === null ? `it never answered in ${probes}` : `it last answered on ${dateOf(liveLast)}`;
+  }
+  return liveLast === null
+    ? `${probes} got no readable 402 in time`
+    : `its last good answer to a probe was on ${dateOf(liveLast)}`;
+}
 
 /** Said once of all bounds that are low for want of calls alone. */
 const FEW = "its calls went well, and too few were made to show more";
@@ -97,7 +102,7 @@ function wentWell(name: CapName, { shown }: Grade, figures: Figures): boolean {
   return (by[name]?.point ?? 0) >= GOOD;
 }
 
-function reasonOf(name: CapName, grade: Grade, sums: Sums, figures: Figures): string {
+function reasonOf(name: CapName, grade: Grade, sums: Sums, figures: Figures, version: string): string {
   switch (name) {
     case "by_composite":
       return pulledDown(grade);
@@ -122,7 +127,7 @@ function reasonOf(name: CapName, grade: Grade, sums: Sums, figures: Figures): st
     case "by_mismatch":
       return "its newest 402 asks for something else than its own listing says";
     case "by_dark":
-      return silent(sums);
+      return unanswered(sums, version);
     case "by_price":
       return `it asks ${money(sums.priceNow)} now, and we never paid more than ${money(sums.priceTested)}`;
     case "by_price_stability":
@@ -142,7 +147,7 @@ const TOLD: readonly CapName[] = [
 const MOST_CAUSES = 3;
 
 /** What holds the raw letter down, nothing of it twice; none for an A and where there is no letter. */
-function causesOf(grade: Grade, sums: Sums, figures: Figures): string[] {
+function causesOf(grade: Grade, sums: Sums, figures: Figures, version: string): string[] {
   if (grade.raw === "UNRATED" || grade.raw === "A") return [];
   const letter = BANDS.indexOf(grade.raw);
   const binding = TOLD.filter((name) => grade.caps[name] === letter);
@@ -155,7 +160,8 @@ function causesOf(grade: Grade, sums: Sums, figures: Figures): string[] {
     by_honesty: sums.liveLast === null,
   };
   const told = binding.filter((name) => !again[name]);
-  const causeOf = (name: CapName) => (wentWell(name, grade, figures) ? FEW : reasonOf(name, grade, sums, figures));
+  const causeOf = (name: CapName) =>
+    wentWell(name, grade, figures) ? FEW : reasonOf(name, grade, sums, figures, version);
   const reasons = [...new Set(told.map(causeOf))];
   if (grade.early) {
     const early = `at most ${atMost(grade.shown.correctness?.upper)} of its answers are right`;
@@ -165,12 +171,14 @@ function causesOf(grade: Grade, sums: Sums, figures: Figures): string[] {
 }
 
 /** Why there is no letter. */
-function unratedReason(grade: Grade, sums: Sums, now: number): string {
+function unratedReason(grade: Grade, sums: Sums, now: number, version: string): string {
   const needed = params.letter_min_effective_paid;
   const paid = progressOf(grade.shown.correctness?.w ?? 0, sums.settled);
   const soFar = `${paid} of ${needed} paid calls so far; unknown, not bad`;
-  if (sums.liveLast === null) return `${silent(sums)}${sums.signed === 0 ? ", so nobody has paid it" : ""}`;
-  if (grade.caps.by_dark > 0 && paid < needed) return `${silent(sums)}; ${paid} of ${needed} paid calls so far`;
+  if (sums.liveLast === null)
+    return `${unanswered(sums, version)}${sums.signed === 0 ? ", so nobody has paid it" : ""}`;
+  if (grade.caps.by_dark > 0 && paid < needed)
+    return `${unanswered(sums, version)}; ${paid} of ${needed} paid calls so far`;
   if (sums.signed > 0 && sums.settled === 0)
     return `none of ${count(sums.signed, "payment")} offered to it settled; ${soFar}`;
   if (paid < needed) return soFar;
@@ -198,10 +206,10 @@ function figuresOf({ tier, shown, composite, raw }: Grade, { signed, settled, pa
   ];
 }
 
-/** The parts of `why` that a run knows (method, section 8). */
-export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date): WhyParts => ({
-  causes: causesOf(grade, sums, figures),
-  unrated: grade.raw === "UNRATED" ? unratedReason(grade, sums, now.getTime()) : null,
+/** The parts of `why` that a run knows (method, section 8). @param version of our checks (record/card, callsSilent) */
+export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date, version: string): WhyParts => ({
+  causes: causesOf(grade, sums, figures, version),
+  unrated: grade.raw === "UNRATED" ? unratedReason(grade, sums, now.getTime(), version) : null,
   figures: figuresOf(grade, sums),
 });
 

@@ -5,7 +5,7 @@ import { cardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
-import { NOT_SAID, namesRepeats, type SignedCard, type UnsignedCard } from "../record/card.ts";
+import { FIRST_VERIFIER_VERSION, NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { type EvidenceLine, evidenceLineOf, RelatedPartiesLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
@@ -234,7 +234,7 @@ function evaluate(
     });
   }
   const rows = evidence.asOf(cap, inputs.positions, domainOf(urls.get(cap)));
-  const line = gradeRows(rows, table, now, namesRepeats(first.verifier_version));
+  const line = gradeRows(rows, table, now, first.verifier_version ?? FIRST_VERIFIER_VERSION);
   const cards = cardsOf(before, { now: first.computed_at }, line, []);
   const want = cards.map(({ run, card, why }) => ({
     day: dayOf(now),

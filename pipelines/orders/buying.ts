@@ -106,7 +106,7 @@ function resultOf(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
 }
 
 const COVER_POLL_MS = [0, 100, 200, 400, 800, 1_500] as const;
-const NOT_KEPT = "The answer came and could not be kept; nobody is charged for it.";
+export const NOT_KEPT = "The answer came and could not be kept; nobody is charged for it.";
 
 /** Longest wait for a claim that this process is appending, ms. */
 const CLAIM_WAIT_MS = 5_000;

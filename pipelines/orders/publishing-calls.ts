@@ -55,11 +55,13 @@ export function payerNames(secret: Uint8Array): (wallet: string) => string {
 }
 
 /**
- * What stands for the request in the record, and what its sha256 is over: `METHOD url`, a newline and the body. Headers
- * are two that every client sends.
+ * What stands for the request in the record, and what its sha256 is over: `METHOD url` (of a tool `TOOL url name`), a
+ * newline and the body. Headers are two that every client sends.
  */
-export const requestBytes = ({ method, url }: Pick<BoughtRequest, "method" | "url">, body: Uint8Array): Buffer =>
-  Buffer.concat([Buffer.from(`${method} ${url}\n`), body]);
+export const requestBytes = (
+  { method, url, tool }: Pick<BoughtRequest, "method" | "url" | "tool">,
+  body: Uint8Array,
+): Buffer => Buffer.concat([Buffer.from(tool === undefined ? `${method} ${url}\n` : `TOOL ${url} ${tool}\n`), body]);
 
 /**
  * The salts of an order, as its claim has them: the same ones however often they are asked for, for as long as the log is

@@ -12,11 +12,12 @@ import {
   type Wallet,
 } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
+import { PAYMENT_KEY } from "../1-observe/mcp/session.ts";
 import { deadlineOf } from "../1-observe/paid/sign.ts";
 import { passes } from "../1-observe/plan/steps.ts";
 import { exchange } from "../1-observe/probe/exchange.ts";
 import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
-import type { Request } from "../1-observe/probe/request.ts";
+import type { Request, ToolCall } from "../1-observe/probe/request.ts";
 import { PRICES, VIA } from "../1-observe/queue.ts";
 import { type Evaluation, type Expectation, evaluate } from "../1-observe/reading/checks.ts";
 import { classOf } from "../record/classes.ts";
@@ -27,6 +28,8 @@ import type { NewStep } from "./order-log.ts";
 /** The request of a buyer that is sent to a seller. */
 export interface CallRequest extends Pick<BoughtRequest, "url" | "method" | "headers" | "sha256"> {
   body: Uint8Array | null;
+  /** Set for a tool of an MCP server, which is called in a session; the body is then its arguments. */
+  tool?: ToolCall;
 }
 
 /** What a seller's 402 asks for one request at this moment. */
@@ -73,11 +76,15 @@ const SIGNED_ITSELF = 2_048;
  */
 const SELLER_VALIDITY_S = 90;
 
+/** Longest text of a server that a buyer is told, characters. */
+const MAX_SAYS = 500;
+
 const sentAs = ({ body, ...request }: CallRequest): Request => ({ ...request, ...(body === null ? {} : { body }) });
 
 /** The request as the step in the log holds it: hash and size in the place of the body. */
-const stepOfRequest = ({ body, ...request }: CallRequest): BoughtRequest => ({
+const stepOfRequest = ({ body, tool, ...request }: CallRequest): BoughtRequest => ({
   ...request,
+  ...(tool ? { tool: tool.name } : {}),
   ...(body === null || body.length === 0 ? {} : { body_sha256: sha256hex(body), body_bytes: body.length }),
 });
 
@@ -110,8 +117,10 @@ export async function quoteOf(
   const asking = { ...tools, egress: withRequestFields(tools.egress, { pool: PRICES }) };
   const { read, body } = await probe(asking, sentAs(request), null, clock);
   if (!read?.payable || body.state !== "asked") {
-    const status = body.state === "status" && body.status !== null ? ` (status ${body.status})` : "";
-    return { says: `The seller ${STATE_WORDS[body.state]}${status}.` };
+    // Of a tool the status is our own word; what the server said is told.
+    const status = request.tool ? (body.says ?? "") : body.status === null ? "" : `status ${body.status}`;
+    const seen = body.state === "status" && status !== "" ? ` (${status.slice(0, MAX_SAYS)})` : "";
+    return { says: `The seller ${STATE_WORDS[body.state]}${seen}.` };
   }
   const priceMicro = atomicToMicro(read.payable.amountAtomic, 6);
   if (priceMicro === null) return { says: "The seller's price is past what can be bought here." };
@@ -161,7 +170,8 @@ export async function intentOf(
       ...{ leg, cap, request: stepOfRequest(request), wallet: signed.from, pay_to: entry.payTo },
       price: formatMoney(quote.priceMicro),
       ...(quote.lettered ? { lettered: true } : {}),
-      ...{ network: entry.network, asset: entry.asset, header_name: signed.headerName },
+      ...{ network: entry.network, asset: entry.asset },
+      header_name: request.tool ? PAYMENT_KEY : signed.headerName,
       ...{ signed_bytes: signed.headerValue, nonce: signed.nonce, valid_before: signed.validBefore },
       since_block: head.number,
       want: { class: want.class, mime: want.mime, ...schemaNamed(want.schema) },
@@ -195,7 +205,9 @@ export async function sendLeg(
   const payment = { header, value };
   const paying = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
   const { result } = await exchange(paying, sentAs(request), { profile: "paid", deadlineMs, payment });
-  return evaluateAnswer(tools, result, expected);
+  // Of a tool the buyer gets its result alone, so that is what is hashed, and not the message that it came in.
+  const { raw: _, ...answer } = result;
+  return evaluateAnswer(tools, answer, expected);
 }
 
 /**

@@ -65,11 +65,17 @@ export const NOT_SAID = "not said by this card";
 export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";
 
 /** Version of our checks that scored the samples, and of what a card names of them. */
-export const VERIFIER_VERSION = "touchstone-verifier-2";
+export const VERIFIER_VERSION = "touchstone-verifier-3";
 
-/** Version 1, and cards that name none, had an answer in `evidence_sample` as often as it came; from 2 on each is there once. */
-export const namesRepeats = (version: string | undefined): boolean =>
-  version === undefined || version === "touchstone-verifier-1";
+/** The version of a card that names none. */
+export const FIRST_VERIFIER_VERSION = "touchstone-verifier-1";
+
+/** Version 1 had an answer in `evidence_sample` as often as it came; from 2 on each is there once. */
+export const namesRepeats = (version: string): boolean => version === FIRST_VERIFIER_VERSION;
+
+/** Up to version 2 `why` called an endpoint silent that answered, but without a readable 402: a 404, a page. */
+export const callsSilent = (version: string): boolean =>
+  version === FIRST_VERIFIER_VERSION || version === "touchstone-verifier-2";
 
 /**
  * The parts of `why` that a run knows. The sentence is made when the card is published, since the hold depends on the

@@ -47,7 +47,9 @@ export const BoughtRequest = z.looseObject({
   /** sha256 of the body; absent where there is none or it is empty. */
   body_sha256: Sha256Hex.optional(),
   body_bytes: z.int().min(0).optional(),
-  /** sha256 over `METHOD url`, a newline and the body. */
+  /** Name of the tool that is called; then the body is its arguments. Absent: a plain HTTP call. */
+  tool: z.string().max(200).optional(),
+  /** sha256 over `METHOD url` (of a tool `TOOL url name`), a newline and the body. */
   sha256: Sha256Hex,
 });
 export type BoughtRequest = z.infer<typeof BoughtRequest>;

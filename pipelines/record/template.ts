@@ -95,3 +95,82 @@ export function compileTemplate(normalised: string): Template | null {
 
 /** Has this normalised url placeholders ({@link compileTemplate})? */
 export const isTemplate = (normalised: string): boolean => compileTemplate(normalised) !== null;
+
+/** Placeholders of one segment of a path: `*` alone, `:name` at its beginning, and every `{name}`, escaped or not. */
+const IN_SEGMENT = /^\*{1,2}$|^:([A-Za-z_]\w*)\*?|\{([^{}/]*)\}|%7B((?:[^/%]|%(?!7[BD]))*)%7D/gi;
+/** Placeholders of one value of a query. */
+const IN_VALUE = /\{([^{}]*)\}/g;
+const DOTS = /^(?:\.|%2e){1,2}$/i;
+
+/** Percent-encodes all but unreserved characters (RFC 6570, level 1). A lone surrogate becomes U+FFFD. */
+const encoded = (value: string): string =>
+  encodeURIComponent(Buffer.from(value).toString("utf8")).replace(
+    /[!'()*]/g,
+    (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
+
+/** The name of a variable as its placeholder writes it. */
+function decoded(name: string): string {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
+/**
+ * Fills the placeholders of a normalised url. All other urls come back as they are.
+ * @param fill returns the value of a variable, not encoded; `*` is the name of a placeholder without one
+ * @returns null where a value would make a whole segment `.` or `..`: that is another path
+ */
+export function fillTemplate(url: string, fill: (name: string) => string): string | null {
+  const parsed = new URL(url);
+  const value = (_all: string, ...names: unknown[]): string => {
+    const name = names.slice(0, 3).find((one) => typeof one === "string");
+    return encoded(fill(decoded((name as string | undefined) || "*")));
+  };
+  const segments = parsed.pathname.split("/").map((segment) => segment.replace(IN_SEGMENT, value));
+  if (segments.some((segment) => DOTS.test(segment))) return null;
+  parsed.pathname = segments.join("/");
+  if (/\{|%7B/i.test(parsed.search)) {
+    const pairs = [...parsed.searchParams].map(([name, text]): [string, string] => [
+      name,
+      text.replace(IN_VALUE, (_all, inside: string) => fill(inside || "*")),
+    ]);
+    parsed.search = new URLSearchParams(pairs).toString();
+  }
+  return parsed.href;
+}
+
+/** Names of the variables that {@link fillTemplate} asks for, each once, in their order; none of a url without any. */
+export function variablesOf(url: string): string[] {
+  if (!/[{*]|%7B|\/:/i.test(url)) return [];
+  const names = new Set<string>();
+  fillTemplate(url, (name) => {
+    names.add(name);
+    return "1";
+  });
+  return [...names];
+}
+
+/**
+ * The values of a template's variables in the path of a url that falls under it; null where a segment has several
+ * variables, or a `*` stands for several segments, since then other values could have made it too.
+ */
+export function pathValues(template: string, url: string): Map<string, string> | null {
+  const given = segmentsOf(url);
+  const segments = segmentsOf(template);
+  if (segments.length !== given.length) return null;
+  const values = new Map<string, string>();
+  for (const [i, segment] of segments.entries()) {
+    const [found, ...more] = segment.matchAll(IN_SEGMENT);
+    if (more.length > 0) return null;
+    if (!found) continue;
+    const name = decoded(found.slice(1).find((one) => one) ?? "*");
+    const tail = segment.length - found.index - found[0].length;
+    const value = decoded(given[i]!.slice(found.index, given[i]!.length - tail));
+    if ((values.get(name) ?? value) !== value) return null;
+    values.set(name, value);
+  }
+  return values;
+}

@@ -7,7 +7,7 @@ import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from "../http/answer-cache.ts";
 import { Problem } from "../http/problem.ts";
-import type { CheckAnswer, CheckFacts, CheckQuery } from "../schemas/check.ts";
+import type { Buy, CheckAnswer, CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { headlineOf } from "../tables/entry.ts";
 import { hasTools, type Match, matchUrl, toolInUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
@@ -26,8 +26,11 @@ export interface CheckDeps {
   demand?: Pick<Demand, "count"> | undefined;
   /** May this url be fetched at all? */
   validateUrl: Egress["validate"];
-  /** How an endpoint is bought through the service; absent where nothing is sold. */
-  buy?: ((view: View, cap: string) => CheckFacts["buy"]) | undefined;
+  /**
+   * How an endpoint is bought through the service, or why it is not; absent: nothing is said of it. `under`: a normalised
+   * url that falls under its template.
+   */
+  termsOf?: ((view: View, cap: string, under?: string) => Buy | { says: string }) | undefined;
   /** The answers key. */
   signer: Signer;
   clock: Clock;
@@ -152,8 +155,10 @@ export class Checks {
    */
   #known(view: View, query: CheckQuery, match: Match, client: string): CheckFacts | Promise<CheckFacts> {
     const now = this.deps.clock.now();
-    const buy = this.deps.buy?.(view, match.cap);
-    const facts = { ...knownFacts(view, query, match, now), ...(buy ? { buy } : {}) };
+    const under = match.matched === "path" ? normaliseAsked(query.url) : undefined;
+    const terms = this.deps.termsOf?.(view, match.cap, under);
+    const sold = terms === undefined ? {} : "says" in terms ? { not_bought: terms.says } : { buy: terms };
+    const facts = { ...knownFacts(view, query, match, now), ...sold };
     const why = wantsLook(view, match, now);
     const { url } = facts;
     if (why === null || url === undefined) return facts;

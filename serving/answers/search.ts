@@ -13,10 +13,10 @@ import { knownFacts, observedOf } from "./facts.ts";
 import { networksOf, type Question, readQuestion } from "./question.ts";
 import { inputOf } from "./reproduce.ts";
 
-/** Order of the bands, for a client that is about to pay: unrated endpoints come after every letter except F. */
+/** The bands in the order of results. Unrated endpoints come after every letter except F. */
 export const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];
 
-/** The bands that a search from this band up includes. */
+/** Returns the bands that a search with this lowest band includes. */
 const taken = (band: Band | undefined): ReadonlySet<Band> =>
   new Set(
     band === undefined
@@ -26,21 +26,24 @@ const taken = (band: Band | undefined): ReadonlySet<Band> =>
         : (["A", "B", "C", "D", "F"] as const).filter((one) => one <= band),
   );
 
-/** Endpoints that are read before other work has its turn, and those of them whose card is unpacked. */
+/** Endpoints that are read, and cards that are unpacked, before the event loop has its turn. */
 const AT_ONCE = 2_000;
 const UNPACKED_AT_ONCE = 20;
-/** Endpoints in one step of the sortSteps, and steps before other work has its turn. */
+/** Endpoints in one step of sorting, after which the event loop may have its turn. */
 const LOOKED_A_STEP = 64;
 const STEPS_AT_ONCE = 32;
 
 /** All listed endpoints by letter, then composite, then url. */
 interface Ranking {
   entries: readonly ListedEntry[];
-  /** Place of the first one that failed: F stands behind all others. */
+  /** Index of the first endpoint with an F; all from there on have one. */
   firstF: number;
 }
 
-/** By the published entries that they were made from: a new volatile table sorts nothing again. */
+/**
+ * Rankings by the entries that they were made from. New volatile rows do not change the entries, so nothing is sorted
+ * again.
+ */
 const rankings = new WeakMap<LayeredMap<Entry>, Promise<Ranking>>();
 
 const bandOf = (entry: Entry): Band => headlineOf(entry)?.band ?? "UNRATED";
@@ -55,7 +58,7 @@ const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 const byRank = (a: Ranked, b: Ranked): number =>
   a.rank - b.rank || b.composite - a.composite || byText(a.entry.listing.url, b.entry.listing.url);
 
-/** Sorted once, in steps between which other work has its turn. */
+/** Returns the ranking of a view's entries. It is sorted once, in steps between which the event loop has its turn. */
 function rankingOf({ entries }: View): Promise<Ranking> {
   const known = rankings.get(entries);
   if (known) return known;
@@ -79,30 +82,33 @@ function* ranking(entries: LayeredMap<Entry>): Generator<undefined, Ranking> {
 /** An endpoint that was found. */
 export interface Hit {
   entry: ListedEntry;
-  /** Words of the question that it does not hold. */
+  /** Words of the query that its text does not contain. */
   lacks: readonly string[];
-  /** 0: it holds every word and fits closely; 1: it holds every word; from 2 on it lacks some, the nearest first. */
+  /**
+   * 0: contains every word and matches closely. 1: contains every word. 2 and above: lacks some words; lower means
+   * nearer.
+   */
   fit: number;
 }
 
-/** What was looked for, and what was found, the best first. */
+/** The words of a query and the endpoints found, best first. */
 interface Found {
   words: readonly string[];
   hits: Iterable<Hit>;
 }
 
-/** An endpoint fits closely if its text scores so much of the best one's. */
+/** Share of the best endpoint's score from which a text counts as a close match. */
 const CLOSE = 0.5;
-/** One that lacks words stands before those that failed if it holds so much of the question. */
+/** Share of the query's weight from which an endpoint that lacks words is listed before endpoints with an F. */
 const NEAR = 0.5;
-/** Fits that are told apart; what lacks words in a further way is left out. */
+/** Most distinct combinations of missing words; endpoints with a further combination are left out. */
 const MOST_FITS = 64;
 
-/** Fit of each row of an answer of the index, and what the rows of a fit lack. */
+/** The fit of each row of the index, and the words that rows of a fit lack. */
 interface Fits {
   of: Uint8Array;
   lacks: readonly (readonly string[])[];
-  /** Fits below this one lack little. */
+  /** Fits below this one lack little (see {@link NEAR}). */
   near: number;
 }
 const NO_FIT = 255;
@@ -130,7 +136,7 @@ function fitsOf({ words, weights, rows, held, scores }: Matched, size: number): 
   };
 }
 
-/** Rows of the index in the order of a ranking; -1: the index does not know the endpoint. */
+/** By ranking: the row of the index for each place in it; -1 when the index does not have the endpoint. */
 const rowsInOrder = new WeakMap<Ranking, Int32Array>();
 
 async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
@@ -145,10 +151,10 @@ async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
   return rows;
 }
 
-/** Rows that are only looked up, between two turns of others: a part of a millisecond. */
+/** Rows that are looked up before the event loop has its turn: less than a millisecond. */
 const ROWS_AT_ONCE = 50_000;
 
-/** Places of the ranking by fit, within a fit in the ranking's order: [not F, F]. */
+/** Groups the places of the ranking by fit, in the ranking's order: first those without an F, then those with one. */
 async function placed(view: View, ranking: Ranking, { of }: Fits): Promise<[number[][], number[][]]> {
   const byFit = (): number[][] => Array.from({ length: MOST_FITS }, () => []);
   const places: [number[][], number[][]] = [byFit(), byFit()];
@@ -162,10 +168,13 @@ async function placed(view: View, ranking: Ranking, { of }: Fits): Promise<[numb
 }
 
 /**
- * Yields the places of all fits below `below`, each with its fit. Fit 0 is the best, so the best come first.
+ * Yields the places of all fits below `below`, the best fit first.
  * @param places by fit, its places in the ranking
  */
-function* every(places: readonly number[][], below: number): Generator<readonly [place: number, fit: number]> {
+function* placesBestFirst(
+  places: readonly number[][],
+  below: number,
+): Generator<readonly [place: number, fit: number]> {
   for (let fit = 0; fit < below; fit++) for (const place of places[fit] ?? []) yield [place, fit];
 }
 
@@ -185,25 +194,31 @@ export async function foundIn(view: View, question: Pick<Question, "words">, byC
   const fits = fitsOf(matched, view.words.rows);
   const [good, failed] = await placed(view, ranking, fits);
   const holds = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
-  // Fits below these: what holds every word, else what lacks little, else everything that holds a word.
+  // The fits that come before endpoints with an F: if any endpoint without an F contains every word, these only; else,
+  // if one with an F does, those that lack little; else all.
   const ofGood = holds(good) ? 2 : holds(failed) ? fits.near : MOST_FITS;
   const ofFailed = holds(good) || holds(failed) ? 2 : MOST_FITS;
   function* inOrder(): Generator<Hit> {
-    for (const [place, fit] of every(good, ofGood)) yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
-    for (const [place, fit] of every(failed, ofFailed)) yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
+    for (const [place, fit] of placesBestFirst(good, ofGood))
+      yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
+    for (const [place, fit] of placesBestFirst(failed, ofFailed))
+      yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
   }
   return { words: matched.words, hits: inOrder() };
 }
 
-/** What the results are shown with, beside the view. */
+/** What results need in addition to the view. */
 export interface SearchContext {
   now: Date;
-  /** How to buy a call of it here, or words why not. */
+  /** Returns the terms of a purchase through the service, or why the endpoint cannot be bought. */
   termsOf: (view: View, cap: string) => Buy | { says: string };
 }
 
-/** What is asked for beside the words. Words that name a price, a network or an order give way to parameters. */
-interface ViaCall {
+/**
+ * The parameters of a search. Where a parameter names a price, a network or an order, the words of the query that name
+ * one are ignored.
+ */
+interface Wanted {
   kind: string | undefined;
   bands: ReadonlySet<Band>;
   maxPrice: bigint | null;
@@ -212,7 +227,7 @@ interface ViaCall {
   order: Order;
 }
 
-function wantedOf({ class: kind, band, max_price, network, order }: SearchQuery, question: Question): ViaCall {
+function wantedOf({ class: kind, band, max_price, network, order }: Partial<SearchQuery>, question: Question): Wanted {
   const most = max_price ?? question.maxPrice;
   const named = network ?? question.network;
   return {
@@ -222,24 +237,33 @@ function wantedOf({ class: kind, band, max_price, network, order }: SearchQuery,
   };
 }
 
-/** Is the newest price known in dollars, and low enough? Whether it is dollars is no matter of the asset's name. */
+/**
+ * Reports whether the newest price is known in dollars and at most `most`. The currency comes from the asset's
+ * contract, not from its name.
+ */
 const isAffordable = (row: VolatileRow | undefined, most: bigint | null): boolean =>
   most === null || (row?.unit === "USD" && row.price !== null && parseMoney(row.price) <= most);
 
-/** Is it paid on a network that was asked for? */
-const isOn = (row: VolatileRow | undefined, networks: ViaCall["networks"]): boolean =>
+/** Reports whether the endpoint takes payments on one of these networks. */
+const isOn = (row: VolatileRow | undefined, networks: Wanted["networks"]): boolean =>
   networks === null || row?.networks.some((id) => networks.has(id)) === true;
 
-/** Can it be what is asked for, by what is known without its card? A letter whose records were withdrawn is none. */
-function mayFit(view: View, { entry }: Hit, wanted: ViaCall): boolean {
+/**
+ * Reports whether an endpoint may match, judged without unpacking its card. A letter whose records were withdrawn does
+ * not count.
+ */
+function mayFit(view: View, { entry }: Hit, wanted: Wanted): boolean {
   const row = view.row(entry.cap);
   if (wanted.kind !== undefined && entry.listing.class !== wanted.kind) return false;
   if (!isAffordable(row, wanted.maxPrice) || !isOn(row, wanted.networks)) return false;
   return wanted.bands.has(bandOf(entry)) || (wanted.bands.has("UNRATED") && (row?.withdrawn_since ?? 0) > 0);
 }
 
-/** Hits in the order that was asked for; F stays behind all others. What has no price, or no latency, comes last of them. */
-async function ordered(view: View, hits: Iterable<Hit>, wanted: ViaCall): Promise<Iterable<Hit>> {
+/**
+ * Sorts hits by the requested order; F stays behind all others. Endpoints without a price, or without a latency, come
+ * last.
+ */
+async function ordered(view: View, hits: Iterable<Hit>, wanted: Wanted): Promise<Iterable<Hit>> {
   if (wanted.order === "best") return hits;
   const keyOf = ({ entry }: Hit): number => {
     if (wanted.order === "letter") return RANKED.indexOf(bandOf(entry));
@@ -251,12 +275,29 @@ async function ordered(view: View, hits: Iterable<Hit>, wanted: ViaCall): Promis
   let looked = 0;
   for (const hit of hits) {
     if (++looked % AT_ONCE === 0) await turn();
-    // What lacks words stays behind what holds them all, or lacks fewer.
+    // Endpoints with fewer of the words stay behind those with more.
     if (mayFit(view, hit, wanted)) keyed.push({ hit, group: groupOf(hit), key: keyOf(hit) });
   }
   const inOrder = (a: (typeof keyed)[number], b: (typeof keyed)[number]): number =>
     a.group - b.group || (a.key === b.key ? 0 : a.key - b.key);
   return (await runYielding(sortSteps(keyed, inOrder, LOOKED_A_STEP), STEPS_AT_ONCE)).map(({ hit }) => hit);
+}
+
+/**
+ * Ids of the listed endpoints that a search for this text alone finds, whatever their letter: all pages of it. None for a
+ * text of which nothing is looked for.
+ */
+export async function capsFor(view: View, q: string): Promise<ReadonlySet<string>> {
+  const question = readQuestion(q);
+  const caps = new Set<string>();
+  if (question.words.length === 0 && question.maxPrice === null && question.network === null) return caps;
+  const wanted = wantedOf({}, question);
+  let looked = 0;
+  for (const hit of (await foundIn(view, question)).hits) {
+    if (++looked % AT_ONCE === 0) await turn();
+    if (mayFit(view, hit, wanted)) caps.add(hit.entry.cap);
+  }
+  return caps;
 }
 
 const groupOf = ({ entry, fit }: Hit): number => (bandOf(entry) === "F" ? MOST_FITS : 0) + Math.max(1, fit);

@@ -3,6 +3,7 @@ import { FastResponse } from "srvx";
 import type { Till } from "../../infra/rails/till.ts";
 import {
   type Buying,
+  NOT_KEPT,
   NotBought,
   type OwnAnswer,
   type OwnFailure,
@@ -98,6 +99,12 @@ const isFaultOfOurs = (code: string): boolean => !isCode(code) || PROBLEMS[code]
 /** Is the work of this order done once more for the same payment? Its buyer was told of no fault of the request. */
 export const isTriedAgain = (order: Order): boolean =>
   mayReopen(order) && (order.problem === null || isFaultOfOurs(order.problem.code));
+
+/** Was this order of a seller's call refused before a seller was paid? Its buyer is answered as it was then, with a 402. */
+const isRefused = ({ own, state, says, epoch, legs }: Order): boolean =>
+  own === null &&
+  (state === "rejected" || (state === "released" && epoch === 0 && says !== NOT_KEPT)) &&
+  legs.every(({ result, fate }) => result === null && fate === "unpaid");
 
 /** What the buyer of an order that delivers nothing is told, each time. */
 function undelivered(order: Order): Problem {
@@ -295,6 +302,10 @@ export class Checkout {
     if (order.state === "settled") return this.#bought(order, payment);
     if (order.state === "written_off" || order.state === "hold_failed") {
       return this.#unsettled(order, payment, sale);
+    }
+    if (isRefused(order)) {
+      const error = order.says ?? orderText(order);
+      return paymentRequired(this.sales.cashier, sale, { error, sold: false, headers });
     }
     if (GIVEN_UP.has(order.state) || order.state.startsWith("refund")) {
       throw undelivered(order);

@@ -1,6 +1,8 @@
 import type { OrderTable } from "../../pipelines/orders/order-table.ts";
+import { capId } from "../../pipelines/record/ids.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
-import { isTemplate } from "../../pipelines/record/template.ts";
+import { pathValues, variablesOf } from "../../pipelines/record/template.ts";
+import { readHandshakeRequest } from "../../pipelines/record/volatile.ts";
 import type { Buy } from "../schemas/check.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
@@ -31,6 +33,8 @@ export interface SellableEndpoint {
   cap: string;
   url: string;
   method: "GET" | "POST";
+  /** The tool that is called, of an MCP server; null: none. */
+  tool: string | null;
   /** Whether it has a letter. */
   lettered: boolean;
 }
@@ -52,11 +56,27 @@ export function sellableOf(view: View, cap: string): SellableEndpoint | { says: 
   const url = entry?.listing?.url ?? row?.url ?? null;
   const method = entry?.listing?.method ?? row?.method ?? null;
   if (url === null || method === null) return { says: "The record has no url of this endpoint." };
-  if (entry?.listing?.tool != null) return { says: "Tools of MCP servers are not bought through this service." };
-  if (method !== "GET" && method !== "POST")
-    return { says: `Calls with ${method} are not bought through this service.` };
-  if (isTemplate(url)) return { says: "Its url is a template; ask for an endpoint with a complete url." };
-  return { cap, url, method, lettered: passesOf(view, cap).band !== "UNRATED" };
+  const tool = entry?.listing ? entry.listing.tool : toolUnlisted(cap, { url, method }, row?.request);
+  if (tool === undefined) return { says: "The record does not name the tool that is called there." };
+  if (tool !== null && variablesOf(url).length > 0)
+    return { says: "The address of its MCP server is a template, which calls of tools do not fill." };
+  const called = tool === null ? method : "POST";
+  if (called !== "GET" && called !== "POST")
+    return { says: `Calls with ${called} are not bought through this service.` };
+  return { cap, url, method: called, tool, lettered: passesOf(view, cap).band !== "UNRATED" };
+}
+
+/**
+ * The tool of an endpoint without a listing: its id says whether it is one, and our handshake which. Undefined: the record
+ * does not say.
+ */
+function toolUnlisted(
+  cap: string,
+  { url, method }: { url: string; method: string },
+  request: string | null | undefined,
+): string | null | undefined {
+  if (capId(method, url) === cap) return null;
+  return request ? readHandshakeRequest(request)?.tool : undefined;
 }
 
 /**
@@ -90,8 +110,15 @@ export interface SaleContext {
 /**
  * Returns how to buy a call of an endpoint through this service, for check answers, or why `via` would refuse it now. Caps
  * that change within seconds are not checked here, only by `via`.
+ * @param under a normalised url that falls under the endpoint's template, whose values the way to buy then names
  */
-export function buyTerms(view: View, cap: string, baseUrl: string, context: SaleContext): Buy | { says: string } {
+export function buyTerms(
+  view: View,
+  cap: string,
+  baseUrl: string,
+  context: SaleContext,
+  under?: string,
+): Buy | { says: string } {
   const { policy, cashier, buying } = context;
   const sold = sellableOf(view, cap);
   if ("says" in sold) return sold;
@@ -116,8 +143,10 @@ export function buyTerms(view: View, cap: string, baseUrl: string, context: Sale
     };
   }
   const total = buyerTotal(price);
+  const variables = variablesOf(sold.url);
+  const given = under === undefined || variables.length === 0 ? null : pathValues(sold.url, under);
   return {
-    url: `${baseUrl}/v1/via/${cap}`,
+    url: `${baseUrl}/v1/via/${cap}${given?.size ? `?${new URLSearchParams([...given])}` : ""}`,
     method: sold.method,
     seller_price: formatMoney(price),
     fee: formatMoney(total - price),
@@ -125,11 +154,16 @@ export function buyTerms(view: View, cap: string, baseUrl: string, context: Sale
     asset: "USDC",
     guarantee: "You are charged only after the answer passed; if it does not, nothing is taken.",
     publish: `${PUBLISH_HEADER}: true`,
+    ...(sold.tool === null ? {} : { tool: sold.tool }),
+    ...(variables.length === 0 ? {} : { variables }),
   };
 }
 
-/** Returns {@link buyTerms}, or undefined when `via` would refuse the call now. */
-export function buyOffer(view: View, cap: string, baseUrl: string, context: SaleContext): Buy | undefined {
-  const terms = buyTerms(view, cap, baseUrl, context);
-  return "says" in terms ? undefined : terms;
-}
+/** Where no calls are bought, and nobody said what is missing for it. */
+export const NOTHING_SOLD = "Nothing is sold here.";
+
+/** Returns {@link buyTerms} of one service: check, search and pages say the same of an endpoint. */
+export const termsOf =
+  ({ baseUrl, sales, unsold }: { baseUrl: string; sales?: SaleContext; unsold?: string }) =>
+  (view: View, cap: string, under?: string): Buy | { says: string } =>
+    sales ? buyTerms(view, cap, baseUrl, sales, under) : { says: unsold ?? NOTHING_SOLD };

@@ -8,9 +8,10 @@ import { Problem } from "../http/problem.ts";
 import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
 import { type Described, outlinesOf } from "./extensions.ts";
-import { holderOf, type PayOnDelivery, requiredValidityS, sellerRequest } from "./pay-on-delivery.ts";
+import { holderOf, type PayOnDelivery, requiredValidityS } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { routePlan } from "./plan.ts";
+import { sellerRequest } from "./seller-request.ts";
 import { buyerTotal, paymentRequired, refusedFor, type Sale } from "./terms.ts";
 
 export const EXECUTE_PATH = "/v1/route/execute";
@@ -79,7 +80,7 @@ class Candidates implements Fallback {
     while (this.left()) {
       const cap = this.#waiting.shift()!;
       const found = await this.#ask(cap).catch((error: unknown) => {
-        if (error instanceof Problem) return error.message;
+        if (error instanceof Problem) return `${error.message}.`.replace(/\.\.$/, ".");
         // Within an order an error must not reach the client: the order tries the next candidate, or ends.
         if (this.#most !== null) return "it could not be asked for its price.";
         throw error;
@@ -101,11 +102,12 @@ class Candidates implements Fallback {
     if (!view.has(cap)) return "it is not in the record.";
     const sold = sellableOf(view, cap);
     if ("says" in sold) return sold.says;
-    const { query, body } = asked.input ?? {};
+    const { path, query, body } = asked.input ?? {};
     if (body !== undefined && sold.method === "GET") return "it takes no body.";
     if (asked.method !== undefined && sold.method !== asked.method) return `it is called with ${sold.method}.`;
     const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
     const request = sellerRequest(sold, {
+      path,
       query: new URLSearchParams(query ?? {}),
       body: sent,
       headers: new Headers(),

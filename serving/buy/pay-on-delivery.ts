@@ -1,4 +1,3 @@
-import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Holder } from "../../infra/shares.ts";
 import { sellerOf } from "../../pipelines/orders/buying.ts";
@@ -12,6 +11,7 @@ import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
 import { outlined } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
+import { sellerRequest } from "./seller-request.ts";
 import { buyerTotal, paymentRequired, refusedFor, resourceUrl, type Sale } from "./terms.ts";
 
 export interface PayOnDeliveryDeps {
@@ -50,38 +50,6 @@ export const holderOf = (client: string, payment: Pick<Payment, "from">, url: st
   client,
   domain: platformOf(url),
 });
-
-const TEXT = /^[\x20-\x7e]{1,200}$/;
-
-/** Returns a header of the buyer's request for the seller, or a default when its value is absent or unusual. */
-const passedOn = (name: string, value: string | null, otherwise: string): Record<string, string> => ({
-  [name]: value !== null && TEXT.test(value) ? value : otherwise,
-});
-
-/**
- * Builds the request to the seller: the endpoint's url with the buyer's query, and the buyer's body, `accept` and
- * `content-type`. Nothing else of the buyer's request reaches the seller.
- */
-export function sellerRequest(
-  { url, method }: SellableEndpoint,
-  { query, body, headers }: Pick<ViaCall, "query" | "body" | "headers">,
-): CallRequest {
-  const target = new URL(url);
-  for (const name of new Set(query.keys())) {
-    target.searchParams.delete(name);
-    for (const value of query.getAll(name)) target.searchParams.append(name, value);
-  }
-  const sent = method === "POST" ? (body ?? new Uint8Array()) : null;
-  return {
-    ...{ url: target.href, method },
-    headers: {
-      ...passedOn("accept", headers.get("accept"), "application/json"),
-      ...(sent === null ? {} : passedOn("content-type", headers.get("content-type"), "application/json")),
-    },
-    body: sent,
-    sha256: sha256hex(Buffer.concat([Buffer.from(`${method} ${target.href}\n`), sent ?? new Uint8Array()])),
-  };
-}
 
 /** Most of a request that stands in its 402 as an example, characters. */
 const MAX_EXAMPLE = 500;

@@ -1,6 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { MAX_WORDS, spelled } from "../../infra/text-index.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
+import { variablesOf } from "../../pipelines/record/template.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { readQuestion } from "../answers/question.ts";
 import { retryOf } from "../answers/retry.ts";
@@ -8,7 +9,7 @@ import { foundIn, type Hit, RANKED } from "../answers/search.ts";
 import { PASSED_OVER, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
 import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
-import { buyOffer, type SaleContext } from "./eligible.ts";
+import { buyTerms, type SaleContext } from "./eligible.ts";
 
 type Candidate = PlanAnswer["candidates"][number];
 /** With how closely it fits the need (`Hit.fit`). */
@@ -37,9 +38,10 @@ function candidateOf(
 ): Fitting | PassedOver {
   const facts = knownFacts(view, { url: entry.cap }, { cap: entry.cap, matched: "exact" }, now);
   if (!minBand(facts.band, query.min_band)) return "below_band";
-  if (query.method !== undefined && entry.listing.method !== query.method) return "other_method";
-  const buy = buyOffer(view, entry.cap, baseUrl, seller);
-  if (!buy) return "not_sold";
+  const method = entry.listing.tool === null ? entry.listing.method : "POST";
+  if (query.method !== undefined && method !== query.method) return "other_method";
+  const buy = buyTerms(view, entry.cap, baseUrl, seller);
+  if ("says" in buy) return "not_sold";
   const { seller_price: price, fee, total } = buy;
   if (query.max_price !== undefined && parseMoney(price) > parseMoney(query.max_price)) return "too_dear";
   const latency_p95_ms = facts.components ? (headlineOf(entry)?.latencyMs ?? null) : null;
@@ -47,6 +49,7 @@ function candidateOf(
   if (query.max_latency_ms !== undefined && latency_p95_ms! > query.max_latency_ms) return "too_slow";
   return {
     ...{ capability_id: entry.cap, url: entry.listing.url, method: buy.method as Candidate["method"] },
+    ...{ tool: entry.listing.tool, variables: variablesOf(entry.listing.url) },
     ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lacks], fit },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
     ...{ price, fee, total, buy: buy.url, defects: facts.defects },

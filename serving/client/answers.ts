@@ -86,6 +86,10 @@ export interface Buy {
   guarantee: string;
   /** The header with which the call is published in the record. */
   publish: string;
+  /** The tool of an MCP server that is called: the body is its arguments, a JSON object. */
+  tool?: string;
+  /** Variables of the endpoint's url, each of which is a parameter of the query of a call. */
+  variables?: string[];
 }
 
 /** Answer of GET /v1/check, signed with the answers key. */
@@ -124,6 +128,8 @@ export interface CheckAnswer {
   next?: string;
   payee?: Payee | null;
   buy?: Buy;
+  /** Why there is no `buy`, of an endpoint that is in the record. */
+  not_bought?: string;
   answered_at: string;
   signing_key_id: string | null;
   canonicalization?: string;

@@ -1,5 +1,5 @@
 import { parseUrl } from "../../infra/url.ts";
-import type { CheckAnswer } from "./answers.ts";
+import type { Buy, CheckAnswer } from "./answers.ts";
 import { isSafe, type Question, type Service } from "./ask.ts";
 import { Carrier, type Patience } from "./carrier.ts";
 import { microOf } from "./concerns.ts";
@@ -31,7 +31,10 @@ export interface BuyOptions extends Question {
   pay: (fetch: typeof globalThis.fetch) => typeof globalThis.fetch;
   /** Headers for the seller. The query comes from `url`. */
   headers?: Record<string, string>;
+  /** Of a tool of an MCP server (`url#tool`): its arguments, a JSON object. */
   body?: string | Uint8Array<ArrayBuffer>;
+  /** Values of the variables of a listed template, where `url` is the template: `{ city: "Oslo" }`. */
+  variables?: Record<string, string>;
   /** Publishes the call in the record, with its bytes. Default false. */
   publish?: boolean;
   patience?: Partial<Patience>;
@@ -75,12 +78,15 @@ export interface Bought {
  * a payment sent and its outcome open: it holds what is needed to ask again
  */
 export async function buyThrough(service: Service, options: BuyOptions): Promise<Bought> {
-  const { url, method, payTo, cap, pay, headers = {}, body, publish = false, patience } = options;
+  const { url, method, payTo, cap, pay, headers = {}, body, variables = {}, publish = false, patience } = options;
   const most = microOf(/^\d+$/.test(cap) ? `${cap}.0` : cap);
   if (most === null) throw new BuyRefused("bad_cap", `not an amount of money: ${cap}`);
   const answer = await service.check({ url, method, payTo });
   const { buy } = answer;
-  if (!buy) throw new BuyRefused("not_offered", `not for sale through the service now: ${answer.why}`);
+  if (!buy) {
+    const why = answer.not_bought ?? answer.why;
+    throw new BuyRefused("not_offered", `not for sale through the service now: ${why}`);
+  }
   const total = microOf(buy.total);
   if (total === null || total > most) throw new BuyRefused("over_cap", `it costs ${buy.total} USDC, over ${cap}`);
 
@@ -88,7 +94,7 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
   const sent = new Headers(headers);
   if (publish) sent.set(...publishHeader(buy.publish));
   const init: RequestInit = { method: buy.method, headers: sent, ...(body === undefined ? {} : { body }) };
-  const response = await pay(carrier.fetch)(viaUrl(buy.url, url), init);
+  const response = await pay(carrier.fetch)(viaUrl(buy, url, variables), init);
   const receipt = receiptOf(response);
   const outcome = receipt?.success
     ? "delivered"
@@ -98,12 +104,20 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
   return { outcome, response, order: response.headers.get("touchstone-order") ?? carrier.order, receipt, answer };
 }
 
-/** The address at the service, with the query that is meant for the seller. */
-function viaUrl(via: string, asked: string): string {
+/**
+ * The address at the service, with the query that is meant for the seller and the values of its url's variables. A tool
+ * takes no query.
+ */
+function viaUrl({ url: via, tool }: Buy, asked: string, variables: Record<string, string>): string {
   const url = new URL(via);
   if (!isSafe(url)) throw new BuyRefused("not_offered", `a payment is not sent over http: ${via}`);
   const meant = parseUrl(asked);
-  if (meant !== null) url.search = meant.search;
+  if (meant !== null && tool === undefined) {
+    // Placeholders of a template in the query are filled by the service, as those in its path are.
+    for (const [name, value] of [...meant.searchParams]) if (/\{.*\}/.test(value)) meant.searchParams.delete(name);
+    url.search = [url.search, meant.search].flatMap((search) => search.slice(1) || []).join("&");
+  }
+  for (const [name, value] of Object.entries(variables)) url.searchParams.set(name, value);
   return url.href;
 }
 

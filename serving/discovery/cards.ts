@@ -20,13 +20,16 @@ const MCP_BINDING = `https://modelcontextprotocol.io/specification/${MCP_REVISIO
 const A2A_VERSION = "1.0";
 
 type Priced = Operation & { price: Price };
-/** Is it sold here? Where nobody can be paid a price is no offer. */
+/**
+ * Returns a test for operations that this service sells. Where no payee is set nothing can be bought, so no operation
+ * is listed with a price.
+ */
 const isSold =
   (service: Service) =>
   (operation: Operation): operation is Priced =>
     (operation.price?.accepts(service).length ?? 0) > 0;
 
-/** What an agent can have done here: the tools, which are operations of the API. */
+/** The skills of the A2A card: the operations that are also MCP tools. */
 function skillsOf(operations: readonly Operation[]): AgentCard["skills"] {
   const tagFor = new Map(operations.flatMap((row) => (row.tool ? [[row.tool.name, tagOf(row)] as const] : [])));
   return toolsOf(operations).map(({ name, title, description }) => ({
@@ -38,12 +41,12 @@ function skillsOf(operations: readonly Operation[]): AgentCard["skills"] {
 }
 
 /**
- * A2A 1.0. Its interfaces are required, and none of A2A's own three bindings is served: the card names the MCP server under
- * the address of that protocol, which an A2A client skips as it skips every binding that it does not know.
- *
- * The JWS (RFC 7515 section 7.2.2) is of the answers key, over the RFC 8785 bytes of the card as served. A2A's libraries
- * leave empty texts, lists and objects out of those bytes, so the card has none. Its algorithm carries the name that the
- * keys document gives it: libraries refuse a key whose `alg` is another.
+ * Makes the A2A 1.0 agent card. A2A requires at least one interface, but this service implements none of the three
+ * bindings that A2A defines. The card therefore lists the MCP server, with a binding name that A2A clients do not know
+ * and skip.
+ * The card is signed by the answers key as a JWS (RFC 7515 section 7.2.2) over its RFC 8785 bytes. A2A's libraries drop
+ * empty texts, lists and objects before they compute those bytes, so the card contains none. The `alg` is the one in
+ * the keys document, since libraries refuse a key whose `alg` differs.
  */
 export function agentCard(operations: readonly Operation[], { baseUrl, answers }: Service): AgentCard {
   const card: Omit<AgentCard, "signatures"> = {
@@ -73,7 +76,10 @@ function registrationsOf(agent: string | null): AgentRegistration["registrations
   return [{ agentId: Number(id), agentRegistry }];
 }
 
-/** ERC-8004. `registrations` names what the operator minted and set; nothing is minted here. */
+/**
+ * Makes the ERC-8004 registration file. `registrations` lists the on-chain ids that the operator set; this service
+ * mints none.
+ */
 export const agentRegistration = (operations: readonly Operation[], service: Service): AgentRegistration => ({
   type: "https://eips.ethereum.org/EIPS/eip-8004#registration-v1",
   name: ABOUT.name,
@@ -90,8 +96,8 @@ export const agentRegistration = (operations: readonly Operation[], service: Ser
 });
 
 /**
- * Every operation that is sold at an address of its own, in the order of the table: a template such as that of via is no
- * resource. `lastUpdated` is a Unix time, as section 8.2 of x402's specification has it.
+ * Makes the x402 discovery document: every operation that is sold at a fixed address, in the order of the table. A path
+ * with a parameter, such as that of via, is no resource. `lastUpdated` is a Unix time (x402 specification section 8.2).
  */
 export function x402Manifest(operations: readonly Operation[], service: Service): X402Manifest {
   const priced = operations.filter(isSold(service)).filter((row) => !templateOf(row).includes("{"));
@@ -110,14 +116,17 @@ export function x402Manifest(operations: readonly Operation[], service: Service)
   };
 }
 
-/** Name in the MCP registry: the host's labels from the right, as its namespaces are. */
+/**
+ * Returns the service's name in the MCP registry: the labels of its host in reverse order, as registry namespaces are
+ * written.
+ */
 const registryName = (baseUrl: string): string => {
   const { hostname } = new URL(baseUrl);
   const labels = /^[\d.]+$|^\[/.test(hostname) ? [hostname.replaceAll(/[[\]:]+/g, "-")] : hostname.split(".").reverse();
   return `${labels.join(".")}/touchstone`;
 };
 
-/** server.json of the MCP registry: where the server is, for whoever lists it. */
+/** Makes server.json for the MCP registry: the address at which clients reach this MCP server. */
 export const mcpServerFile = (_: readonly Operation[], { baseUrl }: Service): McpServerFile => ({
   $schema: "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
   name: registryName(baseUrl),
@@ -128,7 +137,7 @@ export const mcpServerFile = (_: readonly Operation[], { baseUrl }: Service): Mc
   remotes: [{ type: "streamable-http", url: `${baseUrl}/mcp` }],
 });
 
-/** Does a plain GET of its path answer, without a value in the path, a parameter or a credential? */
+/** Reports whether a plain GET of the operation's path succeeds without path values, parameters or credentials. */
 const answersBare = ({ id, method, path, query, bearer }: Operation, { clientFile }: Service): boolean =>
   method === undefined &&
   !path.includes(":") &&
@@ -137,8 +146,8 @@ const answersBare = ({ id, method, path, query, bearer }: Operation, { clientFil
   (id !== "clientLibrary" || clientFile !== null);
 
 /**
- * /llms.txt (llmstxt.org): what is here, in Markdown, for a model that reads before it asks. A link is an address that
- * answers as it stands.
+ * Makes /llms.txt (llmstxt.org): a summary of the service in Markdown for language models. It links only to addresses
+ * that can be fetched as they stand.
  */
 export function llmsText(operations: readonly Operation[], service: Service): string {
   const { baseUrl, docs } = service;

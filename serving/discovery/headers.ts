@@ -1,9 +1,12 @@
-/** Headers that requests and answers have, as the API's description explains them. Those of every HTTP server are left out. */
+/**
+ * Request and response headers of the API, with their descriptions for OpenAPI. Headers that every HTTP server has are
+ * left out.
+ */
 
 const text = (description: string, more: object = {}) => ({ description, schema: { type: "string", ...more } });
 const seconds = (description: string) => text(description, { pattern: "^\\d+$" });
 
-/** Headers that a caller may send. */
+/** Request headers. */
 export const TAKEN = {
   "If-None-Match": text("An ETag of an earlier answer; while it is the newest, the answer is a 304"),
   "Accept-Encoding": text("Codings that the caller unpacks; zstd and gzip are known"),
@@ -16,10 +19,11 @@ export const TAKEN = {
   }),
 };
 
-/** Headers that answers may have. */
+/** Response headers. */
 export const GIVEN = {
   Age: seconds("Seconds since the answer was made"),
   "Cache-Control": text("How long anybody may keep the answer"),
+  "Content-Disposition": text("The name under which a client may save the answer"),
   "Content-Encoding": text("Coding of the body; none: it is not packed"),
   ETag: text("Names these bytes; If-None-Match with it gives a 304"),
   Link: text('With rel="next": where what comes after this answer is asked for'),

@@ -27,8 +27,9 @@ import { ABOUT } from "./about.ts";
 import { GIVEN, type Given, TAKEN, type Taken } from "./headers.ts";
 
 /**
- * Schemas that descriptions of the API call by a name of their own; wherever one of them stands in another it is referred
- * to. No name is that of a value of an enum, or ends in Response, Params or Body: generators make such names themselves. What an operation takes or answers and is not named here is called after the operation.
+ * Schemas with a name of their own in `components`; other schemas refer to them by that name. A schema that is not
+ * listed here is named after the operation that uses it. No name equals an enum value or ends in Response, Params or
+ * Body, since client generators create such names themselves.
  */
 const NAMED: Readonly<Record<string, z.ZodType>> = {
   Advertised,
@@ -65,8 +66,8 @@ const COMPONENT = "#/components/schemas/";
 const PROBLEM_TYPE = "application/problem+json";
 
 /**
- * As values come in. What may hold anything is said by leaving the word out, or by `true` where an object has no other
- * member: generators make nothing of an empty schema.
+ * Options of the conversion to JSON Schema, for values before parsing. A member that may hold anything has no schema
+ * keywords, and an object that admits further members says `true`: client generators cannot handle an empty schema.
  */
 const TO_JSON = {
   io: "input",
@@ -83,8 +84,8 @@ const TO_JSON = {
 const capitalised = (id: string): string => id.replace(/^[a-z]/, (first) => first.toUpperCase());
 
 /**
- * Every schema that the rows name: those of {@link NAMED}, and what a row takes or answers under the name of the row.
- * Answers are described as they come in, so that a member more of a later version breaks no client's validation.
+ * Collects the schemas of all described operations under their names. Response schemas describe values before parsing,
+ * so they admit unknown members: a client that validates against them still works when a later version adds a member.
  */
 class Components {
   readonly #registry = z.registry<{ id: string }>();
@@ -100,13 +101,15 @@ class Components {
     this.#registry.add(schema, { id: name });
   }
 
-  /** A reference to this schema, under the name that it has, or gets now: its title, else this one. */
+  /**
+   * Returns a reference to a schema. At first use the schema is stored under its title, or under `name` if it has none.
+   */
   ref(schema: z.ZodType, name: string): Json {
     if (!this.#registry.has(schema)) this.#add(schema.meta()?.title ?? name, schema);
     return { $ref: `${COMPONENT}${this.#registry.get(schema)!.id}` };
   }
 
-  /** All of them by name, in the order of the alphabet. */
+  /** Returns all stored schemas by name, sorted. */
   emit(): Json {
     const { schemas } = z.toJSONSchema(this.#registry, {
       ...TO_JSON,
@@ -122,7 +125,7 @@ class Components {
   }
 }
 
-/** Parameters of a query or a path, one a member of its schema. */
+/** Returns one OpenAPI parameter for each member of a schema. */
 function parametersOf(schema: z.ZodType | undefined, place: "query" | "path"): Json[] {
   if (!schema) return [];
   const { properties = {}, required = [] } = z.toJSONSchema(schema, TO_JSON) as {
@@ -138,19 +141,21 @@ function parametersOf(schema: z.ZodType | undefined, place: "query" | "path"): J
   }));
 }
 
-/** Headers of an answer, by name, as references. */
+/** Returns references to these response headers, by name. */
 const headersOf = (...names: Given[]): Json =>
   Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
 
-/** Is it answered under an etag, so that a 304 can come? */
+/** Reports whether an operation's answers have an ETag, so that a 304 is possible. */
 const isKept = ({ cache }: Operation): boolean => cache !== undefined && cache !== "no-store";
 
-/** The limit is told with every answer to a counted request that sells nothing. */
+/** Sent with every answer to a request that counts against the rate limit. */
 const LIMITS = ["RateLimit", "RateLimit-Policy"] as const;
 const CODED = ["Vary", "Content-Encoding"] as const;
-/** A purchase that was charged: the receipt, the order, and the salts of its commitments. */
+const SETTLED = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"] as const;
+/** Headers of a purchase that was charged: the payment receipt, the order, and the salts of its commitments. */
 const RECEIPT = [
-  ...(["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE", "Touchstone-Order"] as const),
+  ...SETTLED,
+  "Touchstone-Order",
   ...(["Touchstone-Salt-Request", "Touchstone-Salt-Response"] as const),
 ] as const;
 
@@ -159,14 +164,15 @@ function givenBy({ type, status, price, gives = [], ...row }: Described, counted
     ...(isKept(row as Operation) ? (["ETag"] as const) : []),
     ...(type === NDJSON_TYPE ? CODED : []),
     ...(status === 201 ? (["Location"] as const) : []),
-    ...(price ? RECEIPT : counted ? LIMITS : []),
+    ...(price ? RECEIPT : []),
+    ...(counted ? LIMITS : []),
     ...gives,
   ];
 }
 
 /**
- * The body of a good answer. Lines are a text to a client; the schema of one line stands beside it. A call that was bought
- * has the seller's own type.
+ * Returns the content of an operation's 200. A stream of lines is described as text; the schema of one line is listed
+ * beside it. A call that was bought has the media type that the seller sent.
  */
 function contentOf({ id, answer, type, price }: Described, components: Components): Json {
   const schema = components.ref(answer, `${capitalised(id)}Answer`);
@@ -185,26 +191,28 @@ function goodAnswers(operation: Described, components: Components, counted: bool
   const unchanged = { ...kept, ...headersOf(...given.filter((name) => !isNew.has(name))) };
   return {
     [String(status)]: { ...good, content: contentOf(operation, components) },
+    // A call that was bought has the seller's own status.
+    ...(price?.mode === "dynamic" ? { "2XX": { ...good, content: contentOf(operation, components) } } : {}),
     ...(isKept(operation) ? { "304": { description: "The client has these bytes already", headers: unchanged } } : {}),
     ...(price ? purchases(components) : {}),
   };
 }
 
-/** What else a purchase may be answered with that is no error. */
+/** Returns the responses of a purchase other than 200 that are no errors. */
 const purchases = (components: Components): Json => ({
   "202": {
     description: "The order goes on; read it, or send the same request with the same payment again",
-    headers: headersOf("Cache-Control", "Location", "Retry-After", "Touchstone-Order"),
+    headers: headersOf("Cache-Control", "Location", "Retry-After", "Touchstone-Order", ...LIMITS),
     content: { "application/json": { schema: components.ref(OrderShown, "Order") } },
   },
   "402": {
     description: "Payment terms; ask again with a payment",
-    headers: headersOf("Cache-Control", "PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "Touchstone-Order"),
+    headers: headersOf("Cache-Control", "PAYMENT-REQUIRED", ...SETTLED, "Touchstone-Order", ...LIMITS),
     content: { "application/json": { schema: components.ref(PaymentTerms, "PaymentTerms") } },
   },
 });
 
-/** Headers that errors of one cause have. */
+/** Headers that are sent with a problem of this code. */
 const OF_CAUSE: Partial<Record<ProblemCode, Given[]>> = {
   not_the_payee: ["WWW-Authenticate"],
   not_the_wallet: ["WWW-Authenticate"],
@@ -213,7 +221,7 @@ const OF_CAUSE: Partial<Record<ProblemCode, Given[]>> = {
   answer_expired: ["Touchstone-Order"],
 };
 
-/** One response for each status; its description names the `type` that each cause has. */
+/** Returns one response for each status of these problems. Its description lists the `type` of each. */
 function refusals(codes: readonly ProblemCode[]): Json {
   const byStatus = new Map<number, ProblemCode[]>();
   for (const code of codes) {
@@ -237,7 +245,7 @@ function refusals(codes: readonly ProblemCode[]): Json {
   );
 }
 
-/** Headers that a request may have. */
+/** Returns the request headers that an operation reads. */
 function takenBy({ type, price, takes = [], ...row }: Described): Json[] {
   const names: Taken[] = [
     ...(isKept(row as Operation) ? (["If-None-Match"] as const) : []),
@@ -248,7 +256,7 @@ function takenBy({ type, price, takes = [], ...row }: Described): Json[] {
   return names.map((name) => ({ $ref: `#/components/parameters/${name}` }));
 }
 
-/** What crawlers of paid operations read. */
+/** Returns the payment extension that crawlers of paid APIs read. */
 const paymentInfo = ({ mode, amount }: Price): Json => ({
   price: mode === "fixed" ? { mode, currency: "USD", amount } : { mode, currency: "USD", min: amount },
   protocols: [{ x402: {} }],
@@ -290,7 +298,10 @@ const SECURITY = {
   },
 };
 
-/** OpenAPI 3.1 of every described row. The same table and address give the same document. */
+/**
+ * Makes the OpenAPI 3.1 document of all described operations. It depends on nothing but the table and the service's
+ * settings.
+ */
 export function openapiOf(operations: readonly Operation[], service: Service): Json {
   const components = new Components();
   const described = operations.filter(isDescribed);

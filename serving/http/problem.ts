@@ -22,6 +22,7 @@ export const PROBLEMS = {
   answer_expired: { status: 410, title: "The answer is not kept any more", retriable: false },
   too_large: { status: 413, title: "The body is too large", retriable: false },
   range_not_satisfiable: { status: 416, title: "The range is outside the object", retriable: false },
+  bad_input: { status: 422, title: "The input does not fit the endpoint", retriable: false },
   receiver_failed: { status: 422, title: "The receiver did not echo the challenge", retriable: true },
   not_fetched: { status: 422, title: "The address gave nothing to work on", retriable: true },
   not_extracted: { status: 422, title: "The document cannot be read", retriable: false },

@@ -24,13 +24,16 @@ export interface Tool {
   description: string;
   input: z.ZodType;
   output: z.ZodType;
-  /** Beside the limit that every message counts against; null: none. */
+  /** Returns a rate limit for this tool in addition to the one that every message counts against; null for none. */
   limiter: (service: Service) => Limiter | null;
   /** @throws Problem, also by rejecting */
   run(service: Service, input: unknown, client: string): object | Promise<object>;
 }
 
-/** The tools: operations that are one, in the order of the table and limited as these are. */
+/**
+ * Returns the tools: those operations that are marked as tools, in the order of the table, with the rate limits of the
+ * operations.
+ */
 export function toolsOf(operations: readonly Operation[]): Tool[] {
   return operations.flatMap(({ tool, query, body, answer, summary, limiter }) => {
     const input = query ?? body;
@@ -38,7 +41,7 @@ export function toolsOf(operations: readonly Operation[]): Tool[] {
   });
 }
 
-/** Who asks, and what the tools answer from. */
+/** What a tool call needs: the service, and the key of the client that calls. */
 export interface McpContext {
   service: Service;
   client: string;
@@ -48,17 +51,20 @@ export interface McpContext {
 const INSTRUCTIONS =
   "Before you pay an HTTP endpoint that answered 402, ask check_grade with its url and the payTo of its 402. UNRATED means unknown, not bad; F means it was paid and failed. Answers of check_grade are signed and can be kept as evidence.";
 
-/** Nothing is changed by asking, and the same question has the same answer until the record moves. */
+/** Tools only read, and the same arguments give the same result until the record changes. */
 const ANNOTATIONS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
 
-/** An error as a result that a model can read: the problem document, and of our own faults nothing but that it is one. */
+/**
+ * Converts an error into a tool result that holds the problem document. Of an internal error it shows only that there
+ * was one.
+ */
 function failed(error: unknown, tool: Tool, { service }: McpContext): CallToolResult {
   const problem = error instanceof Problem ? error : new Problem("internal", "the question could not be answered");
   if (problem.code === "internal") service.logger.error({ err: error, operation: tool.name }, "a tool failed");
   return { isError: true, content: [{ type: "text", text: JSON.stringify(problemOf(problem, `/mcp#${tool.name}`)) }] };
 }
 
-/** Each message counted as a check already. @throws Problem too_many_requests */
+/** Counts a tool call against the tool's own limit. Every message was already counted as a check before this. */
 function limit(tool: Tool, { service, client }: McpContext): void {
   const limiter = tool.limiter(service);
   if (limiter === null || limiter === service.checkLimiter) return;
@@ -81,15 +87,16 @@ async function call(tool: Tool, input: unknown, context: McpContext): Promise<Ca
 }
 
 /**
- * What a tool's schema goes without. Converters that are in use turn away an object's `additionalProperties`, be it a schema
- * (OpenAI's strict mode) or a boolean (Gemini's), and rules over several members. What is left out is refused all the same.
+ * Keywords that are removed from the tools' schemas, because converters in common use reject them:
+ * `additionalProperties` as a schema (OpenAI's strict mode) or as a boolean (Gemini), and rules that involve several
+ * members. The server still enforces these rules when a tool is called.
  */
 const LEFT_OUT = ["additionalProperties", "propertyNames", "not", "if", "then", "else", "dependentRequired"] as const;
 
-/** JSON Schemas that were made: the SDK asks for them at every exchange. */
+/** Cache of JSON Schemas, since the SDK asks for them at every exchange. */
 const made = new WeakMap<z.ZodType, Record<string, unknown>>();
 
-/** JSON Schema of a tool's arguments or result, in the words that every converter takes. */
+/** Returns the JSON Schema of a tool's arguments or result without the keywords of {@link LEFT_OUT}. */
 function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
   const known = made.get(schema);
   if (known) return known;
@@ -105,8 +112,8 @@ function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
 }
 
 /**
- * Arguments without the members that are null, since callers write null for what they leave out; so in the objects of a list.
- * Deeper ones are the caller's own: null may be a value there.
+ * Removes members that are null from the arguments and from objects in their lists, since callers send null for what
+ * they leave out. Null in deeper objects is kept: there it may be a value of the caller's own input.
  */
 function withoutNulls(input: unknown, lists = true): unknown {
   if (typeof input !== "object" || input === null || Array.isArray(input)) return input;
@@ -117,8 +124,8 @@ function withoutNulls(input: unknown, lists = true): unknown {
 }
 
 /**
- * A schema as the SDK asks for one (Standard Schema): its JSON Schema, and what it reads of a value. Arguments are looked at by the
- * tool, whose problem document names each that is wrong.
+ * Wraps a schema in the form that the SDK requires (Standard Schema). The SDK's validation passes every value through
+ * `read`; the arguments are validated later by the tool itself, whose problem document lists each wrong member.
  */
 function standard(schema: z.ZodType, read: (value: unknown) => unknown): StandardSchemaWithJSON {
   const json = () => jsonSchemaOf(schema);
@@ -146,8 +153,9 @@ function serverFor(context: McpContext): McpServer {
 }
 
 /**
- * Is the request meant for this service, and sent by no foreign page? A page whose name leads to this machine (DNS
- * rebinding) is told by its Host, any other page by its Origin. @throws Problem forbidden
+ * Refuses a request that was sent by a page of another origin, or to another host name (DNS rebinding: a hostile page
+ * whose name resolves to this machine). Checks Host and Origin.
+ * @throws Problem forbidden
  */
 function refuseForeign(headers: Headers, baseUrl: string): void {
   const ours = [new URL(baseUrl).hostname, ...localhostAllowedHostnames()];
@@ -158,8 +166,8 @@ function refuseForeign(headers: Headers, baseUrl: string): void {
 }
 
 /**
- * One exchange, of either protocol era: a server is made for it and forgotten. There is nothing to subscribe to, since the
- * tools never change while the process runs.
+ * Answers one message, in either era of the protocol. It creates a server for this message only. Nothing needs a longer
+ * life: the tools never change while the process runs, so there are no notifications to subscribe to.
  */
 function mcpAnswer(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
   const handler = createMcpHandler(() => serverFor(context), {
@@ -171,9 +179,9 @@ function mcpAnswer(context: McpContext, headers: Headers, message: unknown): Pro
   return handler.fetch(request, { parsedBody: message });
 }
 
-/** Longest message: 200 dependencies of the longest urls, escaped. */
+/** Most bytes of a message: room for 200 dependencies with urls of the greatest length, escaped. */
 const MAX_MESSAGE = 1024 * 1024;
-/** Messages of one batch, as the revision of 2025-03-26 has them. */
+/** Most messages of a batch (batches exist in revision 2025-03-26). */
 const MAX_BATCH = 20;
 
 /** POST /mcp: the MCP server over HTTP, without sessions. */
@@ -189,7 +197,7 @@ export const MCP: Operation = {
     const message = await jsonBody(request.body, MAX_MESSAGE);
     if (Array.isArray(message)) {
       if (message.length > MAX_BATCH) throw new Problem("bad_request", `at most ${MAX_BATCH} messages in one batch`);
-      // The request paid for one of them.
+      // The request itself already took the token of one message.
       service.checkLimiter.charge(client, Math.max(0, message.length - 1));
     }
     const answer = await mcpAnswer({ service, client, tools: toolsOf(operations) }, request.headers, message);

@@ -2,7 +2,6 @@ import { z } from "zod";
 import { PLANTED_HEADERS, plantedHtml, plantedPage } from "../../pipelines/record/classes/planted.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { type FailuresPage, failuresOf } from "../answers/failures.ts";
-import { buyTerms } from "../buy/eligible.ts";
 import type { Service } from "../context.ts";
 import { PROBLEMS, Problem, queryOf, validated } from "../http/problem.ts";
 import { etagOfText, formAnswer, HTML_TYPE, type Representation, reply, TEXT_TYPE } from "../http/reply.ts";
@@ -49,7 +48,7 @@ const home: Operation = {
   type: HTML_TYPE,
   page: true,
   limiter: (service) => service.readLimiter,
-  run(call) {
+  async run(call) {
     const { page, q, letter, class: kind, sort } = validated(HomeQuery, queryOf(call.query));
     const { follower } = call.service;
     const asked: Asked = {
@@ -59,7 +58,7 @@ const home: Operation = {
       kind: kind || null,
       sort: (sort || "best") as Sort,
     };
-    return shown(call, homePage(follower.view, asked, follower.simulated), FORM_HEADERS);
+    return shown(call, await homePage(follower.view, asked, follower.simulated), FORM_HEADERS);
   },
 };
 
@@ -136,14 +135,12 @@ const endpoint: Operation = {
   limiter: (service) => service.readLimiter,
   async run(call) {
     const { id } = validated(EndpointParams, call.params);
-    const { follower, clock, history, baseUrl, payOnDelivery } = call.service;
+    const { follower, clock, history, baseUrl, termsOf } = call.service;
     const { view, simulated } = follower;
     if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
     const now = clock.now();
     const facts = knownFacts(view, { url: id }, { cap: id, matched: "exact" }, now);
-    const buy = payOnDelivery
-      ? buyTerms(view, id, baseUrl, payOnDelivery.sales)
-      : { says: "This service sells no calls of others." };
+    const buy = termsOf(view, id);
     const days = await history.of(view, id);
     const failures = await newestFailures(call.service, id);
     const text = endpointPage({ view, cap: id, facts, buy, days, failures, now, simulated, base: baseUrl });

@@ -1,5 +1,6 @@
 import { logId } from "../../infra/tree/checkpoint.ts";
 import { SignedDispute } from "../../pipelines/corrections/dispute.ts";
+import { CardBundle, makeCardBundle } from "../../pipelines/published/card-bundle.ts";
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
 import type { Snapshot } from "../../pipelines/published/reader.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
@@ -8,7 +9,7 @@ import { failuresOf } from "../answers/failures.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
 import { codingHeaders, compressed, linesToChunks, negotiate } from "../http/encoding.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
-import { JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
+import { etagOfText, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
 import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
 import {
@@ -20,7 +21,7 @@ import {
   TrustResponse,
 } from "../schemas/trust.ts";
 import { publishedDefects } from "../tables/defects.ts";
-import { cardOf, headlineOf, isListed, type ListedEntry, leafOf } from "../tables/entry.ts";
+import { cardOf, headlineOf, isListed, type ListedEntry, leafOf, unpackLeaf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { type Call, MINUTE, type Operation, replyJson } from "./operation.ts";
 
@@ -286,7 +287,40 @@ const failures: Operation = {
   },
 };
 
-export const TRUST: readonly Operation[] = [byId, failures, market, feed];
+/** GET /v1/trust/{id}/bundle (docs/card-bundle.md). */
+const bundle: Operation = {
+  id: "cardBundle",
+  ofRecord: true,
+  path: "/v1/trust/:id/bundle",
+  summary: "The headline card of one endpoint with all that proves it offline, as one file",
+  params: TrustParams,
+  answer: CardBundle,
+  type: JSON_TYPE,
+  tag: "record",
+  cache: MINUTE,
+  gives: ["Content-Disposition"],
+  errors: ["unknown_capability", "not_found", "not_ready"],
+  limiter: (service) => service.readLimiter,
+  async run(call) {
+    const { id } = validated(TrustParams, call.params);
+    const { follower, jwks } = call.service;
+    const { view } = follower;
+    if (!view.has(id)) throw new Problem("unknown_capability", `${id} is not in the record`);
+    const entry = view.entry(id);
+    const headline = entry ? headlineOf(entry) : null;
+    if (!headline) throw new Problem("not_found", `no card of ${id} is published yet`);
+    const snapshot = snapshotOf(call);
+    // The view may be older than the snapshot, never newer: its leaves are in both.
+    const at = { index: headline.leaf, leaf: unpackLeaf(headline.packed), capability_id: id };
+    const made = await makeCardBundle(snapshot, at, jwks());
+    return reply(call.request, JSON.stringify(made), {
+      ...{ type: JSON_TYPE, cache: MINUTE, etag: etagOfText(`${made.checkpoint}${made.leaf}`) },
+      headers: { "content-disposition": `attachment; filename="${id}.touchstone"`, ...call.limitHeaders },
+    });
+  },
+};
+
+export const TRUST: readonly Operation[] = [byId, failures, bundle, market, feed];
 
 /** Longest body: 2,000 characters of words, each escaped, and the rest of a dispute beside them. */
 const MAX_DISPUTE = 32_768;

@@ -1,9 +1,11 @@
 import { z } from "zod";
 import { systemClock } from "../../infra/clock.ts";
+import { signObject } from "../../infra/keys/signer.ts";
 import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
 import { answerOf } from "../../pipelines/orders/order-objects.ts";
 import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
-import { PUBLISH_HEADER } from "../buy/eligible.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
+import { NOTHING_SOLD, PUBLISH_HEADER } from "../buy/eligible.ts";
 import { orderDocument } from "../buy/order-document.ts";
 import type { PayOnDelivery } from "../buy/pay-on-delivery.ts";
 import { paymentOf } from "../buy/payments.ts";
@@ -13,7 +15,7 @@ import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { bodyBytes } from "../http/request.ts";
 import { CapId } from "../schemas/common.ts";
-import { BuyerOrders, BuyerPath, BuyerQuery, OrderId, OrderShown } from "../schemas/orders.ts";
+import { BuyerOrders, BuyerPath, BuyerQuery, OrderId, type OrderShown, SignedOrder } from "../schemas/orders.ts";
 import type { Call, Operation, Price } from "./operation.ts";
 
 /** Longest body that is passed on to a seller: it stands in the order's record. */
@@ -22,7 +24,7 @@ const MAX_BODY = 131_072;
 /** @throws Problem unavailable where nothing is sold */
 export function sellingOf({ payOnDelivery, unsold }: Service): PayOnDelivery {
   if (payOnDelivery) return payOnDelivery;
-  throw new Problem("unavailable", unsold ?? "this server sells nothing; ask the service itself");
+  throw new Problem("unavailable", unsold ?? NOTHING_SOLD);
 }
 
 /** Does the buyer ask for the call to be published? @throws Problem */
@@ -82,6 +84,7 @@ const via = {
   params: ViaPath,
   errors: [
     "bad_payment",
+    "bad_input",
     "not_sold",
     "payment_used",
     "answer_expired",
@@ -113,12 +116,18 @@ const unread = (): never => {
   throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
 };
 
+/** Half of a surrogate pair, which a stranger's text may hold and which has no canonical bytes. */
+const LONE = /\p{Surrogate}/gu;
+
+const wellFormed = (shown: OrderShown): OrderShown =>
+  JSON.parse(JSON.stringify(shown), (_, value) => (typeof value === "string" ? value.replace(LONE, "\ufffd") : value));
+
 const order: Operation = {
   id: "order",
   path: "/v1/orders/:order_id",
-  summary: "One order: how it stands, what was paid and charged, and what was bought once it was charged",
+  summary: "One order, signed: how it stands, what was paid and charged, and what was bought once it was charged",
   params: OrderPath,
-  answer: OrderShown,
+  answer: SignedOrder,
   type: JSON_TYPE,
   tag: "buy",
   always: true,
@@ -132,7 +141,9 @@ const order: Operation = {
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
     const bytes = found.state === "settled" ? answerOf(objects, found) : null;
     const [answer, salts] = await Promise.all([bytes, saltsOf(orders, found)]).catch(unread);
-    return uncachedJson(orderDocument(found, { answer, salts }), 200, limitHeaders);
+    const shown = wellFormed(orderDocument(found, { answer, salts }));
+    const signed = signObject(service.answers, { ...shown, answered_at: rfc3339(service.clock.now()) });
+    return uncachedJson(signed, 200, limitHeaders);
   },
 };
 

@@ -13,17 +13,17 @@ export interface Doc {
 }
 
 /**
- * Reads the documentation of a folder, once: `name.md` becomes a page `name`, `name.mjs` plain text under its whole
- * name. Other files are not served, so no path of a request reaches the file system.
+ * Reads the documentation of a folder, once: `name.md` becomes a page `name`; a script (`.mjs`, `.py`, `.go`) is served as
+ * plain text under its whole name. Other files are not served, so no path of a request reaches the file system.
  * @param filled puts into a page what only the running service knows
  */
 export function readDocs(dir: string, filled = (markdown: string): string => markdown): ReadonlyMap<string, Doc> {
   const docs = new Map<string, Doc>();
   if (!existsSync(dir)) return docs;
   for (const file of readdirSync(dir).sort()) {
-    if (!/^[a-z0-9-]+\.(?:md|mjs)$/.test(file)) continue;
+    if (!/^[a-z0-9-]+\.(?:md|mjs|py|go)$/.test(file)) continue;
     const text = readFileSync(join(dir, file), "utf8");
-    if (file.endsWith(".mjs")) docs.set(file, { type: "text", text, title: file, lead: "" });
+    if (!file.endsWith(".md")) docs.set(file, { type: "text", text, title: file, lead: "" });
     else docs.set(file.slice(0, -3), documentOf(text, filled));
   }
   return docs;
@@ -55,6 +55,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
     [
       "check-before-you-pay",
       "pay-on-delivery",
+      "buy",
       "route",
       "exposure",
       "integrations",
@@ -79,6 +80,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "evidence",
       "archive",
       "audit",
+      "card-bundle",
       "mirror",
       "analysts",
       "trace",

@@ -107,9 +107,12 @@ nothing (<a href="/docs/schedule#what-else-a-payment-shows">how they are counted
 export function buyPart(buy: Buy | { says: string }): unknown {
   const terms =
     "says" in buy
-      ? html`<p>It cannot be bought through this service. ${buy.says}</p>`
+      ? html`<p>${buy.says}</p>`
       : html`<dl><dt>Seller's price</dt><dd>${price(buy.seller_price)} ${buy.asset}</dd><dt>Fee</dt><dd>${price(buy.fee)} ${buy.asset}</dd>
 <dt>Total, about</dt><dd>${price(buy.total)} ${buy.asset}</dd><dt>Call</dt><dd><code>${buy.method} ${buy.url}</code></dd>
+${buy.tool === undefined ? "" : html`<dt>Body</dt><dd>the arguments of the tool <code>${buy.tool}</code>, as JSON</dd>`}${
+  buy.variables === undefined ? "" : html`<dt>Query</dt><dd>${buy.variables.join(", ")}: the variables of its url</dd>`
+}
 <dt>Guarantee</dt><dd>${buy.guarantee}</dd><dt>To publish the call</dt><dd><code>${buy.publish}</code></dd></dl>`;
   return html`<section aria-labelledby="buy" class="rule"><h2 id="buy">Buy</h2>${terms}</section>`;
 }

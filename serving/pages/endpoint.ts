@@ -179,7 +179,7 @@ curl -fsS ${base}/.well-known/svc-keys.json > svc-keys.json
 curl -fsS ${base}/docs/verify-a-check.mjs > verify-a-check.mjs
 node verify-a-check.mjs answer.json svc-keys.json`,
 )}
-<p>The <a href="/v1/trust/${cap}">signed cards</a>, and the <a href="/v1/trust/feed">feed</a> of every grade as it was published${
+<p>${leaf === undefined ? "" : html`The headline card as <a href="/v1/trust/${cap}/bundle">one file that proves itself</a> (<a href="/docs/card-bundle">how</a>). `}The <a href="/v1/trust/${cap}">signed cards</a>, and the <a href="/v1/trust/feed">feed</a> of every grade as it was published${
     leaf === undefined ? "" : html`: the headline card is leaf ${leaf} of the log`
   }. The whole record, <a href="/docs/mirror">copied and proven</a> against its <a href="/checkpoint">checkpoint</a>${
     leaf === undefined

@@ -7,7 +7,7 @@ import { type Entry, headlineOf, type ListedEntry, leafOf } from "../tables/entr
 import type { View } from "../tables/view.ts";
 import { escapeHtml, page } from "./layout.ts";
 import { ALL_BANDS, type Asked, classesOf, type Found, findIn, leadersOf, lettersOf, SORTS } from "./market.ts";
-import { componentWords, miniPicture } from "./picture.ts";
+import { componentWords, miniComponentPicture } from "./picture.ts";
 import {
   addressWords,
   assetWords,
@@ -48,7 +48,7 @@ function drawRow(entry: ListedEntry): Drawn {
     ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.listing.description, 90))}</q>`
     : "";
   const picture = measured
-    ? `${miniPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
+    ? `${miniComponentPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${atLeast(card!.composite)}</span>`
     : '<span class="small soft">nothing measured</span>';
   const made = {
     row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.listing.method}${said === "" ? "" : " "}${said}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
@@ -165,10 +165,10 @@ schema conformance, latency and price stability, from 0 to 1, stretched towards 
 }
 
 /** The market's page: the form and one page of the endpoints that match. */
-export function homePage(view: View, asked: Asked, simulated: boolean): string {
+export async function homePage(view: View, asked: Asked, simulated: boolean): Promise<string> {
   const letters = lettersOf(view);
   const all = [...letters.values()].reduce((sum, n) => sum + n, 0);
-  const found = findIn(view, asked);
+  const found = await findIn(view, asked);
   const filtered = asked.q !== "" || asked.letter !== null || asked.kind !== null;
   const body = html`<h1>What happened when paid endpoints were paid</h1>
 <p class="lead">${all} endpoints are listed, ${all - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30

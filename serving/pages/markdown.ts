@@ -21,7 +21,7 @@ interface Seen {
 }
 
 const BESIDE = /^(?:\.\/)?([a-z0-9-]+)\.md(?=#|$)/;
-const SCRIPT_BESIDE = /^(?:\.\/)?([a-z0-9-]+\.mjs)$/;
+const SCRIPT_BESIDE = /^(?:\.\/)?([a-z0-9-]+\.(?:mjs|py|go))$/;
 const LINK = /^(?:https?:\/\/[^\s"<>]+|\/(?!\/)[^\s"<>]*|#[^\s"<>]*)$/i;
 
 /** A link to `name.md`, as it is written for a checkout, leads to `/docs/name`. */

@@ -1,4 +1,5 @@
 import { BANDS, type Band } from "../../pipelines/record/vocabulary.ts";
+import { capsFor } from "../answers/search.ts";
 import { type CardEntry, type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
 import type { LayeredMap } from "../tables/layered-map.ts";
 import type { View } from "../tables/view.ts";
@@ -20,7 +21,7 @@ export const ALL_BANDS: readonly Band[] = [...BANDS, "UNRATED"];
 
 export interface Asked {
   page: number;
-  /** Part of a host, a path or a description; "" for all. */
+  /** Part of an address or a description, or words to search for; "" for all. */
   q: string;
   letter: Band | null;
   /** Class of the checker (`record/classes.ts`). */
@@ -136,18 +137,27 @@ export function leadersOf(view: View, most: number): Map<string, { leaders: List
   return found;
 }
 
-/** One page of the endpoints that match. With a question every endpoint is read, once. */
-export function findIn(view: View, { page, q, letter, kind, sort }: Asked): Found {
-  const rows = sortedBy(marketOf(view), sort);
+/**
+ * Rows that match a text: those that have it as it is in their address or description, since people type a piece of a
+ * host; where no row of the market has it, those that a search for it finds.
+ */
+async function rowsFor(view: View, rows: readonly Row[], q: string): Promise<readonly Row[]> {
   const wanted = q.toLowerCase();
+  const literal = rows.filter((row) => matches(row, wanted));
+  if (literal.length > 0) return literal;
+  const searched = await capsFor(view, q);
+  return rows.filter(({ entry }) => searched.has(entry.cap));
+}
+
+/** One page of the endpoints that match, in the order of the form. With a text every endpoint is read, once or twice. */
+export async function findIn(view: View, { page, q, letter, kind, sort }: Asked): Promise<Found> {
+  const sorted = sortedBy(marketOf(view), sort);
+  const rows = q === "" ? sorted : await rowsFor(view, sorted, q);
   const found =
-    letter === null && kind === null && wanted === ""
+    letter === null && kind === null
       ? rows
       : rows.filter(
-          (row) =>
-            (letter === null || row.band === letter) &&
-            (kind === null || row.entry.listing.class === kind) &&
-            (wanted === "" || matches(row, wanted)),
+          (row) => (letter === null || row.band === letter) && (kind === null || row.entry.listing.class === kind),
         );
   const entries = found.slice((page - 1) * ROWS, page * ROWS).map(({ entry }) => entry);
   return { entries, total: found.length, pages: Math.max(1, Math.ceil(found.length / ROWS)) };

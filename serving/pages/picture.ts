@@ -69,7 +69,7 @@ ${MARKS.map(mark)}</svg>`;
 }
 
 /** The picture in the size of a table's cell. Its figures are in the table below the market, as text. */
-export function miniPicture(components: Components, cap: string): string {
+export function miniComponentPicture(components: Components, cap: string): string {
   let bars = "";
   let lows = "";
   let dots = "";

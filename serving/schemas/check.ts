@@ -74,6 +74,11 @@ export const Buy = z.strictObject({
   asset: z.literal("USDC"),
   guarantee: z.string(),
   publish: z.string(),
+  tool: z.string().optional().describe("The tool of an MCP server that is called: the body is its arguments."),
+  variables: z
+    .array(z.string())
+    .optional()
+    .describe("Variables of the endpoint's url, each of which is a parameter of the query of a call."),
 });
 export type Buy = z.infer<typeof Buy>;
 
@@ -102,6 +107,7 @@ export const CheckFacts = z.strictObject({
   next: z.string().optional(),
   payee: Payee.nullable().optional(),
   buy: Buy.optional(),
+  not_bought: z.string().optional().describe("Why there is no `buy`, of an endpoint that is in the record."),
 });
 export type CheckFacts = z.infer<typeof CheckFacts>;
 

@@ -31,6 +31,12 @@ export const ExtractRequest = z
       .min(1, "must not be empty")
       .max(MAX_SENT_CHARS, `must be at most ${MAX_SENT_BYTES} bytes once decoded`)
       .optional(),
+    /** What the document is declared as; default: the content type with which it was fetched. The bytes decide first. */
+    type: z
+      .string({ error: "must be a media type" })
+      .max(200, "must be at most 200 characters long")
+      .regex(/^[\w.+-]+\/[\w.+-]+(?:\s*;.*)?$/, "must be a media type such as text/csv")
+      .optional(),
     /** For HTML: everything that the page shows, or its main text without menus and the like. */
     part: z.enum(PARTS, { error: "must be whole or main" }).optional(),
   })
@@ -50,7 +56,7 @@ const Metadata = z.strictObject({
   description: z.string().nullable(),
   /** As the document states it; for a PDF the day on which it was made. */
   published: z.string().nullable(),
-  /** null for a document without pages. */
+  /** Pages, or slides; null for a document without. */
   pages: z.int().nullable(),
 });
 
@@ -69,7 +75,7 @@ const Table = z.strictObject({
   caption: z.string().nullable(),
   /** Is the first row a header, as far as the document marks it? */
   header: z.boolean(),
-  /** Cells as they are: one that spans several columns is one cell. */
+  /** A cell that spans several columns or rows stands in each of them. */
   rows: z.array(z.array(z.string())),
 });
 
@@ -77,9 +83,18 @@ const Link = z.strictObject({ text: z.string(), url: z.string(), page: z.int().n
 
 const CUT = ["text", "headings", "tables", "links"] as const;
 
+/** Kinds of documents, all of which docs/extract reads. */
+export const DOCUMENT_KINDS = ["pdf", "html", "text", "markdown", "csv", "docx", "xlsx", "pptx", "image"] as const;
+
 /** What was read of a document. */
 export const Extracted = z.strictObject({
-  kind: z.enum(["pdf", "html", "text"]),
+  kind: z.enum(DOCUMENT_KINDS),
+  /** A sentence when the document is declared as another kind than it is; null when not, and when nothing is declared. */
+  mismatch: z.string().nullable(),
+  /** Pages whose text was recognised in pictures, in which language, and the mean confidence of 100; null without any. */
+  recognised: z
+    .strictObject({ language: z.string(), pages: z.int().min(1), confidence: z.int().min(0).max(100) })
+    .nullable(),
   part: z.enum(PARTS),
   metadata: Metadata,
   text: z.string(),
@@ -94,7 +109,6 @@ export type Extracted = z.infer<typeof Extracted>;
 /** Answer of POST /v1/docs/extract. */
 export const ExtractAnswer = Extracted.extend({
   schema: z.literal("svc.extract.v1"),
-  kind: z.enum(["pdf", "html"]),
   source: z.strictObject({
     /** As in the request; null for a document that was sent. */
     url: z.string().nullable(),

@@ -72,6 +72,14 @@ export const OrderShown = z.strictObject({
 });
 export type OrderShown = z.infer<typeof OrderShown>;
 
+/** An order as it is read by its id: with the time of the answer, signed with the answers key. */
+export const SignedOrder = OrderShown.extend({
+  answered_at: z.string(),
+  signing_key_id: z.string(),
+  canonicalization: z.literal("RFC8785"),
+  signature: z.string(),
+});
+
 /** Body of a 402: terms of x402 version 1. Those of version 2 are in the header. */
 export const PaymentTerms = z.looseObject({
   x402Version: z.int(),

@@ -40,6 +40,8 @@ const Candidate = z.strictObject({
   capability_id: CapId,
   url: z.string(),
   method: z.enum(["GET", "POST"]),
+  tool: z.string().nullable().describe("The tool of the MCP server at the url that is called; null: none."),
+  variables: z.array(z.string()).describe("Variables of the url, which a call has to give."),
   class: z.string(),
   description: z.string().nullable(),
   lacks: z
@@ -92,14 +94,22 @@ export type PlanAnswer = z.infer<typeof PlanAnswer>;
 /** Most candidates of one order. */
 export const MAX_CANDIDATES = 5;
 
+const Texts = z
+  .record(z.string().max(200), z.string().max(2000))
+  .refine((texts) => Object.keys(texts).length <= 50, "must have at most 50 members")
+  .meta({ maxProperties: 50 });
+
 const Input = z.strictObject({
-  query: z
-    .record(z.string().max(200), z.string().max(2000))
-    .refine((query) => Object.keys(query).length <= 50, "must have at most 50 members")
-    .meta({ maxProperties: 50 })
+  path: Texts.optional().describe(
+    "Variables of the seller's url, such as city of https://seller.example/{city}; those left out are taken from query.",
+  ),
+  query: Texts.optional().describe("Query of the call; put on the seller's address."),
+  body: z
+    .unknown()
     .optional()
-    .describe("Query of the call; put on the seller's address."),
-  body: z.unknown().optional().describe("JSON body of the call; only endpoints that are called with POST take one."),
+    .describe(
+      "JSON body of the call; only endpoints that are called with POST take one. Of a tool of an MCP server, its arguments.",
+    ),
 });
 
 /** Body of POST /v1/route/execute: a need, or the buyer's own candidates. */

@@ -8,7 +8,10 @@ import type { EvidenceFile } from "./view.ts";
 
 const Text = z.string().nullish().catch(null);
 
-/** The members of a paid call's line that are shown to people; its later facts replace members of the same names. */
+/**
+ * The members of a paid call's line that failure pages show. Later facts about the call overwrite members of the same
+ * name.
+ */
 const PaidRow = z.object({
   ...SampleLine.pick({ obs_id: true, capability_id: true, t: true, kind: true, price: true, pay_to: true }).shape,
   ...SampleLine.pick({ fault: true, honest: true, settled: true, delivered: true, refunded: true }).shape,
@@ -25,7 +28,7 @@ const PaidRow = z.object({
     .catch(null),
   settlement: z.object({ tx: z.string(), network: z.string(), asset: z.string() }).nullish().catch(null),
   quote: z.object({ network: z.string(), asset: z.string() }).nullish().catch(null),
-  /** Of a call that its buyer published; the others have a quote and a settlement. */
+  /** Only in the line of a call that its buyer published; our own calls have a quote and a settlement instead. */
   ...{ pass: z.boolean().optional(), tx: Text, network: Text, asset: Text },
 });
 export type PaidRow = z.infer<typeof PaidRow>;
@@ -40,22 +43,25 @@ export interface PaidFact {
   file: string;
 }
 
-/** What one evidence file holds of the paid calls of one endpoint. */
+/** The paid calls of one endpoint in one evidence file. */
 export interface PaidPart {
-  /** Calls whose line alone does not show that all was well. */
+  /** Calls that may have failed, judged by their own line. */
   rows: PaidRow[];
   facts: PaidFact[];
 }
 
 export type PaidFile = ReadonlyMap<string, PaidPart>;
 
-/** Did nothing fail? Of a line that shows it, later facts may say what became of the money, and nothing worse. */
+/**
+ * Reports whether nothing failed in a call, judged by its own line. Later facts about such a call can only say what
+ * became of the money; they cannot turn it into a failure.
+ */
 export const isSound = ({ kind, pass, delivered, delivery, outcome, schema_ok, honest }: PaidRow): boolean =>
   kind === 2
     ? pass === true
     : delivered === true && delivery === 1 && (outcome ?? 1) === 1 && schema_ok !== false && honest !== false;
 
-/** A row whose fields are overwritten by its later facts, in log order. Facts that PaidRow does not accept are ignored. */
+/** Returns a row with its later facts applied in log order. Facts that do not match PaidRow are ignored. */
 export function rowWith(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
   let now = row;
   for (const { field, value } of [...facts].sort((a, b) => a.position - b.position)) {
@@ -65,12 +71,12 @@ export function rowWith(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
 }
 
 export interface PaidRowBounds {
-  /** A longer file is not read: packed, and unpacked. */
+  /** Most bytes of a file, packed and unpacked; a longer one is not read. */
   maxFileBytes: number;
   maxUnpackedBytes: number;
-  /** Text of all rows and facts that are held. */
+  /** Most bytes of text of all rows and facts in memory. */
   maxHeldBytes: number;
-  /** Files that wait until those before them are read: further ones are refused. */
+  /** Most files that may wait to be read; further ones are refused. */
   maxWaiting: number;
 }
 
@@ -81,7 +87,10 @@ const BOUNDS: PaidRowBounds = {
   maxWaiting: 256,
 };
 
-/** In RFC 8785 text every line about a paid call has it, so that no other line has to be parsed. */
+/**
+ * Every line about a paid call contains this text (RFC 8785 fixes how it is written), so lines without it are not
+ * parsed.
+ */
 const MARK = Buffer.from('"topic":"observations.paid"');
 
 interface Held {
@@ -90,9 +99,9 @@ interface Held {
 }
 
 /**
- * Paid calls that went wrong, read from evidence files when somebody asks and believed once a file is what its leaf names.
- * Files never change under their name, so what is held stays true; the one that was not looked at for longest goes first.
- * One file is read at a time.
+ * Failed paid calls, read from the evidence files when a page asks for them. A file is used only after its hash matched
+ * its leaf. Files never change under their key, so they stay cached; the least recently used one is evicted first. One
+ * file is read at a time.
  */
 export class PaidRows {
   readonly #held = new Map<string, Held>();
@@ -105,12 +114,12 @@ export class PaidRows {
     private readonly bounds: PaidRowBounds = BOUNDS,
   ) {}
 
-  /** Is a file too long to be read for an answer? */
+  /** Reports whether a file is too long to be read for an answer. */
   isTooLong({ bytes, unpacked_bytes }: EvidenceFile): boolean {
     return bytes > this.bounds.maxFileBytes || unpacked_bytes > this.bounds.maxUnpackedBytes;
   }
 
-  /** What is held of a file, without reading it. */
+  /** Returns the cached content of a file, or undefined. Reads nothing. */
   held({ key }: EvidenceFile): PaidFile | undefined {
     const held = this.#held.get(key);
     if (!held) return undefined;

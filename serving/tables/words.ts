@@ -5,7 +5,7 @@ import type { ListingFacts } from "../../pipelines/published/endpoint.ts";
 import { type Entry, isListed } from "./entry.ts";
 import type { LayeredMap } from "./layered-map.ts";
 
-/** Words under which people look for what endpoints of a class do (docs/classes.md), beside those that sellers write. */
+/** Search words for each class, in addition to the words that sellers write (docs/classes.md). */
 export const CLASS_WORDS: Readonly<Record<string, string>> = {
   arithmetic: "arithmetic add addition plus sum total number math maths calculate calculator compute",
   encodings:
@@ -22,19 +22,25 @@ export const CLASS_WORDS: Readonly<Record<string, string>> = {
   "known-rows": "fact lookup dataset record history weather register catalogue",
 };
 
-/** A match reads a list for each word; 250,000 endpoints that all hold a word cost 70 ms of a processor. */
+/**
+ * Most processor time of one query, ms. A query reads one list of rows for each word; with 250,000 endpoints that all
+ * contain a word it takes 70 ms.
+ */
 const MOST_CPU_MS = 5_000;
-/** Memory of the thread beside SQLite's, MiB. */
+/** Memory of the thread without SQLite's own, MiB. */
 const MEMORY = { maxOldGenerationSizeMb: 256 };
-/** Questions, and batches of texts, that may wait. */
+/** Most queries and batches of texts that may wait for the thread. */
 const MAX_WAITING = 200;
-/** Endpoints that are compared between two turns of others, and texts of one message. */
+/**
+ * Endpoints that are compared before the event loop has its turn; also the number of texts in one message to the
+ * thread.
+ */
 const COMPARED_A_TURN = 1_000;
 const BATCH = 256;
-/** How often a question is asked of a thread that had to be begun again. */
+/** How often a query is sent again to a thread that was restarted. */
 const MOST_TRIES = 5;
 
-/** Without a match: a question that a thread which lost its index cannot answer, or texts that were put. */
+/** Absent when the thread had lost its index, and in answers to messages that only add texts. */
 type Answer = { matched?: Matched };
 /** The part of a view that is indexed. */
 interface Listed {
@@ -44,17 +50,17 @@ interface Listed {
 type Put = readonly [row: number, text: IndexedText | null];
 
 /**
- * Which listed endpoints hold which words. The index is in a thread of its own, so no question holds the event loop; it is
- * begun by the first question and follows the views that questions are asked of. Shared by all views: what a view does
- * not list is not found through it.
+ * Full-text index of the listed endpoints. The index is in a thread of its own, so a query never blocks the event loop.
+ * The first query builds it; each later query first brings it up to the view that is asked about. All views share it,
+ * so callers must drop endpoints that their view does not list.
  */
 export class Words {
-  /** Row of every endpoint that was listed, and the listing that is indexed. */
+  /** By capability id: the endpoint's row in the index, and the listing that was indexed. */
   readonly #known = new Map<string, { row: number; listing: ListingFacts | null }>();
   #entries: LayeredMap<Entry> | null = null;
   #size = -1;
   #sent = 0;
-  /** How often everything was sent from the beginning. */
+  /** Incremented each time the index is built from the beginning. */
   #life = 0;
   #changing: Promise<void> = Promise.resolve();
 
@@ -66,26 +72,26 @@ export class Words {
     ),
   ) {}
 
-  /** Row of an endpoint that was listed in a view which this was asked of. */
+  /** Returns the row of an endpoint, or undefined when no view that was queried has listed it. */
   rowOf(cap: string): number | undefined {
     return this.#known.get(cap)?.row;
   }
 
-  /** Rows that were given out. */
+  /** Number of rows, including those of endpoints that are no longer listed. */
   get rows(): number {
     return this.#known.size;
   }
 
   /**
-   * What the endpoints of this view, or of a newer one, hold of the words.
-   * @param byClass whether {@link CLASS_WORDS} count
-   * @throws Error when too many questions wait
+   * Returns which rows contain which of the words. The index may be that of a newer view than this one.
+   * @param byClass whether the words of {@link CLASS_WORDS} count
+   * @throws Error when too many queries wait
    */
   async match(view: Listed, asked: readonly Spelled[], byClass: boolean): Promise<Matched> {
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       await this.#bring(view);
       const life = this.#life;
-      // Another question found that the index was lost.
+      // A concurrent query found that the index was lost.
       if (this.#entries === null) continue;
       const { matched } = await this.#ask({ match: asked, byClass });
       if (matched) return matched;
@@ -99,7 +105,10 @@ export class Words {
     return this.thread.ask<Answer>({ kinds: CLASS_WORDS, sent: this.#sent, ...what }, limits);
   }
 
-  /** A thread that was begun again holds nothing: everything is sent once more. @param life which one was lost */
+  /**
+   * Marks the index as lost after the thread was restarted, so that everything is sent again.
+   * @param life value of `#life` when the caller sent its query
+   */
   #forget(life: number): void {
     if (life !== this.#life) return;
     for (const known of this.#known.values()) known.listing = null;
@@ -109,7 +118,7 @@ export class Words {
     this.#life++;
   }
 
-  /** One change of the index after another; what fails is tried again by the next question. */
+  /** Runs changes of the index one after the other. A change that fails is tried again by the next query. */
   #inOrder(change: () => Promise<void>): Promise<void> {
     const changing = this.#changing.then(change);
     this.#changing = changing.catch(() => undefined);
@@ -138,7 +147,7 @@ export class Words {
     if (batch.length > 0) await this.#send(batch);
   }
 
-  /** What the index has to be told of an endpoint, or null. */
+  /** Returns the new text of an endpoint, or null when the index already has it. */
   #changed(entry: Entry): Put | null {
     const listing = isListed(entry) ? entry.listing : null;
     const known = this.#known.get(entry.cap);
@@ -154,8 +163,8 @@ export class Words {
   }
 
   /**
-   * The first batch begins the index anew, whatever the thread holds. A thread that lost its index takes no further one, and
-   * answers no question that comes after it: then everything is sent again.
+   * Sends texts to the thread. The first batch after a restart replaces the whole index. A thread that lost its index
+   * refuses further batches and queries, and then everything is sent again.
    */
   async #send(put: readonly Put[]): Promise<void> {
     await this.#ask({ put });
@@ -163,7 +172,10 @@ export class Words {
   }
 }
 
-/** The words of a listing: its address without the scheme, what its seller writes, its class, and that it is a tool. */
+/**
+ * Returns the text that is indexed for a listing: its address without the scheme, the seller's description, its class,
+ * and whether it is a tool.
+ */
 function textOf({ url, description, class: kind, tool }: ListingFacts): IndexedText {
   const address = url.replace(/^https?:\/\//i, "");
   const named = tool === null ? "" : `MCP tool ${tool}`;

@@ -1,7 +1,7 @@
 import { sha256hexAsync } from "../../infra/canonical.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { badField } from "../http/problem.ts";
-import { ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
+import { DOCUMENT_KINDS, ExtractAnswer, ExtractRequest, MAX_SENT_BYTES, MAX_SENT_CHARS } from "../schemas/extract.ts";
 import { extractDocument, fetchDocument } from "./fetching.ts";
 import type { Work, WorkDeps } from "./work.ts";
 
@@ -46,7 +46,8 @@ export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
   id: "docsExtract",
   method: "POST",
   path: "/v1/docs/extract",
-  summary: "A PDF or an HTML page, by url or by its bytes, as text, headings, tables, links and metadata",
+  summary:
+    "A document (PDF, HTML, Markdown, text, CSV, DOCX, XLSX, PPTX or a scan), by url or by its bytes, as text, headings, tables, links and metadata",
   body: ExtractRequest,
   example: { url: "https://example.com/" },
   answer: ExtractAnswer,
@@ -60,17 +61,16 @@ export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
         deps.extractor,
         {
           bytes: document,
-          type: source.content_type ?? undefined,
+          type: asked.type ?? source.content_type ?? undefined,
           url: source.final_url,
           part: asked.part ?? "whole",
-          kinds: ["pdf", "html"],
+          kinds: DOCUMENT_KINDS,
           ...(deps.holder ? { holder: deps.holder } : {}),
           ...(signal ? { signal } : {}),
         },
         pointer,
       ),
     ]);
-    const kind = extracted.kind === "pdf" ? "pdf" : "html";
-    return { schema: "svc.extract.v1", source: { ...source, sha256, bytes: document.length }, ...extracted, kind };
+    return { schema: "svc.extract.v1", source: { ...source, sha256, bytes: document.length }, ...extracted };
   },
 };

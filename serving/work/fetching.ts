@@ -81,11 +81,11 @@ export async function fetchDocument(egress: Egress, asked: FetchOptions): Promis
  * @param pointer JSON pointer to the document in the request's body
  * @throws Problem not_extracted, naming the limit if one was exceeded; unavailable when the extractor is busy
  */
-export async function extractDocument(
+export async function extractDocument<Kind extends Extracted["kind"]>(
   extractor: Extractor,
-  asked: ExtractionRequest,
+  asked: ExtractionRequest<Kind>,
   pointer: string,
-): Promise<Extracted> {
+): Promise<Extracted & { kind: Kind }> {
   try {
     return await extractor.read(asked);
   } catch (error) {

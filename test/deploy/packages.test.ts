@@ -11,9 +11,12 @@ import { builtDist } from "../helpers/programs.ts";
  * is built, or for development: the demo's market and the local chain, its contracts' compiler and the tests.
  */
 const ROOT = resolve(import.meta.dirname, "../..");
-const { dependencies, devDependencies, engines } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+const { dependencies, devDependencies, optionalDependencies, engines } = JSON.parse(
+  readFileSync(join(ROOT, "package.json"), "utf8"),
+) as {
   dependencies: Record<string, string>;
   devDependencies: Record<string, string>;
+  optionalDependencies: Record<string, string>;
   engines: { node: string };
 };
 
@@ -30,7 +33,8 @@ const scriptsBelow = (folder: string): string[] =>
   readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && /\.(?:ts|mjs)$/.test(entry.name) && !entry.name.endsWith(".d.mts"))
     .map((entry) => join(entry.parentPath, entry.name))
-    .filter((file) => !file.includes("serving/client/dist/"));
+    // What is built, and what the outside suite installs for its judges.
+    .filter((file) => !/serving\/client\/dist\/|\/outside\/js\/node_modules\//.test(file));
 
 test("an installed service serves the client's file as its package holds it", async () => {
   const served = readFileSync(join(builtDist(), "serving/client/dist/client.mjs"));
@@ -82,7 +86,13 @@ describe("packages", () => {
 
   test("every package that a test or fixture asks for is named: what a work tree still holds is not in a clone", () => {
     const judges = JSON.parse(readFileSync(join(ROOT, "test/outside/js/package.json"), "utf8")).dependencies;
-    const named = { ...dependencies, ...devDependencies, ...judges, "touchstone-client": "a workspace" };
+    const named = {
+      ...dependencies,
+      ...devDependencies,
+      ...optionalDependencies,
+      ...judges,
+      "touchstone-client": "a workspace",
+    };
     expect([...used].filter((name) => !(name in named))).toEqual([]);
   });
 

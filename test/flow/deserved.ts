@@ -48,7 +48,7 @@ export const DESERVED: Record<string, Deserved> = {
   dead: {
     band: "UNRATED",
     tier: "LIVENESS",
-    why: /^UNRATED: it never answered in [\d,]+ probes since \d+ \w+ 2\d{3}, so nobody has paid it\.$/,
+    why: /^UNRATED: [\d,]+ probes since \d+ \w+ 2\d{3} got no readable 402 in time, so nobody has paid it\.$/,
     flags: ["dark"],
     without: ["refuses_payment"],
   },
@@ -114,9 +114,9 @@ export const DESERVED: Record<string, Deserved> = {
     flags: ["refunded"],
     without: ["took_the_money"],
   },
-  // Four classes that are not arithmetic. Questions about blocks wait for the first final one.
+  // A tool of an MCP server, and four classes that are not arithmetic. Questions about blocks wait for the first final one.
   ...Object.fromEntries(
-    ["encoder", "scraper", "chain-reader", "parrot"].map((name) => [
+    ["mcp-paid", "encoder", "scraper", "chain-reader", "parrot"].map((name) => [
       name,
       {
         band: "A",
@@ -126,6 +126,19 @@ export const DESERVED: Record<string, Deserved> = {
       },
     ]),
   ),
+  dear: { band: "A", tier: "OUTCOME", why: /^A: it delivers, its answers are right/, without: FLAGS },
+  dearer: {
+    band: "B",
+    tier: "OUTCOME",
+    why: /^B: (?:its calls went well, and too few were made|.* pulls the composite down to 0\.8)/,
+    without: ["recent_failures", "took_the_money"],
+  },
+  capitals: {
+    band: "B",
+    tier: "DELIVERY",
+    why: /^B: (?:its calls went well, and too few were made to show more; )?its answers came, but could not be checked/,
+    without: ["no_schema_advertised", "no_example", "recent_failures", "listing_mismatch"],
+  },
   ...Object.fromEntries(
     ["wrong-encoder", "stale-scraper"].map((name) => [
       name,
@@ -139,7 +152,7 @@ export const DESERVED: Record<string, Deserved> = {
     ]),
   ),
   ...Object.fromEntries(
-    ["mpp", "both", "mcp-paid"].map((name) => [
+    ["mpp", "both"].map((name) => [
       name,
       {
         band: "B",

@@ -25,7 +25,7 @@ import type { RecordType } from "../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../pipelines/record/envelope.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
-import type { DayPlan } from "../../pipelines/record/plan.ts";
+import type { DayPlan, PlannedCall } from "../../pipelines/record/plan.ts";
 import { addDays, blockOf, dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { type Assembled, assemble } from "../../pipelines/roles/assemble.ts";
 import { makeKeys } from "../../pipelines/roles/data-folder.ts";
@@ -70,6 +70,8 @@ let doctor: Finding[];
 let letters: Map<string, SellerLetter>;
 let report: IntakeReport;
 let plan: DayPlan;
+/** Of the days before the evening. */
+const plans: DayPlan[] = [];
 let leaves: Leaf[];
 const tookMs: Record<string, number> = {};
 
@@ -115,7 +117,9 @@ async function liveDays(clock: SwitchedClock): Promise<void> {
     const [from, end] = [dayStart(addDays(EVENING, -n)), new Date(dayStart(addDays(EVENING, 1 - n)).getTime() - 1)];
     clock.use(new SimulatedClock(from));
     await pipeline.intake([box.catalogue]);
-    await pipeline.observe(await pipeline.plan(dayOf(from)), from, end);
+    const drawn = await pipeline.plan(dayOf(from));
+    plans.push(drawn);
+    await pipeline.observe(drawn, from, end);
     await graded;
     clock.use(new SimulatedClock(end));
     graded = pipeline.grade(end).then(async () => {
@@ -226,6 +230,20 @@ describe("who is known for a month", () => {
 const dollars = (all: readonly bigint[]): bigint => all.reduce((sum, one) => sum + one, 0n);
 const USED = parseAbiItem("event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)");
 
+/**
+ * Did the rule have a paid call in the first minute of this day? A day's plan is drawn when its first minute has begun,
+ * so it has none there.
+ */
+function isBegun({ day, lines }: DayPlan, cap: string): boolean {
+  const line = lines.find((one) => one.cap === cap);
+  const salts = leaves.flatMap((leaf) => (leaf.kind === "schedule" && leaf.opens ? [leaf.opens] : []));
+  const salt = salts.find((one) => one.day === day)!.salt;
+  const first = blockOf(dayStart(day));
+  const isFirst = (one: PlannedCall) => one.kind === "paid" && one.block === first && one.minute === 0;
+  if (!line || line.calls.some(isFirst)) return false;
+  return callsByRule(Buffer.from(salt, "hex"), line, first, 0).some(isFirst);
+}
+
 /** Nonces that a token took, each with who signed, as the chain has them. */
 async function usedOn({ rpcUrl, asset }: FundedChain) {
   const client = createPublicClient({ transport: http(rpcUrl) });
@@ -241,15 +259,24 @@ describe("money", () => {
       ({ body }) => body.planned_at < dayStart(EVENING).toISOString(),
     );
     const ofSeller = (url: string) => before.filter((one) => one.body.url.startsWith(new URL(url).origin));
+    const unpaid = (await recorded("observations.free", "handshake")).filter(({ body }) => body.planned === "paid");
+    /** Calls of a seller that follow from the rule and the salts. */
+    const callsOf = (url: string): number => {
+      const paid = ofSeller(url);
+      const cap = paid[0]!.cap!;
+      const says = unpaid.flatMap((one) => (one.cap === cap ? [[one.body.fault, one.body.state, one.body.says]] : []));
+      expect([url, says]).toEqual([url, []]);
+      return paid.length + plans.filter((one) => isBegun(one, cap)).length;
+    };
     for (const [n, { name }] of KINDS.entries()) {
       const paid = readLedger(box.shops[n]!.ledger.path).filter((line) => line.tx !== undefined);
-      expect([name, ofSeller(box.shops[n]!.origin).length]).toEqual([name, callsIn(DAYS)]);
+      expect([name, callsOf(box.shops[n]!.origin)]).toEqual([name, callsIn(DAYS)]);
       const held = (await rail.balance(box.shops[n]!.payTo, { network: "eip155:8453", asset: BASE })).value;
       expect([name, held]).toEqual([name, dollars(paid.map(({ amount }) => BigInt(amount!)))]);
     }
-    const [polygon, tempo] = [ofSeller(box.sellers.polygon.url), ofSeller(box.onTempo.url)];
     // Of the one on Tempo no listing says a price: the dearest calls of a day do not fit into the caps, its own do.
-    expect([polygon.length, tempo.length]).toEqual([callsIn(DAYS), callsIn(DAYS - 1)]);
+    const onOthers = [box.sellers.polygon.url, box.onTempo.url].map(callsOf);
+    expect(onOthers).toEqual([callsIn(DAYS), callsIn(DAYS - 1)]);
     const onPolygon = (await rail.balance(payTo(12), { network: "eip155:137", asset: POLYGON })).value;
     expect(onPolygon).toBe(20_000n * BigInt(box.sellers.polygon.seen.paid.length));
     const { network, asset } = box.chains.tempo;

@@ -81,7 +81,10 @@ export const MODELS: readonly Model[] = [
   model("refunder", 12, { sell: (n) => (n % 8 === 7 ? { ...NOTHING, refunded: true } : {}) }),
   model("mpp", 12),
   model("both", 12),
-  model("mcp-paid", 12),
+  model("mcp-paid", DAYS),
+  model("dear", DAYS),
+  model("dearer", 12),
+  model("capitals", 12, { sell: () => ({ outcome: null }) }),
   // The first call by a mapping of ours is a control input.
   model("encoder", DAYS, { sell: (n) => (n === 0 ? { fault: "ours" } : {}) }),
   ...["scraper", "chain-reader", "parrot"].map((name) => model(name, DAYS)),

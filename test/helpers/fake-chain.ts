@@ -250,9 +250,11 @@ export class FakeChain implements TestChain {
   }
 }
 
-export const written = (auth: FakeAuthorization): string => JSON.stringify({ ...auth, value: auth.value.toString() });
+/** As a payment header is: base64 of JSON, which a tool gets as JSON. */
+export const written = (auth: FakeAuthorization): string =>
+  Buffer.from(JSON.stringify({ ...auth, value: auth.value.toString() })).toString("base64");
 
 export function readAuth(text: string): FakeAuthorization {
-  const auth = JSON.parse(text) as FakeAuthorization;
+  const auth = JSON.parse(Buffer.from(text, "base64").toString()) as FakeAuthorization;
   return { ...auth, value: BigInt(auth.value) };
 }

@@ -33,9 +33,15 @@ const EVERYWHERE = new Set(
   ].map((name) => name.toLowerCase()),
 );
 
+/** What the document says of a status: its own response, or that of its range (`2XX`). */
+function responseOf(document: Document, path: string, method: string, status: number) {
+  const responses = document.paths[path]?.[method]?.responses;
+  return responses?.[String(status)] ?? responses?.[`${Math.floor(status / 100)}XX`];
+}
+
 /** Headers of an answer that its description does not name. */
 export function undescribed(document: Document, path: string, method: string, { status, headers }: Response): string[] {
-  const { headers: named = {} } = document.paths[path]?.[method]?.responses[String(status)] ?? {};
+  const { headers: named = {} } = responseOf(document, path, method, status) ?? {};
   const known = new Set(Object.keys(named).map((name) => name.toLowerCase()));
   return [...headers.keys()].filter((name) => !known.has(name) && !EVERYWHERE.has(name));
 }
@@ -67,7 +73,7 @@ export function answerSchemas(document: Document) {
     return validate(JSON.parse(value)) ? [] : (validate.errors ?? []).map((error) => JSON.stringify(error));
   };
   return (path: string, method: string, status: number, contentType: string | null, body: string): string[] => {
-    const response = document.paths[path]?.[method]?.responses[String(status)];
+    const response = responseOf(document, path, method, status);
     if (!response) return [`${status} is not described`];
     if (!response.content) return body === "" ? [] : [`${status} has a body`];
     const type = contentType?.split(";", 1)[0] ?? "";

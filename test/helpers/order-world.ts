@@ -5,7 +5,8 @@ import type { SignedTransfer } from "../../infra/rails/authorization.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Till } from "../../infra/rails/till.ts";
-import { evaluate } from "../../pipelines/1-observe/reading/checks.ts";
+import { readReply, readWelcome } from "../../pipelines/1-observe/mcp/answers.ts";
+import { type Expectation, evaluate } from "../../pipelines/1-observe/reading/checks.ts";
 import { Schemas } from "../../pipelines/1-observe/reading/schema.ts";
 import { Buying } from "../../pipelines/orders/buying.ts";
 import type { OrderCaps } from "../../pipelines/orders/caps.ts";
@@ -53,6 +54,16 @@ export interface FakePayment {
   priceMicro: bigint;
   /** Of the request; absent: a GET. */
   body?: Uint8Array;
+  /** The seller's tool is called, over MCP. */
+  tool?: boolean;
+}
+
+/** End of the address of a seller's MCP server. */
+const MCP = "/mcp";
+interface McpMessage {
+  id?: number;
+  method: string;
+  params?: { _meta: Record<string, unknown> };
 }
 
 const MUCH = 10n ** 12n;
@@ -108,7 +119,7 @@ export class FakeReplica {
     const seller = {
       ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
       egress: { fetch: (request: EgressRequest) => this.#at(() => world.sell(request)) },
-      reader: { ask: async (_: string, of: { result: EgressResult; want: never }) => evaluated(of) },
+      reader: { ask: async (name: keyof typeof READS, of: never) => ({ ok: true, value: READS[name](of) }) },
       loop: { begin: () => () => ({ stoodStill: false, atEnd: false }) },
     } as unknown as SellerTools;
     const till: Till = {
@@ -179,8 +190,12 @@ export class FakeReplica {
   }
 }
 
-const evaluated = async ({ result, want }: { result: EgressResult; want: never }) =>
-  ({ ok: true, value: evaluate(result, want, schemas, false) }) as const;
+/** What the reader's thread does, in this one. */
+const READS = {
+  evaluate: ({ result, want }: { result: EgressResult; want: Expectation }) => evaluate(result, want, schemas, false),
+  welcome: readWelcome,
+  reply: readReply,
+};
 
 function transferOf(
   chain: TestChain,
@@ -252,24 +267,42 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     return table;
   }
 
-  async sell({ url, headers = {} }: EgressRequest): Promise<EgressResult> {
-    const header = headers["payment-signature"]!;
-    if (!this.#steps().some((step) => step.state === "seller_intent" && step.signed_bytes === header)) {
-      this.unannounced.push(`a seller was paid with ${header}`);
-    }
-    const kind = new URL(url).pathname.slice(1).replaceAll("-", " ") as SellerKind;
-    const auth = readAuth(header);
-    const paid =
-      kind === "honest" || kind === "thief" ? (await this.chain.submit(auth)) === null : kind === "gives for nothing";
-    if (kind === "grabs later") this.held.push(auth);
+  /** A request to a seller: its endpoint, or a message to the MCP server that has its tool. */
+  async sell({ url, headers = {}, body }: EgressRequest): Promise<EgressResult> {
     const answer = (status: number, text: string): EgressResult => ({
       ...{ outcome: "answered", status, headers: { "content-type": "application/json" }, body: Buffer.from(text) },
       ...{ headersMs: 1, totalMs: 2, remoteAddress: "203.0.113.1", url },
     });
-    if (kind === "reprices") return answer(402, "{}");
-    if (kind === "garbage") return answer(200, "{not json");
-    if (!paid) return answer(402, "{}");
-    return kind === "thief" ? answer(200, "") : answer(200, '{"sum":42}');
+    const kind = new URL(url).pathname.slice(1).replaceAll("-", " ") as SellerKind;
+    const message = url.endsWith(MCP) ? (JSON.parse(Buffer.from(body!).toString()) as McpMessage) : null;
+    if (message === null) {
+      const { status, text } = await this.#paid(kind, headers["payment-signature"]!);
+      return answer(status, text);
+    }
+    const { id, method, params } = message;
+    const says = (result: object) => answer(200, JSON.stringify({ jsonrpc: "2.0", id, result }));
+    if (method === "initialize") return says({ protocolVersion: "2025-06-18" });
+    if (method !== "tools/call") return answer(202, "");
+    const header = Buffer.from(JSON.stringify(params!._meta["x402/payment"])).toString("base64");
+    const { status, text } = await this.#paid(kind.slice(0, -MCP.length) as SellerKind, header);
+    const content = text === "" ? [] : [{ type: "text", text }];
+    if (status !== 402) return says({ content });
+    return says({ isError: true, content, structuredContent: { x402Version: 2, accepts: [{}], error: "pay" } });
+  }
+
+  /** What a seller of this kind does with a payment, and what it answers. */
+  async #paid(kind: SellerKind, header: string): Promise<{ status: number; text: string }> {
+    if (!this.#steps().some((step) => step.state === "seller_intent" && step.signed_bytes === header)) {
+      this.unannounced.push(`a seller was paid with ${header}`);
+    }
+    const auth = readAuth(header);
+    const paid =
+      kind === "honest" || kind === "thief" ? (await this.chain.submit(auth)) === null : kind === "gives for nothing";
+    if (kind === "grabs later") this.held.push(auth);
+    if (kind === "reprices") return { status: 402, text: "{}" };
+    if (kind === "garbage") return { status: 200, text: "{not json" };
+    if (!paid) return { status: 402, text: "{}" };
+    return { status: 200, text: kind === "thief" ? "" : '{"sum":42}' };
   }
 
   charge = (payment: unknown): Promise<Outcome> => this.chargeAtChain(payment);
@@ -363,8 +396,10 @@ function ofShop(quote: SellerQuote, shop: string | undefined, to: Partial<Seller
   return { ...quote, cap, ...to, payTo, entry: { ...quote.entry, payTo } };
 }
 
-function purchaseOf({ auth, seller, priceMicro, body }: FakePayment, key: string, shop = "https://seller.example") {
-  const url = `${shop}/${seller.replaceAll(" ", "-")}`;
+function purchaseOf(payment: FakePayment, key: string, shop = "https://seller.example") {
+  const { auth, seller, priceMicro, tool } = payment;
+  const url = `${shop}/${seller.replaceAll(" ", "-")}${tool ? MCP : ""}`;
+  const body = payment.body ?? (tool ? Buffer.from("{}") : undefined);
   const money = { price: formatMoney(priceMicro), fee: formatMoney(feeOf(priceMicro)), total: formatMoney(auth.value) };
   const payTo = `0x${seller.replaceAll(" ", "")}`;
   return {
@@ -389,6 +424,7 @@ function purchaseOf({ auth, seller, priceMicro, body }: FakePayment, key: string
         headers: {},
         body: body ?? null,
         sha256: SHA,
+        ...(tool ? { tool: { name: "add", arguments: {}, blind: false } } : {}),
       },
       entry: {
         ...{ x402Version: 2 as const, scheme: "exact", network: NETWORK, asset: ASSET, payTo },

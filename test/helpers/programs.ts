@@ -41,7 +41,7 @@ export function runs(program: Program): string[] {
 const ASIDE = [
   "@duckdb/* better-sqlite3 zstd-napi tsx esbuild solc @foundry-rs/* @redocly/* vitest",
   "@aws-sdk/* kafkajs parquetjs-lite undici pino prom-client ajv ajv-formats ajv/* commander node-cron yaml",
-  "linkedom unpdf @mozilla/readability canonicalize badge-maker yauzl",
+  "linkedom unpdf @mozilla/readability canonicalize badge-maker yauzl markdown-it csv-parse csv-parse/sync",
 ].flatMap((names) => names.split(" "));
 
 const nameOf = (program: string): string => program.replaceAll("/", "-").replace(/\.ts$/, ".mjs");

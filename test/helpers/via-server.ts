@@ -46,6 +46,8 @@ export class ViaServer {
   /** Reads of an open order until it is settled. */
   openFor = 2;
   extra: PaymentRequirements[] = [];
+  /** Members of an order that are changed after it was signed. */
+  forged: Record<string, unknown> = {};
   readonly #orders = new Map<string, Order>();
   #paid = 0;
 
@@ -90,7 +92,8 @@ export class ViaServer {
       this.polls++;
       const [order] = this.#orders.values();
       if (this.polls >= this.openFor) await this.#settleOpen(order!);
-      return void json(200, { order_id: ORDER, state: order!.state });
+      const shown = { order_id: ORDER, state: order!.state, answered_at: this.answeredAt() };
+      return void json(200, { ...signObject(this.record.keys.answers, shown), ...this.forged });
     }
     await this.#via(request, response, json);
   }

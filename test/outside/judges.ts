@@ -23,12 +23,12 @@ const TOOLS: Record<string, NeededTool> = {
   python3: {
     command: ["python3", "-c", "import ensurepip, venv"],
     install: "Python 3.10 or later; apt-get install python3-venv",
-    needs: ["keys.test.ts", "mcp.test.ts", "notices.test.ts", "tables.test.ts", "x402.test.ts"],
+    needs: ["bundle.test.ts", "keys.test.ts", "mcp.test.ts", "notices.test.ts", "tables.test.ts", "x402.test.ts"],
   },
   go: {
     command: ["go", "version"],
     install: "Go 1.26 or newer",
-    needs: ["keys.test.ts", "notices.test.ts", "openapi.test.ts"],
+    needs: ["bundle.test.ts", "keys.test.ts", "notices.test.ts", "openapi.test.ts"],
   },
   chromium: { command: ["chromium", "--version"], install: "apt-get install chromium", needs: ["cors.test.ts"] },
 };

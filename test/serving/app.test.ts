@@ -26,6 +26,7 @@ const ADDRESS: Record<string, string> = {
   check: checkPath({ url: SUM.url }),
   trust: `/v1/trust/${capOf(SUM)}`,
   failures: `/v1/trust/${capOf(SUM)}/failures`,
+  cardBundle: `/v1/trust/${capOf(SUM)}/bundle`,
   archiveManifest: `/v1/archive/${EMPTY_DAY_ID}`,
   docs: "/docs/check-before-you-pay",
   watcher: `/v1/watchers/wat_${"0".repeat(26)}`,
@@ -156,7 +157,7 @@ test("before the first look nothing is said of the record, signed, kept or put i
   const unknown = "/v1/check?url=https%3A%2F%2Fseen-by-nobody.example%2Fx";
   const ofRecord = OPERATIONS.filter(({ ofRecord }) => ofRecord);
   expect(ofRecord.map(({ id }) => id)).toEqual([
-    ...["check", "trust", "failures", "trustIndex", "trustFeed", "archive", "archiveManifest"],
+    ...["check", "trust", "failures", "cardBundle", "trustIndex", "trustFeed", "archive", "archiveManifest"],
     ...["watcherCreate", "watcher"],
     ...["viaGet", "viaPost", "routePlan", "routeExecute", "evaluate"],
     ...[

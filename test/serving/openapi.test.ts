@@ -136,6 +136,8 @@ describe("/openapi.json", () => {
       expect(taken).toEqual(["PAYMENT-SIGNATURE", "X-PAYMENT", "Touchstone-Publish"]);
       expect(Object.keys(responses["402"]!.headers!)).toContain("PAYMENT-REQUIRED");
       expect(Object.keys(responses["200"]!.headers!)).toContain("Touchstone-Salt-Request");
+      expect(responses["2XX"]).toEqual(responses["200"]);
+      for (const status of ["200", "202", "402"]) expect(responses[status]!.headers).toHaveProperty("RateLimit");
       expect(Object.keys(responses["202"]!.headers!)).toEqual(expect.arrayContaining(["Location", "Retry-After"]));
     }
     const { description: _, ...publish } = document.components.parameters["Touchstone-Publish"] as unknown as Json;
@@ -167,6 +169,7 @@ const ADDRESS: Record<string, string[]> = {
   ],
   trust: [`/v1/trust/${capOf(SUM)}`],
   failures: [`/v1/trust/${capOf(SUM)}/failures`],
+  cardBundle: [`/v1/trust/${capOf(SUM)}/bundle`],
   archiveManifest: [`/v1/archive/${EMPTY_DAY_ID}`],
   viaGet: [`/v1/via/${capOf(SUM)}`],
   order: [`/v1/orders/ord_${"0".repeat(26)}`],

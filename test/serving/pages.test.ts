@@ -145,6 +145,8 @@ describe("the market", () => {
     ["/?q=SELLER.example", ["B"]],
     ["/?q=adds", ["B"]],
     ["/?q=%3Cscript%3E&letter=B", ["B"]],
+    ["/?q=ller.exam", ["B"]],
+    ["/?q=adding+a+script", ["B"]],
     ["/?q=nobody", []],
     ["/?sort=worst", ["F", "B", "unrated"]],
     ["/?sort=host", ["F", "unrated", "B"]],

@@ -2,6 +2,7 @@ import { sha256hex } from "../../../infra/canonical.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { Example, KnownAnswer } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
+import { fillTemplate } from "../../record/template.ts";
 import { isObject, show } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
 import { sample } from "./synthetic.ts";
@@ -73,30 +74,13 @@ const asText = (map: Record<string, unknown>): Record<string, string> =>
     Object.entries(map).map(([name, value]) => [name, typeof value === "string" ? value : show(value)]),
   );
 
-const PLACEHOLDER = /:([A-Za-z_]\w*)\*?|\{([^{}/]*)\}|%7B([^/]*?)%7D|\*{1,2}/gi;
-
 /**
  * Fills a template's placeholders from the example's `path`, else with "1": most sellers ask for payment whatever
  * stands there.
  */
-function fillTemplate(url: string, path: Record<string, string>): string {
-  const parsed = new URL(url);
-  const fill = (segment: string): string =>
-    /^:[A-Za-z_]|[{}*]|%7B/i.test(segment)
-      ? segment.replace(PLACEHOLDER, (_all, ...names: (string | undefined)[]) => {
-          const name = names.slice(0, 3).find((one) => one !== undefined) ?? "";
-          return encodeURIComponent(Object.hasOwn(path, name) ? path[name]! : "1");
-        })
-      : segment;
-  parsed.pathname = parsed.pathname.split("/").map(fill).join("/");
-  if (/\{|%7B/i.test(parsed.search)) {
-    const pairs = [...parsed.searchParams].map(([name, value]): [string, string] => [
-      name,
-      value.replace(/^\{.*\}$/, "1"),
-    ]);
-    parsed.search = new URLSearchParams(pairs).toString();
-  }
-  return parsed.href;
+function filled(url: string, path: Record<string, string>): string {
+  const own = fillTemplate(url, (name) => (Object.hasOwn(path, name) ? path[name]! : "1"));
+  return own ?? fillTemplate(url, () => "1")!;
 }
 
 /** The request for an input. The same input always gives the same bytes. */
@@ -106,7 +90,7 @@ export function makeRequest(
   input: ChosenInput["example"],
   mime: string | null,
 ): Request {
-  const target = new URL(fillTemplate(url, input.path ?? {}));
+  const target = new URL(filled(url, input.path ?? {}));
   for (const [name, value] of Object.entries(input.query ?? {})) target.searchParams.set(name, value);
   const declared = mime !== null && SIMPLE_MIME.test(mime) && !/json/i.test(mime) ? mime : null;
   const headers: Record<string, string> = {

@@ -72,21 +72,45 @@ export function countOf(whole, mark) {
   return count;
 }
 
-/** Collects tables until the limits of tables, cells or their characters are reached. */
+/** Collects tables until the limits of tables, cells or their characters are reached; the last one is cut after a row. */
 function tablesOf(all, limits) {
   const tables = new Bounded(limits.tables);
   let cells = 0;
   let chars = 0;
   for (const table of all) {
-    for (const row of table.rows) {
+    const end = table.rows.findIndex((row) => {
       cells += row.length;
       for (const cell of row) chars += cell.length;
-    }
-    if (cells > limits.cells || chars > limits.cellChars) tables.isCut = true;
+      return cells > limits.cells || chars > limits.cellChars;
+    });
+    if (end === -1) tables.push(table);
+    else if (end > 0) tables.push({ ...table, rows: table.rows.slice(0, end) });
+    if (end !== -1) tables.isCut = true;
     if (tables.isCut) break;
-    tables.push(table);
   }
   return tables;
+}
+
+/** Letters before a hyphen at the end of a line, and a word that goes on at the beginning of the next one. */
+const BROKEN = /(\p{L}{2,64})[-\u00ad\u2010]$/u;
+const REST = /^(\p{Ll}[\p{L}\p{M}]{0,63})(\S{0,40})(?:\s+|$)/u;
+
+/**
+ * Returns a function that joins a word which is broken between two lines, or gives null. The whole word ends the first line.
+ * A hyphen stays if the text has the word with it elsewhere, and not without it ("well-known").
+ * @param {string} text all lines
+ * @returns {(above: string, below: string) => [string, string] | null}
+ */
+export function menderOf(text) {
+  const words = new Set(text.match(/\p{L}{2,64}(?:-\p{L}{1,64})?/gu) ?? []);
+  return (above, below) => {
+    const start = BROKEN.exec(above.slice(-70))?.[1];
+    const rest = start === undefined ? null : REST.exec(below.slice(0, 120));
+    if (!rest) return null;
+    const isCompound = words.has(`${start}-${rest[1]}`) && !words.has(start + rest[1]);
+    const whole = `${above.slice(0, -1)}${isCompound ? "-" : ""}${rest[1]}${rest[2]}`;
+    return [whole, below.slice(rest[0].length)];
+  };
 }
 
 /**

@@ -18,23 +18,29 @@ async function input() {
   return { asked: JSON.parse(all.toString("utf8", 0, end)), bytes: all.subarray(end + 1) };
 }
 
-/** Extracts a document. Parsers are loaded when needed, since loading takes half of a child's time. */
+/** Readers of the kinds. Parsers are loaded when needed, since loading takes half of a child's time. */
+const READERS = {
+  pdf: async (bytes, asked) => (await import("./pdf.mjs")).readPdf(bytes, asked),
+  html: async (bytes, asked) => (await import("./html.mjs")).readHtml(decoded(bytes, asked.type), asked),
+  markdown: async (bytes, asked) => (await import("./markdown.mjs")).readMarkdown(decoded(bytes, asked.type), asked),
+  text: async (bytes, asked) => readText(decoded(bytes, asked.type), asked),
+  csv: async (bytes, asked) => (await import("./sheets.mjs")).readCsv(decoded(bytes, asked.type), asked),
+  docx: async (bytes, asked) => (await import("./word.mjs")).readWord(bytes, asked),
+  xlsx: async (bytes, asked) => (await import("./sheets.mjs")).readWorkbook(bytes, asked),
+  pptx: async (bytes, asked) => (await import("./slides.mjs")).readSlides(bytes, asked),
+  image: async (bytes, asked) => (await import("./ocr.mjs")).readImage(bytes, asked),
+};
+
+/** Extracts a document. */
 async function read(asked, bytes) {
-  const kind = kindOf(bytes, asked.type);
-  if (kind === null || !asked.kinds.includes(kind)) {
-    return { ok: false, why: "kind", says: `it is not ${asked.kinds.join(" or ")}${kind ? ` but ${kind}` : ""}` };
+  const { kind, mismatch, refused } = await kindOf(bytes, asked);
+  if (kind === undefined) {
+    return { ok: false, why: "kind", says: `it is not ${listed(asked.kinds)}${refused ? ` but ${refused}` : ""}` };
   }
-  if (kind === "pdf") {
-    const { readPdf } = await import("./pdf.mjs");
-    return { ok: true, value: { kind, ...(await readPdf(bytes, asked)) } };
-  }
-  const text = decoded(bytes, asked.type);
-  if (kind === "html") {
-    const { readHtml } = await import("./html.mjs");
-    return { ok: true, value: { kind, ...readHtml(text, asked) } };
-  }
-  return { ok: true, value: { kind, ...readText(text, asked) } };
+  return { ok: true, value: { kind, mismatch, recognised: null, ...(await READERS[kind](bytes, asked)) } };
 }
+
+const listed = (kinds) => (kinds.length > 4 ? "a document of a kind that is read here" : kinds.join(" or "));
 
 function faultOf(error) {
   if (error instanceof PastBound) return { ok: false, why: "bound", bound: error.bound, says: error.message };

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { createRequire } from "node:module";
-import { dirname } from "node:path";
+import { dirname, extname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { sha256hexAsync } from "../../../infra/canonical.ts";
@@ -15,15 +15,15 @@ import { EXTRACT_LIMITS, type ExtractLimits } from "./limits.ts";
 export type DocumentKind = Extracted["kind"];
 
 /** A document to extract. */
-export interface ExtractionRequest {
+export interface ExtractionRequest<Kind extends DocumentKind = DocumentKind> {
   bytes: Uint8Array;
-  /** Media type of the document. */
+  /** Media type as the document is declared. */
   type?: string | undefined;
   /** Address of the document, the base of relative links. */
   url?: string | null;
   part?: Extracted["part"];
   /** Accepted formats; others are refused. */
-  kinds: readonly DocumentKind[];
+  kinds: readonly Kind[];
   /** Overrides of the limits. */
   most?: Partial<ExtractLimits>;
   /** Whose share of extractions it uses; default: our own. */
@@ -58,7 +58,7 @@ export class ExtractorUnavailable extends Failure {
 /** Extracts text and structure from documents. */
 export interface Extractor {
   /** Extracts a document. @throws NotExtracted, ExtractorUnavailable */
-  read(asked: ExtractionRequest): Promise<Extracted>;
+  read<Kind extends DocumentKind>(asked: ExtractionRequest<Kind>): Promise<Extracted & { kind: Kind }>;
   /** Ends all children; waiting documents are refused. */
   close(): Promise<void>;
 }
@@ -292,18 +292,20 @@ class ChildExtractor implements Extractor {
     this.#places = new Places({ name: "documents", size, waiting });
   }
 
-  async read(asked: ExtractionRequest): Promise<Extracted> {
+  async read<Kind extends DocumentKind>(asked: ExtractionRequest<Kind>): Promise<Extracted & { kind: Kind }> {
     const limits = { ...EXTRACT_LIMITS, ...this.options.limits, ...asked.most };
     const off = asked.signal ? [asked.signal, this.#closing.signal] : [this.#closing.signal];
     const { kinds, type, part, most } = asked;
-    const document = JSON.stringify([await sha256hexAsync(asked.bytes), kinds, type, part, most]);
+    const name = extname(asked.url ?? "").slice(0, 12);
+    const document = JSON.stringify([await sha256hexAsync(asked.bytes), kinds, type, name, part, most]);
     this.#refuseKnown(document, limits);
     const patience = AbortSignal.timeout(this.options.waitMs ?? DEFAULTS.waitMs);
     const place = await this.#places.take(asked.holder ?? {}, AbortSignal.any([...off, patience]));
     if (!place) throw new ExtractorUnavailable("too many documents are being read");
     try {
       this.#refuseKnown(document, limits);
-      return await this.#inChild(asked, limits, document, AbortSignal.any(off));
+      // The child refuses other kinds.
+      return (await this.#inChild(asked, limits, document, AbortSignal.any(off))) as Extracted & { kind: Kind };
     } finally {
       place.leave();
     }
@@ -350,7 +352,7 @@ class ChildExtractor implements Extractor {
 }
 
 /**
- * Creates an extractor of untrusted PDF and HTML. Each document is parsed in a process of its own, whose memory and
+ * Creates an extractor of untrusted documents. Each document is parsed in a process of its own, whose memory and
  * processor time are measured from outside and also bounded by its heap size and the kernel. The process has an empty
  * environment and no network, reads only its own code, starts no process or thread, and its output is bounded. A crash fails
  * only its document.

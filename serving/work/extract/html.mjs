@@ -42,6 +42,14 @@ function isHidden(element) {
   return style !== null && HIDING.test(style.slice(0, STYLE_CHARS));
 }
 
+/** Columns or rows that a cell spans; `rowspan="0"` reaches to the end. */
+function spanOf(cell, name, most) {
+  const span = /^\s*\+?(\d{1,9})/.exec(cell.getAttribute(name) ?? "")?.[1];
+  if (span === undefined) return 1;
+  if (Number(span) === 0) return name === "rowspan" ? most : 1;
+  return Math.min(Number(span), most);
+}
+
 /** Builds the text of a page, with the ranges of its headings and links, and its tables. */
 class Page {
   elements = 0;
@@ -53,6 +61,14 @@ class Page {
   #gap = 0;
   /** Open tables, innermost last. Text belongs to the innermost table only. */
   #open = [];
+  /** Page of what follows; null for a document without pages. */
+  number = null;
+  #spare;
+
+  /** @param {{cells: number}} limits cells that spans may add */
+  constructor({ cells }) {
+    this.#spare = cells;
+  }
 
   get length() {
     return this.#length;
@@ -60,6 +76,13 @@ class Page {
 
   apart(gap) {
     if (gap > this.#gap) this.#gap = gap;
+  }
+
+  /** Separates an element from its neighbours; inside of a cell by a line, and not from the cell's own edge. */
+  around(tag) {
+    const cell = CELLS.has(tag) ? null : this.#open.at(-1)?.cell;
+    if (cell?.length === 0) return;
+    this.apart(cell && tag !== "TABLE" ? Math.min(gapOf(tag), LINE) : gapOf(tag));
   }
 
   add(raw, isKept) {
@@ -89,12 +112,16 @@ class Page {
   }
 
   /** Called at the start of an element; `leave` is called at its end. */
-  enter(tag) {
-    if (tag === "TABLE") this.#open.push({ rows: [], cell: null, isHead: true, caption: null });
+  enter(tag, node) {
+    if (tag === "TABLE") {
+      this.#open.push({ rows: [], cell: null, isHead: true, caption: null, below: [], page: this.number });
+    }
     const table = this.#open.at(-1);
     if (!table) return;
     if (tag === "TR") table.rows.push([]);
     if (CELLS.has(tag) || tag === "CAPTION") table.cell = [];
+    if (CELLS.has(tag))
+      table.spans = { columns: spanOf(node, "colspan", 1_000), rows: spanOf(node, "rowspan", 65_534) };
     if (tag === "TD" && table.rows.length <= 1) table.isHead = false;
   }
 
@@ -103,9 +130,11 @@ class Page {
     if (!table) return;
     if (CELLS.has(tag) && table.cell) {
       if (table.rows.length === 0) table.rows.push([]);
-      table.rows.at(-1).push(flat(table.cell.join("")));
+      if (table.cell.length > 0) this.#gap = TAB;
+      this.#place(table, flat(table.cell.join("")));
       table.cell = null;
     }
+    if (tag === "TR") this.#fill(table, table.rows.at(-1));
     if (tag === "CAPTION" && table.cell) {
       table.caption = brief(table.cell.join(""));
       table.cell = null;
@@ -113,16 +142,38 @@ class Page {
     if (tag === "TABLE") this.#close(this.#open.pop());
   }
 
-  #close({ rows, caption, isHead }) {
+  /** Fills the columns of a row that cells of rows above reach down to. */
+  #fill(table, row) {
+    while (row && table.below[row.length]?.rows > 0) {
+      const above = table.below[row.length];
+      if (this.#spare-- <= 0) return;
+      above.rows -= 1;
+      row.push(above.text);
+    }
+  }
+
+  /** Places a cell in the next free columns of its row, once for each column and row that it spans (HTML section 4.9.12). */
+  #place(table, text) {
+    const row = table.rows.at(-1);
+    this.#fill(table, row);
+    const { columns, rows } = table.spans;
+    for (let i = 0; i < columns; i++) {
+      if (i > 0 && this.#spare-- <= 0) return;
+      if (rows > 1) table.below[row.length] = { text, rows: rows - 1 };
+      row.push(text);
+    }
+  }
+
+  #close({ rows, caption, isHead, page }) {
     const full = rows.filter((row) => row.length > 0);
     if (full.length === 0 || (full.length === 1 && full[0].length === 1)) return;
-    this.tables.push({ page: null, found: "markup", caption, header: isHead, rows: full });
+    this.tables.push({ page, found: "markup", caption, header: isHead, rows: full });
   }
 }
 
 /** Walks a tree without recursion, since its depth is untrusted. @throws PastBound */
-function walk(root, limits) {
-  const page = new Page();
+function walk(root, limits, isPaged) {
+  const page = new Page(limits);
   const depth = { now: 0, pre: 0 };
   const visit = (node) => {
     if (node.nodeType === TEXT) page.add(clean(node.nodeValue), depth.pre > 0);
@@ -130,8 +181,9 @@ function walk(root, limits) {
     page.elements += 1;
     const tag = node.localName.toUpperCase();
     if (SKIPPED.has(tag) || isHidden(node)) return null;
-    page.apart(gapOf(tag));
-    page.enter(tag);
+    page.around(tag);
+    if (isPaged && tag === "SECTION") page.number = Number(node.getAttribute("data-page"));
+    page.enter(tag, node);
     if (tag === "PRE") depth.pre += 1;
     return { node, tag, start: page.length };
   };
@@ -139,12 +191,14 @@ function walk(root, limits) {
     if (tag === "PRE") depth.pre -= 1;
     page.leave(tag);
     const level = HEADING.exec(tag)?.[1];
-    if (level && page.length > start) page.headings.push({ level: Number(level), start, end: page.length });
+    if (level && page.length > start) {
+      page.headings.push({ level: Number(level), start, end: page.length, page: page.number });
+    }
     if (tag === "A" && page.length >= start) {
       const href = node.getAttribute("href");
-      if (href !== null) page.links.push({ href: href.trim(), start, end: page.length });
+      if (href !== null) page.links.push({ href: href.trim(), start, end: page.length, page: page.number });
     }
-    page.apart(gapOf(tag));
+    page.around(tag);
   };
   const path = [];
   let node = root;
@@ -179,7 +233,7 @@ function headingsOf(page, text, limits) {
   const headings = new Bounded(limits.headings);
   for (const one of page.headings) {
     const { offset, words } = rangeOf(text, one);
-    if (words !== "") headings.push({ level: one.level, text: cutTo(flat(words), 300), offset, page: null });
+    if (words !== "") headings.push({ level: one.level, text: cutTo(flat(words), 300), offset, page: one.page });
   }
   return headings;
 }
@@ -194,7 +248,7 @@ function linksOf(page, text, base, limits) {
     const key = `${url} ${words}`;
     if (seen.has(key)) continue;
     seen.add(key);
-    links.push({ text: words, url, page: null });
+    links.push({ text: words, url, page: one.page });
   }
   return links;
 }
@@ -265,10 +319,11 @@ function documentOf(html) {
 /**
  * Extracts an HTML document. Tags and entities are counted before parsing, since each becomes one or two nodes.
  * @param {string} html
- * @param {{part: "whole" | "main", url: string | null, limits: object}} asked
- * @throws PastBound
+ * @param {{part: "whole" | "main", url: string | null, limits: object, isPaged?: boolean}} asked `isPaged`: each page is a
+ * section that has its number as `data-page`
+ * @throws PastBound, Unreadable
  */
-export function readHtml(html, { part, url, limits }) {
+export function readHtml(html, { part, url, limits, isPaged = false }) {
   const marks = countOf(html, "<") + countOf(html, "&");
   if (marks > limits.markup) {
     throw new PastBound("markup", `${marks} tags and entities, and at most ${limits.markup} are read`);
@@ -276,11 +331,11 @@ export function readHtml(html, { part, url, limits }) {
   const document = documentOf(html);
   const base = baseOf(document, url);
   const metadata = metadataOf(document);
-  const page = walk(document.documentElement, limits);
+  const page = walk(document.documentElement, limits, isPaged);
   const whole = answerOf(page, base, limits);
   if (whole.text === "") throw new Unreadable("there is no text in it; scripts of a page are not run");
   const main = part === "main" && page.elements <= limits.mainElements ? mainOf(document) : null;
-  const inner = main && answerOf(walk(main.root, limits), base, limits);
+  const inner = main && answerOf(walk(main.root, limits, isPaged), base, limits);
   if (!inner?.text) return { part: "whole", metadata, ...whole };
   return { part: "main", metadata: { ...metadata, author: metadata.author ?? main.byline }, ...inner };
 }

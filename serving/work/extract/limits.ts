@@ -15,7 +15,13 @@ export const EXTRACT_LIMITS = {
   /** Enforced by the child: tags and entities of HTML, and the nesting of elements. */
   markup: 200_000,
   depth: 512,
-  /** Pages, objects, and pieces of text of a PDF. */
+  /** Files of an Office document, their bytes once unpacked, tags of its XML, and rows and cells of its sheets. */
+  entries: 5_000,
+  unpackedBytes: 128 * MIB,
+  xmlTags: 1_000_000,
+  sheetRows: 100_000,
+  sheetCells: 1_000_000,
+  /** Pages (slides), and objects and pieces of text of a PDF. */
   pages: 500,
   objects: 200_000,
   items: 400_000,
@@ -26,8 +32,8 @@ export const EXTRACT_LIMITS = {
   links: 2_000,
   urlChars: 1_024,
   tables: 200,
-  cells: 20_000,
-  cellChars: 400_000,
+  cells: 50_000,
+  cellChars: 600_000,
   /** Most elements of a page whose main text is searched; a larger page is returned whole. */
   mainElements: 20_000,
 } as const;

@@ -1,36 +1,4 @@
-import { nodeHash, sameHash, splitPoint } from "../../../infra/tree/hash.ts";
-import { allHashes, type NodeReader, rangeHash, type Whole, whole } from "../../../infra/tree/proof.ts";
-
-/**
- * Proofs of inclusion (RFC 6962 section 2.1.1, verified as in RFC 9162 section 2.1.3.2): what a stranger with a leaf asks of
- * the tree. The service gives whole bundles and segments in their place, so only tests make and verify them, over our tiles.
- */
-/** Is the leaf with this hash at `index` of the tree of `size` leaves with this root? */
-export function verifyInclusion(
-  index: Whole,
-  size: Whole,
-  leaf: Uint8Array,
-  proof: readonly Uint8Array[],
-  root: Uint8Array,
-): boolean {
-  const [at, n] = [whole(index), whole(size)];
-  if (at === null || n === null || at >= n || !allHashes(proof, [leaf, root])) return false;
-  let fn = at;
-  let sn = n - 1n;
-  let hash: Uint8Array = leaf;
-  for (const sibling of proof) {
-    if (sn === 0n) return false;
-    if ((fn & 1n) === 1n || fn === sn) {
-      hash = nodeHash(sibling, hash);
-      for (; (fn & 1n) === 0n && fn !== 0n; fn >>= 1n) sn >>= 1n;
-    } else {
-      hash = nodeHash(hash, sibling);
-    }
-    fn >>= 1n;
-    sn >>= 1n;
-  }
-  return sn === 0n && sameHash(hash, root);
-}
+import { verifyInclusion, type Whole, whole } from "../../../infra/tree/proof.ts";
 
 /**
  * Is the complete subtree over leaves [start, end) with this hash part of the tree? `end - start` is a power of two and
@@ -51,26 +19,4 @@ export function verifySubtree(
   return verifyInclusion(from / width, (n - 1n) / width + 1n, hash, proof, root);
 }
 
-/** Proof that the complete subtree [start, end) is in the tree of `size` leaves; a leaf is the subtree of width one. */
-export async function subtreeProof(start: number, end: number, size: number, node: NodeReader): Promise<Uint8Array[]> {
-  const width = end - start;
-  if (!Number.isInteger(Math.log2(width)) || start % width !== 0 || start < 0 || end > size) {
-    throw new RangeError(`[${start}, ${end}) is no complete subtree of a tree of ${size}`);
-  }
-  const ranges: [number, number][] = [];
-  for (let [from, to] = [0, size]; to - from > width; ) {
-    const middle = from + splitPoint(to - from);
-    if (start < middle) {
-      ranges.unshift([middle, to]);
-      to = middle;
-    } else {
-      ranges.unshift([from, middle]);
-      from = middle;
-    }
-  }
-  return Promise.all(ranges.map(([from, to]) => rangeHash(from, to, node)));
-}
-
-/** Proof that leaf `index` is in the tree of `size` leaves. */
-export const inclusionProof = (index: number, size: number, node: NodeReader): Promise<Uint8Array[]> =>
-  subtreeProof(index, index + 1, size, node);
+export { inclusionProof, subtreeProof, verifyInclusion } from "../../../infra/tree/proof.ts";

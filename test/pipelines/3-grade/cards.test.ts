@@ -21,7 +21,7 @@ describe("a card", () => {
       window_start: "2026-08-17T00:00:00.000Z",
       computed_at: "2026-11-15T12:00:00.000Z",
       method: "/docs/verification-method#svc-grade-1",
-      verifier_version: "touchstone-verifier-2",
+      verifier_version: "touchstone-verifier-3",
     });
     expect(card.components).toMatchObject({
       correctness: { method: "lines4/1;a=0.05;block=6h;W=40;deff=1;x=outcome", n_eff: 40 },
@@ -71,7 +71,7 @@ describe("a card", () => {
     expect(grade(rows).cards[0]!.card.evidence_sample).toEqual(["sha0", "sha2", "sha1"]);
     const endpoint = { cap: "cap_x", pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set<string>() };
     // As the first version named them, which cards of that version are recomputed with.
-    expect(sumsOf(endpoint, NOW, true).evidence).toEqual(["sha0", "sha2", "sha1", "sha0", "sha2"]);
+    expect(sumsOf(endpoint, NOW, "touchstone-verifier-1").evidence).toEqual(["sha0", "sha2", "sha1", "sha0", "sha2"]);
   });
 
   const quotes = (prices: number[]) => prices.map((price, i) => at(3 * DAY + i * 60_000, { price }));

@@ -9,14 +9,19 @@ import { type GradeIn, type GradeOut, samplesOf, vectorsOf, withdrawnOf } from "
 const vectors = new Map(vectorsOf<GradeIn, GradeOut>("grade").map((vector) => [vector.id, vector]));
 const NOW = new Date("2026-11-15T12:00:00Z");
 
-function cardsOf(id: string, edit: (row: Sample) => Sample = (row) => row, from = new Date(0)): RunCard[] {
+function cardsOf(
+  id: string,
+  edit: (row: Sample) => Sample = (row) => row,
+  from = new Date(0),
+  version?: string,
+): RunCard[] {
   const vector = vectors.get(id)!;
   const place = { pay_to: null, domain: null, disputed: false };
   const rows = samplesOf(vector)
     .filter(({ t }) => t >= from)
     .map(edit);
-  return gradeRows({ cap: id, ...place, rows, withdrawn: new Set(withdrawnOf(vector)) }, new RelatedParties([]), NOW)
-    .cards;
+  const endpoint = { cap: id, ...place, rows, withdrawn: new Set(withdrawnOf(vector)) };
+  return gradeRows(endpoint, new RelatedParties([]), NOW, version).cards;
 }
 
 /** The sentence of a card as it would be published without a hold. */
@@ -83,7 +88,7 @@ describe("why", () => {
     ],
     [
       "e36",
-      "D: it last answered on 12 November 2026; it is only shown to answer at least 52.2 % of the time. At least 94.2 % of its answers are shown to be right (62 paid calls since 4 October 2026, 95 % confidence); composite 0.875.",
+      "D: its last good answer to a probe was on 12 November 2026; it is only shown to answer at least 52.2 % of the time. At least 94.2 % of its answers are shown to be right (62 paid calls since 4 October 2026, 95 % confidence); composite 0.875.",
     ],
     [
       "e37",
@@ -123,16 +128,30 @@ describe("why", () => {
     expect(Date.parse(`${since} UTC`)).toBeGreaterThanOrEqual(first.getTime());
   });
 
-  it("says of the dead that it never answered, in how many probes, and since when", () => {
-    const dead = cardsOf("e04", (row) => ({ ...row, live: false }));
-    expect(sentence(dead[0]!)).toMatch(
+  const end = new Date("2026-11-09T00:00:00Z");
+  const stopped = (row: Sample): Sample => ({ ...row, live: row.t < end && row.live });
+  const dead = (row: Sample): Sample => ({ ...row, live: false });
+
+  it("says of what brings no 402 in how many probes, and since when: a 404 is an answer", () => {
+    expect(sentence(cardsOf("e04", dead)[0]!)).toMatch(
+      /^UNRATED: \d+ probes since \d+ \w+ 2026 got no readable 402 in time, so nobody has paid it\.$/,
+    );
+    expect(headline("e01", dead)).toMatch(
+      /^D: [\d,]+ probes since 4 October 2026 got no readable 402 in time\. At least/,
+    );
+    expect(headline("e44", stopped)).toMatch(
+      /^UNRATED: its last good answer to a probe was on \d November 2026; \d+ of 30 paid calls so far\./,
+    );
+  });
+
+  it.each(["touchstone-verifier-1", "touchstone-verifier-2"])("keeps the words of cards of %s", (version) => {
+    const worded = (id: string, change: (row: Sample) => Sample) =>
+      sentence(cardsOf(id, change, new Date(0), version).find((card) => card.headline)!);
+    expect(worded("e04", dead)).toMatch(
       /^UNRATED: it never answered in \d+ probes since \d+ \w+ 2026, so nobody has paid it\.$/,
     );
-    const paid = headline("e01", (row) => ({ ...row, live: false }));
-    expect(paid).toMatch(/^D: it never answered in [\d,]+ probes since 4 October 2026\. At least/);
-    const end = new Date("2026-11-09T00:00:00Z");
-    const silent = headline("e44", (row) => ({ ...row, live: row.t < end && row.live }));
-    expect(silent).toMatch(/^UNRATED: it last answered on \d November 2026; \d+ of 30 paid calls so far\./);
+    expect(worded("e01", dead)).toMatch(/^D: it never answered in [\d,]+ probes since 4 October 2026\. At least/);
+    expect(worded("e44", stopped)).toMatch(/^UNRATED: it last answered on \d November 2026; \d+ of 30 paid calls so/);
   });
 
   it("says recent failures before what is only not shown, and honesty", () => {

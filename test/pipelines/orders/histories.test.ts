@@ -7,7 +7,7 @@ import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { FakeChain } from "../../helpers/fake-chain.ts";
 import * as fc from "../../helpers/fast-check.ts";
-import { FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
+import { FLOAT, FLOAT_HAS, OrderWorld, SELLERS, TILL } from "../../helpers/order-world.ts";
 import { history, holds, lived } from "./histories.ts";
 
 // Draws histories.
@@ -17,6 +17,24 @@ test("no history of faults, thieves and dead processes breaks an invariant", { t
     { numRuns: 200 },
   );
 });
+
+// The same as above in every case, and not only in the drawn ones: the process stops for good at each effect of one call.
+test.each(SELLERS.flatMap((seller) => [seller, `${seller}, a tool`]))(
+  "%s: killed at every write and at every message, the chain and the log agree in the end",
+  async (named) => {
+    const seller = named.split(",")[0] as (typeof SELLERS)[number];
+    const tool = named !== seller;
+    let reached = 0;
+    for (let haltIn = 1; haltIn < 60; haltIn++) {
+      const halt = { do: "halt", replica: 0, in: haltIn } as const;
+      const post = { do: "post", replica: 0, buyer: 0, seller, tool, twice: true } as const;
+      const world = await lived({ happenings: [halt, post], wakesLate: haltIn % 2 === 0, confirmations: 1 });
+      await holds(world);
+      if (world.stepsOf("seller_intent").length > 0) reached++;
+    }
+    expect(reached).toBeGreaterThan(10);
+  },
+);
 
 /** A released order of a buyer, and what the chain says of it as soon as its authorization has run out. */
 async function released(seller: "thief" | "honest", meanwhile: (world: OrderWorld) => void = () => {}) {

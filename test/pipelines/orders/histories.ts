@@ -21,7 +21,7 @@ import {
 
 /** What happens in a history: buyers, sellers, strangers, faults of processes and of the log (orders.md, Commands). */
 type Happening =
-  | { do: "post"; replica: number; buyer: number; seller: SellerKind; twice: boolean }
+  | { do: "post"; replica: number; buyer: number; seller: SellerKind; tool?: boolean; twice: boolean }
   | { do: "again"; replica: number; of: number }
   | { do: "halt"; replica: number; in: number }
   | { do: "fail"; replica: number; in: number; fault: AppendFault }
@@ -48,6 +48,7 @@ const one = <D extends string>(word: D) => fc.constant(word);
 const post = fc.record({
   ...{ do: one("post"), replica, buyer, twice: fc.boolean() },
   seller: fc.constantFrom<SellerKind[]>("honest", "honest", "honest", ...SELLERS),
+  tool: fc.boolean(),
 });
 const happening: fc.Arbitrary<Happening> = fc.oneof(
   { weight: 6, arbitrary: post },
@@ -121,7 +122,7 @@ async function happen({ world, payments, gone }: Told, event: Happening): Promis
   const named = "of" in event ? payments[event.of % Math.max(1, payments.length)] : undefined;
   switch (event.do) {
     case "post": {
-      const payment = world.pay(buyerOf(event.buyer), event.seller);
+      const payment = { ...world.pay(buyerOf(event.buyer), event.seller), tool: event.tool === true };
       payments.push(payment);
       void world.post(acted, payment);
       if (event.twice) void world.post(world.replicas[(event.replica + 1) % REPLICAS]!, payment);

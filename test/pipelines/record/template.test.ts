@@ -1,5 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { compileTemplate, isTemplate, segmentsOf } from "../../../pipelines/record/template.ts";
+import {
+  compileTemplate,
+  fillTemplate,
+  isTemplate,
+  segmentsOf,
+  variablesOf,
+} from "../../../pipelines/record/template.ts";
 import { normaliseUrl } from "../../../pipelines/record/url.ts";
 import { fc } from "../../helpers/histories.ts";
 
@@ -49,6 +55,61 @@ describe("templates", () => {
     ["https://e.example/a/b?x={x}", "https://e.example/a/b"],
   ])("the literal prefix of %s is %s", (template, prefix) => {
     expect(compileTemplate(normaliseUrl(template))?.prefix).toBe(prefix);
+  });
+});
+
+describe("filled", () => {
+  const values: Record<string, string> = {
+    ...{ var: "value", hello: "Hello World!", empty: "", half: "50%", path: "/foo/bar", semi: ";", who: "fred" },
+    ...{ dub: "me/too", base: "http://example.com/home/", up: "fRed", v: "6", dot: ".", dots: "..", é: "é€𝄞" },
+  };
+  const fill = (template: string) => fillTemplate(normaliseUrl(template), (name) => values[name] ?? `?${name}`);
+
+  // Level 1 and simple expansions of RFC 6570, sections 1.2 and 3.2.2.
+  test.each([
+    ["{var}", "value"],
+    ["{hello}", "Hello%20World%21"],
+    ["{half}", "50%25"],
+    ["O{empty}X", "OX"],
+    ["{path}", "%2Ffoo%2Fbar"],
+    ["{semi}", "%3B"],
+    ["{who}", "fred"],
+    ["{dub}", "me%2Ftoo"],
+    ["{base}", "http%3A%2F%2Fexample.com%2Fhome%2F"],
+    ["up{up}{v}", "upfRed6"],
+  ])("%s of RFC 6570 is %s", (template, path) => {
+    expect(fill(`https://e.example/a/${template}/z`)).toBe(`https://e.example/a/${path}/z`);
+  });
+
+  test.each([
+    ["https://e.example/users/:who", "https://e.example/users/fred"],
+    ["https://e.example/users/:who*", "https://e.example/users/fred"],
+    ["https://e.example/users/:who.json", "https://e.example/users/fred.json"],
+    ["https://e.example/{v}:who/x:who", "https://e.example/6:who/x:who"],
+    ["https://e.example/{{who}}", "https://e.example/%7Bfred%7D"],
+    ["https://e.example/{two words}/{é}", "https://e.example/%3Ftwo%20words/%C3%A9%E2%82%AC%F0%9D%84%9E"],
+    ["https://e.example/files/*", "https://e.example/files/%3F%2A"],
+    ["https://e.example/a*b/**", "https://e.example/a*b/%3F%2A"],
+    ["https://e.example/x?a={hello}&b=1&c={who},{v}", "https://e.example/x?a=Hello+World%21&b=1&c=fred%2C6"],
+    ["https://e.example/plain?a=1", "https://e.example/plain?a=1"],
+    ["https://e.example/a{dot}/{v}{dots}", "https://e.example/a./6.."],
+  ])("%s is %s", (template, url) => expect(fill(template)).toBe(url));
+
+  test.each(["{dot}", "{dots}", "{dot}{dot}", "%2E{dot}", "{dot}%2e", ":dots", "{empty}{dots}"])(
+    "a segment %s would be another path",
+    (segment) => expect(fill(`https://e.example/a/${segment}/z`)).toBe(null),
+  );
+
+  test.each([
+    ["https://e.example/users/:who/{v}", ["who", "v"]],
+    ["https://e.example/{v}/{v}?a={who}&b={v}", ["v", "who"]],
+    ["https://e.example/files/*", ["*"]],
+    ["https://e.example/videos:lookup", []],
+    ["https://e.example/a*b", []],
+  ])("%s has the variables %j", (url, names) => expect(variablesOf(normaliseUrl(url))).toEqual(names));
+
+  test("a lone surrogate is a replacement character, and no error", () => {
+    expect(fillTemplate("https://e.example/%7Ba%7D", () => "\ud800")).toBe("https://e.example/%EF%BF%BD");
   });
 });
 

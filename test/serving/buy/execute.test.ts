@@ -12,7 +12,7 @@ import type { Fallback } from "../../../pipelines/orders/buying.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
 import type { Leg, Order } from "../../../pipelines/orders/order.ts";
 import { quoteOf, type SellerQuote } from "../../../pipelines/orders/seller.ts";
-import { sellerRequest } from "../../../serving/buy/pay-on-delivery.ts";
+import { sellerRequest } from "../../../serving/buy/seller-request.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
@@ -225,7 +225,13 @@ test("the same payment again is the same order, and for another request it is re
 
 /** A price of this seller, and a claim that nobody could settle: these orders never come to a charge. */
 async function quoted(name: string): Promise<SellerQuote> {
-  const sold = { cap: capNamed(name), url: sellerOf(name).urls[0]!, method: "GET" as const, lettered: true };
+  const sold = {
+    cap: capNamed(name),
+    url: sellerOf(name).urls[0]!,
+    method: "GET" as const,
+    tool: null,
+    lettered: true,
+  };
   const request = sellerRequest(sold, { query: new URLSearchParams(INPUT.query), body: null, headers: new Headers() });
   const quote = await quoteOf(service.sales.seller, sold, request, systemClock);
   if ("says" in quote) throw new Error(quote.says);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { encodePaymentRequiredHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import { getAddress, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { ledgerOf } from "../../../commands/ledger.ts";
 import { loadConfig } from "../../../infra/config.ts";
 import { createAuthorizations, TRANSFER_TYPES } from "../../../infra/rails/authorization.ts";
@@ -206,6 +206,29 @@ test.each<[string, Change, string, RegExp]>([
     expect.stringContaining(`?${new URLSearchParams(SUM)}`),
   ]);
   expect(answer.headers.get("touchstone-order")).toBe(null);
+});
+
+test("an order that is refused before a seller is paid: a 402 that offers nothing, and the same for the same payment", async () => {
+  const { headersOf, address, had } = await buyer();
+  const headers = await headersOf();
+  const balance = vi.spyOn(service.sales.seller.rail, "balance");
+  // Between the check of the payment and that of all its orders the wallet was emptied.
+  balance.mockImplementation(async () => ({ value: 0n, block: 1 }) as never);
+  const first = await fetch(viaOf(honest().urls[0]!, SUM), { headers });
+  balance.mockRestore();
+  const again = await fetch(viaOf(honest().urls[0]!, SUM), { headers });
+  const said = async (answer: Response) => ({
+    status: answer.status,
+    terms: JSON.parse(Buffer.from(answer.headers.get("payment-required")!, "base64").toString("utf8")),
+  });
+  const refused = { status: 402, terms: { accepts: [], error: expect.stringMatching(/^The wallet holds less/) } };
+  expect(await said(again)).toMatchObject(refused);
+  expect(await said(first)).toMatchObject({
+    status: 402,
+    terms: { error: expect.stringMatching(/^The wallet holds/) },
+  });
+  expect(await orderOf(again)).toMatchObject({ state: "released", charged: null, legs: [{ money: "unpaid" }] });
+  expect((await rail.balance(address)).value).toBe(had);
 });
 
 test("a payment that is garbage is named as one", async () => {

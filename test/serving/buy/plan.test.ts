@@ -157,5 +157,5 @@ test("the endpoint's page has the terms of a purchase", async () => {
   for (const part of ["0.01", "0.002", "0.012", `/v1/via/${capOf(RANKED[2]!)}`, "Touchstone-Publish: true"])
     expect(buy).toContain(part);
   const never = await (await serving.get(`/endpoint/${capOf(NEVER[0]!)}`)).text();
-  expect(never).toContain("It cannot be bought through this service. Its letter is F");
+  expect(never).toContain("<p>Its letter is F: its calls are not sold by this service.</p>");
 });

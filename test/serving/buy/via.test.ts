@@ -62,6 +62,7 @@ test("the official client buys from the honest seller, and is charged on the cha
 
 test("an answer that is not kept any more: the same payment gets a 410, never a 402, and the order says what it was", async () => {
   const buyer = await officialBuyer(world);
+  expect((await fetch(viaOf("honest-v2", "a=1&b=1"))).headers.get("ratelimit")).toMatch(/^".+";r=\d+;t=\d+$/);
   let paid = new Headers();
   const spying: typeof fetch = (input, init) => {
     const request = new Request(input, init);
@@ -71,6 +72,10 @@ test("an answer that is not kept any more: the same payment gets a 410, never a 
   const answer = await buyer.over(spying)(viaOf("honest-v2", "a=1&b=1"));
   const bytes = Buffer.from(await answer.arrayBuffer());
   const again = () => fetch(viaOf("honest-v2", "a=1&b=1"), { headers: paid });
+  expect([answer.headers.get("ratelimit-policy"), answer.headers.get("ratelimit")]).toEqual([
+    expect.stringMatching(/^".+";q=\d+;w=\d+$/),
+    expect.stringMatching(/^".+";r=\d+;t=\d+$/),
+  ]);
   expect(Buffer.from(await (await again()).arrayBuffer())).toEqual(bytes);
   const id = answer.headers.get("touchstone-order")!;
   const before = await orderOf(answer);
@@ -89,7 +94,12 @@ test("an answer that is not kept any more: the same payment gets a 410, never a 
   expect(problem.type).toBe("/docs/api#answer-expired");
   expect(problem.detail).toContain(sha256);
   const after = await orderOf(answer);
-  expect(after).toEqual({ ...before, answer: null, answer_expired: { sha256, bytes: bytes.length } });
+  expect(after).toEqual({
+    ...before,
+    signature: expect.any(String),
+    answer: null,
+    answer_expired: { sha256, bytes: bytes.length },
+  });
 });
 
 test("the thief is paid and its buyer is not charged", async () => {

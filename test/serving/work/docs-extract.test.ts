@@ -95,9 +95,10 @@ describe("bad input and bad documents: a problem, and no answer", () => {
     ["an empty one", at("/empty"), "not_fetched", ["/url"], /empty/],
     ["a connection that is reset", at("/reset"), "not_fetched", ["/url"], /no whole answer/],
     ["one that is too large to fetch", at("/huge"), "not_fetched", ["/url"], /5242880 bytes/],
-    ["a picture", at("/picture"), "not_extracted", ["/url"], /not pdf or html/],
+    ["what is no picture", at("/picture"), "not_extracted", ["/url"], /not a document of a kind that is read/],
     ["a bomb", at("/bomb"), "not_extracted", ["/url"], /limit of markup/],
-    ["a sent one that is no document", { bytes: "AAECAwQ=" }, "not_extracted", ["/bytes"], /not pdf or html/],
+    ["a sent one that is no document", { bytes: "AAECAwQ=" }, "not_extracted", ["/bytes"], /not a document of a kind/],
+    ["a type that is none", { bytes: "aGk=", type: "text" }, "bad_request", ["/type"], /media type such as/],
   ])("%s", async (_, body, code, pointers, says) => {
     const sent = JSON.parse(JSON.stringify(body).replaceAll("ORIGIN", world.origin)) as unknown;
     const told = await refusal(docsExtract, sent, world);

@@ -1,0 +1,135 @@
+import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import { makeToolRequest } from "../../pipelines/1-observe/probe/request.ts";
+import type { CallRequest } from "../../pipelines/orders/seller.ts";
+import { pointerOf } from "../../pipelines/record/faults.ts";
+import { isObject, type JsonObject, parseJson } from "../../pipelines/record/json.ts";
+import { fillTemplate, variablesOf } from "../../pipelines/record/template.ts";
+import { type FieldError, Problem } from "../http/problem.ts";
+import type { SellableEndpoint } from "./eligible.ts";
+
+/** What a buyer sends for one call. */
+export interface BuyerInput {
+  /** Variables of the endpoint's url; those that it does not name are taken from the query. */
+  path?: Readonly<Record<string, string>> | undefined;
+  query: URLSearchParams;
+  body: Uint8Array | null;
+  headers: Headers;
+}
+
+/** Longest value of a variable of a url, characters. */
+const MAX_VALUE = 1_000;
+/** Most names of an endpoint that a problem lists. */
+const MOST_NAMES = 20;
+
+const TEXT = /^[\x20-\x7e]{1,200}$/;
+
+/** Returns a header of the buyer's request for the seller, or a default when its value is absent or unusual. */
+const passedOn = (name: string, value: string | null, otherwise: string): Record<string, string> => ({
+  [name]: value !== null && TEXT.test(value) ? value : otherwise,
+});
+
+/** @throws Problem bad_input with a pointer to each of the fields */
+function refuse(fields: readonly { path: readonly string[]; detail: string }[]): never {
+  const errors: FieldError[] = fields.slice(0, MOST_NAMES).map(({ path, detail }) => ({
+    pointer: path.length === 0 ? "" : pointerOf([...path]).slice(0, 300),
+    detail,
+  }));
+  const detail = errors.map((error) => `${error.pointer.slice(1) || "the body"} ${error.detail}`).join("; ");
+  throw new Problem("bad_input", detail, { errors });
+}
+
+/**
+ * Builds the request to the seller. A plain endpoint gets its url, whose variables the buyer's input fills, with the rest
+ * of the buyer's query, and the buyer's body, `accept` and `content-type`. A tool of an MCP server gets its arguments.
+ * Nothing else of the buyer's request reaches the seller.
+ * @throws Problem bad_input
+ */
+export function sellerRequest({ url, method, tool }: SellableEndpoint, input: BuyerInput): CallRequest {
+  if (tool !== null) return toolRequest(url, tool, input);
+  const { body, headers } = input;
+  const query = new URLSearchParams(input.query);
+  const target = new URL(filledBy(url, { ...input, query }));
+  for (const name of new Set(query.keys())) {
+    target.searchParams.delete(name);
+    for (const value of query.getAll(name)) target.searchParams.append(name, value);
+  }
+  const sent = method === "POST" ? (body ?? new Uint8Array()) : null;
+  return {
+    ...{ url: target.href, method },
+    headers: {
+      ...passedOn("accept", headers.get("accept"), "application/json"),
+      ...(sent === null ? {} : passedOn("content-type", headers.get("content-type"), "application/json")),
+    },
+    body: sent,
+    sha256: sha256hex(Buffer.concat([Buffer.from(`${method} ${target.href}\n`), sent ?? new Uint8Array()])),
+  };
+}
+
+/** The url with its variables filled; what fills one is taken out of the query. @throws Problem bad_input */
+function filledBy(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
+  const url = withoutGiven(listed, query);
+  const names = variablesOf(url);
+  if (names.length === 0) return url;
+  const values = new Map<string, string>();
+  const wrong: { path: string[]; detail: string }[] = [];
+  for (const name of names) {
+    const own = Object.hasOwn(path, name);
+    const given = own ? [path[name]!] : query.getAll(name);
+    const at = own ? ["path", name] : ["query", name];
+    const [value] = given;
+    if (!own) query.delete(name);
+    if (value === undefined) wrong.push({ path: at, detail: `must be given: it is a variable of ${shown(listed)}` });
+    else if (given.length > 1) wrong.push({ path: at, detail: "must be given once" });
+    else if (value === "") wrong.push({ path: at, detail: "must not be empty: it is a part of the url" });
+    else if (value.length > MAX_VALUE) wrong.push({ path: at, detail: `must have at most ${MAX_VALUE} characters` });
+    else values.set(name, value);
+  }
+  if (wrong.length > 0) return refuse(wrong);
+  const filled = fillTemplate(url, (name) => values.get(name)!);
+  if (filled !== null) return filled;
+  const dots = names.filter((name) => /^\.+$/.test(values.get(name)!));
+  return refuse(
+    dots.map((name) => ({ path: ["query", name], detail: "must not be dots alone: it would leave its path" })),
+  );
+}
+
+/** Without the parameters that the buyer's query gives whole: their placeholders need no value. */
+function withoutGiven(url: string, query: URLSearchParams): string {
+  const at = new URL(url);
+  const inPath = new Set(variablesOf(at.origin + at.pathname));
+  for (const [name, text] of [...at.searchParams])
+    if (text.includes("{") && query.has(name) && !inPath.has(name)) at.searchParams.delete(name);
+  return at.href;
+}
+
+const shown = (url: string): string => url.replace(/%7B/gi, "{").replace(/%7D/gi, "}").slice(0, 300);
+
+/** The same request as our own calls of this tool with these arguments. @throws Problem bad_input */
+function toolRequest(url: string, name: string, { query, body }: BuyerInput): CallRequest {
+  const beside = [...new Set(query.keys())];
+  if (beside.length > 0)
+    refuse(
+      beside.map((one) => ({ path: ["query", one], detail: "is not sent to a tool: its arguments are the body" })),
+    );
+  const example = { body: argumentsOf(body) };
+  const request = makeToolRequest(url, name, { kind: "example", example, known: null });
+  return { ...request, body: request.body ?? null };
+}
+
+/**
+ * The arguments of a tool's call: a JSON object, and none for an empty body. Numbers that JavaScript cannot hold are
+ * refused, since another number would reach the tool. @throws Problem bad_input
+ */
+function argumentsOf(body: Uint8Array | null): JsonObject {
+  if (body === null || body.length === 0) return {};
+  const args = parseJson(body);
+  if (!isObject(args)) return refuse([{ path: [], detail: "must be a JSON object: the arguments of the tool" }]);
+  try {
+    canonicalText(args, { published: true });
+  } catch (error) {
+    const [, says, at] = /^not canonical: (.*) at \/(.*)$/s.exec((error as Error).message) ?? [];
+    const path = at === undefined || at === "" ? [] : at.split("/").slice(0, 8);
+    return refuse([{ path, detail: `cannot be sent as it is: ${(says ?? "it is no JSON").slice(0, 200)}` }]);
+  }
+  return args;
+}
