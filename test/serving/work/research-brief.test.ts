@@ -66,7 +66,7 @@ describe("a brief of addresses", () => {
       { read: true, url: urls[1], kind: "pdf", sha256: hash(FAQ), bytes: FAQ.length },
       { read: true, url: urls[2], kind: "text", title: null },
       { read: false, url: urls[3], says: "it answered with status 404" },
-      { read: false, url: urls[4], says: "it is not pdf or html or text" },
+      { read: false, url: urls[4], says: "it is not a document of a kind that is read here" },
       { read: false, url: urls[5], says: expect.stringContaining("limit of markup") },
     ]);
   });
