@@ -58,14 +58,14 @@ afterAll(async () => {
 });
 
 /** Plain text is what it is: no process is begun to read it. */
-const extractor: Extractor = {
+const extractor = {
   close: () => Promise.resolve(),
-  read: async ({ bytes }) => ({
+  read: async ({ bytes }: { bytes: Uint8Array }) => ({
     ...{ kind: "text", part: "whole", text: Buffer.from(bytes).toString("utf8"), cut: [] },
-    ...{ headings: [], tables: [], links: [] },
+    ...{ headings: [], tables: [], links: [], mismatch: null, recognised: null },
     metadata: { title: null, author: null, language: null, description: null, published: null, pages: null },
   }),
-};
+} as unknown as Extractor;
 const KEY = "Bearer sk-a-secret-of-the-operator";
 const model = () => modelSummariser({ url: `${base}/v1/`, name: "tiny", headers: { authorization: KEY } });
 const deps = () => ({ ...world, extractor, summariser: model() });
