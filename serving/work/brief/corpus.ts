@@ -6,8 +6,9 @@ import type { BriefSource } from "../../schemas/brief.ts";
 import type { Extractor } from "../extract/extractor.ts";
 import type { ExtractLimits } from "../extract/limits.ts";
 import { textOnly } from "../extract/limits.ts";
+import { wantedOf } from "./rank.ts";
 import type { RankingText } from "./sentences.ts";
-import { type Sought, soughtIn, termsOf } from "./terms.ts";
+import { soughtIn, termsOf } from "./terms.ts";
 
 /** A document, with the part of its text that briefs use. */
 export interface Source {
@@ -45,20 +46,20 @@ export interface DocsCorpusOptions {
 /** Pages of the corpus that are read for one question. */
 const MAX_PAGES = 6;
 
-/** Pages that hold words of the question, those with the rarest ones first. */
+/** Pages that hold as many words of the question as a relevant sentence has, those with the rarest ones first. */
 function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<string>>): string[] {
   const sought = soughtIn(question);
-  const has = (page: ReadonlySet<string>, { terms }: Sought): boolean => terms.some((term) => page.has(term));
-  const pages = [...words];
-  const rarity = sought.map((one) =>
-    Math.log(1 + pages.length / (1 + pages.filter(([, page]) => has(page, one)).length)),
-  );
+  const wanted = wantedOf(sought.length);
+  const pages = [...words].map(([name, page]) => {
+    return { name, held: sought.map(({ terms }) => terms.some((term) => page.has(term))) };
+  });
+  const rarity = sought.map((_, i) => {
+    const having = pages.reduce((count, { held }) => count + (held[i] ? 1 : 0), 0);
+    return Math.log(1 + pages.length / (1 + having));
+  });
   return pages
-    .map(([name, page]) => ({
-      name,
-      score: sought.reduce((sum, one, i) => sum + (has(page, one) ? rarity[i]! : 0), 0),
-    }))
-    .filter(({ score }) => score > 0)
+    .filter(({ held }) => held.filter(Boolean).length >= wanted)
+    .map(({ name, held }) => ({ name, score: rarity.reduce((sum, one, i) => sum + (held[i] ? one : 0), 0) }))
     .sort((a, b) => b.score - a.score || (a.name < b.name ? -1 : 1))
     .slice(0, MAX_PAGES)
     .map(({ name }) => name);

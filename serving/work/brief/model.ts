@@ -66,6 +66,7 @@ export function modelSummariser({ url, name, headers }: NonNullable<Config["brie
     says: `Sentences chosen by the model ${name}. Each is given as its source has it, and left out where it stands in none.`,
     async summarise(question, evidence, _most, signal): Promise<Draft> {
       const shown = await shownOf(question, evidence);
+      if (shown.every((text) => text === "")) return { claims: [], differences: [] };
       const sources = shown.map((text, i) => `<source number="${i + 1}">\n${text}\n</source>`).join("\n");
       const body = {
         model: name,

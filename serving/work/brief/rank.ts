@@ -62,10 +62,10 @@ function candidatesOf(texts: readonly RankingText[]): Candidate[] {
   return all;
 }
 
-/** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
 /** Least share of the question's weight that a relevant sentence has: words that few sentences or none have weigh most. */
 const LEAST_WEIGHT = 0.4;
-const wantedOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
+/** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
+export const wantedOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
 
 /** How often a sentence has what a word of the question stands for. */
 const countIn = (words: ReadonlyMap<string, number>, { terms }: Sought): number =>

@@ -21,6 +21,9 @@ const SUMMARY_MS = 30_000;
  */
 const MAX_ALL_BYTES = 12 * 1024 * 1024;
 
+/** Kinds whose text has the line ends of the document; in that of all others a line is a paragraph. */
+const WRAPPED: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
+
 /** A document that was read, or why it could not be. */
 type Tried = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
 
@@ -154,7 +157,7 @@ async function summaryOf(question: string, sources: readonly Source[], deps: Wor
   // If the race below never starts, the rejection must not count as unhandled.
   late.catch(() => undefined);
   const evidence = sources.map(({ about: { url, kind }, text, headings = [] }) => {
-    return { url, text, wraps: kind !== "html", headings };
+    return { url, text, wraps: WRAPPED.has(kind), headings };
   });
   try {
     const draft = await Promise.race([deps.summariser.summarise(question, evidence, MAX_CLAIMS, off), late]);

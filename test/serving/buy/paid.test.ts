@@ -67,6 +67,8 @@ test.each([
   ["/v1/docs/extract", {}, 400],
   ["/v1/companies/lookup", { name: "Acme" }, 503],
   ["/v1/web/evidence", { url: "http://127.0.0.1:9/" }, 422],
+  ["/v1/research/brief", { question: "Which sellers are thieves?" }, 422],
+  ["/v1/research/brief", { question: "What is the boiling point of helium?" }, 422],
 ])("%s with %j is work that cannot be done, and costs nothing", async (path, body, status) => {
   const buyer = await officialBuyer(world);
   const before = (await rail.balance(buyer.address)).value;

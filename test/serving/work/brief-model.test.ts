@@ -58,14 +58,14 @@ afterAll(async () => {
 });
 
 /** Plain text is what it is: no process is begun to read it. */
-const extractor: Extractor = {
+const extractor = {
   close: () => Promise.resolve(),
-  read: async ({ bytes }) => ({
+  read: async ({ bytes }: { bytes: Uint8Array }) => ({
     ...{ kind: "text", part: "whole", text: Buffer.from(bytes).toString("utf8"), cut: [] },
-    ...{ headings: [], tables: [], links: [] },
+    ...{ headings: [], tables: [], links: [], mismatch: null, recognised: null },
     metadata: { title: null, author: null, language: null, description: null, published: null, pages: null },
   }),
-};
+} as unknown as Extractor;
 const KEY = "Bearer sk-a-secret-of-the-operator";
 const model = () => modelSummariser({ url: `${base}/v1/`, name: "tiny", headers: { authorization: KEY } });
 const deps = () => ({ ...world, extractor, summariser: model() });
@@ -207,6 +207,12 @@ test("of long sources a model is shown what ranks best, and no more than 24,000 
   const { messages } = JSON.parse(asked[0]!.body) as { messages: { content: string }[] };
   expect(messages[1]!.content).toContain(TRUE);
   expect(messages[1]!.content.length).toBeLessThan(25_000);
+});
+
+test("without anything to show no model is asked", async () => {
+  answer = saying({ claims: [claim(TRUE, [1, TRUE])] });
+  const told = await refusal(researchBrief, { question: "What is the boiling point of helium?" }, deps());
+  expect([told[0], asked.length]).toEqual(["nothing_relevant", 0]);
 });
 
 describe("a search", () => {

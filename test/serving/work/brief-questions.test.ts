@@ -9,7 +9,7 @@ import type { BriefAnswer } from "../../../serving/schemas/brief.ts";
 import type { Extracted } from "../../../serving/schemas/extract.ts";
 import { researchBrief } from "../../../serving/work/brief/research-brief.ts";
 import { docsExtract } from "../../../serving/work/docs-extract.ts";
-import type { Extractor } from "../../../serving/work/extract/extractor.ts";
+import type { ExtractionRequest, Extractor } from "../../../serving/work/extract/extractor.ts";
 import type { WorkDeps } from "../../../serving/work/work.ts";
 import { publishEvidence } from "../../helpers/evidence-files.ts";
 import {
@@ -125,15 +125,15 @@ beforeAll(async () => {
   const { egress, register } = world;
   // Each page is read once: several questions are asked of it.
   const read = new Map<string, Promise<Extracted>>();
-  const extractor: Extractor = {
+  const extractor = {
     close: () => Promise.resolve(),
-    read(asked) {
+    read(asked: ExtractionRequest) {
       const key = `${asked.part} ${hash(Buffer.from(asked.bytes))}`;
       const known = read.get(key) ?? world.extractor.read({ ...asked, most: {} });
       read.set(key, known);
       return known;
     },
-  };
+  } as Extractor;
   docsDir = await mkdtemp(join(tmpdir(), "docs-"));
   await copyFile(join(DOCS, "how-a-letter-is-made.md"), join(docsDir, "how-a-letter-is-made.md"));
   deps = serviceOf({ ...serving.deps, docsDir, workshop: { egress, extractor, register } }).work!;

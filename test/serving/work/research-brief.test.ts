@@ -66,7 +66,7 @@ describe("a brief of addresses", () => {
       { read: true, url: urls[1], kind: "pdf", sha256: hash(FAQ), bytes: FAQ.length },
       { read: true, url: urls[2], kind: "text", title: null },
       { read: false, url: urls[3], says: "it answered with status 404" },
-      { read: false, url: urls[4], says: "it is not pdf or html or text" },
+      { read: false, url: urls[4], says: "it is not a document of a kind that is read here" },
       { read: false, url: urls[5], says: expect.stringContaining("limit of markup") },
     ]);
   });
@@ -100,17 +100,22 @@ test("without addresses the service's own documentation is asked, and the answer
   };
   const extractor = { read, close: () => Promise.resolve() };
   const corpus = docsCorpus({ docs, baseUrl: "https://us.example/", extractor, clock: world.clock });
+  const question = "Are dependencies added up by the address that each one pays?";
+  // A question that no page has enough words of reads none of them.
+  expect((await refusal(researchBrief, { question: QUESTION }, { ...world, corpus }))[0]).toBe("nothing_relevant");
+  expect(reads).toBe(0);
   // Where nobody reads now, the next question reads it.
-  expect((await refusal(researchBrief, { question: QUESTION }, { ...world, corpus }))[0]).toBe("unavailable");
-  const said = await ask({ question: "Are dependencies added up by the address that each one pays?" }, { corpus });
+  expect((await refusal(researchBrief, { question }, { ...world, corpus }))[0]).toBe("unavailable");
+  const said = await ask({ question }, { corpus });
   expect(said.asked_of).toEqual({ what: "corpus", says: "the documentation of this service" });
   const { text, cites } = said.sentences[0]!;
   expect(text).toContain("added up by the address that each one pays");
   expect(cites).toMatchObject({ url: "https://us.example/docs/exposure", sha256: hash(docs.get("exposure")!.text) });
   expect(said.sources.every((source) => source.read)).toBe(true);
   // And once it was read, it stays so.
-  await ask({ question: "How are dependencies added up?" }, { corpus });
-  expect([docs.size, reads]).toEqual([2, 3]);
+  const before = reads;
+  await ask({ question }, { corpus });
+  expect(reads).toBe(before);
 });
 
 describe("a model in the place of the extractive method", () => {
