@@ -106,7 +106,7 @@ function refuseDomainAlone(
 function refuseUncertain(matches: readonly Match[], certainty: number): void {
   const best = Math.max(0, ...matches.map(({ score }) => score));
   if (best >= certainty) return;
-  const found = best > 0 ? `the best match has a score of ${best.toFixed(2)}, below` : "no company matches at";
+  const found = best > 0 ? `the best match has a score of ${best.toFixed(4)}, below` : "no company matches at";
   throw new Problem("nothing_relevant", `${found} the certainty of ${certainty}; nothing is charged`);
 }
 
