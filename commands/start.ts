@@ -18,6 +18,7 @@ import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
 import { logStart, watchMachine } from "./machine-status.ts";
 import { recorderOf, withReading } from "./opening.ts";
 import { print, printJson, printLines } from "./printer.ts";
+import { importSample } from "./register.ts";
 import { printStatus, stopwatch } from "./report.ts";
 import { localMoney, openSales } from "./selling.ts";
 import { startLive } from "./serve.ts";
@@ -155,6 +156,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
     const ordersStore = await openOrdersStore(config, parts.log);
     closing.push(() => ordersStore.close());
+    await importSample(config);
     const sales = openSales(
       { ...parts, ordersStore },
       clock,

@@ -11,7 +11,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import { openKeeper } from "../../infra/store/lock.ts";
 
 /** Raised when tables or macros change. A file of another form is not opened: it has to be imported again. */
-export const REGISTER_FORM = 1;
+export const REGISTER_FORM = 2;
 
 /** The register's file in a data folder. */
 export const registerPath = (dataDir: string): string => join(dataDir, "register.duckdb");
@@ -205,9 +205,11 @@ const GOLDEN_COPY = [
   "Entity.LegalForm.OtherLegalForm",
   "Entity.RegistrationAuthority.RegistrationAuthorityID",
   "Entity.RegistrationAuthority.RegistrationAuthorityEntityID",
+  "Entity.LegalAddress.FirstAddressLine",
   "Entity.LegalAddress.Country",
   "Entity.LegalAddress.City",
   "Entity.LegalAddress.PostalCode",
+  "Entity.HeadquartersAddress.FirstAddressLine",
   "Entity.HeadquartersAddress.Country",
   "Entity.HeadquartersAddress.City",
   "Entity.HeadquartersAddress.PostalCode",

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import type { Clock } from "../../infra/clock.ts";
@@ -118,6 +119,8 @@ export class Register {
   #lookedAt_ms = Number.NEGATIVE_INFINITY;
   #looking: Promise<void> | null = null;
   #why = "there is no register of companies here yet";
+  /** The file that is there was found to be no register of this version. */
+  #isUnusable = false;
   #closed = false;
 
   constructor(settings: RegisterSettings) {
@@ -137,6 +140,11 @@ export class Register {
     return this.#opened.use(work);
   }
 
+  /** Whether questions are answered: a file is open, or one is there that was not found to be unusable. */
+  get isThere(): boolean {
+    return this.#opened !== null || (!this.#isUnusable && existsSync(this.#settings.path));
+  }
+
   close(): void {
     this.#closed = true;
     this.#opened?.drop();
@@ -154,9 +162,11 @@ export class Register {
       const opened = await OpenedFile.open(path, mark, memoryLimit);
       this.#opened?.drop();
       this.#opened = opened;
+      this.#isUnusable = false;
       if (this.#closed) this.close();
     } catch (error) {
       // The file is gone, or is not ours. An older file that is open stays in use: it is still whole.
+      this.#isUnusable = (error as NodeJS.ErrnoException).code !== "ENOENT";
       if (error instanceof NoRegister) this.#why = error.message;
       else if ((error as NodeJS.ErrnoException).code !== "ENOENT") this.#why = "the register cannot be opened";
     }

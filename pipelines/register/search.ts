@@ -33,6 +33,9 @@ export interface Company {
   form_text: string | null;
   authority: string | null;
   register_number: string | null;
+  /** Lines of the street address, as written; empty: none is given. */
+  legal_lines: string[];
+  hq_lines: string[];
   legal_country: string | null;
   legal_city: string | null;
   legal_postal_code: string | null;
@@ -40,6 +43,12 @@ export interface Company {
   hq_city: string | null;
   hq_postal_code: string | null;
   status: string | null;
+  /** LEIs and names of the companies that it went on in. */
+  successors: string[];
+  successor_names: string[];
+  /** When and why it ended. */
+  expired: string | null;
+  expired_why: string | null;
   registration: string | null;
   updated: string | null;
   domains: string[];

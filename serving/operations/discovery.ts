@@ -9,12 +9,15 @@ import type { Operation } from "./operation.ts";
 
 const FIVE_MINUTES = "public, max-age=300";
 
-/** A document about the service, made of the table at the first request and kept as long as the process runs. */
+/**
+ * A document about the service, made of the rows that it offers at the first request, and kept until it offers others. An
+ * operation that would answer 503 until something was imported is not in it.
+ */
 function description(
   row: Pick<Operation, "id" | "path" | "summary" | "answer"> & { type?: string },
   make: (operations: readonly Operation[], service: Service) => string,
 ): Operation {
-  const made = new WeakMap<Service, { text: string; etag: string }>();
+  const made = new WeakMap<Service, { of: string; text: string; etag: string }>();
   return {
     type: JSON_TYPE,
     ...row,
@@ -22,10 +25,12 @@ function description(
     cache: FIVE_MINUTES,
     limiter: (service) => service.readLimiter,
     run({ service, operations, request, limitHeaders }) {
+      const offered = operations.filter((one) => one.offered?.(service) ?? true);
+      const of = offered.map(({ id }) => id).join();
       let kept = made.get(service);
-      if (!kept) {
-        const text = make(operations, service);
-        kept = { text, etag: etagOfText(text) };
+      if (kept?.of !== of) {
+        const text = make(offered, service);
+        kept = { of, text, etag: etagOfText(text) };
         made.set(service, kept);
       }
       const { text, etag } = kept;

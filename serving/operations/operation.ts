@@ -98,6 +98,8 @@ export interface Operation {
   always?: true;
   /** Errors are shown as a page. */
   page?: boolean;
+  /** Whether it is described and listed (default: always). It is routed all the same. */
+  offered?(service: Service): boolean;
   limiter: (service: Service) => Limiter | null;
   run(call: Call): Response | Promise<Response>;
 }

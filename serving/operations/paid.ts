@@ -4,6 +4,7 @@ import { isTriedAgain } from "../buy/checkout.ts";
 import { type Described, outlinesOf } from "../buy/extensions.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { exactOffer, paymentRequired, refusedFor, resourceUrl, type Sale } from "../buy/terms.ts";
+import type { Service } from "../context.ts";
 import { Problem, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { bodyBytes, jsonOf } from "../http/request.ts";
@@ -34,6 +35,9 @@ const paid = (work: Work): Operation => {
   return { ...rowOf(work), run: (call) => sold(call, work, described) };
 };
 
+/** Where nothing is sold, the operation is described as it would be. */
+const isOffered = (work: Work, { work: deps }: Service): boolean => !deps || (work.offered?.(deps) ?? true);
+
 const rowOf = (work: Work): Omit<Operation, "run"> => ({
   id: work.id,
   method: "POST",
@@ -46,10 +50,14 @@ const rowOf = (work: Work): Omit<Operation, "run"> => ({
   price: {
     mode: "fixed",
     amount: formatMoney(PRICE_MICRO),
-    accepts: ({ payOnDelivery }) => (payOnDelivery ? [exactOffer(payOnDelivery.sales.cashier, PRICE_MICRO)] : []),
+    accepts: (service) => {
+      const { payOnDelivery } = service;
+      return payOnDelivery && isOffered(work, service) ? [exactOffer(payOnDelivery.sales.cashier, PRICE_MICRO)] : [];
+    },
     since: "2026-11-23",
   },
   errors: [...new Set([...ERRORS, ...work.errors])],
+  offered: (service) => isOffered(work, service),
   limiter: (service) => service.buyLimiter,
 });
 
@@ -67,6 +75,8 @@ async function sold(call: Call, work: Work, described: Described): Promise<Respo
   const { sales, checkout, places } = sellingOf(service);
   const { work: deps } = service;
   if (!deps) throw new Problem("unavailable", "this server sells no work of its own; ask the service itself");
+  if (!isOffered(work, service))
+    throw new Problem("unavailable", `${work.path} is not sold here yet; nothing is charged`);
   const sale: Sale = {
     ...{ url: resourceUrl(service, work.path, query), description: work.summary, mime: JSON_TYPE },
     ...{ totalMicro: PRICE_MICRO, described },

@@ -21,6 +21,10 @@ const Lei = text(40)
   });
 
 const HOST = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}\.?(?:[:/].*)?$/i;
+/** Score that the best match has at least, unless the question names another. */
+export const CERTAINTY = 0.8;
+const LEAST_CERTAINTY = 0.5;
+const CERTAIN = `must be a number from ${LEAST_CERTAINTY} to 1`;
 const LIMIT = `must be a whole number from 1 to ${MAX_MATCHES}`;
 
 /** Body of POST /v1/companies/lookup. Companies that match any of the members are returned. */
@@ -45,6 +49,11 @@ export const CompaniesQuestion = z
       .toUpperCase()
       .regex(/^[A-Z]{2}$/, "must be two letters (ISO 3166-1)")
       .optional(),
+    /**
+     * Least score of the best match, {@link LEAST_CERTAINTY} to 1 (default {@link CERTAINTY}). With none that good there is no
+     * answer, and nothing is charged.
+     */
+    certainty: z.number({ error: CERTAIN }).min(LEAST_CERTAINTY, CERTAIN).max(1, CERTAIN).optional(),
     limit: z.int({ error: LIMIT }).min(1, LIMIT).max(MAX_MATCHES, LIMIT).optional(),
   })
   .superRefine(({ lei, register_number, register_authority, domain, name }, context) => {
@@ -65,7 +74,13 @@ export const CompaniesQuestion = z
 export type CompaniesQuestion = z.infer<typeof CompaniesQuestion>;
 
 const Text = z.string().nullable();
-const Address = z.strictObject({ country: Text, city: Text, postal_code: Text });
+const Address = z.strictObject({
+  /** Street, number and further lines, as GLEIF publishes them; empty where it says nothing. */
+  lines: z.array(z.string()),
+  country: Text,
+  city: Text,
+  postal_code: Text,
+});
 
 const CompanyFound = z.strictObject({
   lei: z.string(),
@@ -81,6 +96,9 @@ const CompanyFound = z.strictObject({
   headquarters: Address,
   /** ACTIVE or INACTIVE, from GLEIF. */
   entity_status: Text,
+  /** When and why it ended (DISSOLVED, CORPORATE_ACTION, ...), and in which companies it went on. */
+  ended: z.strictObject({ at: Text, reason: Text }).nullable(),
+  successors: z.strictObject({ leis: z.array(z.string()), names: z.array(z.string()) }),
   /** Status of the LEI: ISSUED, LAPSED, RETIRED, ... */
   registration_status: Text,
   last_update: Text,
@@ -98,7 +116,9 @@ export const CompaniesAnswer = z.strictObject({
     companies: z.int(),
     domains: z.int(),
   }),
-  /** Best first; may be empty. */
+  /** Score that the best match had to have. */
+  certainty: z.number(),
+  /** Best first; the first is at least as certain as was asked, later ones may be less. */
   matches: z.array(
     z.strictObject({
       reasons: z.array(z.strictObject({ reason: z.enum(REASONS), says: z.string() })),

@@ -3,7 +3,7 @@ import { rfc3339 } from "../../pipelines/record/time.ts";
 import { NoRegister, type OpenRegister, type Register } from "../../pipelines/register/register.ts";
 import { type Company, type Match, type Reason, search } from "../../pipelines/register/search.ts";
 import { Problem, type ProblemCode } from "../http/problem.ts";
-import { CompaniesAnswer, CompaniesQuestion } from "../schemas/companies.ts";
+import { CERTAINTY, CompaniesAnswer, CompaniesQuestion } from "../schemas/companies.ts";
 
 /** The parts that a lookup needs. */
 export interface CompaniesDeps {
@@ -26,16 +26,23 @@ const companyShown = (company: Company): CompaniesAnswer["matches"][number]["com
   legal_form: { elf: orNull(company.form_code), says: orNull(company.form_text) },
   register: { authority: orNull(company.authority), number: orNull(company.register_number) },
   legal_address: {
+    lines: company.legal_lines,
     country: orNull(company.legal_country),
     city: orNull(company.legal_city),
     postal_code: orNull(company.legal_postal_code),
   },
   headquarters: {
+    lines: company.hq_lines,
     country: orNull(company.hq_country),
     city: orNull(company.hq_city),
     postal_code: orNull(company.hq_postal_code),
   },
   entity_status: orNull(company.status),
+  ended:
+    orNull(company.expired) === null && orNull(company.expired_why) === null
+      ? null
+      : { at: orNull(company.expired), reason: orNull(company.expired_why) },
+  successors: { leis: company.successors, names: company.successor_names },
   registration_status: orNull(company.registration),
   last_update: company.updated,
   domains: company.domains,
@@ -56,7 +63,13 @@ function says(reason: Reason, { company, score }: Match): string {
   return words[reason];
 }
 
-function answerOf({ made }: OpenRegister, matches: readonly Match[], more: boolean, now: Date): CompaniesAnswer {
+function answerOf(
+  { made }: OpenRegister,
+  matches: readonly Match[],
+  more: boolean,
+  certainty: number,
+  now: Date,
+): CompaniesAnswer {
   return {
     schema: "svc.companies.v1",
     register: {
@@ -66,6 +79,7 @@ function answerOf({ made }: OpenRegister, matches: readonly Match[], more: boole
       companies: made.companies,
       domains: made.domains,
     },
+    certainty,
     matches: matches.map((match) => ({
       reasons: match.reasons.map((reason) => ({ reason, says: says(reason, match) })),
       score: Math.round(match.score * 10_000) / 10_000,
@@ -88,17 +102,27 @@ function refuseDomainAlone(
   if (domain !== undefined && !others && made.domains === 0) throw notNow("this register holds no domains");
 }
 
+/** @throws Problem nothing_relevant, which names the best score that there was */
+function refuseUncertain(matches: readonly Match[], certainty: number): void {
+  const best = Math.max(0, ...matches.map(({ score }) => score));
+  if (best >= certainty) return;
+  const found = best > 0 ? `the best match has a score of ${best.toFixed(4)}, below` : "no company matches at";
+  throw new Problem("nothing_relevant", `${found} the certainty of ${certainty}; nothing is charged`);
+}
+
 /**
- * Finds companies by LEI, register number, domain or name (docs/companies-lookup.md). An empty result is an answer.
- * @throws Problem unavailable when there is no register, or the question names only a domain and the register holds none
+ * Finds companies by LEI, register number, domain or name (docs/companies-lookup.md). Without a match that is as certain as was
+ * asked there is no answer, so nothing is charged.
+ * @throws Problem nothing_relevant; unavailable when there is no register, or the question names only a domain and the register holds none
  */
 async function run(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
-  const { limit = DEFAULT_MATCHES } = question;
+  const { limit = DEFAULT_MATCHES, certainty = CERTAINTY } = question;
   try {
     return await register.use(async (open) => {
       refuseDomainAlone(question, open.made);
       const { matches, more } = await search(open, question, limit);
-      return answerOf(open, matches, more, clock.now());
+      refuseUncertain(matches, certainty);
+      return answerOf(open, matches, more, certainty, clock.now());
     });
   } catch (error) {
     if (error instanceof NoRegister) throw notNow(error.message);
@@ -118,6 +142,7 @@ export const companiesLookup = {
   /** Longest body, bytes. */
   maxBodyBytes: MAX_BODY,
   /** Problems in addition to bad_request and too_large. */
-  errors: ["unavailable"] as readonly ProblemCode[],
+  errors: ["nothing_relevant", "unavailable"] as readonly ProblemCode[],
+  offered: ({ register }: { register: Pick<Register, "isThere"> }): boolean => register.isThere,
   run,
 } as const;

@@ -50,6 +50,8 @@ export interface Work<Input = unknown, Answer extends object = object> {
   maxBodyBytes: number;
   /** Problems in addition to bad_request and too_large. */
   errors: readonly ProblemCode[];
+  /** Whether the work can be done here at all (default: always); what cannot has no terms and stands in no description. */
+  offered?(deps: WorkDeps): boolean;
   /** Does the work. @param asked the validated body @throws Problem */
   run(asked: Input, deps: WorkDeps, signal?: AbortSignal): Promise<Answer>;
 }

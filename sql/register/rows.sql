@@ -12,10 +12,18 @@ SELECT "LEI" AS lei, trim("Entity.LegalName") AS name,
   "Entity.LegalForm.OtherLegalForm" AS form_text,
   "Entity.RegistrationAuthority.RegistrationAuthorityID" AS authority,
   "Entity.RegistrationAuthority.RegistrationAuthorityEntityID" AS register_number,
+  list_filter(list_value("Entity.LegalAddress.FirstAddressLine", *COLUMNS('^Entity\.LegalAddress\.AdditionalAddressLine\.\d$')), lambda x: trim(x) <> '')
+    AS legal_lines,
+  list_filter(list_value("Entity.HeadquartersAddress.FirstAddressLine", *COLUMNS('^Entity\.HeadquartersAddress\.AdditionalAddressLine\.\d$')), lambda x: trim(x) <> '')
+    AS hq_lines,
   "Entity.LegalAddress.Country" AS legal_country, "Entity.LegalAddress.City" AS legal_city,
   "Entity.LegalAddress.PostalCode" AS legal_postal_code,
   "Entity.HeadquartersAddress.Country" AS hq_country, "Entity.HeadquartersAddress.City" AS hq_city,
   "Entity.HeadquartersAddress.PostalCode" AS hq_postal_code,
+  list_filter(list_value(*COLUMNS('^Entity\.SuccessorEntity\.\d+\.SuccessorLEI$')), lambda x: trim(x) <> '') AS successors,
+  list_filter(list_value(*COLUMNS('^Entity\.SuccessorEntity\.\d+\.SuccessorEntityName$')), lambda x: trim(x) <> '') AS successor_names,
+  list_extract(list_value(*COLUMNS('^Entity\.EntityExpirationDate$')), 1) AS expired,
+  list_extract(list_value(*COLUMNS('^Entity\.EntityExpirationReason$')), 1) AS expired_why,
   "Entity.EntityStatus" AS status, "Registration.RegistrationStatus" AS registration,
   try_cast("Registration.LastUpdateDate" AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS updated
 FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"', escape = '"', sample_size = 2048,

@@ -19,7 +19,7 @@ let document: Document;
 beforeAll(async () => {
   record = await PublicRecord.open();
   await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B."));
-  await record.publish([emptyDayDraft(record.keys.cards)]);
+  await record.publish([emptyDayDraft(record.keys.cards), { kind: "receipt", sha256: "00".repeat(32) }]);
   await record.live([rowOf(SUM)]);
   serving = await servingOver(record);
   document = (await (await serving.get("/openapi.json")).json()) as Document;
@@ -171,6 +171,7 @@ const ADDRESS: Record<string, string[]> = {
   trust: [`/v1/trust/${capOf(SUM)}`],
   failures: [`/v1/trust/${capOf(SUM)}/failures`],
   cardBundle: [`/v1/trust/${capOf(SUM)}/bundle`],
+  receiptProof: [`/v1/web/evidence/receipts/${"00".repeat(32)}`],
   archiveManifest: [`/v1/archive/${EMPTY_DAY_ID}`],
   viaGet: [`/v1/via/${capOf(SUM)}`],
   order: [`/v1/orders/ord_${"0".repeat(26)}`],

@@ -118,6 +118,10 @@ test("among thousands of invented companies each is found by its name, its numbe
         ),
       );
       for (const leis of found) expect(leis).toContain(row.LEI);
+      const [own] = await many.use(async (open) => (await search(open, { lei: row.LEI! }, 1)).matches);
+      expect(own!.company).toMatchObject({
+        ...{ legal_lines: [row["Entity.LegalAddress.FirstAddressLine"]], successors: [], expired: null },
+      });
     }
   } finally {
     many.close();

@@ -21,7 +21,7 @@ afterAll(async () => {
   await world?.close();
 });
 
-const PATHS = ["/v1/docs/extract", "/v1/companies/lookup", "/v1/web/evidence", "/v1/research/brief"];
+const PATHS = ["/v1/docs/extract", "/v1/web/evidence", "/v1/research/brief"];
 const page = Buffer.from(
   "<!doctype html><html><head><title>T</title></head><body><h1>One</h1><p>Two words.</p></body></html>",
 ).toString("base64");
@@ -34,6 +34,19 @@ test.each(PATHS)("%s asks for 0.020000 before it looks at the body", async (path
     const answer = await fetch(service.url + path, body);
     expect(answer.status).toBe(402);
     expect(await answer.json()).toMatchObject({ accepts: [{ maxAmountRequired: "20000", payTo: service.till }] });
+  }
+});
+
+test("without a register a lookup has no price, and no description names it", async () => {
+  const answer = await fetch(`${service.url}/v1/companies/lookup`, post({ name: "Acme" }));
+  expect([answer.status, answer.headers.get("payment-required")]).toEqual([503, null]);
+  for (const path of ["/openapi.json", "/.well-known/x402", "/llms.txt"]) {
+    const text = await (await fetch(service.url + path)).text();
+    expect([path, text.includes("/v1/companies/lookup"), text.includes("/v1/web/evidence")]).toEqual([
+      path,
+      false,
+      true,
+    ]);
   }
 });
 
@@ -65,7 +78,6 @@ test("a document is extracted and charged once, and the same payment again gives
 test.each([
   ["/v1/docs/extract", { bytes: Buffer.from("neither").toString("base64") }, 422],
   ["/v1/docs/extract", {}, 400],
-  ["/v1/companies/lookup", { name: "Acme" }, 503],
   ["/v1/web/evidence", { url: "http://127.0.0.1:9/" }, 422],
   ["/v1/research/brief", { question: "Which sellers are thieves?" }, 422],
   ["/v1/research/brief", { question: "What is the boiling point of helium?" }, 422],
@@ -94,7 +106,6 @@ function spied() {
 test.each([
   ["/v1/docs/extract", { bytes: Buffer.from("neither").toString("base64") }, 422],
   ["/v1/web/evidence", { url: "http://127.0.0.1:9/" }, 422],
-  ["/v1/companies/lookup", { name: "Acme" }, 503],
 ])("%s with %j is answered with the same problem each time that the same payment comes", async (path, body, status) => {
   const buyer = await officialBuyer(world);
   const { spying, again } = spied();

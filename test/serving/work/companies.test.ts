@@ -68,9 +68,21 @@ describe("in this order", () => {
 
   test("a LEI may be written small, a limit keeps to itself", async () => {
     expect((await ask({ lei: " 529900d6bf99lw9r2e68 " })).matches[0]!.reasons[0]!.says).toBe("exact LEI");
-    expect(await ask({ name: "bank", limit: 1 })).toMatchObject({ matches: { length: 1 }, more: true });
+    expect(await ask({ name: "bank", limit: 1, certainty: 0.5 })).toMatchObject({ matches: { length: 1 }, more: true });
     expect((await ask({ name: "Simeens" })).matches[0]!.reasons[0]!.says).toBe("similar (0.86)");
   });
+});
+
+test("without a match as certain as was asked nothing is answered, so nothing is charged", async () => {
+  expect(await problem({ name: "Nobody Ever Heard Of It" })).toMatchObject({
+    ...{ code: "nothing_relevant", message: "no company matches at the certainty of 0.8; nothing is charged" },
+  });
+  expect((await problem({ name: "bank" })).message).toMatch(
+    /^the best match has a score of 0\.\d{4}, below the certainty of 0.8/,
+  );
+  expect(await ask({ name: "Simeens", certainty: 0.85 })).toMatchObject({ certainty: 0.85, matches: { length: 1 } });
+  expect((await problem({ name: "Simeens", certainty: 0.9 })).code).toBe("nothing_relevant");
+  expect(await problem({ name: "SAP", certainty: 0.4 })).toMatchObject({ code: "bad_request" });
 });
 
 test.each<[unknown, string]>([
