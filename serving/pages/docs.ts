@@ -80,6 +80,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "archive",
       "audit",
       "mirror",
+      "witness",
       "analysts",
       "trace",
     ],
