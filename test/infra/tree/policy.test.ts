@@ -18,7 +18,7 @@ const read = (text: string) => readPolicy(Buffer.from(text));
 /** A checkpoint that these witnesses cosigned, by minute; null: not. */
 function note(minutes: readonly (number | null)[]): Buffer {
   const head = { origin: log.name, size: 3, root: Buffer.alloc(32, 7) };
-  const text = signCheckpoint(head, log, own, at(0)).toString().split("\n\n")[0]! + "\n";
+  const text = `${signCheckpoint(head, log, own, at(0)).toString().split("\n\n")[0]!}\n`;
   const lines = minutes.flatMap((minute, i) => (minute === null ? [] : [cosignatureLine(text, keys[i]!, at(minute))]));
   return signCheckpoint(head, log, own, at(0), undefined, lines);
 }
