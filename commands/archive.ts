@@ -4,6 +4,7 @@ import { keysDocument } from "../infra/keys/keys.ts";
 import { fixedPartitions } from "../infra/log/ownership.ts";
 import { originOf } from "../infra/tree/checkpoint.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
+import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
 import { archivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
 import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
@@ -32,14 +33,16 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesti
   const origin = originOf(config.base_url);
   const { partitions } = log;
   const stores = { privateStore, publicStore };
-  const publisher = createPublisher({ ...stores, signers: keys, clock, origin, partitions, logger, metrics });
+  const witnesses = witnessesOf(config, { clock, logger, metrics });
+  const common = { clock, logger, metrics };
+  const publisher = createPublisher({ ...stores, ...common, signers: keys, origin, partitions, witnesses });
   await publisher.start();
   await publisher.publishKeys(keysDocument(keys.ring));
   const place = { ...archivePlace(publicStore, keys, origin, config.base_url), now: () => clock.now() };
   const ownership = fixedPartitions(Array.from({ length: partitions }, (_, partition) => partition));
-  const common = { ...stores, log, clock, logger, metrics };
-  const owner = new Owner({ ...common, lake, ingest, ownership, followed: publisher });
-  const publishing = new Publishing({ ...common, publisher });
+  const turn = { ...stores, log, clock, logger, metrics };
+  const owner = new Owner({ ...turn, lake, ingest, ownership, followed: publisher });
+  const publishing = new Publishing({ ...turn, publisher });
   const filing = { ...place, scratch: printerOf(lake) };
   return {
     parts: { ...place, lake, privateStore, publisher, logId: log.id },

@@ -72,7 +72,10 @@ async function keptCheckpoint(file: string, of: Source, options: AuditOptions): 
     get: async (key, maxBytes) => (key === CHECKPOINT ? note : of.get(key, maxBytes)),
     close: async () => undefined,
   };
-  return openSourceTreeHead(source, keysOf(options), () => undefined, systemClock);
+  const { policy, ...keys } = await keysOf(options);
+  // It may be older than the witnesses; its log is still one of the policy's.
+  const given = { ...keys, policy: policy && { ...policy, rule: null } };
+  return openSourceTreeHead(source, given, () => undefined, systemClock);
 }
 
 async function writeFork({ says, ours, theirs }: ForkSeen, folder = "."): Promise<string> {

@@ -32,6 +32,8 @@ export const MEANINGS: Readonly<Record<ExitName, string>> = {
   network: "A chain is not what the settings say: its id, or a token's decimals or signing domain.",
   wallet: "No wallet has the money for it.",
   unfit: "`doctor` found something that keeps a role from its work.",
+  unwitnessed:
+    "Too few of the policy's witnesses cosigned the checkpoint, or none of its logs signed it: nothing is believed.",
   flawed: "`listing`: the endpoint can be paid, and parts of its offer do not follow the protocols.",
   unpayable: "`listing`: buyers cannot pay the endpoint, or would refuse to.",
   ungraded:

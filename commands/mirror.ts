@@ -38,6 +38,7 @@ export async function mirror(
   const { width, maxAge, only, cardSignatures = true, verify = false, follow: everySeconds } = options;
   if (verify && everySeconds !== undefined) throw new Failure("usage", "--verify is one run: without --follow");
   if (width < 1 || width > MAX_WIDTH) throw new Failure("usage", `--width is 1 to ${MAX_WIDTH}`);
+  const keys = await keysOf(options);
   await withOpen(openSource(sourceName, systemClock, options.settings), (source) =>
     withOpen(openMirrorFolder(dir), async ({ dir: folder, publicStore, stateStore, partsDir }) => {
       const line = new ProgressLine();
@@ -48,7 +49,7 @@ export async function mirror(
       };
       const run: MirrorOptions = {
         ...{ source, publicStore, stateStore, partsDir, clock: systemClock, say },
-        ...{ keys: keysOf(options), maxAgeSeconds: maxAge, width, cardSignatures, only, verify },
+        ...{ keys, maxAgeSeconds: maxAge, width, cardSignatures, only, verify },
         onProgress: ({ done, of, what }) =>
           line.showAtTimes(`mirror: ${done} of ${of} ${what}`, LINE_MS, line.isShown && done === of),
       };

@@ -53,6 +53,7 @@ const RUN: { [W in Words]: () => Promise<RunOf<W>> } = {
   migrate: async () => (await import("./migrate.ts")).migrate,
   mirror: async () => (await import("./mirror.ts")).mirror,
   "mirror serve": async () => (await import("./mirror-serve.ts")).mirrorServe,
+  witness: async () => (await import("./witness.ts")).witnessCommand,
   audit: async () => (await import("./audit.ts")).auditCommand,
   verify: async () => (await import("./verify.ts")).verifyCommand,
   export: async () => (await import("./export.ts")).exportCommand,

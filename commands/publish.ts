@@ -8,6 +8,7 @@ import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import { originOf } from "../infra/tree/checkpoint.ts";
 import { chainTimeOf } from "../pipelines/4-publish/clocks.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
+import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
 import { archivePlace, trustOf } from "../pipelines/5-archive/place.ts";
 import { Notifier } from "../pipelines/6-notify/notifier.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
@@ -125,7 +126,7 @@ function publisherOf(
   const networks = configuredNetworks(config).filter(({ rpcUrls }) => rpcUrls.length > 0);
   const publisher = createPublisher({
     ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },
-    ...{ origin, partitions: log.partitions },
+    ...{ origin, partitions: log.partitions, witnesses: witnessesOf(config, { clock, logger, metrics }) },
     ...(networks.length > 0 ? { chainTime: chainTimeOf(railOn(networks), logger) } : {}),
   });
   const tree = new PublishedTree(publicStore, trustOf(origin, keys));

@@ -18,10 +18,11 @@ import { logStart } from "./machine-status.ts";
 import { print } from "./printer.ts";
 import { printStatus } from "./report.ts";
 import { openServing } from "./serving-tier.ts";
+import { keysOf } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** `from`: address, folder or bucket of the record. `mirror`: folder of the mirror; processes of a machine may share it. */
-type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "json"> & { from: string };
+type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "witnessPolicy" | "json"> & { from: string };
 
 /** The verifier keys that this machine's keyring has in use. */
 function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
@@ -35,13 +36,17 @@ function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
  * is named; without one it refuses them.
  * @throws Failure `keys`, `usage`, `port`; Rollback, Forked, Unproven where the first look at the source does not hold
  */
-export async function serveReplica(config: Config, { from, mirror, json }: ReplicaOptions): Promise<void> {
+export async function serveReplica(
+  config: Config,
+  { from, mirror, witnessPolicy, json }: ReplicaOptions,
+): Promise<void> {
   return withOpen(openReplicaParts(config), async (parts) => {
     const { keep, ring, logger, metrics } = parts;
     logStart(logger, config, "serve", ["follow"]);
     const origin = originOf(config.base_url);
     const source = keep(await openSource(from, systemClock, () => config));
-    const keys = keysFrom(ring, origin, systemClock.now());
+    const { policy } = await keysOf({ witnessPolicy });
+    const keys = { ...keysFrom(ring, origin, systemClock.now()), policy };
     const dir = mirror ?? join(config.data_dir, "replica");
     const tree = keep(await ProvenTree.open({ source, dir, origin, keys, clock: systemClock, logger, metrics }));
     const open = () => openLog(config, LOG_TOPICS, "", logger);

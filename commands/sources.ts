@@ -1,21 +1,31 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import type { Checkpoint } from "../infra/tree/checkpoint.ts";
+import { readPolicy } from "../infra/tree/policy.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
 import { type GivenKeys, openSourceTreeHead } from "../pipelines/published/trust.ts";
+import { readNamed } from "./files.ts";
 import { say } from "./printer.ts";
 
 /** Options of every command that reads a public record. */
 export interface RecordOptions {
   logKey?: string;
   witnessKey?: string;
+  /** File of a witness policy. */
+  witnessPolicy?: string;
   /** Reads the settings, which hold the credentials of a bucket. */
   settings?: () => Pick<Config, "stores">;
 }
 
-/** Returns the verifier keys that the options name. */
-export const keysOf = ({ logKey, witnessKey }: RecordOptions): GivenKeys => ({ log: logKey, witness: witnessKey });
+/**
+ * Returns the verifier keys and the policy that the options name.
+ * @throws Failure `usage`, `unreadable`
+ */
+export const keysOf = async ({ logKey, witnessKey, witnessPolicy }: RecordOptions): Promise<GivenKeys> => ({
+  ...{ log: logKey, witness: witnessKey },
+  policy: witnessPolicy === undefined ? undefined : readPolicy(await readNamed(witnessPolicy)),
+});
 
 /** A public record, and its verified tree head. */
 export interface OpenRecord {
@@ -32,7 +42,7 @@ export interface OpenRecord {
 export async function openRecord(name: string, options: RecordOptions): Promise<OpenRecord> {
   const source = await openSource(name, systemClock, options.settings);
   try {
-    const head = await openSourceTreeHead(source, keysOf(options), say, systemClock);
+    const head = await openSourceTreeHead(source, await keysOf(options), say, systemClock);
     return { source, head, close: () => source.close() };
   } catch (error) {
     await source.close();

@@ -5,6 +5,7 @@ import type { CommandRow, OptionsOfRow } from "./row.ts";
 const TRUSTED = {
   "--log-key <vkey>": "the log's verifier key; without it the key that the source shows is believed",
   "--witness-key <vkey>": "the witness's verifier key",
+  "--witness-policy <file>": "believe only checkpoints that this policy's witnesses cosigned (C2SP tlog-policy)",
 } as const;
 
 /** Causes that opening the log, the stores and the keys has; the lake has one owner at a time. */
@@ -12,7 +13,7 @@ const PARTS = ["keys", "storage", "record", "busy"] as const satisfies FailureCo
 /** {@link PARTS}, where a data folder has to be there. */
 const DATA = [...PARTS, "unreadable"] as const;
 /** Causes of copies of the public record. */
-const COPY = ["unreadable", "tampered", "rollback", "fork", "stale"] as const satisfies FailureCode[];
+const COPY = ["unreadable", "tampered", "rollback", "fork", "stale", "unwitnessed"] as const satisfies FailureCode[];
 
 /**
  * All commands by their words, in the order of `--help`. `--help`, docs/commands.md and the types of the options follow from
@@ -275,6 +276,7 @@ export const COMMANDS = {
     options: {
       "--from <source>": "serve a mirror of the public record at this address, folder or s3://bucket",
       "--mirror <dir>": "with --from: folder of the mirror (default: replica in the data folder)",
+      "--witness-policy <file>": "with --from: believe only checkpoints that this policy's witnesses cosigned",
       "--processes <n>": { means: "with --from: processes that share the port", default: 1 },
     },
     prints: "the address that it serves at",
@@ -324,6 +326,7 @@ export const COMMANDS = {
     options: {
       "--log-key <vkey>": "the log's verifier key; without it the source's is pinned on first use",
       "--witness-key <vkey>": "the witness's verifier key",
+      "--witness-policy <file>": "believe only checkpoints that this policy's witnesses cosigned (C2SP tlog-policy)",
       "--max-age <seconds>": "refuse a checkpoint cosigned longer ago (default: a day; 0 accepts any)",
       "--width <n>": { means: "objects fetched at once", default: 8 },
       "--follow <seconds>": "go on until stopped, with this pause between two runs",
@@ -358,6 +361,22 @@ export const COMMANDS = {
     examples: ["copy --port 8403"],
     opens: "nothing",
   },
+  witness: {
+    args: "<dir>",
+    does: "cosign checkpoints of other logs, each only where it extends the last (C2SP tlog-witness); key and memory in <dir>",
+    options: {
+      "--name <name>": { means: "the witness's name, a URL without scheme; fixed with the key", required: true },
+      "--log <vkey>": { means: "verifier key of a log that is witnessed; may be repeated", repeated: true },
+      "--logs <file>": "the same as the log lines of a tlog-policy file",
+      "--host <address>": { means: "address to listen on", default: "127.0.0.1" },
+      "--port <n>": { means: "port to listen on", default: 8404 },
+    },
+    prints: "the verifier key of the witness, the address that it serves at, and the logs",
+    exits: ["port", "record", "unreadable"],
+    page: "witness",
+    examples: ["witness --name witness.example/w1 --log 'record.example+2f0d1c5e+AX...' --port 8404"],
+    opens: "nothing",
+  },
   audit: {
     args: "<source>",
     does: "prove a whole public record (URL or folder) from its first leaf, every card recomputed",
@@ -386,7 +405,7 @@ export const COMMANDS = {
     does: "prove a card bundle (GET /v1/trust/{id}/bundle) offline: signatures, inclusion, cosignature",
     options: { ...TRUSTED, "--max-age <seconds>": "refuse a checkpoint cosigned longer ago" },
     prints: "the card, the sentence that explains it, and what of it was proven",
-    exits: ["unreadable", "tampered", "stale"],
+    exits: ["unreadable", "tampered", "unwitnessed", "stale"],
     page: "card-bundle",
     examples: ["cap_7Z3.touchstone"],
     opens: "record",
@@ -453,7 +472,7 @@ export const COMMANDS = {
     },
     notes: "<endpoint> is a capability id (cap_…), a url, or all.",
     prints: "a line for each card: ok, pending or differs; then the sums",
-    exits: ["unreadable", "tampered", "differs", "nothing"],
+    exits: ["unreadable", "tampered", "differs", "nothing", "unwitnessed"],
     page: "evidence",
     examples: ["all --from copy"],
     opens: "record",

@@ -16,7 +16,7 @@ const MAX_BYTES = 8 * 1024 * 1024;
 /**
  * `touchstone verify FILE`: proves a card bundle offline, under the keys of the options, else under those in the file;
  * docs/card-bundle.md.
- * @throws Failure `unreadable`, `usage`, `tampered` (Unproven), `stale`
+ * @throws Failure `unreadable`, `usage`, `tampered` (Unproven), `unwitnessed`, `stale`
  */
 export async function verifyCommand(file: string, options: OptionsOf<"verify"> & RecordOptions): Promise<void> {
   const { data: bundle, error } = CardBundle.safeParse(await readNamedJson(file, MAX_BYTES));
@@ -27,7 +27,7 @@ export async function verifyCommand(file: string, options: OptionsOf<"verify"> &
       `${file} is no card bundle: ${fault ? `/${fault.path.map(String).join("/")} ${fault.detail}` : "it has another form"}`,
     );
   }
-  const head = await openSourceTreeHead(sourceOf(file, bundle), keysOf(options), say, systemClock);
+  const head = await openSourceTreeHead(sourceOf(file, bundle), await keysOf(options), say, systemClock);
   if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
   const leaf = proveCardBundle(bundle, head);
   const { card, why } = leaf;

@@ -114,6 +114,33 @@ export const Settings = z.strictObject({
       orders_key: z.string().nullable().default(null),
     })
     .prefault({}),
+  /**
+   * Witnesses that are not ours (c2sp.org/tlog-witness), to which the publisher submits each checkpoint: a name for metrics and
+   * the status page, the witness's verifier key (Ed25519, type 0x04), and its submission prefix.
+   */
+  witnesses: z
+    .array(
+      z.strictObject({
+        name: z.string().regex(/^[\w.:/-]{1,100}$/, "expected letters, digits and . _ : / -"),
+        key: z
+          .string()
+          .max(400)
+          .regex(/^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+={0,2}$/, "expected a verifier key: name+id+base64"),
+        url: z.url({ protocol: /^https?$/ }),
+      }),
+    )
+    .max(16)
+    .default([]),
+  witnessing: z
+    .strictObject({
+      /** How many of the witnesses have to cosign a checkpoint. */
+      quorum: z.int().min(0).max(16).default(0),
+      /** Longest wait for all witnesses together before a checkpoint is published, ms. */
+      patience_ms: z.int().min(50).max(60_000).default(2_000),
+      /** Below the quorum: `publish` with the cosignatures that came, or `hold` until enough have cosigned. */
+      below_quorum: z.enum(["publish", "hold"]).default("publish"),
+    })
+    .prefault({}),
   /** Listener of `/health` and `/metrics` of every role, for operators; never on a public address. */
   status: z
     .strictObject({

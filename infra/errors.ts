@@ -27,6 +27,7 @@ export const EXIT = {
   network: 21,
   wallet: 22,
   unfit: 23,
+  unwitnessed: 24,
   flawed: 30,
   unpayable: 31,
   ungraded: 32,

@@ -154,6 +154,11 @@ export const COUNTERS = {
       ] as const,
     },
   },
+  touchstone_witness_submissions_total: {
+    help: "Checkpoints that were submitted to witnesses that are not ours, by witness and how it ended.",
+    of: "publish",
+    labels: { witness: null, result: ["cosigned", "late", "down", "refused", "ahead", "garbage", "failed"] },
+  },
   touchstone_notices_total: {
     help: "Attempts to deliver notices to the receivers of watchers, by result.",
     of: "publish",
@@ -316,6 +321,15 @@ export const GAUGES = {
   touchstone_publisher_active: { help: "1 while this process is the active publisher, else 0.", of: "publish" },
   touchstone_publisher_last_publication_seconds: {
     help: "Time when the tree last grew, as known to this publisher, in unix seconds.",
+    of: "publish",
+  },
+  touchstone_witness_cosigned_seconds: {
+    help: "Time when each witness that is not ours last cosigned a checkpoint, in unix seconds; 0: not since the start.",
+    of: "publish",
+    labels: { witness: null },
+  },
+  touchstone_witnesses_missing: {
+    help: "Number of witnesses that the newest checkpoint lacks for its quorum.",
     of: "publish",
   },
   touchstone_watchers: { help: "Active watchers.", of: "publish" },

@@ -32,4 +32,5 @@ export const SLOW = [
   // 50 processes, one after the other: three minutes of an idle machine, fifteen of a busy one.
   "test/flow/buying-killed.test.ts",
   "test/pipelines/6-notify/kill.test.ts",
+  "test/pipelines/witness/kill.test.ts",
 ];

@@ -2,19 +2,19 @@ import { createHash } from "node:crypto";
 import { fromBase64url } from "../keys/jwk.ts";
 import type { Keyring } from "../keys/keys.ts";
 import { verifyBytes } from "../keys/verify.ts";
+import { cosignatureLine, cosignatureTime, MAX_SKEW_MS } from "./cosignature.ts";
 import { HASH_BYTES } from "./hash.ts";
 import {
   BadNote,
-  COSIGNATURE,
   ED25519,
   lineOf,
   type Note,
   type NoteKey,
   type NoteSigner,
   parseNote,
-  type SignatureType,
   signatureLine,
 } from "./note.ts";
+import { Unwitnessed, type WitnessPolicy, witnessedAt } from "./policy.ts";
 
 /** A tree head: the first `size` leaves of the log named `origin` have this root (c2sp.org/tlog-checkpoint). */
 export interface TreeHead {
@@ -26,7 +26,10 @@ export interface TreeHead {
 }
 /** A checkpoint whose signatures were verified, and its bytes. */
 export interface Checkpoint extends TreeHead {
-  /** Time of the witness's cosignature, or null when the reader trusts no witness. */
+  /**
+   * Time of the witness's cosignature, or null when the reader trusts no witness. With a policy that has a quorum, the time
+   * since which the quorum has cosigned.
+   */
   cosignedAt: Date | null;
   bytes: Buffer;
 }
@@ -37,14 +40,9 @@ export interface CheckpointTrust {
   /** Further keys of this log and this witness: during a rotation the old and the new key are trusted. */
   logs?: readonly NoteKey[];
   witnesses?: readonly NoteKey[];
+  /** Witnesses that are not the log's own, and how many of them must have cosigned. */
+  policy?: WitnessPolicy | undefined;
 }
-
-/**
- * Most that a cosignature may lie ahead of the verifier's clock. Its time shows freshness, so a time in the future would make
- * a frozen log look fresh for that long. Clocks of machines without good time differ by five minutes (Kerberos allows as
- * much), which is half of the ten minutes in which a log promises a new checkpoint.
- */
-export const MAX_SKEW_MS = 5 * 60_000;
 
 /** Origin of a log that is published at this address: the address without its scheme. */
 export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/\//, "").replace(/\/+$/, "");
@@ -69,12 +67,9 @@ export function trustOf(origin: string, ring: Keyring, now: Date): CheckpointTru
 /** First 16 hex of sha256(origin): the log's part of a feed cursor. */
 export const logId = (origin: string): string => createHash("sha256").update(origin).digest("hex").slice(0, 16);
 
-const bodyOf = ({ origin, size, root, extensions = [] }: TreeHead): string =>
+/** Text of a checkpoint, which log and witnesses sign. */
+export const bodyOf = ({ origin, size, root, extensions = [] }: TreeHead): string =>
   [origin, size, root.toString("base64"), ...extensions].map((line) => `${line}\n`).join("");
-
-/** Message of a timestamped cosignature (c2sp.org/tlog-cosignature): two lines before the note's text. */
-const cosigned = (text: string, seconds: number | bigint): Buffer =>
-  Buffer.from(`cosignature/v1\ntime ${seconds}\n${text}`);
 
 /** Keys that sign beside those in use: they are being retired, and sign until readers know the new keys. */
 export interface RetiringSigners {
@@ -84,6 +79,7 @@ export interface RetiringSigners {
 
 /**
  * Makes the checkpoint that is published: signed by the log, cosigned by the witness at `at` (whole seconds).
+ * @param others cosignature lines of witnesses that are not ours
  * @throws BadNote when a log key has another name than the origin
  */
 export function signCheckpoint(
@@ -92,25 +88,22 @@ export function signCheckpoint(
   witness: NoteSigner,
   at: Date,
   retiring: RetiringSigners = { logs: [], witnesses: [] },
+  others: readonly string[] = [],
 ): Buffer {
   const logs = [log, ...retiring.logs];
   const other = logs.find(({ name }) => name !== head.origin);
   if (other) throw new BadNote(`the log key is named ${other.name}, the origin is ${head.origin}`);
   const text = bodyOf(head);
-  const seconds = Math.floor(at.getTime() / 1000);
-  const stamp = Buffer.alloc(8);
-  stamp.writeBigUInt64BE(BigInt(seconds));
   const lines = [
     ...logs.map((key) => signatureLine(key, ED25519, key.sign(Buffer.from(text)))),
-    ...[witness, ...retiring.witnesses].map((key) =>
-      signatureLine(key, COSIGNATURE, Buffer.concat([stamp, key.sign(cosigned(text, seconds))])),
-    ),
+    ...[witness, ...retiring.witnesses].map((key) => cosignatureLine(text, key, at)),
+    ...others,
   ];
   return Buffer.from(`${text}\n${lines.join("")}`);
 }
 
-/** Origin, size, root and further lines of a note's text. @throws BadNote */
-function parseBody(text: string): TreeHead {
+/** Origin, size, root and further lines of a note's text, unverified. @throws BadNote */
+export function parseBody(text: string): TreeHead {
   const [origin, sizeText, rootText, ...extensions] = text.slice(0, -1).split("\n");
   const root = Buffer.from(rootText ?? "", "base64");
   const size = Number(sizeText);
@@ -128,35 +121,53 @@ function parseBody(text: string): TreeHead {
  * the log and, if trusted, one of the witness; every line of a trusted key must verify.
  * @param now the verifier's clock; without it no time is checked, as when a log reads a checkpoint of its own
  * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong,
- * or a cosignature lies more than MAX_SKEW_MS ahead of `now`.
+ * or a cosignature lies more than MAX_SKEW_MS ahead of `now`; Unwitnessed when the policy is not met.
  */
 export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: Date): Checkpoint {
   const note = parseNote(bytes);
   const head = parseBody(note.text);
   if (head.origin !== trust.log.name) throw new BadNote(`origin is ${head.origin}, not ${trust.log.name}`);
-  const signed = linesOf(note, [trust.log, ...(trust.logs ?? [])], ED25519);
+  const signed = linesOf(note, [trust.log, ...(trust.logs ?? [])]);
   if (signed.length === 0) throw new BadNote(`not signed by ${trust.log.name}`);
+  refuseBad(note, signed);
+  const own = cosignedAt(note, trust, now);
+  return { ...head, cosignedAt: byPolicy(note, head.origin, trust, now) ?? own, bytes: Buffer.from(bytes) };
+}
+
+/** @throws Unwitnessed when none of the policy's logs signed, or its quorum did not cosign; BadNote */
+function byPolicy(note: Note, origin: string, { policy }: CheckpointTrust, now: Date | undefined): Date | null {
+  if (!policy) return null;
+  const signed = linesOf(
+    note,
+    policy.logs.filter(({ name }) => name === origin),
+  );
+  if (policy.logs.length > 0 && signed.length === 0) throw new Unwitnessed(`no log of the policy signed for ${origin}`);
+  refuseBad(note, signed);
+  return witnessedAt(note, policy, now);
+}
+
+function refuseBad(note: Note, signed: readonly { key: NoteKey; line: Buffer }[]): void {
   for (const { key, line } of signed) {
     if (!verifyBytes(key.publicKey, Buffer.from(note.text), line)) {
       throw new BadNote(`the signature of ${key.name} does not hold`);
     }
   }
-  return { ...head, cosignedAt: cosignedAt(note, trust, now), bytes: Buffer.from(bytes) };
 }
 
-/** The note's signature lines of these keys. */
-const linesOf = (note: Note, keys: readonly NoteKey[], type: SignatureType): { key: NoteKey; line: Buffer }[] =>
+/** The log's signature lines of these keys. */
+const linesOf = (note: Note, keys: readonly NoteKey[]): { key: NoteKey; line: Buffer }[] =>
   keys.flatMap((key) => {
-    const line = lineOf(note, key, type);
+    const line = lineOf(note, key, ED25519);
     return line ? [{ key, line }] : [];
   });
 
 /** Time of the newest cosignature; null when no witness is trusted. @throws BadNote when the witness did not cosign */
 function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust, now: Date | undefined): Date | null {
   if (!witness) return null;
-  const lines = linesOf(note, [witness, ...(witnesses ?? [])], COSIGNATURE);
-  if (lines.length === 0) throw new BadNote(`not cosigned by ${witness.name}`);
-  const times = lines.map(({ key, line }) => cosignatureTime(note.text, line, key));
+  const times = [witness, ...(witnesses ?? [])]
+    .map((key) => cosignatureTime(note, key))
+    .filter((at): at is number => at !== null);
+  if (times.length === 0) throw new BadNote(`not cosigned by ${witness.name}`);
   const newest = Math.max(...times);
   if (now && newest > now.getTime() + MAX_SKEW_MS) {
     throw new BadNote(
@@ -164,19 +175,4 @@ function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust, now: Da
     );
   }
   return new Date(newest);
-}
-
-/** Last moment of a Date; the eight bytes of seconds in a cosignature can be later. */
-const MAX_DATE_MS = 8.64e15;
-
-/** ms since 1970. */
-function cosignatureTime(text: string, line: Buffer, witness: NoteKey): number {
-  if (line.length !== 72) throw new BadNote(`not cosigned by ${witness.name}`);
-  const seconds = line.readBigUInt64BE(0);
-  if (!verifyBytes(witness.publicKey, cosigned(text, seconds), line.subarray(8))) {
-    throw new BadNote(`the cosignature of ${witness.name} does not hold`);
-  }
-  const ms = Number(seconds) * 1000;
-  if (ms > MAX_DATE_MS) throw new BadNote(`cosigned by ${witness.name} at second ${seconds}, which is no date`);
-  return ms;
 }

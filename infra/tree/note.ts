@@ -34,7 +34,7 @@ export class BadNote extends Failure {
 }
 
 /** Longest note that is read, and most signature lines; the specification requires at least 16. */
-const MAX_NOTE_BYTES = 64 * 1024;
+export const MAX_NOTE_BYTES = 64 * 1024;
 const MAX_SIGNATURES = 64;
 const NAME = /^[^\s\p{Z}+]+$/u;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: a note with one is no note.

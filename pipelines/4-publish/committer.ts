@@ -96,9 +96,9 @@ export class Committer {
       if (behind || !generation) return;
       const at = publicationTime(this.options, generation);
       await compareWithChain(this.options, at);
-      const { publicStore, keys } = this.options;
-      if (!(await publishCheckpoint(publicStore, treeHeadOf(this.options, generation.new), keys, at, true)))
-        this.#live = null;
+      const { publicStore, keys, witnesses } = this.options;
+      const head = treeHeadOf(this.options, generation.new);
+      if (!(await publishCheckpoint(publicStore, head, keys, at, { refresh: true, witnesses }))) this.#live = null;
     });
   }
 

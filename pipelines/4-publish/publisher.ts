@@ -18,6 +18,7 @@ import { checkLine, type Run } from "./runs.ts";
 import { type OnRefused, type RunResult, RunTaker } from "./take-run.ts";
 import { checkpointKeys } from "./tree-head.ts";
 import { collectLive, nameHistory, writeHistory, writeLive, writeView } from "./view.ts";
+import type { Witnesses } from "./witnesses.ts";
 import { collectIndexTables, collectPartials, putPacked } from "./writes.ts";
 
 export interface PublisherOptions {
@@ -37,6 +38,8 @@ export interface PublisherOptions {
   writer?: string;
   /** The record's time is made up, and every checkpoint says so. */
   simulatedTime?: boolean;
+  /** Witnesses that are not ours (default: none). */
+  witnesses?: Witnesses | undefined;
 }
 
 /**
@@ -67,6 +70,7 @@ export class Publisher implements PublishedRecord {
       writer,
       chainTime,
       simulatedTime,
+      witnesses: options.witnesses,
     });
     this.#runs = new RunTaker({
       privateStore,

@@ -16,6 +16,7 @@ import { type ChainTime, publicationTime } from "./clocks.ts";
 import { BadPrivate, type Generation, highestGeneration, readGeneration, staged } from "./generation.ts";
 import { EMPTY_LIVE, type Growth, grow, type LiveTree, loadLive } from "./live.ts";
 import { type CheckpointKeys, Fork, ownTrust, publishCheckpoint } from "./tree-head.ts";
+import type { Witnesses } from "./witnesses.ts";
 import { putPacked, putPublic, swapPublic } from "./writes.ts";
 
 export interface CommitterOptions {
@@ -32,6 +33,8 @@ export interface CommitterOptions {
   chainTime?: () => Promise<ChainTime | null>;
   /** The record's time is made up, and the checkpoint says so. */
   simulatedTime?: boolean;
+  /** Witnesses that are not ours, which are asked before a checkpoint is published. */
+  witnesses?: Witnesses | undefined;
 }
 
 /** The log as its writer goes on from it, and the generation that led there. */
@@ -67,10 +70,10 @@ export const treeHeadOf = (
  * @returns false when another publisher has finished it and extended the log
  */
 export async function finish(options: CommitterOptions, generation: Generation, growth: Growth): Promise<boolean> {
-  const { publicStore, keys, clock } = options;
+  const { publicStore, keys, clock, witnesses } = options;
   await writeTree(publicStore, growth);
   const at = publicationTime({ clock }, generation);
-  return publishCheckpoint(publicStore, treeHeadOf(options, generation.new), keys, at);
+  return publishCheckpoint(publicStore, treeHeadOf(options, generation.new), keys, at, { witnesses });
 }
 
 /**

@@ -3,6 +3,7 @@ import type { RetiredKey } from "../../infra/keys/keys.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import {
+  bodyOf,
   type CheckpointTrust,
   openCheckpoint,
   signCheckpoint,
@@ -10,9 +11,10 @@ import {
   witnessName,
 } from "../../infra/tree/checkpoint.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
-import type { NoteSigner } from "../../infra/tree/note.ts";
+import { ED25519, type NoteSigner, signatureLine } from "../../infra/tree/note.ts";
 import { CHECKPOINT } from "../published/objects.ts";
-import { isSimulated, SIMULATED_TIME } from "../published/reader.ts";
+import { isSimulated, readCheckpoint, SIMULATED_TIME } from "../published/reader.ts";
+import type { Witnesses } from "./witnesses.ts";
 import { swapPublic } from "./writes.ts";
 
 /** Two roots for one size, both signed by our key. Publishing stops: a fork cannot be mended. */
@@ -58,35 +60,67 @@ export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
   witnesses: replacedAs(keys, "witness"),
 });
 
+/** What is done with the checkpoint that is there. */
+interface Swap {
+  head: TreeHead;
+  keys: CheckpointKeys;
+  at: Date;
+  refresh: boolean;
+}
+
+/** The head to sign, or why none is: a larger checkpoint, or one of this head that is new enough. @throws Fork */
+function toSign({ head, keys, at, refresh }: Swap, bytes: Uint8Array | null): TreeHead | "larger" | "there" {
+  const theirs = bytes && openCheckpoint(bytes, ownTrust(keys));
+  if (!theirs) return head;
+  if (theirs.size === head.size && !sameHash(theirs.root, head.root)) {
+    throw new Fork(head.size, head.root, theirs.root);
+  }
+  if (theirs.size > head.size) return "larger";
+  if (theirs.size === head.size && (!refresh || theirs.cosignedAt! >= wholeSecond(at))) return "there";
+  return isSimulated(theirs) ? { ...head, extensions: [SIMULATED_TIME] } : head;
+}
+
 /**
  * Publish the checkpoint of this head, or a fresher one of the same head when `refresh`. A larger one stays: a
  * publisher that was paused never takes the checkpoint back. Once a checkpoint has the extension line of simulated time,
- * every later one has it too.
+ * every later one has it too. Witnesses are asked before it is published, since its root is decided: whatever ends this
+ * process meanwhile, no other root of this size can follow.
  * @returns false when a larger one is there.
- * @throws Fork
+ * @throws Fork; BelowQuorum where the settings hold a checkpoint back
  */
 export async function publishCheckpoint(
   store: Store,
   head: TreeHead,
   keys: CheckpointKeys,
   at: Date,
-  refresh = false,
+  { refresh = false, witnesses }: { refresh?: boolean; witnesses?: Witnesses | undefined } = {},
 ): Promise<boolean> {
+  const swap: Swap = { head, keys, at, refresh };
+  const cosigned = witnesses ? await cosignedBy(witnesses, store, swap) : null;
   let superseded = false;
   await swapPublic(store, CHECKPOINT, (object) => {
-    const theirs = object && openCheckpoint(object.bytes, ownTrust(keys));
-    if (theirs && theirs.size === head.size && !sameHash(theirs.root, head.root)) {
-      throw new Fork(head.size, head.root, theirs.root);
-    }
-    superseded = theirs !== null && theirs.size > head.size;
-    if (superseded) return null;
-    const older = theirs && theirs.size === head.size && (!refresh || theirs.cosignedAt! >= wholeSecond(at));
-    if (older) return null;
+    const signed = toSign(swap, object?.bytes ?? null);
+    superseded = signed === "larger";
+    if (typeof signed === "string") return null;
     const retiring = { logs: replacedAs(keys, "log", at), witnesses: replacedAs(keys, "witness", at) };
-    const signed = theirs && isSimulated(theirs) ? { ...head, extensions: [SIMULATED_TIME] } : head;
-    return signCheckpoint(signed, keys.log, keys.witness, at, retiring);
+    const others = cosigned?.text === bodyOf(signed) ? cosigned.lines : [];
+    return signCheckpoint(signed, keys.log, keys.witness, at, retiring, others);
   });
   return !superseded;
+}
+
+/** Cosignatures of the text that is to be published; null when none is. */
+async function cosignedBy(witnesses: Witnesses, publicStore: Store, swap: Swap) {
+  const theirs = await readCheckpoint(publicStore, ownTrust(swap.keys));
+  const signed = toSign(swap, theirs?.bytes ?? null);
+  if (typeof signed === "string") return null;
+  const text = bodyOf(signed);
+  // A witness knows the log by one key for a long time, so those that are being retired sign too.
+  const lines = [swap.keys.log, ...replacedAs(swap.keys, "log", swap.at)].map((key) =>
+    signatureLine(key, ED25519, key.sign(Buffer.from(text))),
+  );
+  const note = Buffer.from(`${text}\n${lines.join("")}`);
+  return { text, lines: await witnesses.collect({ note, head: signed, publicStore }) };
 }
 
 const wholeSecond = (at: Date): Date => new Date(Math.floor(at.getTime() / 1000) * 1000);

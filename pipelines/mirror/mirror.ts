@@ -95,7 +95,7 @@ async function treeHeadOrRotated(
     const ahead = await keysAhead(source, publicStore, pins, known.keys, trust.log.name, clock);
     if (!ahead) throw error;
     say("the keys of the checkpoint were rotated: their documents continue the chain that was proven here");
-    return openTreeHead(bytes, fromPins(ahead), clock);
+    return openTreeHead(bytes, { ...fromPins(ahead), policy: keys.policy }, clock);
   }
 }
 

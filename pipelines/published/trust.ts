@@ -12,6 +12,7 @@ import {
   parseNote,
   parseVkey,
 } from "../../infra/tree/note.ts";
+import { Unwitnessed, type WitnessPolicy } from "../../infra/tree/policy.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { parseJson, Unproven } from "./errors.ts";
 import { MAX } from "./limits.ts";
@@ -22,6 +23,8 @@ export interface GivenKeys {
   /** Signed-note vkeys (c2sp.org/signed-note): the log's of type 0x01, the witness's of type 0x04. */
   log?: string;
   witness?: string;
+  /** Witnesses that are not the log's own, and the logs that are accepted. */
+  policy?: WitnessPolicy | undefined;
 }
 
 /**
@@ -62,16 +65,29 @@ export async function openSourceTreeHead(
   const bytes = await source.get(CHECKPOINT, MAX.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
   if (keys.witness && !keys.log) throw new Failure("usage", "a witness key needs the log key beside it");
-  const pins = keys.log ? { log: keys.log, witness: keys.witness ?? null } : await firstUse(source, bytes);
-  if (!keys.log) {
+  const log = keys.log ?? logOfPolicy(keys.policy, bytes);
+  const pins = log ? { log, witness: keys.witness ?? null } : await firstUse(source, bytes);
+  if (!log) {
     const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
     say(`believing the keys that ${source.name} shows: --log-key ${pins.log}${witness}`);
   }
-  return openTreeHead(bytes, fromPins(pins), clock);
+  return openTreeHead(bytes, { ...fromPins(pins), policy: keys.policy }, clock);
+}
+
+/**
+ * The verifier key of the policy's log that this checkpoint is of; undefined where the policy names no logs.
+ * @throws Unwitnessed for a log that the policy does not name
+ */
+export function logOfPolicy(policy: WitnessPolicy | undefined, bytes: Uint8Array): string | undefined {
+  if (!policy || policy.logs.length === 0) return undefined;
+  const origin = originOf(bytes);
+  const log = policy.logs.find(({ name }) => name === origin);
+  if (!log) throw new Unwitnessed(`the witness policy names no log ${origin}`);
+  return formatVkey(log, ED25519);
 }
 
 /** @throws Failure `usage` for a malformed verifier key */
-function parsedVkey(vkey: string, type: Parameters<typeof parseVkey>[1]): NoteKey {
+export function parsedVkey(vkey: string, type: Parameters<typeof parseVkey>[1]): NoteKey {
   try {
     return parseVkey(vkey, type);
   } catch (error) {

@@ -15,6 +15,7 @@ import type { Ingest } from "../2-ingest/ingest.ts";
 import { createMemory } from "../2-ingest/memory.ts";
 import { chainTimeOf } from "../4-publish/clocks.ts";
 import { createPublisher, type Publisher } from "../4-publish/publisher.ts";
+import { witnessesOf } from "../4-publish/witnesses.ts";
 import { archivePlace, trustOf } from "../5-archive/place.ts";
 import { Notifier } from "../6-notify/notifier.ts";
 import { PublishedTree } from "../published/reader.ts";
@@ -102,6 +103,7 @@ export async function assemble(
     chainTime: chainTimeOf(rail, logger),
     // Once a checkpoint has the line of simulated time every later one has it, also after a start in real time.
     simulatedTime: clock.simulated,
+    witnesses: witnessesOf(config, { clock, logger, metrics }),
   });
   // One of several observers publishes nothing.
   if (!shared) {

@@ -85,10 +85,11 @@ const status: Operation = {
   limiter: (service) => service.readLimiter,
   async run(call) {
     const { follower, clock, statusFigures, askLine, payOnDelivery, metrics } = call.service;
-    const [low, missed, failing] = await Promise.all([
+    const [low, missed, failing, witnesses] = await Promise.all([
       metrics.gauges(GAUGES.low),
       metrics.gauges(GAUGES.missed),
       metrics.gauges(GAUGES.failing),
+      metrics.gauges(GAUGES.witnesses),
     ]);
     const { view, snapshot, staleMs } = follower;
     const text = statusPage({
@@ -100,7 +101,7 @@ const status: Operation = {
       figures: statusFigures.of(view),
       inLine: askLine?.size ?? null,
       orders: payOnDelivery?.sales.buying.orders.table.counts() ?? null,
-      gauges: { low, missed, failing },
+      gauges: { low, missed, failing, witnesses },
     });
     return shown(call, text, PAGE_HEADERS);
   },

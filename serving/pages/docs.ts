@@ -82,6 +82,7 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
       "audit",
       "card-bundle",
       "mirror",
+      "witness",
       "analysts",
       "trace",
     ],

@@ -12,6 +12,7 @@ export const GAUGES = {
   low: "touchstone_wallets_low",
   missed: "touchstone_observe_blind_missed_seconds",
   failing: "touchstone_observe_class_failing",
+  witnesses: "touchstone_witness_cosigned_seconds",
 } as const;
 
 export interface Status {
@@ -122,6 +123,23 @@ function blindWords({ gauges, now }: Status): string {
     : "kept today, as far as this server knows";
 }
 
+/** A witness is late when its last cosignature is older than this: a checkpoint follows the last within ten minutes. */
+const WITNESS_MS = 15 * MINUTE_MS;
+
+/** Which witnesses that are not ours have not cosigned for a while. */
+function witnessWords({ gauges, now }: Status): string {
+  const { witnesses } = gauges;
+  if (witnesses.length === 0) return "none is asked by this server";
+  const late = witnesses.filter(({ value }) => now.getTime() - value * 1000 > WITNESS_MS);
+  if (late.length === 0) return `${count(witnesses.length, "witness", "witnesses")}, all in time`;
+  return late
+    .map(({ labels, value }) => {
+      const since = value === 0 ? "since this server started" : `for ${ageWords(now.getTime() - value * 1000)}`;
+      return `${labels.witness} has cosigned nothing ${since}`;
+    })
+    .join("; ");
+}
+
 /** Classes whose questions were taken to be wrong, so that their calls accuse nobody. */
 function classWords({ figures: { withdrawn }, gauges }: Status): unknown {
   const failing = gauges.failing.filter(({ value }) => value > 0);
@@ -163,6 +181,7 @@ export function statusPage(status: Status): string {
 <dt>Endpoints probed</dt><dd>${figures.probed}, ${figures.probedToday} of them within a day</dd>
 <dt>Urls in line</dt><dd>${inLine === null ? "not known to this server" : `${inLine} that somebody asked about`}</dd>
 <dt>Orders</dt><dd>${ordersWords(status.orders)}</dd>
+<dt><a href="/docs/witness">Witnesses</a></dt><dd>${witnessWords(status)}</dd>
 <dt>Wallets</dt><dd>${walletWords(status)}</dd>
 <dt>Share of <a href="/docs/schedule">blind calls</a></dt><dd>${blindWords(status)}</dd>
 <dt><a href="/docs/classes">Classes</a> withdrawn</dt><dd>${classWords(status)}</dd>

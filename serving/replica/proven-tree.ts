@@ -102,7 +102,7 @@ export class ProvenTree {
     const [pins, trusted] = [await state.pins(), await state.trusted()];
     if (!pins || !trusted) return null;
     const text = JSON.stringify(pins);
-    const trust = fromPins(pins);
+    const trust = { ...fromPins(pins), policy: this.parts.keys?.policy };
     if (trust.log.name !== this.parts.origin) {
       throw new Failure("usage", `the record is that of ${trust.log.name}, and base_url says ${this.parts.origin}`);
     }

@@ -3,7 +3,8 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { verifyBytes } from "../../../infra/keys/verify.ts";
 import { BadBundle, decodeEntries, encodeEntries, packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
-import { logId, MAX_SKEW_MS, openCheckpoint, signCheckpoint, witnessName } from "../../../infra/tree/checkpoint.ts";
+import { logId, openCheckpoint, signCheckpoint, witnessName } from "../../../infra/tree/checkpoint.ts";
+import { MAX_SKEW_MS } from "../../../infra/tree/cosignature.ts";
 import {
   BadNote,
   COSIGNATURE,

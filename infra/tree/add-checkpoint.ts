@@ -1,0 +1,44 @@
+import { HASH_BYTES } from "./hash.ts";
+import { BadNote, MAX_NOTE_BYTES } from "./note.ts";
+
+/** The request of a witness's `add-checkpoint` (c2sp.org/tlog-witness): what a log sends, and what a witness reads. */
+export interface AddCheckpoint {
+  /** Size of the checkpoint that the witness cosigned last; 0: none. */
+  old: number;
+  /** Consistency proof from `old` to the checkpoint (RFC 6962, section 2.1.2). */
+  proof: readonly Uint8Array[];
+  /** The signed note. */
+  checkpoint: Uint8Array;
+}
+
+/** Content type of a 409, whose body is the size that the witness has. */
+export const SIZE_TYPE = "text/x.tlog.size";
+
+/** Most hashes of a proof: a tree has fewer than 2^63 leaves. */
+const MAX_PROOF = 63;
+
+/** Longest request that is read, in bytes. */
+export const MAX_REQUEST_BYTES = MAX_NOTE_BYTES + 32 + MAX_PROOF * 45;
+
+/** The body of a request. */
+export function formatAddCheckpoint({ old, proof, checkpoint }: AddCheckpoint): Buffer {
+  const lines = proof.map((hash) => `${Buffer.from(hash).toString("base64")}\n`);
+  return Buffer.concat([Buffer.from(`old ${old}\n${lines.join("")}\n`), checkpoint]);
+}
+
+/** Reads the body of a request; the checkpoint in it is not looked at. @throws BadNote */
+export function parseAddCheckpoint(body: Uint8Array): AddCheckpoint {
+  const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  const blank = bytes.indexOf("\n\n");
+  if (blank < 0) throw new BadNote("a request without an empty line");
+  const [first, ...hashes] = bytes.subarray(0, blank).toString("latin1").split("\n");
+  const size = /^old (0|[1-9]\d{0,15})$/.exec(first!)?.[1];
+  if (size === undefined || !Number.isSafeInteger(Number(size))) throw new BadNote("not a line of the old size");
+  if (hashes.length > MAX_PROOF) throw new BadNote(`a proof of more than ${MAX_PROOF} hashes`);
+  const proof = hashes.map((line) => {
+    const hash = Buffer.from(line, "base64");
+    if (hash.length !== HASH_BYTES || hash.toString("base64") !== line) throw new BadNote("not a hash of a proof");
+    return hash;
+  });
+  return { old: Number(size), proof, checkpoint: bytes.subarray(blank + 2) };
+}

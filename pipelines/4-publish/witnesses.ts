@@ -1,0 +1,253 @@
+import type { Clock } from "../../infra/clock.ts";
+import type { Config } from "../../infra/config.ts";
+import { Failure } from "../../infra/errors.ts";
+import type { Store } from "../../infra/store/store.ts";
+import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import { formatAddCheckpoint, SIZE_TYPE } from "../../infra/tree/add-checkpoint.ts";
+import { cosignatureTime, MAX_SKEW_MS } from "../../infra/tree/cosignature.ts";
+import { BadNote, COSIGNATURE, lineOf, type NoteKey, parseNote, signatureLine } from "../../infra/tree/note.ts";
+import { consistencyProof } from "../../infra/tree/proof.ts";
+import { TileReader } from "../../infra/tree/tiles.ts";
+import { fetchFrom } from "../published/reader.ts";
+import { parsedVkey } from "../published/trust.ts";
+
+/** A witness that is not ours (c2sp.org/tlog-witness). */
+export interface WitnessAddress {
+  /** Names it in metrics and on the status page. */
+  name: string;
+  key: NoteKey;
+  /** Submission prefix: `/add-checkpoint` is put after it. */
+  url: string;
+}
+
+export interface WitnessesOptions {
+  witnesses: readonly WitnessAddress[];
+  /** How many have to cosign a checkpoint. */
+  quorum: number;
+  /** Longest wait for all of them together, ms. */
+  patienceMs: number;
+  /** Below the quorum a checkpoint is published with what came, or held until enough have cosigned it. */
+  belowQuorum: "publish" | "hold";
+  clock: Clock;
+  logger: Logger;
+  metrics: Metrics;
+}
+
+/** Too few witnesses cosigned, and the settings hold such a checkpoint back. The next publication asks them again. */
+class BelowQuorum extends Failure {
+  constructor(size: number, got: number, quorum: number) {
+    super("unwitnessed", `the checkpoint of ${size} leaves has ${got} of ${quorum} cosignatures and is held back`, {
+      retriable: true,
+    });
+  }
+}
+
+const COSIGNED = "touchstone_witness_cosigned_seconds";
+
+/** How one submission ended. */
+type Result = "cosigned" | "late" | "down" | "refused" | "ahead" | "garbage" | "failed";
+
+/** A submission that brought no cosignature. */
+class NotCosigned extends Error {
+  constructor(
+    readonly result: Exclude<Result, "cosigned">,
+    says: string,
+  ) {
+    super(says);
+  }
+}
+
+/** What this process knows of a witness. */
+interface Known extends WitnessAddress {
+  /** Size of the tree that it cosigned last; 0 until it says otherwise. */
+  size: number;
+  /** Submissions in a row that brought nothing. */
+  failures: number;
+  /** Steady time before which it is not asked. */
+  notBefore: number;
+}
+
+/** Answers to a submission are a few lines. */
+const MAX_ANSWER_BYTES = 16 * 1024;
+/** Requests of one submission: with the size known here, then with the one that the witness names, and once more for a race. */
+const MAX_REQUESTS = 3;
+/** Failures in a row after which a witness is asked less often, and the longest pause, ms. */
+const PATIENT_FAILURES = 3;
+const FIRST_PAUSE_MS = 10_000;
+const MAX_PAUSE_MS = 10 * 60_000;
+
+/** A checkpoint that the log signed and nobody published yet, and the store with its tiles. */
+export interface Submission {
+  /** Text and the log's signature. */
+  note: Uint8Array;
+  head: { size: number; root: Buffer };
+  publicStore: Pick<Store, "get">;
+}
+
+/**
+ * The witnesses of the settings. Each checkpoint is submitted to all at once, each with the consistency proof from the size
+ * that it has. A witness that was down for days costs a publication nothing: after some failures it is asked seldom.
+ */
+export class Witnesses {
+  readonly #known: Known[];
+
+  constructor(private readonly options: WitnessesOptions) {
+    this.#known = options.witnesses.map((one) => ({ ...one, size: 0, failures: 0, notBefore: 0 }));
+    for (const { name: witness } of this.#known) options.metrics.gauge(COSIGNED, 0, { witness });
+  }
+
+  /**
+   * Cosignature lines that came within the patience, each verified. Takes no longer than the patience.
+   * @throws BelowQuorum where the settings say so
+   */
+  async collect(submission: Submission): Promise<string[]> {
+    const { clock, patienceMs, quorum, belowQuorum, metrics, logger } = this.options;
+    const now = clock.monotonic();
+    const signal = AbortSignal.timeout(patienceMs);
+    const proofFrom = this.#proofs(submission);
+    const asked = this.#known.filter(({ notBefore }) => notBefore <= now);
+    const late = ended(signal).then((): never => {
+      throw new NotCosigned("late", `no answer within ${patienceMs} ms`);
+    });
+    late.catch(() => undefined);
+    const lines = await Promise.all(
+      asked.map((one) =>
+        Promise.race([this.#submit(one, submission, proofFrom, signal), late]).then(
+          (line) => this.#note(one, submission.head.size, line),
+          (error: unknown) => this.#noteFailure(one, error, signal),
+        ),
+      ),
+    );
+    const got = lines.filter((line) => line !== null);
+    metrics.gauge("touchstone_witnesses_missing", Math.max(0, quorum - got.length));
+    if (got.length < quorum) {
+      if (belowQuorum === "hold") throw new BelowQuorum(submission.head.size, got.length, quorum);
+      logger.warn({ cosignatures: got.length, quorum }, "a checkpoint is published below the quorum of witnesses");
+    }
+    return got;
+  }
+
+  #note(one: Known, size: number, line: string): string {
+    const { clock, metrics } = this.options;
+    Object.assign(one, { size, failures: 0, notBefore: 0 });
+    metrics.count("touchstone_witness_submissions_total", { witness: one.name, result: "cosigned" });
+    metrics.gauge(COSIGNED, clock.now().getTime() / 1000, { witness: one.name });
+    return line;
+  }
+
+  #noteFailure(one: Known, error: unknown, signal: AbortSignal): null {
+    const { clock, logger, metrics } = this.options;
+    one.failures++;
+    const pauses = one.failures - PATIENT_FAILURES;
+    if (pauses >= 0)
+      one.notBefore = clock.monotonic() + Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(pauses, 10));
+    const result = error instanceof NotCosigned ? error.result : signal.aborted ? "late" : "failed";
+    metrics.count("touchstone_witness_submissions_total", { witness: one.name, result });
+    logger.warn({ witness: one.name, result, failures: one.failures, err: error }, "a witness did not cosign");
+    return null;
+  }
+
+  /** Proofs up to the submission's head; its tiles are opened once, and only where a witness needs a proof. */
+  #proofs({ head, publicStore }: Submission): (old: number) => Promise<Uint8Array[]> {
+    let tiles: Promise<TileReader> | null = null;
+    return async (old) => {
+      if (old === 0 || old === head.size) return [];
+      tiles ??= TileReader.open(head.size, head.root, fetchFrom(publicStore));
+      return consistencyProof(old, head.size, (await tiles).node);
+    };
+  }
+
+  async #submit(
+    one: Known,
+    { note, head }: Submission,
+    proofFrom: (old: number) => Promise<Uint8Array[]>,
+    signal: AbortSignal,
+  ): Promise<string> {
+    // A larger size than ours was another publisher's, or a lie: the witness is asked again.
+    let old = one.size > head.size ? 0 : one.size;
+    for (let request = 0; request < MAX_REQUESTS; request++) {
+      const body = formatAddCheckpoint({ old, proof: await proofFrom(old), checkpoint: note });
+      const answer = await post(`${one.url.replace(/\/+$/, "")}/add-checkpoint`, body, signal);
+      if (answer.status === 200) return this.#verified(one, note, answer.bytes);
+      if (answer.status !== 409) {
+        const result = answer.status >= 500 || answer.status === 429 ? "down" : "refused";
+        throw new NotCosigned(result, `status ${answer.status}`);
+      }
+      const size = sizeIn(answer);
+      if (size === null || size === old) throw new NotCosigned("garbage", "status 409 without another size");
+      if (size > head.size) throw new NotCosigned("ahead", `it has ${size} leaves, this checkpoint ${head.size}`);
+      old = size;
+      one.size = size;
+    }
+    throw new NotCosigned("garbage", `another size in each of ${MAX_REQUESTS} answers`);
+  }
+
+  /** The witness's own line of its answer. Lines of other keys are ignored. @throws NotCosigned */
+  #verified({ key }: Known, note: Uint8Array, answer: Uint8Array): string {
+    try {
+      const opened = parseNote(Buffer.concat([note, answer]));
+      const at = cosignatureTime(opened, key);
+      if (at === null) throw new NotCosigned("garbage", "no cosignature under its key: was the key changed?");
+      const { clock } = this.options;
+      if (!clock.simulated && Math.abs(at - clock.now().getTime()) > MAX_SKEW_MS) {
+        throw new NotCosigned("garbage", `cosigned at ${new Date(at).toISOString()}, which is not now`);
+      }
+      return signatureLine(key, COSIGNATURE, lineOf(opened, key, COSIGNATURE)!);
+    } catch (error) {
+      if (error instanceof BadNote) throw new NotCosigned("garbage", error.message);
+      throw error;
+    }
+  }
+}
+
+/** The witnesses of the settings; undefined where there are none. @throws Failure `usage` for a key that is none, or a quorum out of reach */
+export function witnessesOf(
+  { witnesses, witnessing }: Pick<Config, "witnesses" | "witnessing">,
+  parts: Pick<WitnessesOptions, "clock" | "logger" | "metrics">,
+): Witnesses | undefined {
+  const { quorum, patience_ms: patienceMs, below_quorum: belowQuorum } = witnessing;
+  if (quorum > witnesses.length) {
+    throw new Failure("usage", `witnessing.quorum is ${quorum}, and there are ${witnesses.length} witnesses`);
+  }
+  if (witnesses.length === 0) return undefined;
+  const addresses = witnesses.map(({ name, key, url }) => ({ name, url, key: parsedVkey(key, COSIGNATURE) }));
+  return new Witnesses({ witnesses: addresses, quorum, patienceMs, belowQuorum, ...parts });
+}
+
+const ended = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+
+interface Answer {
+  status: number;
+  type: string;
+  bytes: Buffer;
+}
+
+/** Sends a request and reads a bounded answer. @throws NotCosigned */
+async function post(url: string, body: Uint8Array, signal: AbortSignal): Promise<Answer> {
+  try {
+    const response = await fetch(url, { method: "POST", body, redirect: "manual", signal });
+    const chunks: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const chunk of response.body ?? []) {
+      bytes += chunk.byteLength;
+      if (bytes > MAX_ANSWER_BYTES)
+        throw new NotCosigned("garbage", `an answer of more than ${MAX_ANSWER_BYTES} bytes`);
+      chunks.push(chunk);
+    }
+    const type = response.headers.get("content-type") ?? "";
+    return { status: response.status, type, bytes: Buffer.concat(chunks) };
+  } catch (error) {
+    if (error instanceof NotCosigned || signal.aborted) throw error;
+    const cause = (error as Error).cause;
+    throw new NotCosigned("down", cause instanceof Error ? cause.message : (error as Error).message);
+  }
+}
+
+/** The size in a 409, or null. */
+function sizeIn({ type, bytes }: Answer): number | null {
+  const text = bytes.toString("latin1");
+  const size = Number(text);
+  const isSize = type.split(";", 1)[0]!.trim() === SIZE_TYPE && /^(0|[1-9]\d{0,15})\n$/.test(text);
+  return isSize && Number.isSafeInteger(size) ? size : null;
+}

@@ -1,0 +1,131 @@
+import { createPrivateKey, generateKeyPairSync } from "node:crypto";
+import { closeSync, openSync } from "node:fs";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { Failure } from "../../infra/errors.ts";
+import { privateFolder } from "../../infra/keys/files.ts";
+import { signerOf } from "../../infra/keys/signer.ts";
+import { isErrno } from "../../infra/store/store.ts";
+import type { NoteSigner } from "../../infra/tree/note.ts";
+
+/** What the witness cosigned last of one log. */
+export interface Cosigned {
+  size: number;
+  root: Buffer;
+  /** Time of the cosignature, whole seconds since 1970. */
+  signedS: number;
+  /** The checkpoint with the log's signatures and the witness's. */
+  note: Buffer;
+}
+
+/** Moments of a change at which a test ends the process. */
+export type Step = "begun" | "signed" | "written" | "committed";
+
+/** Longest wait for another process with the same file, ms. */
+const BUSY_MS = 5_000;
+
+const SCHEMA = `
+  CREATE TABLE witness (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), name TEXT NOT NULL, private_key TEXT NOT NULL) STRICT;
+  CREATE TABLE cosigned (origin TEXT PRIMARY KEY, size INTEGER NOT NULL, root BLOB NOT NULL, signed_s INTEGER NOT NULL,
+    note BLOB NOT NULL) STRICT;
+  PRAGMA user_version = 1;
+`;
+
+/**
+ * Key and memory of a witness in one SQLite file that only its owner may read. They are never apart: a key that had lost
+ * its memory would sign a second history. Every commit is on the disk before it is acknowledged; several processes may have
+ * the file open.
+ */
+export class WitnessState {
+  readonly #db: Database.Database;
+  readonly #at: (step: Step) => void;
+
+  private constructor(
+    db: Database.Database,
+    readonly signer: NoteSigner,
+    at: (step: Step) => void,
+  ) {
+    this.#db = db;
+    this.#at = at;
+  }
+
+  /**
+   * Opens `witness.sqlite` in `dir`, or makes it with a new Ed25519 key.
+   * @param name the witness's name, a URL without scheme; a file that is there has to be of this name
+   * @param at is told each step of a change before it is taken; for tests
+   * @throws Failure `record` for a file of another witness, or none of ours
+   */
+  static open(dir: string, name: string, at: (step: Step) => void = () => undefined): WitnessState {
+    privateFolder(dir);
+    const path = join(dir, "witness.sqlite");
+    // An empty file is an empty database; the files beside it get its mode.
+    closeSync(openSync(path, "a", 0o600));
+    const db = new Database(path, { timeout: BUSY_MS });
+    try {
+      db.pragma("journal_mode = WAL");
+      db.pragma("synchronous = FULL");
+      return new WitnessState(db, db.transaction(() => signerIn(db, path, name)).immediate(), at);
+    } catch (error) {
+      db.close();
+      if (!isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) throw error;
+      throw new Failure("record", `${path} is damaged or no witness: start a new one under another name`, {
+        cause: error,
+      });
+    }
+  }
+
+  /** What was cosigned last of the log with this origin, or null. */
+  last(origin: string): Cosigned | null {
+    const row = this.#db
+      .prepare<[string], Cosigned>("SELECT size, root, signed_s AS signedS, note FROM cosigned WHERE origin = ?")
+      .get(origin);
+    return row ?? null;
+  }
+
+  /**
+   * Asks `next` what follows on the last checkpoint of this log and makes it durable, alone among all processes with this
+   * file. Nothing that `next` signed may leave before this returned.
+   * @returns what `next` returned
+   */
+  change<T extends { next?: Cosigned }>(origin: string, next: (last: Cosigned | null) => T): T {
+    const decided = this.#db
+      .transaction(() => {
+        this.#at("begun");
+        const answer = next(this.last(origin));
+        if (!answer.next) return answer;
+        this.#at("signed");
+        const { size, root, signedS, note } = answer.next;
+        this.#db
+          .prepare("INSERT OR REPLACE INTO cosigned (origin, size, root, signed_s, note) VALUES (?, ?, ?, ?, ?)")
+          .run(origin, size, root, signedS, note);
+        this.#at("written");
+        return answer;
+      })
+      .immediate();
+    if (decided.next) this.#at("committed");
+    return decided;
+  }
+
+  close(): void {
+    this.#db.close();
+  }
+}
+
+/** The key in the file, made where the file is empty. */
+function signerIn(db: Database.Database, path: string, name: string): NoteSigner {
+  if (db.pragma("user_version", { simple: true }) === 0) {
+    const { privateKey } = generateKeyPairSync("ed25519");
+    db.exec(SCHEMA);
+    db.prepare("INSERT INTO witness (only_one, name, private_key) VALUES (1, ?, ?)").run(
+      name,
+      privateKey.export({ type: "pkcs8", format: "pem" }),
+    );
+  }
+  const row = db
+    .prepare<[], { name: string; pem: string }>("SELECT name, private_key AS pem FROM witness WHERE only_one = 1")
+    .get();
+  if (!row) throw new Failure("record", `${path} holds no key`);
+  if (row.name !== name) throw new Failure("record", `${path} is of the witness ${row.name}, not of ${name}`);
+  const { publicKey, sign } = signerOf(createPrivateKey(row.pem), "witness");
+  return { name, publicKey, sign };
+}

@@ -1,0 +1,129 @@
+import { createHash } from "node:crypto";
+import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
+import { type AddCheckpoint, parseAddCheckpoint, SIZE_TYPE } from "../../infra/tree/add-checkpoint.ts";
+import { openCheckpoint, parseBody, type TreeHead } from "../../infra/tree/checkpoint.ts";
+import { cosignatureLine, MAX_SKEW_MS } from "../../infra/tree/cosignature.ts";
+import { rootOf, sameHash } from "../../infra/tree/hash.ts";
+import {
+  BadNote,
+  COSIGNATURE,
+  ED25519,
+  formatVkey,
+  lineOf,
+  type Note,
+  type NoteKey,
+  parseNote,
+  signatureLine,
+} from "../../infra/tree/note.ts";
+import { verifyConsistency } from "../../infra/tree/proof.ts";
+import type { Cosigned, WitnessState } from "./state.ts";
+
+/** What is answered to a request, by the status codes of c2sp.org/tlog-witness. */
+export interface WitnessAnswer {
+  status: number;
+  body: string | Buffer;
+  type: string;
+}
+
+const TEXT = "text/plain; charset=utf-8";
+const refuse = (status: number, says: string): WitnessAnswer => ({ status, body: `${says}\n`, type: TEXT });
+
+/** Most logs of one witness: each has a row, and nothing else grows. */
+const MAX_LOGS = 1_000;
+
+/**
+ * A witness for any log of c2sp.org/tlog-checkpoint: it cosigns a checkpoint that its log signed and that extends the last
+ * one it cosigned of that log, and no other (c2sp.org/tlog-witness, `add-checkpoint`). Its state decides, so several
+ * processes over one file are one witness.
+ */
+export class Witness {
+  readonly #logs = new Map<string, NoteKey[]>();
+  readonly #byHash = new Map<string, string>();
+
+  /** @param logs keys of the logs, named by their origins; a log may have several */
+  constructor(
+    private readonly state: WitnessState,
+    logs: readonly NoteKey[],
+    private readonly clock: Clock,
+  ) {
+    for (const log of logs) this.#logs.set(log.name, [...(this.#logs.get(log.name) ?? []), log]);
+    if (this.#logs.size > MAX_LOGS) throw new Failure("usage", `more than ${MAX_LOGS} logs`);
+    for (const origin of this.#logs.keys()) {
+      this.#byHash.set(createHash("sha256").update(origin).digest("hex"), origin);
+    }
+  }
+
+  /** The verifier key with which others check this witness's cosignatures. */
+  get vkey(): string {
+    return formatVkey(this.state.signer, COSIGNATURE);
+  }
+
+  /** The newest checkpoint of the log whose origin has this sha256 (hex), cosigned; 404 where there is none. */
+  newest(originHash: string): WitnessAnswer {
+    const origin = this.#byHash.get(originHash);
+    const last = origin === undefined ? null : this.state.last(origin);
+    return last ? { status: 200, body: last.note, type: TEXT } : refuse(404, "no checkpoint of this log was cosigned");
+  }
+
+  /** Answers `add-checkpoint`. What it returns was made durable before. */
+  add(body: Uint8Array): WitnessAnswer {
+    let asked: AddCheckpoint;
+    let note: Note;
+    let head: TreeHead;
+    try {
+      asked = parseAddCheckpoint(body);
+      note = parseNote(asked.checkpoint);
+      head = parseBody(note.text);
+    } catch (error) {
+      if (error instanceof BadNote) return refuse(400, error.message);
+      throw error;
+    }
+    const keys = this.#logs.get(head.origin);
+    if (!keys) return refuse(404, "this witness does not know the log");
+    const [log, ...logs] = keys as [NoteKey, ...NoteKey[]];
+    try {
+      openCheckpoint(asked.checkpoint, { log, logs });
+    } catch (error) {
+      if (error instanceof BadNote) return refuse(403, error.message);
+      throw error;
+    }
+    if (asked.old > head.size) return refuse(400, `the old size ${asked.old} is larger than the checkpoint's`);
+    return this.state.change(head.origin, (last) => this.#decide(asked, note, head, last));
+  }
+
+  #decide(
+    { old, proof }: AddCheckpoint,
+    note: Note,
+    head: TreeHead,
+    last: Cosigned | null,
+  ): WitnessAnswer & { next?: Cosigned } {
+    const size = last?.size ?? 0;
+    if (old !== size) return { status: 409, body: `${size}\n`, type: SIZE_TYPE };
+    const wrong = inconsistency(head, proof, last);
+    if (wrong) return refuse(422, wrong);
+    const nowS = Math.floor(this.clock.now().getTime() / 1000);
+    // A cosignature says that nothing larger was seen up to its time, so times of one log never go back.
+    const signedS = Math.max(nowS, last?.signedS ?? 0);
+    if ((signedS - nowS) * 1000 > MAX_SKEW_MS) {
+      return refuse(503, "this witness's clock is behind its last cosignature of this log");
+    }
+    const line = cosignatureLine(note.text, this.state.signer, new Date(signedS * 1000));
+    const logLines = this.#logs.get(head.origin)!.flatMap((key) => {
+      const signature = lineOf(note, key, ED25519);
+      return signature ? [signatureLine(key, ED25519, signature)] : [];
+    });
+    const kept = Buffer.from(`${note.text}\n${logLines.join("")}${line}`);
+    return { status: 200, body: line, type: TEXT, next: { size: head.size, root: head.root, signedS, note: kept } };
+  }
+}
+
+/** Why this head does not go on from the last one; null when it does. */
+function inconsistency(head: TreeHead, proof: readonly Uint8Array[], last: Cosigned | null): string | null {
+  if (head.size === 0 && !sameHash(head.root, rootOf([]))) return "not the root of an empty tree";
+  if (!last || last.size === 0) return proof.length > 0 ? "a proof from nothing" : null;
+  if (verifyConsistency(last.size, head.size, last.root, head.root, proof)) return null;
+  return last.size === head.size
+    ? "another root, or a proof, for the size that was cosigned"
+    : "the proof does not show that the cosigned tree is the beginning of this one";
+}
