@@ -51,7 +51,8 @@ const realTime = (monotonic = () => performance.now()): Clock => ({
   ...{
     now: () => world.clock.now(),
     monotonic,
-    simulated: false, jumps: false,
+    simulated: false,
+    jumps: false,
     sleep: (ms, signal) => world.clock.sleep(ms, signal),
   },
 });
