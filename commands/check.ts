@@ -47,7 +47,7 @@ export async function checked(
 }
 
 /** Why a call of it cannot be bought; null where it can. Older services do not say so beside the letter's reason. */
-export function unsold(answer: CheckAnswer & { not_bought?: string }): string | null {
+export function unsold(answer: CheckAnswer): string | null {
   if (answer.buy) return null;
   if (answer.queued === true) return "it was never seen before: ask again in about an hour";
   return answer.not_bought ?? answer.why;

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { type Imported, importRegister, type Refused, registerPath } from "../pipelines/register/import.ts";
@@ -54,8 +54,8 @@ export async function importCommand(
   print(options, done, shown(done));
 }
 
-const SAMPLE = fileURLToPath(new URL("../fixtures/register/golden-copy.csv", import.meta.url));
-const SAMPLE_DOMAINS = fileURLToPath(new URL("../fixtures/register/domains.csv", import.meta.url));
+const SAMPLE = join(import.meta.dirname, "../fixtures/register/golden-copy.csv");
+const SAMPLE_DOMAINS = join(import.meta.dirname, "../fixtures/register/domains.csv");
 
 /**
  * The demo's register: the sample of 48 companies, in a data folder that has none. Its lookup then

@@ -236,10 +236,10 @@ function workOf(
   docs: ReadonlyMap<string, Doc>,
   record: Omit<RecordParts, "view" | "clock">,
 ): WorkDeps | null {
-  if (!workshop || !sales) return null;
+  if (!workshop) return null;
   const corpus = docsCorpus({ docs, baseUrl: record.baseUrl, extractor: workshop.extractor, clock });
   const parts = { ...record, view: () => follower.view, clock };
-  const receipts = new Receipts({ log, bodies: sales.bodies, clock, baseUrl: record.baseUrl });
+  const receipts = sales ? new Receipts({ log, bodies: sales.bodies, clock, baseUrl: record.baseUrl }) : null;
   return { summariser: extractive, ...workshop, signer: answers, clock, corpus, record: parts, receipts };
 }
 

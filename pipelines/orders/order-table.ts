@@ -38,7 +38,7 @@ type Kept = { order: Order; open: boolean } | { closed: string };
  * read twice changes nothing the second time.
  */
 export class OrderTable implements KeptFold {
-  readonly form = "orders.6";
+  readonly form = "orders.7";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
   /** The newest order of each identifier that a payer gave. */

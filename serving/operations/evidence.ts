@@ -48,7 +48,7 @@ const evidenceBody: Operation = {
   limiter: (service) => service.readLimiter,
   async run({ service, request, params, client, limitHeaders }) {
     const { id } = validated(BodyParams, params);
-    const body = await service.work?.receipts.body(id);
+    const body = await service.work?.receipts?.body(id);
     if (!body) throw new Problem("not_found", "no body is kept under this id, or not any more: it is kept for 30 days");
     service.streams.admit(client);
     service.streams.charge(client, body.length);

@@ -66,6 +66,7 @@ export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
   errors: ["not_fetched", "unavailable", "log_unavailable"],
   async run({ url, compare_to }, deps, signal) {
     const { egress, clock, signer, holder, receipts } = deps;
+    if (!receipts) throw new Problem("unavailable", "this service has no store for what was fetched");
     receipts.refuseWhenFull();
     const answer = await fetchAnswer(egress, { url, pointer: "/url", holder, trace: true, signal });
     const fetchedAt = clock.now();

@@ -27,7 +27,8 @@ export interface WorkDeps {
   search?: SearchProvider;
   summariser: Summariser;
   register: Register;
-  receipts: Receipts;
+  /** Keeps bodies and receipts of web/evidence; null where nothing is sold, since there is no store for them. */
+  receipts: Receipts | null;
   /** Whose share of fetches and extractions the work uses. */
   holder?: Holder;
 }

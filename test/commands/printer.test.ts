@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { annotationLine } from "../../commands/annotations.ts";
 import * as audit from "../../commands/audit.ts";
 import { budgetLines } from "../../commands/budget.ts";
+import { checkLines } from "../../commands/check.ts";
 import { table } from "../../commands/doctor.ts";
 import * as exposure from "../../commands/exposure.ts";
 import * as ledger from "../../commands/ledger.ts";
@@ -117,6 +118,18 @@ const PRINTS: Record<string, () => void> = {
   budget: () => printLines(budgetLines(BUDGET, 40)),
   ledger: () => printLines(ledger.linesOf(LEDGER)),
   "plan show": printed,
+  witness: printed,
+  verify: printed,
+  check: () => {
+    const answer = hostile({
+      ...{ observed: { advertised: { amount: HOSTILE, asset: HOSTILE, networks: [HOSTILE] } }, payee: hostile() },
+      ...{ corrections: [hostile()], buy: hostile() },
+    });
+    const flag = { reason: "flag", what: HOSTILE, says: HOSTILE, refuses: true } as const;
+    printLines(checkLines(answer, [flag as never]));
+    printLines(checkLines({ ...(answer as object), buy: undefined, not_bought: HOSTILE } as never, []));
+  },
+  buy: () => printLines(lines(2)),
   serve: reported,
   buckets: printed,
   redrive: reported,

@@ -26,6 +26,8 @@ const ADDRESS: Record<string, string> = {
   check: checkPath({ url: SUM.url }),
   trust: `/v1/trust/${capOf(SUM)}`,
   failures: `/v1/trust/${capOf(SUM)}/failures`,
+  receiptProof: `/v1/web/evidence/receipts/${"00".repeat(32)}`,
+  evidenceBody: `/v1/web/evidence/bodies/20261121-${"0".repeat(26)}`,
   cardBundle: `/v1/trust/${capOf(SUM)}/bundle`,
   archiveManifest: `/v1/archive/${EMPTY_DAY_ID}`,
   docs: "/docs/check-before-you-pay",
@@ -52,7 +54,15 @@ describe.each(OPERATIONS.map((operation) => [operation.id, operation] as const))
   test("GET and HEAD agree", async () => {
     const get = await serving.get(path);
     const head = await serving.get(path, { method: "HEAD" });
-    const refused: Record<string, number> = { watcher: 401, viaGet: 503, order: 503, viaPost: 503, buyerOrders: 503 };
+    const refused: Record<string, number> = {
+      watcher: 401,
+      receiptProof: 404,
+      evidenceBody: 404,
+      viaGet: 503,
+      order: 503,
+      viaPost: 503,
+      buyerOrders: 503,
+    };
     const status = refused[operation.id] ?? (operation.method === "POST" ? 405 : absent ? 404 : 200);
     expect([get.status, head.status]).toEqual([status, status]);
     expect(await head.text()).toBe("");
@@ -159,7 +169,7 @@ test("before the first look nothing is said of the record, signed, kept or put i
   expect(ofRecord.map(({ id }) => id)).toEqual([
     ...["check", "trust", "failures", "cardBundle", "trustIndex", "trustFeed", "archive", "archiveManifest"],
     ...["watcherCreate", "watcher"],
-    ...["viaGet", "viaPost", "routePlan", "routeExecute", "evaluate"],
+    ...["viaGet", "viaPost", "receiptProof", "routePlan", "routeExecute", "evaluate"],
     ...[
       "exposure",
       "search",

@@ -110,7 +110,7 @@ test("what this process asks itself, without a socket, is not shed", async () =>
 test("rows that are never shed: those with a price, and these", () => {
   const kept = OPERATIONS.filter((operation) => !isShed(operation));
   expect(kept.filter(({ price }) => !price).map(({ id }) => id)).toEqual([
-    ...["check", "order", "buyerOrders", "planted", "livez", "readyz"],
+    ...["check", "order", "evidenceBody", "buyerOrders", "planted", "livez", "readyz"],
   ]);
   expect(kept.map(({ id }) => id)).toEqual(expect.arrayContaining(["viaGet", "viaPost", "routeExecute"]));
 });

@@ -1,4 +1,4 @@
-/** Shared by the readers of documents: errors, cleaning of text, and bounded lists. */
+/** Shared by the readers of documents: errors, decoding and cleaning of text, and bounded lists. */
 
 /** Thrown when a document exceeds a limit. */
 export class PastBound extends Error {
@@ -130,3 +130,44 @@ export function withinLimits({ whole, headings, tables: all, links }, limits) {
   const cut = Object.keys(isCut).filter((name) => isCut[name]);
   return { text, headings: kept, tables: tables.list, links: links.list, cut };
 }
+
+/** Bytes at the beginning of a page in which its charset is looked for. */
+const CHARSET_HEAD_BYTES = 1_024;
+
+/** Returns the charset of a byte order mark, else of the media type, else of a meta element; null without any. */
+function statedCharset(bytes, type) {
+  if (bytes[0] === 0xfe && bytes[1] === 0xff) return "utf-16be";
+  if (bytes[0] === 0xff && bytes[1] === 0xfe) return "utf-16le";
+  if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) return "utf-8";
+  const head = bytes.toString("latin1", 0, CHARSET_HEAD_BYTES);
+  const declared =
+    /;\s*charset\s*=\s*"?([\w:.-]{1,40})/i.exec(type) ??
+    /<meta[^>]{0,200}?charset\s*=\s*["']?([\w:.-]{1,40})/i.exec(head);
+  return declared ? declared[1].toLowerCase() : null;
+}
+
+/** The stated charset, or utf-8. */
+export const charsetOf = (bytes, type) => statedCharset(bytes, type) ?? "utf-8";
+
+/**
+ * Decodes bytes. Without a stated charset they are UTF-8, or windows-1252 if they are not, as in browsers. An unknown
+ * charset is read as UTF-8. Invalid bytes become U+FFFD.
+ */
+export function decoded(bytes, type = "") {
+  const charset = statedCharset(bytes, type);
+  try {
+    return new TextDecoder(charset ?? "utf-8", { fatal: charset === null }).decode(bytes);
+  } catch {
+    return new TextDecoder(charset === null ? "windows-1252" : "utf-8").decode(bytes);
+  }
+}
+
+/** Metadata of a document that has none. */
+export const NO_METADATA = {
+  title: null,
+  author: null,
+  language: null,
+  description: null,
+  published: null,
+  pages: null,
+};

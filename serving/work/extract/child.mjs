@@ -5,8 +5,8 @@
  * Input: a line of JSON (the request and the limits), then the document's bytes. Output: `{ok: true, value}`, or
  * `{ok: false, why, bound, says}` where `why` is bound, unreadable or kind.
  */
-import { PastBound, Unreadable } from "./bounds.mjs";
-import { decoded, kindOf, readText } from "./kinds.mjs";
+import { decoded, PastBound, Unreadable } from "./bounds.mjs";
+import { kindOf, readText } from "./kinds.mjs";
 
 const NEWLINE = 0x0a;
 

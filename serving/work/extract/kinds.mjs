@@ -1,5 +1,5 @@
 /** Detects the format of a document, from its bytes and what it is declared as, and decodes its text. */
-import { clean, cutTo, Unreadable } from "./bounds.mjs";
+import { charsetOf, clean, cutTo, NO_METADATA, Unreadable } from "./bounds.mjs";
 
 /** Bytes that are examined, as in browsers (WHATWG MIME Sniffing, section 5.2). */
 const HEAD_BYTES = 1_445;
@@ -86,7 +86,12 @@ function declaredKind(type) {
 }
 
 function namedKind(url) {
-  const path = url && URL.canParse(url) ? new URL(url).pathname : "";
+  let path = "";
+  try {
+    path = new URL(url).pathname;
+  } catch {
+    // There is no address, or none that names anything.
+  }
   return NAMES.find(([, ends]) => ends.test(path))?.[0] ?? null;
 }
 
@@ -127,43 +132,6 @@ export async function kindOf(bytes, { type = "", url, kinds, limits }) {
   if (["markdown", "csv"].includes(kind) && !kinds.includes(kind) && kinds.includes("text")) kind = "text";
   return kinds.includes(kind) ? { kind, mismatch } : { refused: kind };
 }
-
-/** Returns the charset of a byte order mark, else of the media type, else of a meta element; null without any. */
-function statedCharset(bytes, type) {
-  if (bytes[0] === 0xfe && bytes[1] === 0xff) return "utf-16be";
-  if (bytes[0] === 0xff && bytes[1] === 0xfe) return "utf-16le";
-  if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) return "utf-8";
-  const head = bytes.toString("latin1", 0, PDF_HEAD_BYTES);
-  const declared =
-    /;\s*charset\s*=\s*"?([\w:.-]{1,40})/i.exec(type) ??
-    /<meta[^>]{0,200}?charset\s*=\s*["']?([\w:.-]{1,40})/i.exec(head);
-  return declared ? declared[1].toLowerCase() : null;
-}
-
-const charsetOf = (bytes, type) => statedCharset(bytes, type) ?? "utf-8";
-
-/**
- * Decodes bytes. Without a stated charset they are UTF-8, or windows-1252 if they are not, as in browsers. An unknown
- * charset is read as UTF-8. Invalid bytes become U+FFFD.
- */
-export function decoded(bytes, type = "") {
-  const charset = statedCharset(bytes, type);
-  try {
-    return new TextDecoder(charset ?? "utf-8", { fatal: charset === null }).decode(bytes);
-  } catch {
-    return new TextDecoder(charset === null ? "windows-1252" : "utf-8").decode(bytes);
-  }
-}
-
-/** Metadata of a document that has none. */
-export const NO_METADATA = {
-  title: null,
-  author: null,
-  language: null,
-  description: null,
-  published: null,
-  pages: null,
-};
 
 /** Extracts plain text. @throws Unreadable */
 export function readText(text, { limits }) {

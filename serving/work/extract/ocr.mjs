@@ -5,8 +5,7 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { gunzipSync } from "node:zlib";
-import { clean, cutTo, menderOf, Unreadable } from "./bounds.mjs";
-import { NO_METADATA } from "./kinds.mjs";
+import { clean, cutTo, menderOf, NO_METADATA, Unreadable } from "./bounds.mjs";
 
 /** Lowest mean confidence of the words of a picture, of 100: below it the letters are mostly guesses of a photograph. */
 const LEAST_CONFIDENCE = 55;

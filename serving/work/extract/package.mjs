@@ -5,8 +5,7 @@
 import { posix } from "node:path";
 import { DOMParser } from "linkedom";
 import { fromBufferPromise } from "yauzl";
-import { brief, PastBound, Unreadable } from "./bounds.mjs";
-import { decoded, NO_METADATA } from "./kinds.mjs";
+import { brief, decoded, NO_METADATA, PastBound, Unreadable } from "./bounds.mjs";
 
 /** Content types of main parts (ECMA-376 part 1, and MS-OFFMACRO2 for files with macros), and their kinds. */
 const MAIN_TYPES = [

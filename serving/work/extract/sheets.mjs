@@ -1,6 +1,16 @@
 /** Extracts CSV and XLSX: rows of cells as text with tabs, and as tables. Empty rows and columns are left out. */
-import { Bounded, brief, clean, cutTo, flat, linkOf, PastBound, Unreadable, withinLimits } from "./bounds.mjs";
-import { NO_METADATA } from "./kinds.mjs";
+import {
+  Bounded,
+  brief,
+  clean,
+  cutTo,
+  flat,
+  linkOf,
+  NO_METADATA,
+  PastBound,
+  Unreadable,
+  withinLimits,
+} from "./bounds.mjs";
 
 /** Separators of a CSV, in order of preference, and the lines that are examined for them. */
 const SEPARATORS = [",", ";", "\t", "|"];
