@@ -1,7 +1,10 @@
 import { execFile } from "node:child_process";
-import { resolve } from "node:path";
+import { existsSync } from "node:fs";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { runs } from "../../helpers/programs.ts";
@@ -29,9 +32,11 @@ const keys = () => [
 
 const stranger = () => formatVkey({ name: TRUST.log.name, publicKey: TRUST.witness.publicKey }, ED25519);
 
-async function run(...args: string[]) {
+const run = (...args: string[]) => runWord("recompute", ...args);
+
+async function runWord(...args: string[]) {
   const root = resolve(import.meta.dirname, "../../..");
-  const all = [...runs("touchstone.ts"), "recompute", ...args];
+  const all = [...runs("touchstone.ts"), ...args];
   return promisify(execFile)(process.execPath, all, { cwd: root }).then(
     ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
     (error: { code: number; stdout: string; stderr: string }) => error,
@@ -59,6 +64,35 @@ test("prints a line of JSON a card and one of the sum, believing only the keys g
   expect([code, stderr]).toEqual([EXIT.ok, ""]);
   expect(lines.at(-1)).toMatchObject({ endpoints: 2, differs: 0, closed_to: "2026-11-10" });
   expect(lines.slice(0, -1).map(({ verdict }) => verdict)).toContain("ok");
+});
+
+describe("a witness policy", () => {
+  let dir: string;
+  /** The log's own witness stands for one that others run: whoever cosigned is a witness to a policy. */
+  const files = {
+    met: () => ["witness w", formatVkey(TRUST.witness, COSIGNATURE), "\nquorum w"],
+    unmet: () => ["witness w", formatVkey({ ...TRUST.witness, name: "witness.example/w1" }, COSIGNATURE), "\nquorum w"],
+    broken: () => ["quorum nobody"],
+  };
+  const policy = (name: keyof typeof files) => ["--witness-policy", join(dir, name)];
+  beforeAll(async () => {
+    dir = await mkdtemp(join(tmpdir(), "policy-"));
+    for (const [name, text] of Object.entries(files)) await writeFile(join(dir, name), `${text().join(" ")}\n`);
+  });
+  afterAll(() => rm(dir, { recursive: true }));
+
+  test.each([
+    ["recompute", () => ["all", "--from", world.publicDir]],
+    ["audit", () => [world.publicDir]],
+    ["mirror", () => [world.publicDir, join(dir, "copy"), "--max-age", "0"]],
+  ] as const)("%s ends with a code of its own below it, and believes nothing", async (word, args) => {
+    const below = await runWord(word, ...args(), ...policy("unmet"));
+    expect([below.code, below.stderr]).toEqual([EXIT.unwitnessed, expect.stringContaining("touchstone: ")]);
+    expect(below.stdout).not.toMatch(/^(?:ok|proven)/m);
+    expect(existsSync(join(dir, "copy/public/checkpoint"))).toBe(false);
+    expect((await runWord(word, ...args(), ...policy("broken"))).code).toBe(EXIT.usage);
+    expect((await runWord(word, ...args(), ...policy("met"))).code).toBe(EXIT.ok);
+  });
 });
 
 test.each<[string, () => string[], keyof typeof EXIT]>([
