@@ -21,6 +21,21 @@ export class BuyRefused extends Error {
   }
 }
 
+/**
+ * What you yourself expect of the answer, beside the service's own check. Each member must hold, else the answer does not
+ * pass and nothing is charged.
+ */
+export interface BuyersExpectation {
+  /** JSON Schema (draft 7, 2019-09 or 2020-12) that the answer fits. */
+  schema?: Record<string, unknown>;
+  /** A JSONPath (RFC 9535) that selects something, and nothing but `value`, if that is given. */
+  jsonpath?: { path: string; value?: unknown };
+  /** An expression of RE2 that is found somewhere in the answer's text. */
+  regex?: string;
+  /** Least length of the answer, bytes. */
+  min_length?: number;
+}
+
 export interface BuyOptions extends Question {
   /** Most that may be charged, with the fee, in USDC, such as `0.05`. */
   cap: string;
@@ -35,6 +50,8 @@ export interface BuyOptions extends Question {
   body?: string | Uint8Array<ArrayBuffer>;
   /** Values of the variables of a listed template, where `url` is the template: `{ city: "Oslo" }`. */
   variables?: Record<string, string>;
+  /** What you yourself expect of the answer; at most 4,096 characters as JSON. */
+  expect?: BuyersExpectation;
   /** Publishes the call in the record, with its bytes. Default false. */
   publish?: boolean;
   patience?: Partial<Patience>;
@@ -62,6 +79,11 @@ export interface Bought {
   outcome: "delivered" | "not_delivered" | "not_paid";
   /** The seller's answer if it was delivered, else a problem document. */
   response: Response;
+  /**
+   * What judged the answer: `truth` (the right answer was computed from your input), `schema`, `class`, `parses` or
+   * `status`; null where the service does not say.
+   */
+  judged_by: string | null;
   /** Id of the order, if there is one; `GET /v1/orders/{id}` shows the order. */
   order: string | null;
   /** Settlement of the charge. */
@@ -79,6 +101,7 @@ export interface Bought {
  */
 export async function buyThrough(service: Service, options: BuyOptions): Promise<Bought> {
   const { url, method, payTo, cap, pay, headers = {}, body, variables = {}, publish = false, patience } = options;
+  const { expect } = options;
   const most = microOf(/^\d+$/.test(cap) ? `${cap}.0` : cap);
   if (most === null) throw new BuyRefused("bad_cap", `not an amount of money: ${cap}`);
   const answer = await service.check({ url, method, payTo });
@@ -93,6 +116,7 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
   const carrier = new Carrier(service, most, patience);
   const sent = new Headers(headers);
   if (publish) sent.set(...publishHeader(buy.publish));
+  if (expect) sent.set("touchstone-expect", asciiJson(expect));
   const init: RequestInit = { method: buy.method, headers: sent, ...(body === undefined ? {} : { body }) };
   const response = await pay(carrier.fetch)(viaUrl(buy, url, variables), init);
   const receipt = receiptOf(response);
@@ -101,8 +125,13 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
     : carrier.hasPaid && response.status !== 402
       ? "not_delivered"
       : "not_paid";
-  return { outcome, response, order: response.headers.get("touchstone-order") ?? carrier.order, receipt, answer };
+  const order = response.headers.get("touchstone-order") ?? carrier.order;
+  return { outcome, response, judged_by: response.headers.get("touchstone-judged-by"), order, receipt, answer };
 }
+
+/** JSON that a header can hold: what is not ASCII is escaped. */
+const asciiJson = (value: unknown): string =>
+  JSON.stringify(value).replace(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /**
  * The address at the service, with the query that is meant for the seller and the values of its url's variables. A tool

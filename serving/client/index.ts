@@ -26,6 +26,7 @@ export type {
 export { type Question, type SearchOptions, Service, type ServiceOptions } from "./ask.ts";
 export {
   type Bought,
+  type BuyersExpectation,
   type BuyOptions,
   BuyRefused,
   buyThrough,

@@ -31,7 +31,8 @@ export type AnswerFault = "lost" | "cut" | "open" | "busy" | "proxy";
  */
 export class ViaServer {
   /** Every request for the via url, with its payment header and the header that publishes. */
-  readonly calls: { paid: string | null; publish: string | null; url: string; body: string }[] = [];
+  readonly calls: { paid: string | null; publish: string | null; expect: string | null; url: string; body: string }[] =
+    [];
   readonly settlements: string[] = [];
   polls = 0;
   /** By how often a payment has come. */
@@ -130,7 +131,8 @@ export class ViaServer {
     const body = Buffer.concat(chunks).toString();
     const paid = (request.headers["payment-signature"] as string | undefined) ?? null;
     const publish = (request.headers["touchstone-publish"] as string | undefined) ?? null;
-    this.calls.push({ paid, publish, url: request.url!, body });
+    const expect = (request.headers["touchstone-expect"] as string | undefined) ?? null;
+    this.calls.push({ paid, publish, expect, url: request.url!, body });
     if (paid === null) {
       const resource = { url: `${this.url}${request.url}` };
       const required = { x402Version: 2, resource, accepts: [this.#terms, ...this.extra] };

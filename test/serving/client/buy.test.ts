@@ -9,6 +9,7 @@ import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { LOCAL_USDC, type LocalChain, startLocalChain } from "../../../fixtures/chain/local-chain.ts";
 import { createFacilitator, type Facilitator } from "../../../infra/rails/facilitator.ts";
+import { BuyersExpectation } from "../../../pipelines/record/expectation.ts";
 import { BuyUnknown, buyThrough, payBy, Service } from "../../../serving/client/index.ts";
 import { fundedKey, now } from "../../helpers/client.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
@@ -71,6 +72,15 @@ test("what passed is delivered, charged once and has a receipt of the chain", as
 test("with the publish flag the header that the check names is sent", async () => {
   await buy({ publish: true });
   expect(via.calls.map(({ publish }) => publish)).toEqual(["true", "true"]);
+});
+
+test("what the buyer expects is sent with the price's request and the payment, as ASCII that reads as it was given", async () => {
+  const expected = { jsonpath: { path: "$.sum", value: 42 }, regex: "4.", schema: { title: "Süß \u{1f36c}\n" } };
+  await buy({ expect: expected });
+  const sent = via.calls.map((call) => call.expect!);
+  expect(sent.map((text) => JSON.parse(text))).toEqual([expected, expected]);
+  for (const text of sent) expect(BuyersExpectation.parse(JSON.parse(text))).toEqual(expected);
+  expect(sent.join("")).toMatch(/^[\x20-\x7e]+$/);
 });
 
 test("what did not pass is not charged", async () => {
