@@ -28,8 +28,9 @@ const TOOLS: Record<string, NeededTool> = {
   go: {
     command: ["go", "version"],
     install: "Go 1.26 or newer",
-    needs: ["bundle.test.ts", "keys.test.ts", "notices.test.ts", "openapi.test.ts"],
+    needs: ["bundle.test.ts", "keys.test.ts", "notices.test.ts", "openapi.test.ts", "witness.test.ts"],
   },
+  ssh: { command: ["ssh", "-V"], install: "apt-get install openssh-client", needs: ["witness.test.ts"] },
   chromium: { command: ["chromium", "--version"], install: "apt-get install chromium", needs: ["cors.test.ts"] },
 };
 
@@ -41,6 +42,16 @@ export function goProgram(name: string, dir: string): string {
   const program = join(dir, name);
   execFileSync("go", ["build", "-o", program, `./${name}`], { cwd: join(HERE, "go"), stdio: "inherit" });
   return program;
+}
+
+/** Torchwood's witness and the reader in go/witness, built into `dir`. */
+export function torchwood(dir: string): { litewitness: string; reader: string } {
+  const [litewitness, reader] = [join(dir, "litewitness"), join(dir, "reader")];
+  const build = (program: string, what: string) =>
+    execFileSync("go", ["build", "-o", program, what], { cwd: join(HERE, "go/witness"), stdio: "inherit" });
+  build(litewitness, "filippo.io/torchwood/cmd/litewitness");
+  build(reader, ".");
+  return { litewitness, reader };
 }
 
 /** Debian puts daemons, and Go's archive its command, where a user's PATH may not look. */
@@ -90,6 +101,7 @@ async function goModules(): Promise<void> {
   };
   await go("go", "build", "-o", "/dev/null", "./...");
   await go("go/api", "tool", "oapi-codegen", "-version");
+  await go("go/witness", "build", "-o", "/dev/null", "filippo.io/torchwood/cmd/litewitness");
 }
 
 /** Before the files of a run. @returns what comes after them */
