@@ -95,7 +95,7 @@ test("the tarball holds what is built, and nothing that lay about", async () => 
   expect(packed).toContain("dist/THIRD-PARTY.txt");
   const outside = packed.filter((path) => !path.startsWith("dist/"));
   expect(outside.sort()).toEqual(["LICENSE", "README.md", "package.json"]);
-  expect(packed.filter((path) => !/\.(?:mjs|sql|md|json|txt)$/.test(path) && path !== "LICENSE")).toEqual([]);
+  expect(packed.filter((path) => !/\.(?:mjs|sql|md|json|txt|csv|py|go)$/.test(path) && path !== "LICENSE")).toEqual([]);
   const litter = new Set(LITTER.flatMap((file) => [file, `dist/${file}`]));
   expect(packed.filter((path) => litter.has(path))).toEqual([]);
   const unpacked = join(dir, "unpacked");

@@ -4,6 +4,7 @@
  */
 import {
   type Bought,
+  type BuyersExpectation,
   type BuyOptions,
   BuyRefused,
   BuyUnknown,
@@ -123,8 +124,9 @@ export async function buy(pay: BuyOptions["pay"]): Promise<Settlement | PaidRequ
   const prefers: OfferPolicy = payBy("escrow");
   const [first] = prefers(2, [{ scheme: "exact", extra: {}, amount: "20000" }]);
   const patience: Partial<Patience> = { sends: 2 };
+  const expect: BuyersExpectation = { min_length: 2 };
   try {
-    const bought: Bought = await buyThrough(service, { url: first?.amount ?? "", cap: "0.03", pay, patience });
+    const bought: Bought = await buyThrough(service, { url: first?.amount ?? "", cap: "0.03", pay, patience, expect });
     return receiptOf(bought.response) ?? bought.outcome;
   } catch (error) {
     if (error instanceof BuyUnknown) return error.paid;
