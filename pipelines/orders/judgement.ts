@@ -41,6 +41,18 @@ const truthSentence = (name: string): string =>
     ? `You are charged only if the answer is at least half right by the check of the class ${name}: your input fixes the right answer, and we know it`
     : `You are charged only if the answer is right: your input fixes the right answer of the class ${name}, and we know it`;
 
+/** Words that only the sentence of one check has. */
+const MARKS: Readonly<Record<JudgedBy, string>> = {
+  truth: "your input fixes the right answer",
+  schema: "fits the JSON Schema that the seller itself advertises",
+  class: "has the form of the class",
+  parses: "parses as JSON and is no error message",
+  status: "is no error page",
+};
+
+/** The check that a text promises, which holds a sentence of {@link guaranteeOf}; null where it holds none. */
+export const promisedIn = (text: string): JudgedBy | null => JUDGED_BY.find((by) => text.includes(MARKS[by])) ?? null;
+
 const EXPECTED = {
   schema: "fits your schema",
   jsonpath: "has what your JSONPath names",

@@ -2,7 +2,7 @@ import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Holder } from "../../infra/shares.ts";
 import { sellerOf } from "../../pipelines/orders/buying.ts";
-import { guaranteeOf } from "../../pipelines/orders/judgement.ts";
+import { guaranteeOf, judgedBy, promisedIn, saysAsMuch } from "../../pipelines/orders/judgement.ts";
 import { type CallRequest, quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
 import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
@@ -61,6 +61,11 @@ export const holderOf = (client: string, payment: Pick<Payment, "from">, url: st
 export const EXPECT_HEADER = "Touchstone-Expect";
 
 const AGAIN = { headers: { "retry-after": "5" } };
+/** The seller's newest 402 allows a weaker check than the one that the buyer paid for. */
+const LESS_IS_CHECKED = {
+  code: "guarantee_changed",
+  says: "the seller changed what it says of its answers, so less of them can be checked than you were promised: nothing was paid; pay again if these terms suit you",
+};
 /** What is promised where the seller was not asked yet. */
 const PASSED = "You are charged only if the answer passed.";
 
@@ -163,6 +168,10 @@ export class PayOnDelivery {
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
     if (wrong) return paymentRequired(cashier, sale, refusedFor(wrong));
+    const promised = promisedIn(payment.described ?? "");
+    if (promised !== null && !saysAsMuch(judgedBy(quote.want), promised)) {
+      return paymentRequired(cashier, sale, refusedFor(LESS_IS_CHECKED));
+    }
     return this.#buy(wanted, payment, sale, quote);
   }
 

@@ -20,6 +20,10 @@ const Version2 = z.looseObject({
   x402Version: z.literal(2),
   accepted: z.looseObject({ scheme: z.string().max(60), network: z.string().max(120) }),
   payload: z.unknown(),
+  resource: z
+    .looseObject({ description: z.string().max(4_096).optional() })
+    .optional()
+    .catch(undefined),
   extensions: z.unknown().optional(),
 });
 
@@ -55,6 +59,8 @@ export interface Payment {
   payload: { signature: string; authorization: Record<string, string>; salt?: string };
   /** Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them. */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
+  /** Description in the 402 that was paid, as clients of version 2 send it back; null where it is not sent. */
+  described: string | null;
   /** What its client calls it (x402's extension `payment-identifier`). */
   identifier: string | null;
   /** sha256 of the canonical payload, which identifies it independently of its formatting. */
@@ -120,6 +126,7 @@ export function paymentOf(headers: Headers): Payment | null {
     networkName: offer.network,
     ...{ from, to, amountAtomic: valueAtomic, nonce, validAfter, validBefore, payload },
     deadlines: held?.deadlines ?? null,
+    described: (data.x402Version === 2 && data.resource?.description) || null,
     identifier: data.x402Version === 2 ? identifierIn(name, data.extensions) : null,
     sha256: sha256hex(canonicalBytes(payload)),
   };

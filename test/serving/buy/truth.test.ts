@@ -72,6 +72,33 @@ test("what the guarantee names is what ran, for an input that fixes nothing", as
   expect(legs[0]!.checks).toContainEqual({ name: "schema", ok: true });
 });
 
+test("what was promised when it was paid is checked, or nothing is bought", async () => {
+  const buyer = await officialBuyer(world);
+  const before = (await rail.balance(buyer.address)).value;
+  // The terms that the buyer saw promised more than the seller's newest ones allow.
+  const promising: typeof fetch = async (input, init) => {
+    const answer = await fetch(input, init);
+    const header = answer.headers.get("payment-required");
+    if (header === null) return answer;
+    const terms = JSON.parse(Buffer.from(header, "base64").toString("utf8"));
+    terms.resource.description = `A call bought through Touchstone. ${TRUTH}`;
+    const headers = new Headers(answer.headers);
+    headers.set("payment-required", Buffer.from(JSON.stringify(terms)).toString("base64"));
+    return new Response(await answer.text(), { status: answer.status, headers });
+  };
+  const answer = await buyer.over(promising)(viaOf("honest-v2", "a=103&b=9&topic=stones"));
+  const body = (await answer.json()) as { error: string; guarantee: string };
+  expect([answer.status, body.error, body.guarantee]).toEqual([
+    402,
+    "guarantee_changed",
+    expect.stringContaining("JSON Schema"),
+  ]);
+  expect((await rail.balance(buyer.address)).value).toBe(before);
+  // Terms that promise as much as can be checked, or less, are no reason to refuse.
+  const again = await (await officialBuyer(world)).over(promising)(viaOf("honest-v2"));
+  expect([again.status, again.headers.get("touchstone-judged-by")]).toEqual([200, "truth"]);
+});
+
 /** Expectations of an answer `{"sum":112}`, and which check of theirs fails; null: it passes. */
 const EXPECTATIONS: readonly [object, string | null][] = [
   [{ jsonpath: { path: "$.sum", value: 112 } }, null],
