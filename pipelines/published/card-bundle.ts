@@ -1,11 +1,10 @@
 import { z } from "zod";
-import type { Verdict } from "../../infra/keys/examine.ts";
 import { type Jwks, PURPOSES } from "../../infra/keys/jwk.ts";
-import { verifyObject } from "../../infra/keys/verify.ts";
 import { leafHash } from "../../infra/tree/hash.ts";
 import { inclusionProof, verifyInclusion } from "../../infra/tree/proof.ts";
-import { cardMoment, GradeLeaf } from "../record/leaf.ts";
+import { GradeLeaf } from "../record/leaf.ts";
 import { parseJson, Unproven } from "./errors.ts";
+import { refuseUnsignedCard } from "./keys.ts";
 import { CHECKPOINT, HINT_KEYS, keysKey } from "./objects.ts";
 import type { Snapshot } from "./reader.ts";
 import type { Source } from "./source.ts";
@@ -89,19 +88,6 @@ export function proveCardBundle(bundle: CardBundle, head: { size: number; root: 
       leaf ? `one of ${leaf.card.capability_id}` : "another leaf",
     );
   }
-  const { card } = leaf;
-  // Cards of the first version may leave out which key signed them.
-  const kids = bundle.keys.keys.filter(({ purpose }) => purpose === "cards").map(({ kid }) => kid);
-  const verdicts = kids.map((kid) =>
-    verifyObject(bundle.keys, card, { purpose: "cards", at: cardMoment(leaf), unsaid: { kid } }),
-  );
-  if (!verdicts.some(({ ok }) => ok)) {
-    throw new Unproven("leaf/card", "the signature of a cards key that was valid then", reasonOf(verdicts));
-  }
+  refuseUnsignedCard(leaf, bundle.keys);
   return leaf;
 }
-
-const reasonOf = (verdicts: readonly Verdict[]): string => {
-  const [first] = verdicts.filter((one) => !one.ok);
-  return first && !first.ok ? first.reason : "no cards key";
-};
