@@ -4,7 +4,7 @@ import type { Config } from "../infra/config.ts";
 import { parseUrl } from "../infra/url.ts";
 import { draft } from "../pipelines/1-observe/recorder.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
-import type { RecordReader } from "../pipelines/corrections/reading.ts";
+import type { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { isId } from "../pipelines/record/ids.ts";
 import { normaliseUrl } from "../pipelines/record/url.ts";
 import { recorderOf, withRecord } from "./opening.ts";
@@ -35,7 +35,7 @@ const NEXT = "next: touchstone listings list";
 const textOf = (value: unknown): string | null => (typeof value === "string" && value !== "" ? value : null);
 
 /** Reads every endpoint from the topic `listings`, by id, in the order of first listing. */
-async function endpointsOf(reading: RecordReader): Promise<ListedEndpoint[]> {
+async function endpointsOf(reading: LogHistoryReader): Promise<ListedEndpoint[]> {
   const known = new Map<string, ListedEndpoint & { bySource: Map<string, SourceState> }>();
   for (let partition = 0; partition < reading.partitions; partition++) {
     for await (const { type, body, key, observedAt } of reading.facts("listings", partition, null)) {
@@ -86,7 +86,7 @@ export const listListings = (config: Config, options: OptionsOf<"listings list">
  * Returns the endpoint with this capability id, or all endpoints at this url.
  * @throws NotInRecord
  */
-async function listedAt(reading: RecordReader, endpoint: string): Promise<ListedEndpoint[]> {
+async function listedAt(reading: LogHistoryReader, endpoint: string): Promise<ListedEndpoint[]> {
   const url = isId("cap", endpoint) ? null : normaliseUrl(endpoint);
   const found = (await endpointsOf(reading)).filter((one) =>
     url === null ? one.capability_id === endpoint : one.url === url,

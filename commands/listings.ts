@@ -19,7 +19,7 @@ import { type ProbeOnce, type ProbeSeen, probeListed } from "../pipelines/1-obse
 import { ownReader, type Reader } from "../pipelines/1-observe/reading/reader.ts";
 import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
-import type { RecordReader } from "../pipelines/corrections/reading.ts";
+import type { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import type { Memory, StandingListing } from "../pipelines/record/memory.ts";
 import { readNamed } from "./files.ts";
 import { recorderOf, withParts, withReading } from "./opening.ts";
@@ -219,7 +219,7 @@ export async function takeUrl(
 }
 
 /** The listings of a source, read from log and chain without the lake, so that a service may run meanwhile. */
-const listingsBeside = (reading: RecordReader): Pick<Memory, "listingsOf"> => ({
+const listingsBeside = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> => ({
   async listingsOf(source, day) {
     const newest = new Map<string, StandingListing & { at: string }>();
     const today: StandingListing[] = [];
@@ -244,7 +244,7 @@ const listingsBeside = (reading: RecordReader): Pick<Memory, "listingsOf"> => ({
 
 /** Addresses, in lower case, that 402s of an endpoint asked to be paid at; none where the record lacks the endpoint. */
 const payTosBeside =
-  (reading: RecordReader) =>
+  (reading: LogHistoryReader) =>
   async (cap: string): Promise<ReadonlySet<string>> => {
     try {
       return (await readEndpoint(reading, cap)).payTos;

@@ -1,7 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Recorder } from "../pipelines/1-observe/recorder.ts";
-import { RecordReader } from "../pipelines/corrections/reading.ts";
+import { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { type Ingesting, openIngest } from "../pipelines/roles/ingesting.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { keysFor } from "../pipelines/roles/record-identity.ts";
@@ -24,13 +24,13 @@ export const withIngest = (config: Config, work: (opened: Ingesting, parts: Part
   withParts(config, (parts) => withOpen(openIngest(parts, systemClock), (opened) => work(opened, parts)));
 
 /** Reads log and chain without touching the lake, so it works beside a running service. */
-export const withReading = <T>(parts: Parts, work: (reading: RecordReader) => Promise<T>): Promise<T> =>
-  withOpen(RecordReader.open({ log: parts.log, privateStore: parts.privateStore, lake: parts.config.lake }), work);
+export const withReading = <T>(parts: Parts, work: (reading: LogHistoryReader) => Promise<T>): Promise<T> =>
+  withOpen(LogHistoryReader.open({ log: parts.log, privateStore: parts.privateStore, lake: parts.config.lake }), work);
 
 /** {@link withReading} on a record that exists; where there is none, nothing is made. */
 export async function withRecord(
   config: Config,
-  work: (reading: RecordReader, parts: Parts) => Promise<void>,
+  work: (reading: LogHistoryReader, parts: Parts) => Promise<void>,
 ): Promise<void> {
   needsData(config);
   return withOpen(openParts(config, systemClock), (parts) => withReading(parts, (reading) => work(reading, parts)));
@@ -46,7 +46,7 @@ interface Done {
 export const withDone = (
   config: Config,
   json: boolean | undefined,
-  work: (reading: RecordReader, parts: Parts) => Promise<Done>,
+  work: (reading: LogHistoryReader, parts: Parts) => Promise<Done>,
 ): Promise<void> =>
   withRecord(config, async (reading, parts) => {
     const { facts, lines } = await work(reading, parts);

@@ -6,7 +6,7 @@ import { openLake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
 import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import { originOf } from "../infra/tree/checkpoint.ts";
-import { chainTimeOf } from "../pipelines/4-publish/clocks.ts";
+import { chainTimeReader } from "../pipelines/4-publish/clocks.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
 import { archivePlace, trustOf } from "../pipelines/5-archive/place.ts";
@@ -127,7 +127,7 @@ function publisherOf(
   const publisher = createPublisher({
     ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },
     ...{ origin, partitions: log.partitions, witnesses: witnessesOf(config, { clock, logger, metrics }) },
-    ...(networks.length > 0 ? { chainTime: chainTimeOf(railOn(networks), logger) } : {}),
+    ...(networks.length > 0 ? { chainTime: chainTimeReader(railOn(networks), logger) } : {}),
   });
   const tree = new PublishedTree(publicStore, trustOf(origin, keys));
   const notifier = new Notifier({

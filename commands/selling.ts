@@ -26,7 +26,7 @@ import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { capsOf, type OrderCaps } from "../pipelines/orders/caps.ts";
 import { clientNames } from "../pipelines/orders/claim.ts";
-import { gasBooked } from "../pipelines/orders/gas.ts";
+import { createGasLookup } from "../pipelines/orders/gas.ts";
 import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { OrderObjects } from "../pipelines/orders/order-objects.ts";
@@ -116,7 +116,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const escrow = createEscrow({ money: onChain, sender, payTo: money.till.address });
   const authorizations = createAuthorizations(onChain, sender);
   const pollMs = money.settlePollMs;
-  const gas = gasBooked(sender, metrics);
+  const gas = createGasLookup(sender, metrics);
   const poll = pollMs ? { pollMs } : {};
   const holding = new Holding({ orders, escrow, rail, confirmations, gas, logger, metrics, ...poll });
   const caps = money.caps ?? capsOf(config.sell);

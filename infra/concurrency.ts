@@ -149,7 +149,7 @@ export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: numbe
  * Returns a sorted copy by a stable merge sort that yields after each `piece` of items, so that sorting a million items
  * need not block the event loop; see {@link runYielding}.
  */
-export function* sortSteps<T>(
+export function* sortInSteps<T>(
   items: Iterable<T>,
   compare: (a: T, b: T) => number,
   piece = 64,

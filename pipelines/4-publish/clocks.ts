@@ -10,7 +10,7 @@ export interface ChainTime {
 }
 
 /** Returns a function that reads the time of the chain's newest block; it gives null when the node does not answer. */
-export const chainTimeOf =
+export const chainTimeReader =
   (rail: Pick<Rail, "head" | "network">, logger: Logger) => async (): Promise<ChainTime | null> => {
     try {
       const head = await rail.head({ network: rail.network });

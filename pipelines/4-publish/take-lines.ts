@@ -17,7 +17,7 @@ export type GradeDraft = Draft & { kind: "grade" };
 export type CorrectionDraft = Draft & { kind: "correction" | "dispute" | "reinstated" };
 
 /** What some lines of a run come to, held against what is published. */
-export interface TakenLines {
+export interface TakeResult {
   groups: Group[];
   cards: number;
   /** Lines that are not newer than what is published for their endpoint. */
@@ -54,7 +54,7 @@ export async function takeLines(
   lines: readonly RunLine[],
   corrections: readonly CorrectionDraft[],
   context: TakeContext,
-): Promise<TakenLines> {
+): Promise<TakeResult> {
   const taken = { groups: [] as Promise<Group>[], cards: 0, stale: 0, early: [] as string[] };
   const fresh = unknownDrafts(fold, corrections) as CorrectionDraft[];
   const offsets = offsetsOf(header, context.partitions);

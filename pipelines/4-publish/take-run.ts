@@ -6,7 +6,7 @@ import type { Before, Committed, Planner, Taken } from "./committer.ts";
 import { BadPrivate, mergePositions } from "./generation.ts";
 import { relatedPartyDrafts, unknownDrafts } from "./known.ts";
 import { type Run, type RunDrafts, readRun } from "./runs.ts";
-import { type CorrectionDraft, type TakenLines, takeLines } from "./take-lines.ts";
+import { type CorrectionDraft, type TakeResult, takeLines } from "./take-lines.ts";
 
 export interface RunResult {
   n: number;
@@ -84,7 +84,7 @@ export class RunTaker {
     onRefused: OnRefused,
   ): Promise<void> {
     const { partitions, cards, metrics } = this.options;
-    let planned: TakenLines | null = null;
+    let planned: TakeResult | null = null;
     const committed = await this.options.commit(async (before) => {
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
       planned = await takeLines(before, header, lines, own, { partitions, cards, onSigned });

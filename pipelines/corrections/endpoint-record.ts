@@ -10,7 +10,7 @@ import { BadUrl, normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import type { CorrectionRecord } from "../record/volatile.ts";
 import { NotInRecord } from "./errors.ts";
-import type { Fact, RecordReader } from "./reading.ts";
+import type { Fact, LogHistoryReader } from "./reading.ts";
 
 /** A correction as the log holds it. */
 export interface HeldCorrection {
@@ -87,13 +87,13 @@ function payTosOf({ body }: Fact): string[] {
 }
 
 /** Reads an endpoint's record. @throws NotInRecord when the record has neither a listing nor an observation of it */
-export async function readEndpoint(reading: RecordReader, cap: string): Promise<EndpointRecord> {
+export async function readEndpoint(reading: LogHistoryReader, cap: string): Promise<EndpointRecord> {
   const found = await lookFor(reading, cap);
   if (!found) throw new NotInRecord(`${cap} is not in the record: no listing, no observation`);
   return found;
 }
 
-async function lookFor(reading: RecordReader, cap: string): Promise<EndpointRecord | null> {
+async function lookFor(reading: LogHistoryReader, cap: string): Promise<EndpointRecord | null> {
   const partition = partitionOf(cap, reading.partitions);
   const records = new Map<string, HeldRecord>();
   const payTos = new Set<string>();
@@ -110,7 +110,7 @@ async function lookFor(reading: RecordReader, cap: string): Promise<EndpointReco
   return { cap, records, payTos, correctionRecords };
 }
 
-async function isListed(reading: RecordReader, partition: number, cap: string): Promise<boolean> {
+async function isListed(reading: LogHistoryReader, partition: number, cap: string): Promise<boolean> {
   for await (const _ of reading.facts("listings", partition, cap)) return true;
   return false;
 }
@@ -119,7 +119,11 @@ async function isListed(reading: RecordReader, partition: number, cap: string): 
  * Finds the endpoint that an id or a url names. @throws NotInRecord; Failure `usage` when the text is neither, or when
  * several methods of the url are in the record and none was given
  */
-export async function findEndpoint(reading: RecordReader, idOrUrl: string, method?: string): Promise<EndpointRecord> {
+export async function findEndpoint(
+  reading: LogHistoryReader,
+  idOrUrl: string,
+  method?: string,
+): Promise<EndpointRecord> {
   if (isId("cap", idOrUrl)) return readEndpoint(reading, idOrUrl);
   const url = normalised(idOrUrl);
   const found: EndpointRecord[] = [];

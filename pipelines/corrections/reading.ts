@@ -28,7 +28,7 @@ interface Row {
   body: string;
 }
 
-export interface RecordReaderParts {
+export interface LogHistoryParts {
   log: Pick<Log, "id" | "partitions" | "read">;
   privateStore: Store;
   lake: { memory_limit: string; threads: number };
@@ -38,14 +38,14 @@ export interface RecordReaderParts {
  * Reads the record beside a running service: the segments of the commit chain, and then the log's tail. The lake is not
  * read, since only one process can open it. A copy of a record is left out.
  */
-export class RecordReader {
+export class LogHistoryReader {
   private constructor(
-    private readonly parts: RecordReaderParts,
+    private readonly parts: LogHistoryParts,
     private readonly folder: string,
     private readonly engine: Lake,
   ) {}
 
-  static async open(parts: RecordReaderParts): Promise<RecordReader> {
+  static async open(parts: LogHistoryParts): Promise<LogHistoryReader> {
     const folder = await mkdtemp(join(tmpdir(), "touchstone-reading-"));
     const { memory_limit: memoryLimit, threads } = parts.lake;
     try {
@@ -55,7 +55,7 @@ export class RecordReader {
         init: [],
         readers: 1,
       });
-      return new RecordReader(parts, folder, engine);
+      return new LogHistoryReader(parts, folder, engine);
     } catch (error) {
       await rm(folder, { recursive: true, force: true });
       throw error;

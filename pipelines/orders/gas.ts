@@ -17,7 +17,7 @@ export type GasSums = Partial<Record<Gas["kind"], { transactions: number; wei: b
  * order's next step.
  * @param sender of our transactions: it knows no cost of those that a facilitator sent, so they are left out
  */
-export const gasBooked =
+export const createGasLookup =
   (sender: Pick<Sender, "spent">, metrics: Pick<Metrics, "count">): GasOf =>
   async (order, kind, tx) => {
     const isNew = tx && !order.gas.some((one) => one.tx === tx);

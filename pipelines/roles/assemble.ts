@@ -13,7 +13,7 @@ import { createObserver, type Observer, type ObserverParts } from "../1-observe/
 import { capsOf } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
 import { createMemory } from "../2-ingest/memory.ts";
-import { chainTimeOf } from "../4-publish/clocks.ts";
+import { chainTimeReader } from "../4-publish/clocks.ts";
 import { createPublisher, type Publisher } from "../4-publish/publisher.ts";
 import { witnessesOf } from "../4-publish/witnesses.ts";
 import { archivePlace, trustOf } from "../5-archive/place.ts";
@@ -100,7 +100,7 @@ export async function assemble(
   const origin = originOf(config.base_url);
   const publisher = createPublisher({
     ...{ privateStore, publicStore, signers: keys, clock, origin, partitions: log.partitions, logger, metrics },
-    chainTime: chainTimeOf(rail, logger),
+    chainTime: chainTimeReader(rail, logger),
     // Once a checkpoint has the line of simulated time every later one has it, also after a start in real time.
     simulatedTime: clock.simulated,
     witnesses: witnessesOf(config, { clock, logger, metrics }),

@@ -1,5 +1,5 @@
 import { setImmediate as turn } from "node:timers/promises";
-import { runYielding, sortSteps } from "../../infra/concurrency.ts";
+import { runYielding, sortInSteps } from "../../infra/concurrency.ts";
 import type { Matched } from "../../infra/text-index.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
@@ -74,7 +74,7 @@ function* ranking(entries: LayeredMap<Entry>): Generator<undefined, Ranking> {
     rows.push({ entry, rank: RANKED.indexOf(bandOf(entry)), composite: headlineOf(entry)?.composite ?? 0 });
     if (rows.length % LOOKED_A_STEP === 0) yield;
   }
-  const sorted = yield* sortSteps(rows, byRank, LOOKED_A_STEP);
+  const sorted = yield* sortInSteps(rows, byRank, LOOKED_A_STEP);
   const firstF = sorted.findIndex(({ rank }) => RANKED[rank] === "F");
   return { entries: sorted.map(({ entry }) => entry), firstF: firstF === -1 ? sorted.length : firstF };
 }
@@ -280,7 +280,7 @@ async function ordered(view: View, hits: Iterable<Hit>, wanted: Wanted): Promise
   }
   const inOrder = (a: (typeof keyed)[number], b: (typeof keyed)[number]): number =>
     a.group - b.group || (a.key === b.key ? 0 : a.key - b.key);
-  return (await runYielding(sortSteps(keyed, inOrder, LOOKED_A_STEP), STEPS_AT_ONCE)).map(({ hit }) => hit);
+  return (await runYielding(sortInSteps(keyed, inOrder, LOOKED_A_STEP), STEPS_AT_ONCE)).map(({ hit }) => hit);
 }
 
 /**

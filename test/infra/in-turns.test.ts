@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer } from "node:net";
 import { expect, it } from "vitest";
-import { createYielder, forEachYielding, range, runYielding, sortSteps } from "../../infra/concurrency.ts";
+import { createYielder, forEachYielding, range, runYielding, sortInSteps } from "../../infra/concurrency.ts";
 import { drawn, SEED } from "../helpers/drawn.ts";
 import { TurnsSeen } from "../helpers/turns.ts";
 
@@ -44,7 +44,7 @@ it("sorts as Array.sort does, stably, however many there are", () => {
   for (const many of [0, 1, 2, 15, 16, 17, 100, 1_000, 1_025]) {
     const items = Array.from({ length: many }, (_, at) => ({ key: Math.floor(random() * 20), at }));
     const before = [...items];
-    const steps = sortSteps(items, (a, b) => a.key - b.key, 16);
+    const steps = sortInSteps(items, (a, b) => a.key - b.key, 16);
     let step = steps.next();
     while (!step.done) step = steps.next();
     expect(step.value).toEqual([...items].sort((a, b) => a.key - b.key));
@@ -59,7 +59,7 @@ it("sorts no more within one turn of the loop than was asked for", async () => {
     turns.see();
     return a - b;
   };
-  const sorted = await runYielding(sortSteps(items, compare, 32), 4);
+  const sorted = await runYielding(sortInSteps(items, compare, 32), 4);
   expect(sorted).toEqual([...items].sort((a, b) => a - b));
   const seen = turns.end();
   // 4 steps of 32 items: each is compared once when merged, and log2(32) times in its first run.

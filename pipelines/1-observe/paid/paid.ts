@@ -120,7 +120,7 @@ async function recordUnpaid(
  * @throws NotRecorded when the log does not take a record. If that was the intent, no payment left. If it was a later
  * record, the intent stays open and is booked as our fault at the next start: theft is never claimed from memory.
  */
-export async function paidCall(all: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
+export async function makePaidCall(all: Tools, listed: ListedCap, call: Call, clock: Clock): Promise<PaidEnd> {
   const source = stockOf(listed.cap, call);
   const tools = source === undefined ? all : { ...all, control: all.controlFrom(source) };
   let one = tools.intake.current(listed);

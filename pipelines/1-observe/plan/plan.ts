@@ -1,6 +1,6 @@
 import { createHmac } from "node:crypto";
 import { sha256hex } from "../../../infra/canonical.ts";
-import { runYielding, sortSteps } from "../../../infra/concurrency.ts";
+import { runYielding, sortInSteps } from "../../../infra/concurrency.ts";
 import { leafHash, rootOf } from "../../../infra/tree/hash.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { parseMoney } from "../../record/money.ts";
@@ -230,7 +230,7 @@ export function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
     if (!own.has(new URL(one.url).origin)) byCap.set(one.cap, candidateOf(one, input));
     yield;
   }
-  const candidates = yield* sortSteps(byCap.values(), firstCovered, SORTED_A_STEP);
+  const candidates = yield* sortInSteps(byCap.values(), firstCovered, SORTED_A_STEP);
   const decided = yield* cover(candidates, new Reservation(caps, input.spentBefore ?? 0n));
   const firstBlock = blockOf(dayStart(day));
   const lines: PlanLine[] = [];
@@ -243,7 +243,7 @@ export function* drawn(input: PlanInput): Generator<undefined, DayPlan> {
     lines.push({ cap: one.cap, host, payee, calls, base_per_day: base, covered: why === null, price_micro, why });
     yield;
   }
-  const byId = yield* sortSteps(lines, (a, b) => (a.cap < b.cap ? -1 : 1), SORTED_A_STEP);
+  const byId = yield* sortInSteps(lines, (a, b) => (a.cap < b.cap ? -1 : 1), SORTED_A_STEP);
   const covered = byId.filter((line) => line.covered).map((line) => line.cap);
   return { v: 1, day, salt_hash: sha256hex(salt), covered_root: coveredRoot(covered), lines: byId };
 }

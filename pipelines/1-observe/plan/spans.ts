@@ -8,7 +8,7 @@ import type { DayPlan, PlanLine } from "../../record/plan.ts";
 import { blockOf, blockStart, dayStart } from "../../record/time.ts";
 import { type Call, idsOf } from "../call.ts";
 import type { HostShare } from "../hosts.ts";
-import { paidCall } from "../paid/paid.ts";
+import { makePaidCall } from "../paid/paid.ts";
 import type { Reconciler } from "../paid/reconcile.ts";
 import { probeByMethod } from "../probe/methods.ts";
 import { recordAsked } from "../probe/unplanned.ts";
@@ -271,7 +271,7 @@ export class Spans {
 
   async #pay(span: Span, one: ListedCap, line: PlanLine, call: Call, clock: Clock): Promise<void> {
     const before = this.#stateOf(span, line);
-    const end = await paidCall(this.tools, one, call, clock);
+    const end = await makePaidCall(this.tools, one, call, clock);
     if (end.open) this.reconciler.take(end.open);
     if (!end.paid) {
       span.report.unpaid++;

@@ -5,7 +5,7 @@ import { RE2JS } from "re2js";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { BuyersExpectation, ExpectationFault } from "../../record/expectation.ts";
 import { clean, isObject, keepable, MOST_VALUES, parseJson } from "../json.ts";
-import { OutOfTime, patient, type Schemas } from "./schema.ts";
+import { OutOfTime, runWithCpuLimit, type Schemas } from "./schema.ts";
 
 type Check = BodyOf<"paid.result">["checks"][number];
 
@@ -61,7 +61,7 @@ export function faultsOf(expect: BuyersExpectation, schemas: Schemas): Expectati
 /** Runs one check under {@link TRY_MS}. @param says what is wrong where it finds nothing; the answer's values never stand in it */
 function tried(name: string, says: string, work: () => boolean): Check {
   try {
-    return patient(TRY_MS, work) ? { name, ok: true } : { name, ok: false, says };
+    return runWithCpuLimit(TRY_MS, work) ? { name, ok: true } : { name, ok: false, says };
   } catch (error) {
     return { name, ok: false, says: error instanceof OutOfTime ? "not done within its time" : "could not be tried" };
   }

@@ -34,7 +34,7 @@ export function timed<T>(ms: number, work: () => T): T {
   }
 }
 
-/** The last try of {@link patient} gets this many times the limit of the first. */
+/** The last try of {@link runWithCpuLimit} gets this many times the limit of the first. */
 const MOST = 8;
 
 /**
@@ -43,7 +43,7 @@ const MOST = 8;
  * gets that within 15 times `ms` by the clock is stopped for good.
  * @throws OutOfTime, or what the work throws
  */
-export function patient<T>(ms: number, work: () => T): T {
+export function runWithCpuLimit<T>(ms: number, work: () => T): T {
   for (let limit = ms; ; limit *= 2) {
     const from = limit === ms ? Number.NaN : processorMs("own");
     try {
@@ -112,7 +112,7 @@ function compile(schema: unknown): ValidateFunction | null {
   const draft = isObject(schema) ? String(schema.$schema ?? "") : "";
   const Engine = MODERN.test(draft) || NEW_WORDS.test(JSON.stringify(safe)) ? Ajv2020 : Ajv;
   try {
-    return patient(COMPILE_MS, () => {
+    return runWithCpuLimit(COMPILE_MS, () => {
       // An instance for each schema, so that sellers' schemas cannot refer to each other.
       const ajv = new Engine({ strict: false, validateFormats: true, logger: false, allErrors: false });
       formats.default(ajv);
@@ -156,7 +156,7 @@ export class Schemas {
     try {
       const validate = this.#validatorOf(key, schema);
       if (validate === null) return null;
-      if (patient(VALIDATE_MS, () => validate(value))) return { ok: true };
+      if (runWithCpuLimit(VALIDATE_MS, () => validate(value))) return { ok: true };
       const error = validate.errors?.[0];
       return { ok: false, says: `${error?.instancePath || "/"} ${error?.message ?? "does not fit"}` };
     } catch {

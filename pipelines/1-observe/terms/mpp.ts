@@ -5,7 +5,7 @@ import type { Challenge } from "../../record/terms/challenges.ts";
 import { readMppRequest } from "../../record/terms/mpp.ts";
 import { decimalsOf, hasKnownAddresses, isPayableIn, looksLikeAddress } from "../../record/terms/networks.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
-import { priceOf, type ReadEntry } from "./x402.ts";
+import { type ParsedEntry, priceOf } from "./x402.ts";
 
 /**
  * Validity of a payment for a challenge, seconds: what the protocol's stock client signs. The challenge's `expires` may
@@ -59,7 +59,7 @@ function defectsOf({ params, isRepeated }: Challenge, request: ReturnType<typeof
 }
 
 /** Reads one mpp challenge as an offer. Never throws. */
-export function readChallenge(challenge: Challenge): ReadEntry {
+export function readChallenge(challenge: Challenge): ParsedEntry {
   const { params } = challenge;
   const method = params.get("method") ?? "";
   const intent = params.get("intent") ?? "";

@@ -9,14 +9,14 @@ import { sameResource } from "../urls.ts";
 import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, NOTHING } from "./declared.ts";
 import { goesBefore, readChallenge } from "./mpp.ts";
 import { isTestnet } from "./testnets.ts";
-import { priceOf, type ReadEntry, readEnvelope, readX402, type X402 } from "./x402.ts";
+import { type ParsedEntry, priceOf, readTerms, readX402, type X402 } from "./x402.ts";
 
 /** Each defect once, in the order in which they were found, with the text that the record has for it. */
 export const defectsSeen = (codes: readonly DefectCode[]): { defect: string; says: string }[] =>
   [...new Set(codes)].map((code) => ({ defect: code, says: DEFECTS[code] }));
 
 type Seen = Terms["defects"];
-type CodesOf = (entry: ReadEntry) => readonly DefectCode[];
+type CodesOf = (entry: ParsedEntry) => readonly DefectCode[];
 
 const codesOfAll: CodesOf = ({ defects }) => defects;
 
@@ -25,11 +25,11 @@ const codesOfAll: CodesOf = ({ defects }) => defects;
  * network; they are defects of the 402. `asides`: those of offers on other networks, which concern those offers alone.
  */
 function offerDefects(
-  entries: readonly ReadEntry[],
+  entries: readonly ParsedEntry[],
   codesOf: CodesOf = codesOfAll,
 ): { whole: DefectCode[]; asides: Seen } {
   const main = entries.find((entry) => entry.valid)?.offer.network;
-  const isAside = ({ offer }: ReadEntry): boolean =>
+  const isAside = ({ offer }: ParsedEntry): boolean =>
     main !== undefined && offer.network !== "" && offer.network !== main;
   const whole = entries.flatMap((entry) => (isAside(entry) ? [] : codesOf(entry)));
   const numbers = new Map<DefectCode, number[]>();
@@ -44,7 +44,7 @@ function offerDefects(
   return { whole, asides };
 }
 
-const unpayable = (entries: readonly ReadEntry[]): DefectCode[] =>
+const unpayable = (entries: readonly ParsedEntry[]): DefectCode[] =>
   entries.length > 0 && !entries.some((entry) => entry.valid) ? ["no_payable_entry"] : [];
 
 /** Offers in their order, and for each what a rail may be asked to pay; null where the offer is incomplete. */
@@ -99,12 +99,12 @@ function resourceDefects(x402: X402, url: string | undefined): DefectCode[] {
 export type Networks = string | readonly string[];
 
 /** Are all offers on test networks? A test network that our own rail pays on is not counted as one. */
-function onlyTestnets(entries: ReadEntry[], own: Networks): boolean {
+function onlyTestnets(entries: ParsedEntry[], own: Networks): boolean {
   const networks = entries.flatMap((entry) => (entry.offer.network ? [entry.offer.network] : []));
   return networks.length > 0 && networks.every(isTestnet) && !networks.some((one) => [own].flat().includes(one));
 }
 
-const offered = (entries: ReadEntry[]): Offered => ({
+const offered = (entries: ParsedEntry[]): Offered => ({
   offers: entries.map(({ offer }) => offer),
   payables: entries.map(({ payable }) => payable),
 });
@@ -221,9 +221,9 @@ export interface ListedOffers extends Offered {
 
 /** Reads the offers of a listing, entry by entry. Defects that only a live 402 can have are left out. */
 export function readOffered(item: unknown, own: Networks): ListedOffers {
-  const { entries, isVersionStated } = readEnvelope({ value: item, raw: "", from: "body" });
+  const { entries, isVersionStated } = readTerms({ value: item, raw: "", from: "body" });
   const statedIn: CodesOf = ({ defects, ofTermsOnly }) => defects.filter((code) => !ofTermsOnly.includes(code));
-  const isDead = (entry: ReadEntry): boolean => statedIn(entry).some((code) => MAKES_UNPAYABLE.includes(code));
+  const isDead = (entry: ParsedEntry): boolean => statedIn(entry).some((code) => MAKES_UNPAYABLE.includes(code));
   const defectsBy = (codesOf: CodesOf, unpaid: DefectCode[]): Seen => {
     const { whole, asides } = offerDefects(entries, codesOf);
     whole.push(...unpaid);

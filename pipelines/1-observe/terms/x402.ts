@@ -4,9 +4,9 @@ import { get, isObject, text } from "../../record/json.ts";
 import { atomicToMicro, formatMoney } from "../../record/money.ts";
 import {
   type Answer402,
-  type Envelope,
   entriesOf,
-  envelopes,
+  type FoundTerms,
+  findTerms,
   MAX_OFFERS,
   type Members,
   readMembers,
@@ -24,7 +24,7 @@ import {
 import type { DefectCode } from "../../record/vocabulary.ts";
 
 /** One entry of `accepts`. Each is read alone, so that a bad one does not spoil the others. */
-export interface ReadEntry {
+export interface ParsedEntry {
   offer: Offer;
   /** Is it complete enough to be paid by somebody: scheme, network, whole amount, payout address? */
   valid: boolean;
@@ -107,7 +107,7 @@ export function priceOf(atomic: bigint | null, decimals: number | null): string 
  * Reads one x402 entry, version 1 or 2. Never throws. `payable` is the form that a rail signs; the rail decides whether
  * it would.
  */
-function readEntry(entry: unknown, { form: version, isKnown }: Version): ReadEntry {
+function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedEntry {
   if (!isObject(entry)) return { offer: BROKEN, valid: false, payable: null, defects: ["bad_entry"], ofTermsOnly: [] };
   const { scheme, network, amount, asset: written, payTo, timeout_s } = readMembers(entry, version);
   const { asset, form } = written;
@@ -178,14 +178,14 @@ function leftOut(entry: unknown): DefectCode[] {
 
 export interface X402 {
   version: number | null;
-  entries: ReadEntry[];
-  raw: Envelope | null;
+  entries: ParsedEntry[];
+  raw: FoundTerms | null;
   /** Does it name the version in which it is written? */
   isVersionStated: boolean;
   defects: DefectCode[];
 }
 
-export function readEnvelope(envelope: Envelope): X402 {
+export function readTerms(envelope: FoundTerms): X402 {
   const accepts = get(envelope.value, "accepts");
   const list = entriesOf(envelope.value);
   const version = versionOf(envelope.value, list[0], envelope.from);
@@ -199,8 +199,8 @@ export function readEnvelope(envelope: Envelope): X402 {
 
 /** Reads the terms of an answer: the header's, or the body's when the header holds nothing that anybody could pay. */
 export function readX402(answer: Answer402): X402 {
-  const { found, malformed } = envelopes(answer);
-  const read = found.map(readEnvelope);
+  const { found, malformed } = findTerms(answer);
+  const read = found.map(readTerms);
   const best = read.find((one) => one.entries.some((entry) => entry.valid)) ?? read[0];
   const defects: DefectCode[] = malformed ? ["malformed_terms"] : [];
   if (!best) return { version: 1, entries: [], raw: null, isVersionStated: false, defects };

@@ -15,7 +15,7 @@ export interface Answer402 {
   body: Uint8Array;
 }
 
-export interface Envelope {
+export interface FoundTerms {
   value: unknown;
   raw: string | Uint8Array;
   from: "header" | "body";
@@ -30,8 +30,8 @@ const looksLikeTerms = (value: unknown): boolean =>
 const headOf = (body: Uint8Array): string => new TextDecoder("latin1").decode(body.subarray(0, 4096));
 
 /** Finds the x402 terms in a 402: version 2 has them in the header, version 1 in the body; some sellers swap the two. */
-export function envelopes(answer: Answer402): { found: Envelope[]; malformed: boolean } {
-  const found: Envelope[] = [];
+export function findTerms(answer: Answer402): { found: FoundTerms[]; malformed: boolean } {
+  const found: FoundTerms[] = [];
   const header = answer.headers["payment-required"];
   let malformed = answer.body.length > MAX_BODY;
   if (header !== undefined) {
@@ -70,13 +70,13 @@ export interface Version {
 }
 
 /** Infers the version from the members, where none is stated. */
-function inferredForm(first: unknown, from: Envelope["from"]): 1 | 2 {
+function inferredForm(first: unknown, from: FoundTerms["from"]): 1 | 2 {
   if (get(first, "maxAmountRequired") !== undefined) return 1;
   const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
   return from === "header" || get(first, "amount") !== undefined || caip2 ? 2 : 1;
 }
 
-export function versionOf(value: unknown, first: unknown, from: Envelope["from"]): Version {
+export function versionOf(value: unknown, first: unknown, from: FoundTerms["from"]): Version {
   const stated = get(value, "x402Version");
   const number = typeof stated === "string" && /^\d{1,6}$/.test(stated) ? Number(stated) : stated;
   if (number === 1 || number === 2) return { said: number, form: number, isStated: stated === number, isKnown: true };

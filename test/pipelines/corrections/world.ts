@@ -23,7 +23,7 @@ import {
 } from "../../../pipelines/corrections/correct.ts";
 import { disputeBody, disputeId, type SignedDispute, statementOf } from "../../../pipelines/corrections/dispute.ts";
 import { readEndpoint } from "../../../pipelines/corrections/endpoint-record.ts";
-import { RecordReader } from "../../../pipelines/corrections/reading.ts";
+import { LogHistoryReader } from "../../../pipelines/corrections/reading.ts";
 import { PublishedTree } from "../../../pipelines/published/reader.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import type { SignedCard } from "../../../pipelines/record/card.ts";
@@ -141,7 +141,7 @@ export async function openWorld() {
     limits: { checks_per_minute: 1e6, reads_per_minute: 1e6, disputes_per_hour: 1e6 },
     cache: { ttlMs: 0, maxEntries: 1, maxBytes: 1e6 },
   });
-  const reading = await RecordReader.open({ log, privateStore, lake: { memory_limit: "256MB", threads: 1 } });
+  const reading = await LogHistoryReader.open({ log, privateStore, lake: { memory_limit: "256MB", threads: 1 } });
   const recorder = new Recorder({ log, producer: "test/1", metrics });
 
   const get = async <T>(path: string): Promise<T> => {

@@ -3,7 +3,7 @@ import type { EgressResult } from "../../../../infra/egress/egress.ts";
 import { chooseInput, makeRequest } from "../../../../pipelines/1-observe/probe/request.ts";
 import { sample } from "../../../../pipelines/1-observe/probe/synthetic.ts";
 import { type Expectation, evaluate, isErrorBody } from "../../../../pipelines/1-observe/reading/checks.ts";
-import { OutOfTime, patient, Schemas, timed } from "../../../../pipelines/1-observe/reading/schema.ts";
+import { OutOfTime, runWithCpuLimit, Schemas, timed } from "../../../../pipelines/1-observe/reading/schema.ts";
 import type { KnownAnswer } from "../../../../pipelines/record/classes.ts";
 import { fc } from "../../../helpers/histories.ts";
 import { answer, OUTPUT_SCHEMA, timeout, transport } from "../world.ts";
@@ -222,17 +222,17 @@ describe("strangers' schemas", () => {
     let tries = 0;
     // Waits without using a processor, as where others have it: past the first limits, and then not.
     const stalled = () => Atomics.wait(still, 0, 0, ++tries < 3 ? 4_000 : 0);
-    expect(patient(200, stalled)).toBe("timed-out");
+    expect(runWithCpuLimit(200, stalled)).toBe("timed-out");
     expect(tries).toBeGreaterThanOrEqual(3);
     let loops = 0;
     expect(() =>
-      patient(50, () => {
+      runWithCpuLimit(50, () => {
         for (loops++; ; );
       }),
     ).toThrow(OutOfTime);
     expect(loops).toBeGreaterThan(1);
     expect(() =>
-      patient(20, () => {
+      runWithCpuLimit(20, () => {
         throw new TypeError("own");
       }),
     ).toThrow(TypeError);
