@@ -8,7 +8,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { ASK_KEPT_MS, ASK_REST_MS, dayOf, dayStart, rfc3339 } from "../record/time.ts";
-import { PLATFORM_TIMES } from "../record/url.ts";
+import { PLATFORM_CAP_FACTOR } from "../record/url.ts";
 import type { Hosts } from "./hosts.ts";
 import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
@@ -36,7 +36,7 @@ export interface OpenAsk {
 }
 
 /** Most looks an hour for the endpoints of one domain, and for all names under one hosting platform. */
-const boundsOf = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_TIMES * perDomain });
+const boundsOf = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_CAP_FACTOR * perDomain });
 
 /** Asks whose domain may be looked at now, the domains in fair turns (sql/queries/asks, open). */
 export const openAsks = (

@@ -6,7 +6,7 @@ export {
   isObject,
   type JsonObject,
   MAX_NESTED,
-  MOST_VALUES,
+  MAX_VALUES_LONG_TEXT,
   parseBase64Json,
   parseJson,
   show,

@@ -3,11 +3,11 @@ import { Failure } from "../../infra/errors.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import type { RecordType } from "../record/bodies.ts";
-import { envelopeOf, sealEnvelope, type Unsealed } from "../record/envelope.ts";
+import { type EnvelopeInput, envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { recordId } from "../record/ids.ts";
 
 /** A record of an endpoint before it is sealed. */
-export interface Draft<T extends RecordType = RecordType> extends Omit<Unsealed<T>, "key" | "producer"> {
+export interface Draft<T extends RecordType = RecordType> extends Omit<EnvelopeInput<T>, "key" | "producer"> {
   cap: string;
 }
 

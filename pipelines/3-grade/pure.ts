@@ -1,4 +1,4 @@
-import { namesRepeats, type RunLine, VERIFIER_VERSION } from "../record/card.ts";
+import { listsRepeatedAnswers, type RunLine, VERIFIER_VERSION } from "../record/card.ts";
 import { round6, worstOf } from "./bounds.ts";
 import { lineOf } from "./cards.ts";
 import { AFTER, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, WALL_ONE_IN, windowStart } from "./params.ts";
@@ -186,7 +186,7 @@ export function sumsOf(endpoint: Endpoint, now: Date, version: string = VERIFIER
     disputed: endpoint.disputed,
     payTo: endpoint.pay_to,
     domain: endpoint.domain,
-    evidence: (namesRepeats(version) ? hashes : [...new Set(hashes)]).slice(0, EVIDENCE_ROWS),
+    evidence: (listsRepeatedAnswers(version) ? hashes : [...new Set(hashes)]).slice(0, EVIDENCE_ROWS),
   };
 }
 

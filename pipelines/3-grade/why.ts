@@ -1,4 +1,4 @@
-import { callsSilent, type WhyParts } from "../record/card.ts";
+import { callsUnreadableAnswersSilent, type WhyParts } from "../record/card.ts";
 import { BANDS, type Band, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 import type { Figure, Figures } from "./components.ts";
@@ -79,7 +79,7 @@ function taken({ theft, settled }: Sums): string {
 /** That no probe of it got a 402 or a free answer, or none since which day, in the words of a version of our checks. */
 function unanswered({ liveLast, counted, seenFirst }: Sums, version: string): string {
   const probes = `${count(counted, "probe")}${since(seenFirst)}`;
-  if (callsSilent(version)) {
+  if (callsUnreadableAnswersSilent(version)) {
     return liveLast === null ? `it never answered in ${probes}` : `it last answered on ${dateOf(liveLast)}`;
   }
   return liveLast === null

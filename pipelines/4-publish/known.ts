@@ -5,7 +5,7 @@ import { RelatedParties, type Thief } from "../3-grade/related.ts";
 import { type ListingFacts, listingFacts } from "../published/endpoint.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader } from "../record/card.ts";
-import { momentOf } from "../record/commitment.ts";
+import { hourOf } from "../record/commitment.ts";
 import { partitionOf } from "../record/ids.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
 
@@ -156,13 +156,13 @@ export async function openCommitments(
   fold: PublishedFold,
   now: Date,
 ): Promise<CommitmentDraft[]> {
-  const rows = await lake.all<Row>(sql("queries/commitments:open"), { before: momentOf(now) });
+  const rows = await lake.all<Row>(sql("queries/commitments:open"), { before: hourOf(now) });
   const isKnown = ({ sha256 }: Row): boolean => fold.commitments.has(sha256);
   const known = rows.filter(isKnown).map(({ sha256 }) => sha256);
   if (known.length > 0) await lake.run(sql("queries/commitments:published"), { known: JSON.stringify(known) });
   return rows
     .filter((row) => !isKnown(row))
-    .map(({ cap, sha256, t }) => ({ kind: "commitment", capability_id: cap, moment: momentOf(t), sha256 }));
+    .map(({ cap, sha256, t }) => ({ kind: "commitment", capability_id: cap, moment: hourOf(t), sha256 }));
 }
 
 export type ReceiptDraft = Draft & { kind: "receipt" };

@@ -12,7 +12,7 @@ import { NOTICES_AT_ONCE } from "../1-observe/queue.ts";
 import type { PublishedTree, Snapshot } from "../published/reader.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { rfc3339 } from "../record/time.ts";
-import { PLATFORM_TIMES } from "../record/url.ts";
+import { PLATFORM_CAP_FACTOR } from "../record/url.ts";
 import { type Change, type Message, noticeOf, type WatcherType, watcherRecord } from "./notice.ts";
 import { isBehind, type Line, MAX_WAITING_ALL, scan, type Watcher, WatcherTable } from "./watcher-table.ts";
 
@@ -185,7 +185,7 @@ export class Notifier {
       const domain = this.#domain(name);
       const under = this.#domain(`all of ${platform}`);
       if (domain.running >= PER_DOMAIN_AT_ONCE || domain.begun.length >= perDomainMinute) continue;
-      if (under.begun.length >= PLATFORM_TIMES * perDomainMinute) continue;
+      if (under.begun.length >= PLATFORM_CAP_FACTOR * perDomainMinute) continue;
       const place = this.#places.tryTake({ client: by ?? undefined, domain: platform });
       if (!place) continue;
       this.#lines.delete(id);

@@ -10,7 +10,7 @@ import { provenLeaves } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
-import { commitTo, publishableAt } from "../record/commitment.ts";
+import { commitmentHash, publishableAt } from "../record/commitment.ts";
 import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts";
 import { ArchiveAudit } from "./archives.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
@@ -206,7 +206,7 @@ export async function openCommitment(
   bytes: Uint8Array,
   onProgress: (leaves: number) => void = () => undefined,
 ): Promise<CommitmentLeaf> {
-  const sha256 = commitTo(salt, bytes);
+  const sha256 = commitmentHash(salt, bytes);
   for await (const { index, leaf } of provenLeaves(source, head)) {
     if (index % 1024 === 0) onProgress(index);
     if (leaf.kind === "commitment" && leaf.sha256 === sha256) return leaf;

@@ -5,7 +5,7 @@ import { cardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
-import { FIRST_VERIFIER_VERSION, NOT_SAID, type SignedCard, type UnsignedCard } from "../record/card.ts";
+import { FIRST_VERIFIER_VERSION, MISSING_MEMBER_TEXT, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { type EvidenceLine, evidenceLineOf, RelatedPartiesLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { addDays, dayOf } from "../record/time.ts";
@@ -212,7 +212,8 @@ function evaluate(
 ): Found[] {
   const { day, inputs, at, card: first } = leaves[0]!;
   const all = (found: Found): Found[] => leaves.map(() => found);
-  if (first.computed_at === undefined) return all({ verdict: "pending", says: `computed_at is ${NOT_SAID}` });
+  if (first.computed_at === undefined)
+    return all({ verdict: "pending", says: `computed_at is ${MISSING_MEMBER_TEXT}` });
   const now = new Date(first.computed_at);
   // Its evidence would be awaited for ever.
   if (dayOf(now) > dayOf(new Date(at))) {

@@ -7,7 +7,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { putPacked } from "../4-publish/writes.ts";
 import { callKey } from "../published/objects.ts";
-import { commitmentRecord, commitTo, SALT_BYTES } from "../record/commitment.ts";
+import { commitmentHash, commitmentRecord, SALT_BYTES } from "../record/commitment.ts";
 import { type Envelope, envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { isBuyersOwn } from "../record/expectation.ts";
 import { crockford130 } from "../record/ids.ts";
@@ -180,7 +180,7 @@ export class PublishingCalls {
     if (!salts) return [];
     const { leg, result, request, response } = bought;
     const sealed = (salt: string, bytes: Buffer) =>
-      commitmentRecord(leg.cap, commitTo(Buffer.from(salt, "hex"), bytes), new Date(result.at), PRODUCER);
+      commitmentRecord(leg.cap, commitmentHash(Buffer.from(salt, "hex"), bytes), new Date(result.at), PRODUCER);
     return [sealed(salts.request, request), ...(response ? [sealed(salts.response, response)] : [])];
   }
 

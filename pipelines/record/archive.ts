@@ -3,7 +3,7 @@ import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { isId } from "./ids.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "./vocabulary.ts";
 
-/** The archive manifest of the interface ("Archive manifest"): these members and no other. */
+/** The archive manifest of the interface ("Archive manifest"). It has exactly these members. */
 export const ArchiveManifest = z.strictObject({
   schema: z.literal("svc.archive.v1"),
   id: z.string().refine((text) => isId("arc", text), "not an archive id"),
@@ -24,23 +24,23 @@ export const ArchiveManifest = z.strictObject({
 export type ArchiveManifest = z.infer<typeof ArchiveManifest>;
 
 /**
- * Days that every table keeps a row before it may move to the archive: more than grading reads (90 days and 14 of
- * hold).
+ * Days that every table keeps a row before the row may move to the archive. It is more than grading reads: 90 days of
+ * samples and 14 days of earlier letters.
  */
 export const KEPT_DAYS = 110;
-const KEPT = `P${KEPT_DAYS}D`;
+const KEPT_DURATION = `P${KEPT_DAYS}D`;
 export const KEPT_FOR: Record<ArchiveSubject, string> = {
-  liveness_probes: KEPT,
-  mcp_probes: KEPT,
-  grades: KEPT,
-  mcp_grades: KEPT,
+  liveness_probes: KEPT_DURATION,
+  mcp_probes: KEPT_DURATION,
+  grades: KEPT_DURATION,
+  mcp_grades: KEPT_DURATION,
 };
 
-/** Kinds of records that never leave the database. */
-export const NEVER_MOVED = ["paid_calls", "settlements", "corrections", "disputes", "listings", "orders"] as const;
+/** Kinds of records that never move from the database to the archive. */
+export const NEVER_ARCHIVED = ["paid_calls", "settlements", "corrections", "disputes", "listings", "orders"] as const;
 
 /** Format of each subject's files. */
-const LINE_OF: Record<ArchiveSubject, string> = {
+const FORMATS: Record<ArchiveSubject, string> = {
   liveness_probes: "NDJSON, one liveness probe a line",
   mcp_probes: "NDJSON, one probe of an MCP tool a line",
   grades: "NDJSON, one grade leaf a line",
@@ -49,15 +49,20 @@ const LINE_OF: Record<ArchiveSubject, string> = {
 
 /** `format` of a manifest. @param supersedes id of the wrong file that this one replaces, or null */
 export const formatOf = (subject: ArchiveSubject, supersedes: string | null): string =>
-  supersedes === null ? LINE_OF[subject] : `${LINE_OF[subject]}; replaces ${supersedes}`;
+  supersedes === null ? FORMATS[subject] : `${FORMATS[subject]}; replaces ${supersedes}`;
 
-/** The command that fetches a file and prints its hash; it needs curl, zstd and sha256sum. */
+/**
+ * The shell command that fetches a file and prints the hash of its unpacked bytes; it needs curl, zstd and sha256sum.
+ */
 export const reproduceOf = (file: string): string => `curl -fsS '${file}' | zstd -dc | sha256sum`;
 
 /** The UTC day that a manifest is for. */
 export const dayOfManifest = ({ from }: Pick<ArchiveManifest, "from">): string => from.slice(0, 10);
 
-/** Key of a file. It names the hash of the unpacked bytes, since compressors differ between versions. */
+/**
+ * Store key of an archive file. It contains the hash of the unpacked bytes, since the packed bytes depend on the
+ * compressor's version.
+ */
 export const archiveFileKey = (subject: ArchiveSubject, day: string, contentHash: string): string =>
   `archive/${subject}/${day}.${contentHash.slice(0, 16)}.ndjson.zst`;
 

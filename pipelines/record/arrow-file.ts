@@ -1,8 +1,11 @@
 import { type Table, tableFromIPC, type Vector } from "apache-arrow";
 import { Failure } from "../../infra/errors.ts";
 
-/** Columns of an Arrow IPC file by name; other columns are ignored. @throws Failure */
-export function columnsIn<Name extends string>(what: string, bytes: Uint8Array, names: readonly Name[]) {
+/**
+ * Reads the named columns of an Arrow IPC file; other columns are ignored. @throws Failure for bytes that are no Arrow
+ * file, or where a column is missing
+ */
+export function readColumns<Name extends string>(what: string, bytes: Uint8Array, names: readonly Name[]) {
   let table: Table;
   try {
     table = tableFromIPC(bytes);

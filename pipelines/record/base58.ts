@@ -1,12 +1,11 @@
 const ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
 /**
- * Decodes base58 (Bitcoin's alphabet, in which Solana writes addresses and signatures); null when the text does not
- * decode to exactly `bytes` bytes. Each leading 1 is a zero byte. The time grows with the square of the length, which
- * is bounded.
+ * Decodes base58 in Bitcoin's alphabet, which Solana uses for addresses and signatures; null when the text does not
+ * decode to exactly `bytes` bytes. Each leading 1 is a zero byte. Time is quadratic in the length, which is bounded.
  */
 export function fromBase58(text: string, bytes: number): Uint8Array | null {
-  // A byte takes at most 1.37 characters.
+  // Base58 needs at most 1.37 characters a byte.
   if (text.length > Math.ceil(bytes * 1.37)) return null;
   let value = 0n;
   for (const letter of text) {

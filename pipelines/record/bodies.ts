@@ -6,38 +6,40 @@ import { RFC3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TIERS } from "./vocabulary.ts";
 
-/** Bodies of the log's records, version 1. All are loose: unknown members are kept. */
+/** Bodies of the log's records, version 1. All schemas are loose: they keep members that they do not know. */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
-/** A sum, which may have more than twelve digits before the dot. */
-const Total = z.string().regex(/^\d{1,40}\.\d{6}$/);
+/** A sum of money. It may have more than twelve digits before the dot, where a single amount has at most twelve. */
+const SumOfMoney = z.string().regex(/^\d{1,40}\.\d{6}$/);
 const Atomic = z.string().regex(/^\d{1,78}$/);
 const Time = z.string().regex(RFC3339);
 const Id = z.string().max(64);
-const Says = z.string().max(2000);
+const Explanation = z.string().max(2000);
 
+/** When a call was planned: its block (six hours UTC, counted since 1970) and the minute within the block. */
 const Slot = z.looseObject({ block: z.int(), minute: z.int().min(0).max(359) });
 
 /**
- * A control call to an endpoint that we know to be up, in the same minute: it tells our own fault from the seller's.
+ * A control call: a request in the same minute to an endpoint that we know to be up. If it fails too, the fault is ours
+ * and not the seller's.
  */
 const Control = z.looseObject({ url: z.string(), ok: z.boolean(), at: Time });
 
-const DefectSeen = z.looseObject({ defect: z.string().max(60), says: Says });
+const DefectSeen = z.looseObject({ defect: z.string().max(60), says: Explanation });
 
-/** One offer of a 402: its known parts normalised, the seller's own text in `network_raw`. */
+/** One offer of a 402. Its known parts are normalised; `network_raw` is the network as the seller wrote it. */
 export const Offer = z.looseObject({
   scheme: z.string().max(60),
-  /** CAIP-2 where the name is known, else as written. */
+  /** CAIP-2 id where we know the name, else the seller's own text. */
   network: z.string().max(120),
   network_raw: z.string().max(120),
   asset: z.string().max(200).nullable(),
   pay_to: z.string().max(200).nullable(),
   amount_atomic: Atomic.nullable(),
   decimals: z.int().min(0).max(36).nullable(),
-  /** The amount as money, where asset and decimals are known. */
+  /** The amount as money; null where the asset or its decimals are not known. */
   price: Money.nullable(),
   max_timeout_s: z.int().nullable(),
-  /** Would our rail pay it? */
+  /** Can our wallets pay this offer? */
   payable: z.boolean(),
 });
 export type Offer = z.infer<typeof Offer>;
@@ -57,57 +59,62 @@ export type Terms = z.infer<typeof Terms>;
 export const HANDSHAKE_STATES = [
   "asked", // a parseable 402
   "free", // an answer without asking for payment
-  "malformed", // a 402 whose terms cannot be read
+  "malformed", // a 402 whose payment terms cannot be read
   "wall", // 403, 429 or a bot wall
   "status", // any other status
   "silent", // timeout, transport error, cut, too large
-  "unfetchable", // egress refused: never asked
+  "unfetchable", // our egress rules refused the address, so no request was sent
 ] as const;
 
 const Handshake = z.looseObject({
   slot: Slot,
-  /** Why it was made: a free probe, the first request of a paid call that was not paid, or an ask. */
+  /**
+   * Why the handshake was made: as a free probe, as the first request of a paid call that was then not paid, or for an
+   * ask (a client's request to probe an unknown url).
+   */
   planned: z.enum(["free", "paid", "asked"]),
   state: z.enum(HANDSHAKE_STATES),
-  /** Only for an ask: the probed url and verb. */
+  /** Only for an ask: the probed url and HTTP method. */
   url: z.string().max(4096).optional(),
   method: z.enum(METHODS).optional(),
   live: z.boolean(),
-  /** null when nothing came that could be compared with the listing. */
+  /** Does the 402 agree with the listing? null when the answer had nothing to compare. */
   honest: z.boolean().nullable(),
   wall: z.boolean(),
   fault: z.enum(FAULTS).nullable(),
   status: z.int().nullable(),
   latency_ms: z.number().min(0).nullable(),
-  /** Price of the offer that our rail would pay; null when there is none. */
+  /** Price of the offer that our wallets would pay; null when there is no such offer. */
   price: Money.nullable(),
   pay_to: z.string().max(200).nullable(),
   terms: Terms.nullable(),
   /** Differences from the seller-controlled listing, with the texts of `DEFECTS`. */
   differs: z.array(DefectSeen).max(32),
   control: Control.optional(),
-  /** Signed offers in the 402 (extension `offer-receipt`). No figure follows from them. */
+  /** Counts of the signed offers in the 402 (extension `offer-receipt`). No grade depends on them. */
   signed_offers: z
     .looseObject({
       present: z.int().min(1),
-      /** Not checked: in another form than EIP-712, or after the first few. */
+      /** Offers that were not checked: they are not in EIP-712 form, or the 402 has more than we check. */
       unread: z.int().min(0),
-      /** Signed over an offer of this 402. */
+      /** Offers whose signature is valid and covers an offer of this 402. */
       valid: z.int().min(0),
-      /** Valid and signed by the payee itself. */
+      /** Valid offers that the payee itself signed. */
       authorised: z.int().min(0),
     })
     .optional(),
-  says: Says.optional(),
+  says: Explanation.optional(),
 });
 
-/** What a listing claims of an endpoint. Only the url is always there. */
+/** What a listing claims about an endpoint. Only the url is always present. */
 export const Claims = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS).nullable(),
   tool: z.string().max(200).nullable(),
   description: z.string().max(2000).nullable(),
-  /** Class of the endpoint (`record/classes.ts`), `any` when none fits. */
+  /**
+   * Class of the endpoint, which determines how answers are checked (`record/classes.ts`); `any` when no class fits.
+   */
   class: z.string().max(60),
   offers: z.array(Offer).max(64),
   /** True when the listing names a fixed price: only then can a quote differ from it. */
@@ -131,26 +138,29 @@ const Listing = z.looseObject({
   defects: z.array(DefectSeen).max(64),
 });
 
-const Delisting = z.looseObject({ source: z.string().max(300), source_id: z.string().max(4096), reason: Says });
+const Delisting = z.looseObject({ source: z.string().max(300), source_id: z.string().max(4096), reason: Explanation });
 
 /**
- * The mapping of an endpoint to a class that we made: the class, its question, and where the answer is; null: it has
- * none any more. An endpoint whose seller names the class has no such record. `dropped`: no control input of it passed,
- * so it is not used.
+ * A mapping that we made from an endpoint to a class: the class, its question, and where the answer is; null: the
+ * endpoint has no mapping any more. An endpoint whose seller names the class has no such record. `dropped`: the mapping
+ * is not used, because no control input (a trial call with a known answer) passed.
  */
 const ClassMapped = z.looseObject({ mapping: Mapping.nullable(), dropped: z.boolean() });
 
-/** The question of a paid call whose answer we know. With the answer's bytes anybody can score it again. */
+/**
+ * The question of a paid call to which we know the right answer. With this and the bytes of the seller's answer anybody
+ * can compute the score again.
+ */
 const KnownAnswer = z.looseObject({
   class: z.string().max(60),
   variant: z.string().max(60),
-  /** JSON pointer of the answer; null: the whole answer as text. */
+  /** JSON pointer to the value that is scored; null: the whole answer as text. */
   answer: z.string().max(500).nullable(),
-  /** The right answer, as it was known when the question was made. */
+  /** The right answer, as we knew it when we made the question. */
   truth: z.unknown(),
-  /** Id of the mapping by which it was asked; null: the seller names the class itself. */
+  /** Id of the mapping that the question was made with; null: the seller names the class itself. */
   mapping: Sha256Hex.nullable(),
-  /** A control input (asking.ts): the call is no sample, however it ends. Recorded before the call. */
+  /** True: this call only tests the mapping (asking.ts) and never counts as a sample. Recorded before the call. */
   control: z.boolean(),
 });
 
@@ -164,13 +174,13 @@ const PaidIntent = z.looseObject({
   blind: z.boolean(),
   wallet: z.string().max(120),
   input: z.enum(["example", "known_answer", "synthetic"]),
-  /** Set where the input is a known answer; absent in older records. */
+  /** Set where `input` is `known_answer`; absent in older records. */
   known_answer: KnownAnswer.optional(),
   url: z.string().max(4096),
   method: z.enum(METHODS),
   request_sha256: Sha256Hex,
   schema_sha256: Sha256Hex.nullable(),
-  /** Event id of the seller-controlled listing that the call is compared with, or null. */
+  /** Event id of the seller-controlled listing that the 402 is compared with, or null. */
   listing_record: Id.nullable(),
   quote: z.looseObject({
     price: Money,
@@ -184,10 +194,10 @@ const PaidIntent = z.looseObject({
     /** The protocol that was paid over; absent in older records: x402. */
     protocol: z.enum(PROTOCOLS).optional(),
   }),
-  /** The first request of this call and its 402, which is paid. */
+  /** What the first, unpaid request of this call showed: the 402 that is then paid. */
   first_leg: z.looseObject({
     honest: z.boolean().nullable(),
-    /** null: our own event loop stood still meanwhile. */
+    /** null: our own process was stalled during the request, so the time is not the seller's. */
     latency_ms: z.number().min(0).nullable(),
     terms: Terms,
     differs: z.array(DefectSeen).max(32),
@@ -197,7 +207,7 @@ const PaidIntent = z.looseObject({
   signed_bytes: z.string().max(65_536),
   nonce: z.string().max(120),
   valid_before: z.int(),
-  /** Block before the payment was sent: the search for its Transfer begins here. */
+  /** Number of the newest block before the payment was sent. The search for the payment's Transfer begins here. */
   since_block: z.int().min(0),
   /** Moment by which the last byte of the answer must have come. */
   deadline: Time,
@@ -206,9 +216,10 @@ const PaidIntent = z.looseObject({
 const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
 
 /**
- * The evaluation of what came on a paid connection, for the first request and for each time the proof is shown again.
+ * The evaluation of an answer to a paid request, both for the first request and for each later one that shows the same
+ * payment proof again.
  */
-const Delivered = {
+const DELIVERY_MEMBERS = {
   status: z.int().nullable(),
   delivered: z.boolean(),
   delivery: z.number().min(0).max(1).nullable(),
@@ -222,26 +233,27 @@ const Delivered = {
 
 const PaidResult = z.looseObject({
   intent: Id,
-  /** True only when the process that made the call saw the connection end, or the deadline pass. */
+  /** True only when the process that made the call itself saw the connection end, or the deadline pass. */
   watched: z.boolean(),
   ended: z.enum(["closed", "deadline", "cut", "transport", "unknown"]),
   fault: z.enum(FAULTS).nullable(),
   live: z.boolean(),
   honest: z.boolean().nullable(),
   wall: z.boolean(),
-  ...Delivered,
+  ...DELIVERY_MEMBERS,
   differs: z.array(DefectSeen).max(32),
   control: Control.nullable(),
   /**
-   * The answer's receipt, where it has a signed one: is it for this call, and from the payee? Nothing is concluded from
-   * it.
+   * The signed receipt in the answer, if any: can it be read, is it for this call, and did the payee sign it? No grade
+   * depends on it.
    */
   signed_receipt: z.looseObject({ read: z.boolean(), valid: z.boolean(), authorised: z.boolean() }).optional(),
   /**
-   * When the whole answer had come: real unix seconds, as block times are, also where the record's time is simulated.
+   * When the whole answer had arrived. These are real unix seconds, so that they compare with block times, even where
+   * the record's other times are simulated.
    */
   answered_time: z.int().min(0).optional(),
-  says: Says.optional(),
+  says: Explanation.optional(),
 });
 
 /** A Transfer as read from the chain's event log; a seller's response header is never believed. */
@@ -252,7 +264,7 @@ const SettlementSeen = z.looseObject({
   block_time: z.int(),
   from: z.string(),
   to: z.string(),
-  /** Sender of the transaction, that is, the facilitator. Absent where no node told. */
+  /** Sender of the transaction, that is, the facilitator. Absent where no node returned it. */
   sender: z.string().max(120).optional(),
   amount_atomic: Atomic,
   price: Money,
@@ -265,60 +277,65 @@ const SettlementSeen = z.looseObject({
 });
 
 /**
- * Who else pays a payee of ours, counted from the chain: Transfers of one asset to its address. A fact beside the
- * grade. It covers only days whose evidence has named our wallets, so that it helps nobody to find a wallet of ours.
+ * Who else pays a payee that we pay, counted from the chain's Transfers of one asset to its address. It is published
+ * beside the grade and does not change it. It covers only days whose published evidence already names our wallets;
+ * otherwise its counts could help somebody to identify them.
  */
 export const PayeeBuyers = z.looseObject({
   /** CAIP-2 id. */
   network: z.string().max(120),
   asset: z.string().max(200),
   pay_to: z.string().max(200),
-  /** The UTC days that were asked for, by the chain's time: unix seconds, `until` exclusive. */
+  /** The requested UTC days, in the chain's own time: unix seconds, `until` exclusive. */
   since: z.int().min(0),
   until: z.int().min(0),
-  /** Blocks that were read, both inclusive. */
+  /** First and last block that were read, both inclusive. */
   from_block: z.int().min(0),
   to_block: z.int().min(0),
   /**
-   * false: the days begin before `from_block`, since nodes did not give more, or it was more than one reading takes.
+   * false: the requested days begin before `from_block`, because the nodes returned no older blocks or because one
+   * reading is limited in size.
    */
   whole: z.boolean(),
-  /** Addresses that are not our own wallets. */
+  /** Number of paying addresses, without our own wallets. */
   payers: z.int().min(0),
   transfers: z.int().min(0),
-  total: Total,
+  total: SumOfMoney,
   /** Share of the total that the largest payer sent; null: nobody else paid. */
   largest_share: z.number().min(0).max(1).nullable(),
-  /** 1 over the sum of the squares of all shares (docs/schedule.md): as concentrated as this many equal payers. */
+  /**
+   * 1 divided by the sum of the squared shares (docs/schedule.md): the number of equal payers that would be as
+   * concentrated.
+   */
   effective_payers: z.number().min(1).nullable(),
-  /** What our own calls sent in these blocks. */
-  ours: z.looseObject({ transfers: z.int().min(0), total: Total }),
+  /** What our own wallets sent to the address in these blocks. */
+  ours: z.looseObject({ transfers: z.int().min(0), total: SumOfMoney }),
 });
 
 const Followup = z.looseObject({
   of: Id,
   kind: z.enum(["finality", "shown_again", "refund", "reproduced", "not_reproduced", "retried"]),
-  /** For kind shown_again: the same proof was shown again, and this came. */
-  shown_again: z.looseObject({ ...Delivered, watched: z.boolean() }).optional(),
+  /** For kind shown_again: the answer to a further request with the same payment proof. */
+  shown_again: z.looseObject({ ...DELIVERY_MEMBERS, watched: z.boolean() }).optional(),
   /**
-   * For kind retried: the proof of a call that had settled and was answered was shown once more; no grade reads it. On
-   * a watched `shown_again` it holds what that showing tells about a retry.
+   * For kind retried: the answer when the proof of a settled and answered call was sent once more. No grade reads it. A
+   * `shown_again` whose connection was watched to its end may have this member too.
    */
   retried: z
     .looseObject({
       outcome: z.enum(RETRIES),
       status: z.int().nullable(),
-      /** Were the answer's bytes those of the first answer? null: there is no answer to compare. */
+      /** Are the bytes equal to those of the first answer? null: there is no answer to compare. */
       same_bytes: z.boolean().nullable(),
     })
     .optional(),
-  /** For kind refund: the Transfer back. */
+  /** For kind refund: the Transfer by which the seller paid us back. */
   refund: z.looseObject({ tx: z.string(), amount_atomic: Atomic }).optional(),
-  says: Says.optional(),
+  says: Explanation.optional(),
 });
 
-/** How an MCP exchange began: members that a plain HTTP one does not have. Times in ms. */
-const McpSeen = {
+/** Members about the beginning of an MCP exchange, which a plain HTTP exchange does not have. Times are in ms. */
+const MCP_START_MEMBERS = {
   /** Time of `initialize`; null when it was not answered. */
   initialize_ms: z.number().min(0).nullable(),
   tool: z.string().max(200),
@@ -326,20 +343,21 @@ const McpSeen = {
   tool_present: z.boolean().nullable(),
 };
 
-const McpProbe = Handshake.extend(McpSeen);
+const McpProbe = Handshake.extend(MCP_START_MEMBERS);
 
-/** How the MCP exchange of a tool's paid call began. `of` is the call's intent. */
-const McpPaid = z.looseObject({ of: Id, ...McpSeen });
+/** The beginning of the MCP exchange in a paid call of a tool. `of` is the event id of the call's intent. */
+const McpPaid = z.looseObject({ of: Id, ...MCP_START_MEMBERS });
 
 /**
- * A call that a buyer bought through us and published (orders.md, Publish). A call that passed is published once its
- * buyer was charged, a failed one once its seller has the money. Its bytes are kept under `call/<sha256>.zst`.
+ * A call that a buyer bought through us and agreed to publish (orders.md, Publish). A call that passed is published
+ * after its buyer was charged; a call that failed, after its seller has the money. Its bytes are kept under
+ * `call/<sha256>.zst`.
  */
 const PaidPublished = z.looseObject({
-  /** Private: its holder may read the order. No published line contains it. */
+  /** Private: anyone who knows the id may read the order. No published line contains it. */
   order: Id,
   leg: z.int().min(0),
-  /** Pseudonym of a wallet, the same in all its calls; only our secret leads from it to the wallet. */
+  /** Pseudonym of the buyer's wallet, equal in all its calls. Only a holder of our secret can link it to the wallet. */
   payer: z.string().regex(/^buyer_[0-9A-HJKMNP-TV-Z]{26}$/),
   url: z.string().max(4096),
   method: z.enum(METHODS),
@@ -352,52 +370,62 @@ const PaidPublished = z.looseObject({
   pass: z.boolean(),
   status: z.int().nullable(),
   delivered: z.boolean(),
-  /** null in both: the order is older than they are. */
+  /** Both this and `schema_ok` are null in orders from before they were recorded. */
   delivery: z.number().min(0).max(1).nullable(),
   schema_ok: z.boolean().nullable(),
   latency_ms: z.number().min(0).nullable(),
   checks: z.array(Check).max(32),
   content_type: z.string().max(300).nullable(),
-  /** Over `METHOD url`, a newline and the body, which are kept under this hash. */
+  /** sha256 over `METHOD url`, a newline and the body. These bytes are kept under this hash. */
   request_sha256: Sha256Hex,
   request_bytes: z.int().min(0),
-  /** null: no bytes came. */
+  /** null: the answer had no bytes. */
   response_sha256: Sha256Hex.nullable(),
   response_bytes: z.int().min(0),
 });
 
 /**
- * A salted commitment to bytes of a bought call whose buyer did not publish it: sha256 over salt and bytes
- * (commitment.ts). The object is strict, since a further member could tell who bought.
+ * A salted commitment to the bytes of a bought call that its buyer did not publish: sha256 over salt and bytes
+ * (commitment.ts). The object is strict, since any further member could help to identify the buyer.
  */
 const PaidCommitment = z.strictObject({ sha256: Sha256Hex });
 
 /**
- * A receipt of POST /v1/web/evidence was given: its hash becomes a leaf. Its key is the hash too, and it has no capability.
- * Strict, as a commitment is.
+ * A receipt that POST /v1/web/evidence returned: its hash becomes a leaf of the tree. The record's key is the hash too,
+ * and the record has no capability. The object is strict, as a commitment is.
  */
 const WebReceipt = z.strictObject({ sha256: Sha256Hex });
 
+/** A client's request to probe a url that the record does not know. */
 const Ask = z.looseObject({
   url: z.string().max(4096),
   normalised_url: z.string().max(4096),
   method: z.enum(METHODS).nullable(),
   host: z.string().max(300),
   cap: Id,
-  /** Set for a tool of an MCP server, which only a client that knows its id can ask for. */
+  /**
+   * Name of the tool, for an endpoint of an MCP server. Only a client that knows the tool's capability id can ask for
+   * it.
+   */
   tool: z.string().max(200).optional(),
-  /** It is not looked at before this: its client has asked for much, or the endpoint was looked at within the day. */
+  /**
+   * The url is not probed before this time, because its client has asked for many urls, or because the endpoint was
+   * probed within the last day.
+   */
   not_before: Time.optional(),
   /**
-   * Set when the seller asked for a new look and signed that with the wallet to which the endpoint is paid: then no day
-   * has to pass since the last look.
+   * Set when the seller asked for a new probe and signed the request with the wallet that the endpoint is paid to. Then
+   * the endpoint is probed even if the last probe is less than a day old.
    */
   retest: z
     .looseObject({ statement: z.string().max(8192), pay_to: z.string().max(100), signature: z.string().max(132) })
     .optional(),
 });
 
-/** An ask was looked at and is done. `probed` may name other capabilities than the asked one (a listed verb). */
+/**
+ * An ask was probed and is done. `probed` may name another capability than the asked one, for example the url with the
+ * HTTP method of its listing.
+ */
 const AskLooked = z.looseObject({
   cap: Id,
   host: z.string().max(300),
@@ -405,8 +433,8 @@ const AskLooked = z.looseObject({
 });
 
 /**
- * How many clients checked each known endpoint since this replica last recorded it: the most wanted endpoints, and no
- * client's name.
+ * How many clients checked each known endpoint since this replica last wrote such a record. It holds the endpoints with
+ * the most clients, and no client's name.
  */
 const Demand = z.looseObject({
   day: z.string().regex(/^\d{4}-\d{2}-\d{2}$/),
@@ -418,42 +446,49 @@ const Correction = z.looseObject({
   id: Id,
   record_id: Id.nullable(),
   /**
-   * When the withdrawn record was observed: letters since then stood on it. Absent or null where no record is named.
+   * When the withdrawn record was observed: letters computed since then may depend on it. Absent or null where the
+   * correction names no record.
    */
   observed_at: Time.nullable().optional(),
   grade_at: Time.nullable(),
   fault: z.string().max(60),
-  says: Says,
+  says: Explanation,
   issued_at: Time,
 });
 
 const Dispute = z.looseObject({
   id: Id,
   record_id: Id.nullable(),
-  says: Says,
+  says: Explanation,
   pay_to: z.string(),
   signature: z.string(),
-  /** Signed together with record_id and says, as RFC 8785 (docs/corrections.md). */
+  /**
+   * This member, `at` and `service` are signed together with record_id and says, in RFC 8785 form
+   * (docs/corrections.md).
+   */
   capability_id: Id.optional(),
   at: Time.optional(),
   service: z.string().max(300).optional(),
   /** When we received it. */
   received_at: Time.optional(),
 });
-const Reinstated = z.looseObject({ correction: Id, says: Says });
+const Reinstated = z.looseObject({ correction: Id, says: Explanation });
 
-/** A card in the form in which notices compare two: the `from` and `to` of a change. */
+/** The members of a card that a notice compares: the `from` and the `to` of a change. */
 export const Standing = z.looseObject({
   band: z.enum([...BANDS, "UNRATED"]),
   tier: z.enum(TIERS),
   composite: z.number(),
-  /** null: the card has no such member. */
+  /** null: the card has no `computed_at`. */
   computed_at: Time.nullable(),
   flags: z.array(z.string().max(60)).max(64),
 });
 export type Standing = z.infer<typeof Standing>;
 
-/** A watcher was created: its receiver echoed the challenge. Of the token only the hash of its secret part is kept. */
+/**
+ * A watcher was created: its receiver answered our challenge. Only the hash of the secret part of the watcher's token
+ * is kept.
+ */
 const WatcherCreated = z.looseObject({
   id: Id,
   url: z.string().max(2048),
@@ -462,36 +497,45 @@ const WatcherCreated = z.looseObject({
       z.looseObject({
         asked: z.string().max(2048),
         matched: z.enum(MATCHED),
-        /** One id; for a url that is not in the record, one for each method with which it may be listed. */
+        /** One id; for a url that is not in the record, one id for each HTTP method that a listing may give it. */
         capability_ids: z.array(Id).min(1).max(2),
       }),
     )
     .min(1)
     .max(100),
-  /** Size of the tree when the watcher was created; cards in later leaves make notices. */
+  /**
+   * Size of the tree (the log of published leaves) when the watcher was created. Cards in later leaves cause notices.
+   */
   tree_size: z.int().min(0),
-  /** Headline cards in that tree of the watched endpoints that had one. */
+  /** The card that was shown for each watched endpoint in that tree; an endpoint without a card is left out. */
   standing: z.array(z.looseObject({ capability_id: Id, ...Standing.shape })).max(200),
   token_sha256: Sha256Hex,
-  /** Key of the signature `v1` (HMAC) of its notices, base64: its creator gave it. Absent: there is no such signature. */
+  /**
+   * Key of the HMAC signature `v1` on the watcher's notices, base64, as its creator sent it. Absent: the notices have
+   * no such signature.
+   */
   hmac_key: z.string().max(120).optional(),
   created_at: Time,
-  /** Opaque name of the client network that created it; each network may have a share of the watchers. */
+  /** Opaque name of the client network that created the watcher. The number of watchers of each network is limited. */
   by: z.string().max(60).optional(),
 });
 
 /**
- * Why a watcher ended. asked: by its token. gone: the receiver answered 410. unused, share: there was no room for
- * another watcher, and this one had no notice accepted for long, or belonged to the network with the most watchers.
+ * Why a watcher ended. asked: somebody stopped it with its token. gone: the receiver answered 410. unused and share:
+ * the table of watchers was full; for long no notice of this watcher had been accepted (unused), or its client network
+ * had the most watchers (share).
  */
 const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone", "unused", "share"]), at: Time });
 
-/** The notice that an attempt carried. The leaves of a watcher's delivered notices rise from one to the next. */
-const Notified = {
+/**
+ * Members about the notice that an attempt sent. Each delivered notice of a watcher has a higher leaf than the one
+ * before.
+ */
+const NOTICE_MEMBERS = {
   id: Id,
   notice: Id,
   capability_id: Id,
-  /** Number of the notice for this watcher and endpoint, from 1, without gaps, in the order of the tree. */
+  /** Number of the notice for this watcher and endpoint, from 1 without gaps, in the order of the cards in the tree. */
   seq: z.int().min(1),
   /** Position of the card's leaf. */
   leaf: z.int().min(0),
@@ -501,18 +545,18 @@ const Notified = {
   at: Time,
 };
 
-const WatcherDelivered = z.looseObject({ ...Notified, status: z.int(), to: Standing });
+const WatcherDelivered = z.looseObject({ ...NOTICE_MEMBERS, status: z.int(), to: Standing });
 
-/** An attempt that got no 2xx, and when the next one is due. */
+/** A notice attempt that got no 2xx status, and when the next attempt is due. */
 const WatcherFailed = z.looseObject({
-  ...Notified,
+  ...NOTICE_MEMBERS,
   /** null: there was no answer. */
   status: z.int().nullable(),
   says: z.string().max(300),
   retry_at: Time,
 });
 
-/** All attempts since then have failed: no further one is made. */
+/** A watcher was disabled: every attempt since `since` has failed, so no further one is made. */
 const WatcherDisabled = z.looseObject({ id: Id, since: Time, says: z.string().max(300), at: Time });
 
 /** Every type of record and the schema of its body. */

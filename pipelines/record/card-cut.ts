@@ -1,13 +1,16 @@
-/** Cuts the card and its signed bytes out of a grade leaf in RFC 8785 form, without printing them again. */
+/**
+ * Cuts the card and the bytes that its signature covers out of a grade leaf. The leaf is in RFC 8785 form, so nothing
+ * has to be parsed and printed again.
+ */
 
-/** One Ed25519 signature to verify. The public key is 32 bytes of a stranger's, which may be no valid key. */
+/** One Ed25519 signature to verify. The public key is 32 bytes from a stranger, which may be no valid key. */
 interface SignedBytes {
   publicKey: Uint8Array;
   bytes: Uint8Array;
   signature: Uint8Array;
 }
 
-/** A validated cards key and the time in which it is valid, ms since 1970; `until` is exclusive. */
+/** A validated key that signs cards, and the time in which it is valid, ms since 1970; `until` is exclusive. */
 export interface CardKey {
   publicKey: Uint8Array;
   from: number;
@@ -17,24 +20,24 @@ export interface CardKey {
 const CARD = Buffer.from('"card":{');
 const AFTER = Buffer.from('},"day":');
 
-/** Start and end of the card in a grade leaf in RFC 8785 form, or null where these bytes are no such leaf. */
+/** Start and end of the card within a grade leaf, or null where the bytes are no grade leaf in RFC 8785 form. */
 function cardSpan(entry: Buffer): { start: number; end: number } | null {
-  // Quotation marks in a text are escaped, so these byte sequences can only be members.
+  // Quotation marks inside a JSON text are escaped, so these byte sequences can only be names of members.
   const start = entry.indexOf(CARD) + CARD.length - 1;
   const end = entry.lastIndexOf(AFTER) + 1;
   return start >= CARD.length && end > start ? { start, end } : null;
 }
 
-/** The card's RFC 8785 text in a grade leaf of that form, or null where these bytes are no such leaf. */
+/** The card's text in a grade leaf, or null where the bytes are no grade leaf in RFC 8785 form. */
 export function cardTextOf(entry: Buffer): string | null {
   const span = cardSpan(entry);
   return span && entry.toString("utf8", span.start, span.end);
 }
 
 /**
- * The signature of a card and the bytes that it signs, or null where the card has to be parsed and printed to find
- * them.
- * @param keyOf finds a validated key by its kid
+ * The signature of a card and the bytes that it covers. null where cutting is not possible; then the caller has to
+ * parse and print the card.
+ * @param keyOf finds a validated key by its key id (`signing_key_id`)
  */
 export function signedBytesOf(
   entry: Buffer,

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { BANDS, COMPONENTS, FLAGS, TIERS } from "./vocabulary.ts";
 
-/** One measured part of a grade (interface: Component). Figures have at most 6 decimals. */
+/** One measured component of a grade (interface: Component). Figures have at most 6 decimals. */
 export const Component = z.strictObject({
   point: z.number().nullable(),
   lower: z.number().nullable(),
@@ -27,7 +27,7 @@ export const UnsignedCard = z.strictObject({
   band: z.enum([...BANDS, "UNRATED"]),
   composite: z.number(),
   components: Components.nullable(),
-  /** Weight of each component that has a figure. */
+  /** Weight of each component that has a figure, by name. */
   weights_applied: z.record(z.string(), z.number()),
   weights_version: z.string(),
   sample_count: z.int().min(0),
@@ -36,16 +36,16 @@ export const UnsignedCard = z.strictObject({
   computed_at: z.string(),
   flags: z.array(z.enum(FLAGS)),
   evidence_sample: z.array(z.string()),
-  /** The method page under which it was computed: {@link METHOD_PAGE}. */
+  /** Address of the page that describes the method: {@link METHOD_PAGE}. */
   method: z.string(),
   verifier_version: z.string(),
 });
 export type UnsignedCard = z.infer<typeof UnsignedCard>;
 
 /**
- * A signed card as anybody may read it (interface: Scorecard, svc.scorecard.v1 or v2). Optional members may be missing,
- * and flags of other versions are read as they are. The signature is over the card's own bytes, so nothing is filled in
- * here; a reader that needs a member decides what its absence means.
+ * A signed card as readers parse it (interface: Scorecard, svc.scorecard.v1 or v2). Optional members may be missing,
+ * and flags of other versions are accepted. Parsing fills in no default, since the signature covers the card's own
+ * bytes; code that needs a member decides what its absence means.
  */
 export const SignedCard = z.strictObject({
   ...UnsignedCard.partial().shape,
@@ -59,45 +59,66 @@ export const SignedCard = z.strictObject({
 export type SignedCard = z.infer<typeof SignedCard>;
 
 /** Shown in place of a member that a card leaves out. */
-export const NOT_SAID = "not said by this card";
+export const MISSING_MEMBER_TEXT = "not said by this card";
 
 /** Path and fragment of the method's description, under the service's own address. */
 export const METHOD_PAGE = "/docs/verification-method#svc-grade-1";
 
-/** Version of our checks that scored the samples, and of what a card names of them. */
+/** Version of the checks that scored the samples, and of the rules by which a card lists them. */
 export const VERIFIER_VERSION = "touchstone-verifier-3";
 
-/** The version of a card that names none. */
+/** The verifier version of a card that names none. */
 export const FIRST_VERIFIER_VERSION = "touchstone-verifier-1";
 
-/** Version 1 had an answer in `evidence_sample` as often as it came; from 2 on each is there once. */
-export const namesRepeats = (version: string): boolean => version === FIRST_VERIFIER_VERSION;
+/**
+ * Does a card of this verifier version list an answer in `evidence_sample` as often as it came? From version 2 on each
+ * answer is listed once.
+ */
+export const listsRepeatedAnswers = (version: string): boolean => version === FIRST_VERIFIER_VERSION;
 
-/** Up to version 2 `why` called an endpoint silent that answered, but without a readable 402: a 404, a page. */
-export const callsSilent = (version: string): boolean =>
+/**
+ * Does `why` in this verifier version call an endpoint silent that answered without a readable 402, for example with a
+ * 404? Versions 1 and 2 do.
+ */
+export const callsUnreadableAnswersSilent = (version: string): boolean =>
   version === FIRST_VERIFIER_VERSION || version === "touchstone-verifier-2";
 
 /**
- * The parts of `why` that a run knows. The sentence is made when the card is published, since the hold depends on the
- * raw letters that were published before (verification-method.md section 8).
+ * The parts of the sentence `why` that a grading run knows. The publisher completes the sentence, since the hold (the
+ * delay before a letter rises) depends on the raw letters published before (verification-method.md section 8).
  */
 export const WhyParts = z.strictObject({
-  /** What keeps the raw letter from being better, the strongest first: "its price moves too much"; empty for an A. */
+  /**
+   * What keeps the raw letter from being better, the strongest cause first, such as "its price moves too much"; empty
+   * for an A.
+   */
   causes: z.array(z.string()),
-  /** For UNRATED, why: "12 of 30 paid calls so far; unknown, not bad" or similar; null when there is a letter. */
+  /**
+   * For UNRATED, why there is no letter, such as "12 of 30 paid calls so far; unknown, not bad"; null when there is a
+   * letter.
+   */
   unrated: z.string().nullable(),
-  /** "at least 92.8 % of its answers are shown to be right (43 paid calls since 17 August 2026, 95 % confidence)". */
+  /**
+   * Figures in words, such as "at least 92.8 % of its answers are shown to be right (43 paid calls since 17 August
+   * 2026, 95 % confidence)".
+   */
   figures: z.array(z.string()),
 });
 export type WhyParts = z.infer<typeof WhyParts>;
 
-/** One card of a run, before hold and signature. `card.band` and `raw_band` are both the raw letter of this card. */
+/**
+ * One card of a grading run, before the hold (the delay before a letter rises) and before it is signed. `card.band` and
+ * `raw_band` both hold the raw letter.
+ */
 export const RunCard = z.strictObject({
   card: UnsignedCard,
   raw_band: z.enum([...BANDS, "UNRATED"]),
   headline: z.boolean(),
   why: WhyParts,
-  /** Caps that bind, by their names in the vectors, with the band number they cap to (0 A .. 4 F). */
+  /**
+   * Caps that limit the letter, by their names in the test vectors, with the best letter that each allows (0 for A to 4
+   * for F).
+   */
   caps: z.record(z.string(), z.int()),
   progress: z.int(),
 });
@@ -108,12 +129,12 @@ export const RunLine = z.strictObject({
   cap: z.string(),
   cards: z.array(RunCard).min(1),
   inputs_digest: z.string(),
-  /** Moment after which the card changes even without new records, RFC 3339, or null. */
+  /** Time after which the card changes even without new records, RFC 3339, or null. */
   due_at: z.string().nullable(),
 });
 export type RunLine = z.infer<typeof RunLine>;
 
-/** Endpoints that took money, and where the money goes: rows of the table of related parties. */
+/** Endpoints that took money without an answer, with their payee and domain: rows of the table of related parties. */
 export const Thieves = z
   .array(z.strictObject({ cap: z.string(), pay_to: z.string().nullable(), domain: z.string().nullable() }))
   .readonly();
@@ -125,11 +146,17 @@ export const RunHeader = z.strictObject({
   log: z.string(),
   now: z.string(),
   params_sha256: z.string(),
-  /** {topic: {partition: next offset}} that the lake had loaded when the run was made. */
+  /**
+   * {topic: {partition: next offset}}: the records that the lake (the database of rows) had loaded when the run was
+   * made.
+   */
   positions: z.record(z.string(), z.record(z.string(), z.int())),
-  /** The table of related parties that the cards were graded with: one that the tree names. */
+  /** sha256 of the table of related parties that the cards were graded with; a leaf of the tree names it. */
   kin_sha256: z.string(),
-  /** Every endpoint of these partitions that took money: rows of the next table. Form 1 has none and changes no row. */
+  /**
+   * Every endpoint of these partitions that took money: rows of the next table of related parties. A header of version
+   * 1 lacks the member and changes no row.
+   */
   thieves: Thieves.optional(),
   changed: z.int(),
 });

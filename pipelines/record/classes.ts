@@ -13,8 +13,8 @@ import { tokenPrice } from "./classes/token-price.ts";
 export type { Checker, Example, KnownAnswer, TruthSources, Variant } from "./classes/checker.ts";
 
 /**
- * The class of endpoints without a checker: only delivery is checked, that is, an answer came, parses, and is no error
- * page.
+ * The class of endpoints whose answers have no known truth. Only delivery is checked: an answer came, it parses, and it
+ * is no error page.
  */
 export const any: Checker = { name: "any", variants: {} };
 
@@ -33,16 +33,18 @@ export const CHECKERS: readonly Checker[] = [
   any,
 ];
 
-/** The checker of a class by name; an unknown name is `any`. */
+/** The checker of a class by name; `any` for an unknown name. */
 export const checkerOf = (name: string): Checker => CHECKERS.find((checker) => checker.name === name) ?? any;
 
-/** The question that an answer is compared with; null for a class or a question that is not known (any more). */
+/**
+ * The kind of question that an answer is scored by; null for a class or a variant that does not exist, or no longer.
+ */
 export function variantOf({ class: name, variant }: Pick<KnownAnswer, "class" | "variant">): Variant | null {
   const { variants } = checkerOf(name);
   return Object.hasOwn(variants, variant) ? variants[variant]! : null;
 }
 
-/** The class that a listing names (`class`); `any` where it names none, or one that no checker has. */
+/** The class that a listing names (`class`); `any` where it names none, or an unknown class. */
 export function classOf(hints: { named?: string | undefined }): string {
   return checkerOf(hints.named ?? any.name).name;
 }

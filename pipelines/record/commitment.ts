@@ -4,34 +4,38 @@ import { type Envelope, envelopeOf } from "./envelope.ts";
 import { rfc3339 } from "./time.ts";
 
 /**
- * Salted commitments (orders.md, Publish). If a buyer does not publish its bought call, only the hash of a salt and the
- * bytes is kept, and only the buyer has the salt. Without the salt the hash tells nothing, not even to somebody who
- * guesses the bytes. With the salt the buyer can show to anyone that the record was given these bytes in that hour.
+ * Salted commitments (orders.md, Publish). If a buyer does not publish its bought call, only a hash over a salt and the
+ * bytes is kept, and only the buyer has the salt. Without the salt the hash reveals nothing, even to somebody who
+ * guesses the bytes. With the salt the buyer can prove to anyone that the record received these bytes in that hour.
  */
 
-/** All salts have this length, so that no byte of the answer can be taken for one of the salt. */
+/** Every salt has this length, so that the boundary between salt and bytes is unambiguous. */
 export const SALT_BYTES = 32;
 
 const HOUR_MS = 3_600_000;
 
-/** sha256 over salt and bytes, hex. @param salt drawn anew for every commitment. @throws RangeError for another length */
-export function commitTo(salt: Uint8Array, bytes: Uint8Array): string {
+/**
+ * sha256 over salt and bytes, hex. @param salt random, new for every commitment. @throws RangeError for a salt of
+ * another length
+ */
+export function commitmentHash(salt: Uint8Array, bytes: Uint8Array): string {
   if (salt.length !== SALT_BYTES) throw new RangeError(`a salt is ${SALT_BYTES} bytes, not ${salt.length}`);
   return createHash("sha256").update(salt).update(bytes).digest("hex");
 }
 
 /** The UTC hour of a moment, in the form of a leaf's `moment`. */
-export const momentOf = (at: Date): string => rfc3339(new Date(Math.floor(at.getTime() / HOUR_MS) * HOUR_MS));
+export const hourOf = (at: Date): string => rfc3339(new Date(Math.floor(at.getTime() / HOUR_MS) * HOUR_MS));
 
 /**
- * First moment at which a commitment of this hour may be published, so that the leaf's own time tells no more than the
- * hour.
+ * First moment at which a commitment of this hour may be published: when the hour is over, so that the time of the leaf
+ * reveals no more than the hour.
  */
 export const publishableAt = (moment: string): Date => new Date(Date.parse(moment) + HOUR_MS);
 
 /**
- * The record of a commitment, for the log topic `observations.paid` (`sealEnvelope`). One commitment has one id.
- * @param sha256 from {@link commitTo}; the caller then drops salt and bytes
+ * Makes the record of a commitment, for the log topic `observations.paid` (`sealEnvelope`). The record id follows from
+ * the hash, so a repeated append writes no second record.
+ * @param sha256 from {@link commitmentHash}; the caller must not keep salt and bytes
  * @param observedAt when the call ended
  */
 export function commitmentRecord(
@@ -46,8 +50,8 @@ export function commitmentRecord(
 }
 
 /**
- * The record of a receipt that was given for POST /v1/web/evidence, from which the publisher makes a leaf. Its key is the hash,
- * and one receipt has one id.
+ * Makes the record of a receipt that POST /v1/web/evidence returned. The publisher makes a leaf from it. Key and record
+ * id follow from the receipt's hash.
  * @param sha256 over the RFC 8785 bytes of the signed receipt
  */
 export const receiptRecord = (sha256: string, givenAt: Date, producer: string): Envelope<"web.receipt"> =>

@@ -6,7 +6,7 @@ import { isId, partitionOf, recordId } from "./ids.ts";
 import { RFC3339, rfc3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 
-/** The version that is written. Readers accept every version ever written. */
+/** The envelope version that is written. Readers accept every version that was ever written. */
 export const ENVELOPE_VERSION = 1;
 
 const Rfc3339 = z.string().regex(RFC3339);
@@ -39,19 +39,19 @@ export interface Envelope<T extends RecordType = RecordType> {
 }
 
 /**
- * What an envelope is made from. The event id follows from `slot` and `attempt`, so it is known before the call
- * (records.md).
+ * What an envelope is made from. The event id is a hash over type, key, `slot` and `attempt`, so it is known before the
+ * call (records.md).
  */
-export interface Unsealed<T extends RecordType>
+export interface EnvelopeInput<T extends RecordType>
   extends Pick<Envelope<T>, "type" | "cap" | "key" | "producer" | "body"> {
   slot: string;
   attempt?: number;
   at: Date;
 }
 
-/** Makes an envelope of the version that is written. */
-export function envelopeOf<T extends RecordType>(of: Unsealed<T>): Envelope<T> {
-  const { type, cap, key, slot, attempt, at, producer, body } = of;
+/** Makes an envelope of the current version. */
+export function envelopeOf<T extends RecordType>(input: EnvelopeInput<T>): Envelope<T> {
+  const { type, cap, key, slot, attempt, at, producer, body } = input;
   const event_id = recordId(type, key, slot, attempt);
   const named = cap === undefined ? {} : { cap };
   return { v: ENVELOPE_VERSION, type, event_id, ...named, key, observed_at: rfc3339(at), producer, body };
@@ -60,14 +60,17 @@ export function envelopeOf<T extends RecordType>(of: Unsealed<T>): Envelope<T> {
 /** `UPCASTS[n]` turns an envelope of version n into version n + 1. Empty while there is one version. */
 const UPCASTS: Record<number, (raw: Record<string, unknown>) => Record<string, unknown>> = {};
 
-/** Refuses bytes that are no UTF-8. Made once, since making it costs as much as reading a record. */
+/**
+ * A decoder that throws for bytes that are no UTF-8. It is created once, since creating one costs as much as reading a
+ * record.
+ */
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
 export type ReadResult = { ok: true; envelope: Envelope } | { ok: false; reason: string };
 
 /**
- * Reads the bytes of a log record. Never throws: for bytes that do not parse or validate, and for later versions, it
- * returns the reason, so that the caller can keep them as rejected.
+ * Reads the bytes of a log record. Never throws: for bytes that do not parse or validate, and for versions later than
+ * ours, it returns the reason, so that the caller can store the record as rejected.
  */
 export function readEnvelope(bytes: Uint8Array): ReadResult {
   let raw: unknown;
@@ -102,8 +105,8 @@ function firstIssue(what: string, error: z.ZodError): string {
 }
 
 /**
- * Makes a record for the log: validates it, prints its canonical bytes, finds topic and partition.
- * @throws ZodError when the body is not of its type: our own fault, found before anything is written
+ * Makes a record for the log: validates the envelope, prints its canonical bytes, and finds topic and partition.
+ * @throws ZodError when the body does not fit its type: a bug of ours, found before anything is written
  */
 export function sealEnvelope<T extends RecordType>(envelope: Envelope<T>, partitions: number): NewRecord {
   const { body, ...rest } = envelope;

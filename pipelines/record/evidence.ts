@@ -3,18 +3,21 @@ import { RFC3339 } from "./time.ts";
 
 /**
  * Lines of an evidence file (records.md, Evidence): every sample of a UTC day, and what was learned on that day about
- * samples of any day. Each is one line of RFC 8785 JSON. 5-archive writes them; anybody can recompute a card from them.
+ * samples of any day. Each line is RFC 8785 JSON. 5-archive writes the files; anybody can recompute a card from them.
  *
- * `position` is the offset of the newest record of the event log that the line contains, in `topic` of the capability's
- * partition. A card whose leaf has the positions {topic: next} knew the line if `position < next`.
+ * `position` is the offset of the newest log record that the line contains, in `topic` of the capability's partition.
+ * The run that computed a card whose leaf has the positions {topic: next} had read the line if `position < next`.
  */
 const Time = z.string().regex(RFC3339);
 const Bool = z.boolean().nullable();
 const Num = z.number().nullable();
 const Text = z.string().nullable();
 
-/** The members of a paid row that later records may change; `before` and amendments use these names too. */
-const Changing = z.looseObject({
+/**
+ * The members of a paid row that later records may change. The entries of `before` and the amendments use these names
+ * too.
+ */
+const ChangingMembers = z.looseObject({
   fault: Text,
   live: Bool,
   honest: Bool,
@@ -28,20 +31,18 @@ const Changing = z.looseObject({
   response_sha256: Text,
 });
 
-export const SampleLine = Changing.extend({
+export const SampleLine = ChangingMembers.extend({
   /** Event id of the handshake, or of the intent of a paid call. */
   obs_id: z.string(),
   capability_id: z.string(),
   topic: z.string(),
   position: z.int().min(0),
-  /**
-   * Offset of the sample's first record. A card whose `next` is at or below it did not know the sample.
-   */
+  /** Offset of the sample's first record. A run whose `next` is at or below it had not read the sample. */
   first: z.int().min(0),
   /**
-   * How the row read before the record at `position`, ascending. Each entry holds what differed from the line for cards
-   * whose `next` is at or below its `upto`, and above the `upto` of the entry before it (above `first` for the first
-   * one).
+   * Earlier states of the row, ascending. Each entry holds the members that differed from this line for cards whose
+   * `next` is at or below the entry's `upto`, and above the `upto` of the entry before it (above `first` for the first
+   * entry).
    */
   before: z.array(z.looseObject({ upto: z.int().min(0) })).optional(),
   t: Time,
@@ -51,7 +52,10 @@ export const SampleLine = Changing.extend({
   price: Num,
   input: Text,
   pay_to: Text,
-  /** Only for a handshake: its state. The newest one that is `asked` or `malformed` determines the endpoint's payTo. */
+  /**
+   * Only for a handshake: its state. The newest handshake whose state is `asked` or `malformed` determines the
+   * endpoint's payTo.
+   */
   state: z.string().optional(),
 });
 export type SampleLine = z.infer<typeof SampleLine>;
@@ -76,12 +80,12 @@ export function evidenceLineOf(value: unknown): EvidenceLine | null {
   return (isSample ? SampleLine : AmendmentLine).safeParse(value).data ?? null;
 }
 
-/** Fields of amendments that change no row, in the order of the topic `corrections`. */
+/** Values of `field` in amendments that come from the topic `corrections` and change no row. */
 export const CORRECTION_FIELDS = ["correction", "reinstated", "dispute"] as const;
 
 /**
- * One table of payees and domains, written as the changes since the table on the line before it; the first one begins
- * empty.
+ * One table of related parties (payees and domains that took money), written as the changes since the table on the line
+ * before. The first line changes an empty table.
  */
 export const RelatedPartiesLine = z.looseObject({
   kin: z.string(),

@@ -1,11 +1,13 @@
 import { z } from "zod";
 
-/** Longest expectation, characters of its JSON: it stands in the order's claim, in the log for ever. */
+/**
+ * Longest expectation, in characters of its JSON. It is bounded because the log keeps it for ever as part of the order.
+ */
 export const MAX_EXPECTATION = 4_096;
 
 /**
- * What a buyer itself expects of the answer that it buys. Each member must hold, beside our own checks; the order keeps it.
- * An expectation that cannot be used is refused before anything is paid.
+ * What a buyer itself expects of the answer that it buys. The answer has to meet each member and to pass our own
+ * checks. An expectation that cannot be evaluated is refused before anything is paid.
  */
 export const BuyersExpectation = z
   .strictObject({
@@ -42,5 +44,5 @@ export interface ExpectationFault {
   detail: string;
 }
 
-/** Is this a check of the buyer's own, and none of ours? */
+/** Is this a check of the buyer's own expectation, and not one of our checks? */
 export const isBuyersOwn = ({ name }: { name: string }): boolean => name.startsWith("expect_");

@@ -1,12 +1,15 @@
 import type { z } from "zod";
 
-/** What is wrong with one place of a value. */
+/** What is wrong at one place of a value. */
 export interface SchemaFault {
   path: PropertyKey[];
   detail: string;
 }
 
-/** Most faults that are reported of one value, and most characters of a member's name: both come from a stranger. */
+/**
+ * Most faults that are reported for one value, and most characters of a member's name. Both are bounded because they
+ * come from strangers.
+ */
 const MAX_FAULTS = 20;
 const MAX_NAME = 100;
 
@@ -16,9 +19,12 @@ const TYPES: Record<string, string> = {
 };
 const UNITS: Record<string, string> = { string: " characters", array: " items" };
 
-/** A fault as the end of a sentence that begins with its place. zod's own texts are for the author of the schema. */
-function inWords(issue: z.core.$ZodIssue): string {
-  // A message that does not begin so was written in the schema and is kept.
+/**
+ * Describes a fault as the end of a sentence that begins with its place. zod's own texts are written for the author of
+ * the schema.
+ */
+function describeIssue(issue: z.core.$ZodIssue): string {
+  // Messages of zod begin with these words. Any other message was written in the schema and is kept.
   if (!/^(?:Invalid|Too) /.test(issue.message)) return issue.message;
   switch (issue.code) {
     case "invalid_type":
@@ -40,12 +46,12 @@ function inWords(issue: z.core.$ZodIssue): string {
 }
 
 /**
- * The faults that a schema found, place by place. A member that a strict object does not accept has a fault of its own;
- * zod reports one for the object that holds them.
+ * The faults that a schema found, one for each place. Each member that a strict object does not accept gets a fault of
+ * its own, where zod reports one fault for the whole object.
  */
 export function faultsOf(error: z.ZodError): SchemaFault[] {
   const faults = error.issues.slice(0, MAX_FAULTS).flatMap((issue): SchemaFault[] => {
-    if (issue.code !== "unrecognized_keys") return [{ path: issue.path, detail: inWords(issue) }];
+    if (issue.code !== "unrecognized_keys") return [{ path: issue.path, detail: describeIssue(issue) }];
     return issue.keys.slice(0, MAX_FAULTS).map((name) => {
       return { path: [...issue.path, name.slice(0, MAX_NAME)], detail: "is not a member that is accepted here" };
     });
@@ -53,6 +59,6 @@ export function faultsOf(error: z.ZodError): SchemaFault[] {
   return faults.slice(0, MAX_FAULTS);
 }
 
-/** A place as a JSON pointer (RFC 6901), except that the whole value is `/`, as it always was here. */
+/** A place as a JSON pointer (RFC 6901), except that the whole value is `/`: clients rely on this older form. */
 export const pointerOf = (path: readonly PropertyKey[]): string =>
   `/${path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`;

@@ -11,16 +11,19 @@ import {
   type Vector,
   vectorFromArray,
 } from "apache-arrow";
-import { columnsIn } from "./arrow-file.ts";
+import { readColumns } from "./arrow-file.ts";
 import type { HistoryDay } from "./history.ts";
 import { DAY_MS } from "./time.ts";
 
 const double = new Float64();
 const micro = new Int64();
 
-/** Columns in order. Prices are whole micro-units, which are exact; an id is stored once however many days it has. */
+/**
+ * Columns in order. Prices are whole micro-units, which are exact. The dictionary type stores an id once, however many
+ * days it has.
+ */
 const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
-  // A dictionary type has an id of its own, so every table gets a new one.
+  // A dictionary type has an identity of its own, so every table needs a new one.
   capability_id: new Dictionary(new Utf8(), new Int32()),
   day: new DateDay(),
   price_low: micro,
@@ -48,8 +51,8 @@ export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
 }
 
 /**
- * One bucket's history in memory. It keeps the columns of the file and makes rows only for the endpoint that is asked
- * for.
+ * One bucket's history in memory. It keeps the columns of the file and makes rows only for the endpoint that a caller
+ * asks for.
  * @throws Failure
  */
 export class HistoryFile {
@@ -57,13 +60,13 @@ export class HistoryFile {
   readonly #columns: Record<keyof HistoryDay, Vector>;
 
   constructor(bytes: Uint8Array) {
-    const { rows, columns } = columnsIn("history file", bytes, NAMES);
+    const { rows, columns } = readColumns("history file", bytes, NAMES);
     this.#columns = Object.fromEntries(columns) as Record<keyof HistoryDay, Vector>;
     this.rows = rows;
   }
 
   /** Days of one endpoint, oldest first; empty when the file does not have it. */
-  of(cap: string): HistoryDay[] {
+  daysOf(cap: string): HistoryDay[] {
     const days: HistoryDay[] = [];
     for (let row = this.#firstOf(cap); row < this.rows && this.#columns.capability_id.get(row) === cap; row++) {
       const values = NAMES.map((name) => [name, this.#columns[name].get(row) as unknown]);

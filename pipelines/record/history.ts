@@ -1,31 +1,32 @@
 /**
- * One day of the charts on an endpoint's page: a row for each capability and UTC day of the last 90. The lake's owner
- * writes them every hour, as one Arrow IPC file a bucket (`live/history/<bucket>.<n>.arrow`). Like all of `live/` they
- * are unproven and never mirrored; the proven rows are in the evidence files.
+ * One day of the charts on an endpoint's page: there is a row for each capability and each of the last 90 UTC days.
+ * Every hour the lake's owner writes the rows of each bucket of capabilities as one Arrow IPC file
+ * (`live/history/<bucket>.<n>.arrow`). Like all of `live/` the files are neither proven nor mirrored; the evidence
+ * files have the proven rows.
  */
 export interface HistoryDay {
   capability_id: string;
   /** Days since 1970-01-01, UTC. */
   day: number;
-  /** Quotes of the day in micro-units: lowest, highest, newest; null when no 402 named a price. */
+  /** Lowest, highest and newest price that 402s asked on the day, in micro-units; null when no 402 named a price. */
   price_low: bigint | null;
   price_high: bigint | null;
   price_last: bigint | null;
-  /** Time to the 402 of answered free handshakes, ms. */
+  /** Time until the 402 in answered free handshakes, ms. */
   terms_ms_median: number | null;
   terms_ms_p95: number | null;
-  /** Time to the last byte of paid calls that delivered, ms. */
+  /** Time until the last byte in paid calls that delivered, ms. */
   paid_ms_median: number | null;
   paid_ms_p95: number | null;
-  /** Free handshakes, and those of them that were answered at all. */
+  /** Number of free handshakes, and of those that got any answer. */
   probes: number;
   answered: number;
-  /** Our paid calls, and those of them that delivered. */
+  /** Number of our paid calls, and of those that delivered. */
   paid: number;
   delivered: number;
 }
 
-/** Member `history` of `live/view.json`: the current files, and the log positions up to which they were made. */
+/** Member `history` of `live/view.json`: the current files, and the log positions up to which their rows were read. */
 export interface HistoryNames {
   /** Bucket -> key of its file. */
   files: Record<string, string>;
@@ -33,5 +34,5 @@ export interface HistoryNames {
   positions: Record<string, Record<string, number>>;
 }
 
-/** Days that a history reaches back, today included. */
+/** Number of days that a history has, today included. */
 export const HISTORY_DAYS = 90;

@@ -6,27 +6,27 @@ const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const CODES = Buffer.from(ALPHABET, "latin1");
 /** Characters of an id. */
 const CHARS = 26;
-const written = Buffer.alloc(CHARS);
+const idBytes = Buffer.alloc(CHARS);
 
 /**
- * First 130 bits of a digest, high bit first, as 26 Crockford characters. The text is made in one piece: V8 keeps a
- * text that is joined character by character as a chain of pieces, half a kilobyte for these 26 characters.
+ * First 130 bits of a digest, high bit first, as 26 Crockford characters. The text is decoded from a buffer in one
+ * step: V8 keeps a string that was joined character by character as a chain of half a kilobyte.
  */
 export function crockford130(digest: Uint8Array): string {
   let length = 0;
   let bits = 0;
-  let held = 0;
+  let pendingBits = 0;
   for (const byte of digest) {
-    held = (held << 8) | byte;
+    pendingBits = (pendingBits << 8) | byte;
     bits += 8;
     while (bits >= 5 && length < CHARS) {
       bits -= 5;
-      written[length++] = CODES[(held >>> bits) & 31]!;
+      idBytes[length++] = CODES[(pendingBits >>> bits) & 31]!;
     }
-    held &= (1 << bits) - 1;
+    pendingBits &= (1 << bits) - 1;
     if (length === CHARS) break;
   }
-  return written.toString("latin1", 0, length);
+  return idBytes.toString("latin1", 0, length);
 }
 
 /** The id of a list of texts: sha256 over the RFC 8785 bytes of the array (records.md). All ids are made with it. */
@@ -49,21 +49,24 @@ export const archiveId = (subject: string, day: string, contentHash: string): st
 export const plannedSlot = (block: number, minute: number): string => `${block}/${minute}`;
 
 /**
- * Notice id. Every attempt and every process gets one id for one notice, since a card's signature is determined by its
- * bytes.
+ * Notice id. Every attempt of every process computes the same id for a notice, since a card's bytes determine its
+ * signature.
  */
 export const noticeId = (watcher: string, cardSignature: string): string =>
   `ntc_${idOf(["notice", watcher, cardSignature])}`;
 
-const SHAPE = /^(?:cap|rec|arc|wat|ntc)_[0-9A-HJKMNP-TV-Z]{26}$/;
-/** Does this text have the form of an id with this prefix? Whether the record has the id is another question. */
+const ID_FORM = /^(?:cap|rec|arc|wat|ntc)_[0-9A-HJKMNP-TV-Z]{26}$/;
+/** Does this text have the form of an id with this prefix? It does not look the id up. */
 export const isId = (prefix: "cap" | "rec" | "arc" | "wat" | "ntc", text: string): boolean =>
-  text.startsWith(`${prefix}_`) && SHAPE.test(text);
+  text.startsWith(`${prefix}_`) && ID_FORM.test(text);
 
-/** First 6 bits of sha256(key): one of 64 buckets, which never changes. */
+/** Bucket of a key: the first 6 bits of sha256(key), 0 to 63. The buckets of the record never change. */
 export const bucketOf = (key: string): number => sha256(key)[0]! >> 2;
 
-/** partition = bucket >> (6 - log2 P), P one of 1, 2, 4 .. 64. */
+/**
+ * Partition of a bucket: bucket >> (6 - log2 P), where the number of partitions P is a power of two up to 64. @throws
+ * RangeError
+ */
 export function partitionOfBucket(bucket: number, partitions: number): number {
   const log2 = Math.log2(partitions);
   if (!Number.isInteger(log2) || partitions < 1 || partitions > 64) {
@@ -72,5 +75,5 @@ export function partitionOfBucket(bucket: number, partitions: number): number {
   return bucket >> (6 - log2);
 }
 
-/** Partition of the log for a key's records. @throws RangeError */
+/** Partition of the log that a key's records go to. @throws RangeError */
 export const partitionOf = (key: string, partitions: number): number => partitionOfBucket(bucketOf(key), partitions);

@@ -1,12 +1,15 @@
 import { MAX_DEPTH } from "../../infra/canonical-text.ts";
 
-/** Reads strangers' JSON: every getter takes any value and returns undefined for what is not there. */
+/** Functions that read strangers' JSON. Every getter accepts any value and returns undefined for what is missing. */
 export type JsonObject = Record<string, unknown>;
 
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** The value at a path of own members: `__proto__` and `constructor` in a stranger's JSON never reach a prototype. */
+/**
+ * The value at a path of own members. Only own members are read, so that `__proto__` or `constructor` in a stranger's
+ * JSON never reach a prototype.
+ */
 export const get = (value: unknown, ...path: string[]): unknown => {
   let at = value;
   for (const key of path) {
@@ -17,12 +20,12 @@ export const get = (value: unknown, ...path: string[]): unknown => {
 };
 
 /**
- * Cuts a text to `max` characters and replaces lone surrogates (the stranger's, or from the cut), which have no RFC
- * 8785 form.
+ * Cuts a text to `max` characters and replaces lone surrogates, which have no RFC 8785 form. They may be in the text or
+ * come from the cut.
  */
 export const clean = (value: string, max: number): string => value.slice(0, max).replace(/\p{Surrogate}/gu, "\ufffd");
 
-/** Removes the slashes at the end. A regular expression would backtrack at every slash. */
+/** Removes the slashes at the end. A loop, since a regular expression would backtrack at every slash. */
 export function withoutSlashes(value: string): string {
   let end = value.length;
   while (value[end - 1] === "/") end--;
@@ -34,17 +37,17 @@ export const text = (value: unknown, max: number): string | undefined =>
   typeof value === "string" && value.trim() ? clean(value.trim(), max) : undefined;
 
 /**
- * Deepest nesting of a stranger's JSON that is read, since functions that walk it may recurse. Twice what the record
- * can hold.
+ * Deepest nesting of a stranger's JSON that is parsed: functions that walk the value may recurse. It is twice what the
+ * record can hold.
  */
 export const MAX_NESTED = 2 * MAX_DEPTH;
-/** Most values of one text that are read: terms and documents of real sellers have some thousands. */
+/** Most values in one JSON text that is parsed. Terms and documents of real sellers have some thousands. */
 const MAX_VALUES = 200_000;
 /**
- * The bound where honest texts are long: a paid answer may be a megabyte of numbers, a catalogue may send all rows at
- * once.
+ * Most values where an honest text may be long: a paid answer may be a megabyte of numbers, and a catalogue may send
+ * all rows at once.
  */
-export const MOST_VALUES = 1_000_000;
+export const MAX_VALUES_LONG_TEXT = 1_000_000;
 
 const [QUOTE, BACKSLASH, COMMA] = ['"', "\\", ","].map((char) => char.charCodeAt(0));
 const [OPEN, CLOSE, OPEN_LIST, CLOSE_LIST] = [..."{}[]"].map((char) => char.charCodeAt(0));
@@ -60,8 +63,8 @@ function endOfString(json: string, quote: number): number {
 }
 
 /**
- * Is this text, if it is JSON, nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? Takes linear
- * time.
+ * Assuming that a text is JSON, is it nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? Takes
+ * linear time.
  */
 export function isBounded(json: string, maxValues = MAX_VALUES): boolean {
   let depth = 0;
@@ -79,10 +82,7 @@ export function isBounded(json: string, maxValues = MAX_VALUES): boolean {
   return true;
 }
 
-/**
- * Parses JSON; undefined for a text that is no JSON, is nested too deep, or has too many values. Invalid UTF-8 is no
- * JSON.
- */
+/** Parses JSON; undefined for a text that is no JSON or no UTF-8, is nested too deep, or has too many values. */
 export function parseJson(input: Uint8Array | string, maxValues = MAX_VALUES): unknown {
   try {
     const json = typeof input === "string" ? input : new TextDecoder("utf-8", { fatal: true }).decode(input);
@@ -92,7 +92,7 @@ export function parseJson(input: Uint8Array | string, maxValues = MAX_VALUES): u
   }
 }
 
-/** Any value as JSON text; for one that is nested too deep to print, only its type. */
+/** Any value as JSON text; only its type where the value is nested too deep to print. */
 export function show(value: unknown): string {
   try {
     return JSON.stringify(value) ?? typeof value;
@@ -102,12 +102,12 @@ export function show(value: unknown): string {
 }
 
 /**
- * Standard and URL-safe alphabet, padded or not (RFC 4648 sections 4 and 5): the wallets' decoders agree on these
- * characters.
+ * Base64 in the standard or the URL-safe alphabet, padded or not (RFC 4648 sections 4 and 5). All wallets' decoders
+ * read these characters alike.
  */
 const PLAIN_BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
 
-/** Is this base64 that all decoders read alike? They treat other characters differently. */
+/** Is this base64 that all decoders read alike? Decoders differ in how they treat other characters. */
 export const isPlainBase64 = (input: string): boolean => PLAIN_BASE64.test(input) && unpadded(input).length % 4 !== 1;
 
 function unpadded(input: string): string {
@@ -116,8 +116,8 @@ function unpadded(input: string): string {
   return input.slice(0, end);
 }
 
-/** Decodes base64 in either alphabet, ignoring white space; null when the text is none. */
-function fromBase64(input: string): Uint8Array | null {
+/** Decodes base64 in either alphabet, ignoring white space; null when the text is no base64. */
+function decodeBase64(input: string): Uint8Array | null {
   const standard = unpadded(input.replace(/[\t\n\f\r ]/g, ""))
     .replaceAll("-", "+")
     .replaceAll("_", "/");
@@ -129,13 +129,13 @@ function fromBase64(input: string): Uint8Array | null {
 }
 
 /**
- * Parses JSON as the clients of the payment protocols do: bytes that are no UTF-8 are replaced (Latin-1 text from
- * `btoa` is common). Undefined as for {@link parseJson}.
+ * Parses JSON as the clients of the payment protocols do: it replaces bytes that are no UTF-8, since Latin-1 text from
+ * `btoa` is common. It returns undefined where {@link parseJson} does.
  */
 export const parseLooseJson = (bytes: Uint8Array): unknown => parseJson(new TextDecoder().decode(bytes));
 
-/** Parses base64 of JSON; undefined when it is none. */
+/** Parses JSON in base64; undefined when the text is neither. */
 export function parseBase64Json(input: string): unknown {
-  const bytes = fromBase64(input);
+  const bytes = decodeBase64(input);
   return bytes === null ? undefined : parseLooseJson(bytes);
 }

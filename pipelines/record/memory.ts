@@ -2,44 +2,50 @@ import type { BodyOf, Claims } from "./bodies.ts";
 import type { Mapping } from "./classes/mapping.ts";
 
 /**
- * What observer and planner read from the record. It is answered from the lake. Before the first question after a start
- * the lake must have loaded everything that the log holds: otherwise a slot could be called twice.
+ * What the observer and the planner read from the record, answered from the lake (the database of the log's rows).
+ * After a start the lake must first load everything that the log holds; otherwise a planned call could be made twice.
  */
 export interface Memory {
-  /** The capabilities that are listed now, one row each. */
+  /** The capabilities (priced endpoints) that are listed now, one row each. */
   listed(): Promise<ListedCap[]>;
-  /** Records of one source: the newest of each source id, and all of that UTC day. */
+  /** Listing records of one source: the newest of each source id, and all of that UTC day. */
   listingsOf(source: string, day: string): Promise<StandingListing[]>;
   /** Event ids of handshakes and intents whose planned slot lies on that UTC day. */
   doneOn(day: string): Promise<Set<string>>;
-  /** Inputs that we made up and that passed, as `<cap> <request_sha256>`, newest first, at most `most`. */
+  /** Synthetic inputs whose calls passed, as `<cap> <request_sha256>`, newest first, at most `most`. */
   passedInputs(most: number): Promise<string[]>;
-  /** Intents without a result: the process that wrote the intent ended before the result. */
+  /**
+   * Intents (records written before a payment leaves) without a result: the process that wrote the intent ended first.
+   */
   openIntents(): Promise<OpenIntent[]>;
-  /** Intents with a result whose Transfer was not seen yet and may still come, or was seen and is not final yet. */
+  /**
+   * Intents with a result whose Transfer (the payment on the chain) was not seen yet and may still come, or was seen
+   * and is not final yet.
+   */
   awaitingSettlement(): Promise<AwaitedIntent[]>;
-  /** Payments of the last 90 days that settled, got no answer and were not paid back; and all refunds. */
+  /** Payments of the last 90 days that settled, got no answer and were not paid back; and all refunds so far. */
   debts(): Promise<DebtsKnown>;
   /** Verdicts that are not recorded yet on failures that buyers published. */
   verdicts(): Promise<Verdict[]>;
-  /** Does the record hold, since then (RFC 3339), the result of showing a proof to this endpoint once more? */
+  /** Was a payment proof sent to this endpoint a second time since that time (RFC 3339), with a recorded result? */
   retriedSince(cap: string, since: string): Promise<boolean>;
-  /** The payee of each endpoint's newest settlement since then (RFC 3339). */
+  /** The payee of each endpoint's newest settlement since that time (RFC 3339). */
   payees(since: string): Promise<PaidPayee[]>;
-  /** Our wallets with an intent since then (RFC 3339) to pay this address, lower case. */
+  /** Our wallets that had an intent to pay this address since that time (RFC 3339), in lower case. */
   walletsPaying(payTo: string, since: string): Promise<string[]>;
   /**
-   * Days from `since` to before `until` (UTC) and classes of which at least `least` payees were asked and none passed.
+   * Classes whose calls all failed on a UTC day from `since` to before `until`, with at least `least` payees called.
    */
   failedClasses(since: string, until: string, least: number): Promise<FailedClass[]>;
-  /** Calls of a class on a UTC day that count, were answered, and are withdrawn by no correction. */
+  /** Calls of a class on a UTC day that count for grading, were answered, and were not withdrawn by a correction. */
   callsOfClass(name: string, day: string): Promise<ClassCall[]>;
-  /** All intents of that UTC day, settled or not, summed for each capability and payee. */
+  /** The amounts of all intents of that UTC day, settled or not, summed for each capability and payee. */
   spentOn(day: string): Promise<Spent[]>;
 }
 
 /**
- * Whether one of our own blind calls after a failure that a buyer published failed in the same way (method, section 3).
+ * Whether one of our own calls reproduced a failure that a buyer published. Such a call is blind: its wallet is unknown
+ * to the seller (verification-method.md section 3).
  */
 export interface Verdict {
   /** Event id of the published call. */
@@ -55,11 +61,11 @@ export interface PaidPayee {
   network: string;
   asset: string;
   payTo: string;
-  /** When the newest record of its other payers was made, RFC 3339, or null. */
+  /** When we last recorded who else pays this payee, RFC 3339, or null. */
   read: string | null;
 }
 
-/** A class of which at least some payees were asked on a day, and none passed. */
+/** A class whose calls all failed on one day, with the number of payees that were called. */
 export interface FailedClass {
   class: string;
   day: string;
@@ -79,7 +85,7 @@ export interface ClassCall {
 /** The sum of an endpoint's payments to one address. */
 export interface Spent {
   cap: string;
-  /** With port. */
+  /** Host with its port. */
   host: string;
   payTo: string;
   micro: bigint;
@@ -90,35 +96,44 @@ export interface ListedCap {
   url: string;
   method: string;
   tool: string | null;
-  /** Newest claims: those of a seller-controlled listing, else a catalogue's. */
+  /** Newest claims: those of a seller-controlled listing, else those of a catalogue. */
   claims: Claims;
   /** Event id of the newest seller-controlled listing, or null. A 402 can be dishonest only against this listing. */
   sellerListing: string | null;
   sellerClaims: Claims | null;
-  /** Event ids of all its current listings, catalogues' too; content that has one of these ids is not written again. */
+  /**
+   * Event ids of all current listings of the endpoint, also those in catalogues. A listing whose content gives one of
+   * these ids is not written again.
+   */
   standing: string[];
-  /** First handshake ever, RFC 3339, or null. */
+  /** Time of the first handshake, RFC 3339, or null. */
   firstSeen: string | null;
-  /** Number of blocks in which it has a paid row that counts (kind 1, not excused as ours). */
+  /**
+   * Number of blocks (six hours UTC) in which the endpoint has a paid row that counts (kind 1, not excused as our own
+   * fault).
+   */
   paidBlocks: number;
   /**
-   * Re-test state from its paid rows in time order: `failing` after a failure until three calls in a row pass. A
-   * failure that a buyer published and that has no verdict yet counts as one.
+   * Re-test state from the endpoint's paid rows in time order: `failing` from a failure until three calls in a row
+   * pass. A failure that a buyer published counts too, until there is a verdict on it.
    */
   retest: { failing: boolean; passes: number };
   /** Quote of the newest answered 402, as money, or null. */
   lastPrice: string | null;
   lastPayTo: string | null;
-  /** Its current mapping, which we made, and the results of its control inputs; absent or null where there is none. */
+  /**
+   * The mapping to a class that we made for the endpoint, and the results of its control inputs (trial calls); absent
+   * or null where there is none.
+   */
   mapped?: (Pick<Mapping, "id"> & { dropped: boolean; controls: number; passed: boolean }) | null;
   /**
-   * Time of the newest 402, RFC 3339; null before the first. Absent where it is not known: then it does not count as
-   * silent.
+   * Time of the newest 402, RFC 3339; null before the first. Absent where it is not known: then the endpoint does not
+   * count as silent.
    */
   lastAsked?: string | null;
   /**
-   * Time of the newest paid call that was tried, RFC 3339: an intent, or a first request that could not be paid, not by
-   * our fault.
+   * Time of the newest attempt at a paid call, RFC 3339: an intent, or a first request that could not be paid for a
+   * reason that is not our fault.
    */
   lastTried: string | null;
 }
@@ -137,20 +152,20 @@ export interface StandingListing {
   event_id: string;
   /** Is it a delisting? */
   gone: boolean;
-  /** Is it the newest of its source id? */
+  /** Is it the newest record of its source id? */
   newest: boolean;
 }
 
-/** An intent and its Transfer, null while it was not seen. */
+/** An intent and its Transfer; `seen` is null until the Transfer was found on the chain. */
 export interface AwaitedIntent extends OpenIntent {
   seen: BodyOf<"settlement"> | null;
 }
 
-/** Most undelivered payments that are returned and remembered, the newest ones. */
+/** Most payments without an answer that are returned; the newest ones are returned. */
 export const MAX_UNDELIVERED = 10_000;
 
 export interface DebtsKnown {
   owed: (AwaitedIntent & { seen: BodyOf<"settlement"> })[];
-  /** The Transfer from payee to wallet that refunded an intent; it refunds no other one. */
+  /** For each refunded intent, the Transfer from payee to wallet. One Transfer refunds only one intent. */
   refunds: { intent: string; tx: string; payee: string; wallet: string }[];
 }

@@ -1,9 +1,9 @@
 import { Failure } from "../../infra/errors.ts";
 
-/** Money is BigInt micro-units (6 decimals); on the wire a decimal string. */
+/** Money is a BigInt of micro-units (6 decimals) in memory and a decimal string on the wire, which matches this. */
 const MONEY = /^\d{1,12}\.\d{1,6}$/;
 
-/** Text or a sum that is no amount of money. */
+/** The error for a text or a number that is no amount of money. */
 const notMoney = (given: unknown): Failure =>
   new Failure("failed", `not money: ${JSON.stringify(String(given).slice(0, 60))}`);
 
@@ -21,7 +21,7 @@ export function formatMoney(micro: bigint): string {
 }
 
 /**
- * Like {@link formatMoney}, for a sum, which may have more than twelve digits before the dot.
+ * Like {@link formatMoney}, but for a sum, which may have more than twelve digits before the dot.
  * @throws Failure below zero
  */
 export function formatSum(micro: bigint): string {
@@ -36,10 +36,10 @@ export function parseSum(text: string): bigint {
   return BigInt(text.replace(".", ""));
 }
 
-/** An amount in atomic units: tokens with 18 decimals need up to 78 digits (uint256). */
+/** An amount in a token's atomic units, which the chain holds as uint256: up to 78 digits. */
 const ATOMIC = /^\d{1,78}$/;
 
-/** A whole number of atomic units, or null when the text is not one. Never converts "0.001" or "$1". */
+/** Parses a whole number of atomic units; null for anything else. Never converts "0.001" or "$1". */
 export function parseAtomic(text: unknown): bigint | null {
   return typeof text === "string" && ATOMIC.test(text) ? BigInt(text) : null;
 }

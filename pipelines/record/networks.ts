@@ -1,6 +1,6 @@
 /**
- * Network names of x402 version 1 (the whole table of @x402/evm 2.27) and names seen in the wild -> CAIP-2. A name that
- * is not in this table is kept as it is written.
+ * CAIP-2 ids of network names: those of x402 version 1 (the whole table of @x402/evm 2.27) and others that sellers use.
+ * A name that is not in this table is kept as it is written.
  */
 export const NETWORK_NAMES: Readonly<Record<string, string>> = {
   ethereum: "eip155:1",
@@ -37,7 +37,8 @@ export const NETWORK_NAMES: Readonly<Record<string, string>> = {
 };
 
 /**
- * USDC contracts. USDC has 6 decimals on each of these chains, and only its amounts count as money. Hex in lower case.
+ * USDC contracts by CAIP-2 id, hex in lower case. USDC has 6 decimals on each of these chains. Only amounts in USDC are
+ * converted to money.
  */
 export const USDC: Readonly<Record<string, string>> = {
   "eip155:1": "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48",
@@ -48,14 +49,14 @@ export const USDC: Readonly<Record<string, string>> = {
   "eip155:137": "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359",
   "eip155:43114": "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e",
   "eip155:43113": "0x5425890298aed601595a70ab815c96711a31bc65",
-  // Tempo's is bridged (USDC.e); mpp's own package asks for it.
+  // The bridged USDC.e of Tempo, which mpp's own package asks for.
   "eip155:4217": "0x20c000000000000000000000b9537d11c60e8b50",
   "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v",
 };
 
 /**
- * Other dollar tokens that the official client pays in by default (@x402/evm 2.27, its table of default assets). Their
- * decimals differ, so their amounts do not count as money. Hex in lower case.
+ * Other dollar tokens by CAIP-2 id, hex in lower case, that the official client pays in by default (@x402/evm 2.27,
+ * table of default assets). Their decimals differ, so their amounts are not converted to money.
  */
 export const DOLLARS: Readonly<Record<string, readonly string[]>> = {
   "eip155:14": ["0xe7cd86e13ac4309349f30b3435a9d337750fc82d"],
@@ -84,5 +85,5 @@ export const DOLLARS: Readonly<Record<string, readonly string[]>> = {
   "eip155:11142220": ["0x01c5c0122039549ad1493b8220cabedd739bc44e"],
 };
 
-/** The form in which two addresses are compared: hex in lower case, base58 as it is. */
+/** The form in which two addresses are compared: hex in lower case, base58 unchanged. */
 export const addressKey = (address: string): string => (/^0x/i.test(address) ? address.toLowerCase() : address);

@@ -4,17 +4,19 @@ import { RFC3339 } from "./time.ts";
 import { METHODS } from "./vocabulary.ts";
 
 /**
- * Steps of an order (orders.md). A replica writes one before each act, and one after it saw the result. The objects are
- * loose: unknown members are kept. Money is text with six decimals; times of the chain are unix seconds.
+ * Steps of an order (a call that a buyer buys through us, orders.md). A replica writes one step before each act and one
+ * step after it saw the act's result. The objects are loose: unknown members are kept. Money is text with six decimals;
+ * times of the chain are unix seconds. A leg is one payment to one seller for the order.
  */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
 const Time = z.string().regex(RFC3339);
-const Says = z.string().max(2000);
+const Explanation = z.string().max(2000);
 const Tx = z.string().max(120);
 const Leg = z.int().min(0).max(63);
 
 /**
- * What a transaction of ours cost in the chain's own coin, from its receipt. Transactions of others are not recorded.
+ * What a transaction that we sent cost in the chain's own coin, from its receipt. Transactions of others are not
+ * recorded.
  */
 const Gas = z.looseObject({
   kind: z.enum(["charge", "hold", "capture", "void", "refund", "cancel"]),
@@ -23,23 +25,31 @@ const Gas = z.looseObject({
 });
 export type Gas = z.infer<typeof Gas>;
 
-/** Members of every step. A step of an epoch that has ended changes nothing. */
-const STEP = {
+/**
+ * Members of every step. `epoch` grows when another replica takes over the order; a step with an older epoch has no
+ * effect.
+ */
+const STEP_MEMBERS = {
   order: z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/),
-  /** `chain|asset|from|nonce` in lower case. It is the record's key, so a claim and its order lie in one partition. */
+  /**
+   * `chain|asset|from|nonce` of the buyer's payment, in lower case. It is the record's key, so all steps of an order
+   * lie in one partition.
+   */
   key: z.string().max(400),
   epoch: z.int().min(0),
-  /** Replica that wrote it. */
+  /** Name of the replica that wrote the step. */
   by: z.string().max(60),
   at: Time,
-  /** For the step's own transaction; absent where it had none, or before its cost was known. */
+  /** Cost of the step's own transaction; absent where the step has no transaction, or its cost was not yet known. */
   gas: Gas.optional(),
 };
 
-/** Longest signed payment header for a seller, characters: the log keeps it for ever. */
+/** Longest signed payment header for a seller, in characters. It is bounded because the log keeps it for ever. */
 export const MAX_SIGNED = 12_288;
 
-/** The request that is bought. The body's bytes are an object of the order (order-objects.ts). */
+/**
+ * The request that is bought. The body's bytes are kept beside the log as an object of the order (order-objects.ts).
+ */
 export const BoughtRequest = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS),
@@ -47,7 +57,7 @@ export const BoughtRequest = z.looseObject({
   /** sha256 of the body; absent where there is none or it is empty. */
   body_sha256: Sha256Hex.optional(),
   body_bytes: z.int().min(0).optional(),
-  /** Name of the tool that is called; then the body is its arguments. Absent: a plain HTTP call. */
+  /** Name of the MCP tool that is called; then the body holds its arguments. Absent: a plain HTTP call. */
   tool: z.string().max(200).optional(),
   /** sha256 over `METHOD url` (of a tool `TOOL url name`), a newline and the body. */
   sha256: Sha256Hex,
@@ -63,14 +73,14 @@ export const Quote = z.looseObject({
 });
 export type Quote = z.infer<typeof Quote>;
 
-/** Checks by which a bought answer may be judged, the one that says most of it first. */
+/** Checks by which a bought answer may be judged, the most conclusive first. */
 export const JUDGED_BY = ["truth", "schema", "class", "parses", "status"] as const;
 export type JudgedBy = (typeof JUDGED_BY)[number];
 
 const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
 
 const step = <S extends string, T extends z.ZodRawShape>(state: S, shape: T) =>
-  z.looseObject({ ...STEP, state: z.literal(state), ...shape });
+  z.looseObject({ ...STEP_MEMBERS, state: z.literal(state), ...shape });
 
 const Claimed = step("claimed", {
   operation: z.enum(["via", "execute", "own"]),
@@ -81,29 +91,34 @@ const Claimed = step("claimed", {
   nonce: z.string().max(120),
   valid_after: z.int().min(0),
   valid_before: z.int().min(0),
-  /** Block before which nothing of this order can have happened. */
+  /** Number of a block on the chain: nothing of this order happened before it. */
   since_block: z.int().min(0),
-  /** The buyer's payment as it came, decoded. Whoever settles, settles this. */
+  /** The buyer's payment as received, decoded. Any replica that settles the order settles this payment. */
   payment: z.looseObject({}),
   payment_sha256: Sha256Hex,
-  /** The offer that the payment answers, in the form that the facilitator takes. */
+  /** The offer that the payment accepts, in the form that the facilitator requires. */
   requirements: z.looseObject({}),
-  /** sha256 of the buyer's request; this payment for another request is refused. */
+  /** sha256 of the buyer's request. The payment is refused if it comes again with another request. */
   request_sha256: Sha256Hex,
   quote: Quote,
   /** Did the buyer ask for the call to be published? */
   publish: z.boolean(),
-  /** What the client calls its payment, so that it buys once; absent where it has no name. */
+  /**
+   * Identifier that the client gives its payment, so that a repeated request buys only once; absent where it gives
+   * none.
+   */
   identifier: z.string().max(128).optional(),
-  /** Opaque name of the client network that asked; absent where there is none. */
+  /** Opaque name of the client's network; absent where it is not known. */
   client: z.string().max(60).optional(),
-  /** What the buyer itself expects of the answer; absent: nothing. */
+  /** What the buyer itself expects of the answer; absent where it states no expectation. */
   expect: z.looseObject({}).optional(),
-  /** True: it was accepted on the fees that its payer has paid before, since the common caps were reached. */
+  /**
+   * True: the limits on open orders were reached, and the order was accepted because its payer has paid fees before.
+   */
   credit: z.boolean().optional(),
   /**
-   * Salts (hex) of the commitments to a call that is not published. They are kept when the hidden bytes are gone.
-   * Absent where the call is published, and in older orders.
+   * Salts (hex) of the commitments to a call that is not published. They are kept after the bytes were deleted. Absent
+   * where the call is published, and in older orders.
    */
   salts: z.looseObject({ request: Sha256Hex, response: Sha256Hex }).optional(),
 });
@@ -116,7 +131,7 @@ const SellerIntent = step("seller_intent", {
   wallet: z.string().max(120),
   pay_to: z.string().max(200),
   price: Money,
-  /** Had the seller's endpoint a letter? Absent: no. */
+  /** Did the seller's endpoint have a letter (a grade)? Absent: no. */
   lettered: z.boolean().optional(),
   network: z.string().max(120),
   asset: z.string().max(120),
@@ -125,20 +140,23 @@ const SellerIntent = step("seller_intent", {
   nonce: z.string().max(120),
   valid_before: z.int(),
   since_block: z.int().min(0),
-  /** What the answer is compared with. Only the process that signed sees the answer. */
+  /** What the answer is compared with. Only the process that signed the payment receives the answer. */
   want: z.looseObject({
     class: z.string().max(60),
     schema_sha256: Sha256Hex.optional(),
     mime: z.string().nullable(),
-    /** The check that says most of the answer, as its buyer was told; absent in older orders. */
+    /** The most conclusive check of the answer, as announced to the buyer; absent in older orders. */
     judged_by: z.enum(JUDGED_BY).optional(),
-    /** For `truth`: the question that the buyer's input asks, and the right answer. */
+    /** For `truth`: the question that the buyer's input asks, and its right answer. */
     known: z.looseObject({ class: z.string().max(60), variant: z.string().max(60), truth: z.unknown() }).optional(),
   }),
   deadline_ms: z.int().min(0),
 });
 
-/** The answer, or how the connection ended. The bytes are an object of the order, durable before this step. */
+/**
+ * The seller's answer, or how the connection ended. The bytes are kept as an object of the order, which is durable
+ * before this step is written.
+ */
 const SellerResult = step("seller_result", {
   leg: Leg,
   status: z.int().nullable(),
@@ -146,27 +164,32 @@ const SellerResult = step("seller_result", {
   sha256: Sha256Hex.nullable(),
   size: z.int().min(0),
   delivered: z.boolean(),
-  /** Score of the delivery, and whether it fits the seller's schema; absent in older orders. */
+  /**
+   * Score of the delivery (0 to 1). `schema_ok`: does the answer fit the seller's schema? Both are absent in older
+   * orders.
+   */
   delivery: z.number().min(0).max(1).nullable().optional(),
   schema_ok: z.boolean().nullable().optional(),
   latency_ms: z.number().min(0).nullable(),
   checks: z.array(Check).max(32),
   pass: z.boolean(),
-  /** It passed all of our checks, and not the buyer's own expectation: its seller did nothing wrong. */
+  /** The answer passed all of our checks and failed only the buyer's own expectation, so the seller is not at fault. */
   unmet: z.literal(true).optional(),
-  says: Says.optional(),
+  says: Explanation.optional(),
 });
 
 /**
- * Our own work is done and its answer is kept; no seller is paid for it. The bytes are the order's answer object of leg
- * 0.
+ * An operation of our own is done and its answer is kept; no seller is paid for it. The bytes are kept as the order's
+ * answer object of leg 0.
  */
-const Worked = step("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int() });
+const WorkDone = step("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int() });
 
-/** Why our own work was not done, as its buyer was told: the same payment is told so again. */
+/**
+ * Why an operation of our own was not done, as its buyer was told. A repeated request with this payment gets it again.
+ */
 const WorkProblem = z.looseObject({
   code: z.string().max(60),
-  detail: Says,
+  detail: Explanation,
   errors: z
     .array(z.looseObject({ pointer: z.string().max(300), detail: z.string().max(500) }))
     .max(32)
@@ -174,7 +197,7 @@ const WorkProblem = z.looseObject({
 });
 export type WorkProblem = z.infer<typeof WorkProblem>;
 
-/** Our own signed transfer back to the buyer. Sent again, it is the same transfer. */
+/** Our signed transfer back to the buyer. Sending it again cannot pay twice, since its nonce is fixed. */
 const RefundIntent = step("refund_intent", {
   amount: Money,
   from: z.string().max(120),
@@ -186,58 +209,60 @@ const RefundIntent = step("refund_intent", {
 
 export const OrderStep = z.discriminatedUnion("state", [
   Claimed,
-  step("rejected", { says: Says }),
+  step("rejected", { says: Explanation }),
   step("verified", {}),
   step("hold_intent", {}),
   step("held", { tx: Tx, capture_deadline: z.int() }),
-  step("hold_failed", { says: Says }),
-  step("hold_unknown", { says: Says }),
+  step("hold_failed", { says: Explanation }),
+  step("hold_unknown", { says: Explanation }),
   SellerIntent,
-  Worked,
+  WorkDone,
   SellerResult,
-  step("seller_unknown", { leg: Leg, says: Says }),
-  /** `last`: no further candidate is tried. `fault`: why it did not pass. */
+  step("seller_unknown", { leg: Leg, says: Explanation }),
+  /** `last`: no further seller is tried. `fault`: whose fault it is that the answer did not pass. */
   step("checked", { leg: Leg, pass: z.boolean(), last: z.boolean(), fault: z.enum(["seller", "ours"]).nullable() }),
-  /** What the chain holds of a leg's payment, once that is certain. */
+  /** The chain shows that a leg's payment was made (or, in `leg_unpaid`, that it never will be). */
   step("leg_paid", { leg: Leg, tx: Tx, amount: Money }),
   step("leg_unpaid", { leg: Leg }),
   /** A seller sent back the money of a leg that did not pass. */
   step("leg_recovered", { leg: Leg, tx: Tx, amount: Money }),
   step("settle_intent", {}),
   /**
-   * `final: false`: its block may still be undone, and the charge with it; absent where the block was deep enough when
-   * seen.
+   * `final: false`: the chain may still undo the block and the charge in it; absent where the block was deep enough
+   * when it was seen.
    */
   step("settled", { tx: Tx, amount: Money, final: z.boolean().optional() }),
-  /** `tx`: a transaction that was sent. `payer_has`: the payer's balance, where the charge was refused. */
-  step("settle_unknown", { says: Says, tx: Tx.optional(), payer_has: Money.optional() }),
-  step("written_off", { says: Says }),
-  step("released", { says: Says, problem: WorkProblem.optional() }),
+  /** `tx`: the transaction that was sent, if any. `payer_has`: the payer's balance, where the charge was refused. */
+  step("settle_unknown", { says: Explanation, tx: Tx.optional(), payer_has: Money.optional() }),
+  step("written_off", { says: Explanation }),
+  step("released", { says: Explanation, problem: WorkProblem.optional() }),
   /**
-   * Our own work, which ended without an answer, is begun again for the same payment. `steps` as in `adopted`.
+   * An operation of our own that ended without an answer is begun again for the same payment. `steps` as in `adopted`.
    */
   step("reopened", { steps: z.int().min(0) }),
-  step("void_intent", { says: Says }),
-  step("voided", { tx: Tx, says: Says, final: z.boolean().optional() }),
-  step("void_unknown", { says: Says }),
-  step("reclaimable", { says: Says }),
+  step("void_intent", { says: Explanation }),
+  step("voided", { tx: Tx, says: Explanation, final: z.boolean().optional() }),
+  step("void_unknown", { says: Explanation }),
+  step("reclaimable", { says: Explanation }),
   step("refund_due", { tx: Tx, amount: Money }),
   RefundIntent,
   step("refunded", { tx: Tx, amount: Money }),
-  step("refund_unknown", { says: Says }),
-  /** The buyer's authorization is past its time and was not used: this order moves no money any more. */
+  step("refund_unknown", { says: Explanation }),
+  /** The buyer's payment authorization expired unused: this order moves no money any more. */
   step("expired", {}),
   /**
-   * The call is in the record, published or as commitments, and needs no further record. `lost`: its bytes were gone
-   * before that, so it never will be.
+   * The call is in the record, published or as commitments. `lost`: it is not in the record and never will be, because
+   * its bytes were lost first.
    */
   step("recorded", { lost: z.literal(true).optional() }),
   /**
-   * `steps`: number of steps of the order when it was taken to be abandoned; if there is a further one, this changes
-   * nothing.
+   * Another replica takes over the order. `steps`: number of the order's steps when that replica judged it abandoned.
+   * If the order has more steps by now, this step has no effect.
    */
   step("adopted", { steps: z.int().min(0).optional() }),
-  /** Changes nothing. A replica that wants to take over an order reads the log's own time from it. */
+  /**
+   * Changes nothing. A replica that wants to take over an order writes it in order to read the log's own time from it.
+   */
   step("stamped", {}),
 ]);
 export type OrderStep = z.infer<typeof OrderStep>;

@@ -1,10 +1,10 @@
 import { z } from "zod";
 
 /**
- * Why an endpoint is not paid today: the operator or its seller excludes it, it has answered no 402 for weeks, there is
- * nothing that we can pay, or the cap that its whole day does not fit into.
+ * Why an endpoint is not paid today: the operator excludes it, its seller opted out, it has answered no 402 for weeks,
+ * it offers nothing that we can pay, or the name of the spending cap that its planned calls would exceed.
  */
-const UNCOVERED = [
+const UNCOVERED_REASONS = [
   "excluded",
   "opted_out",
   "silent",
@@ -16,19 +16,19 @@ const UNCOVERED = [
   "per_day",
   "total",
 ] as const;
-export type Uncovered = (typeof UNCOVERED)[number];
+export type UncoveredReason = (typeof UNCOVERED_REASONS)[number];
 
 /**
- * The plan of one UTC day (verification-method.md section 5), a create-only private object `plans/<day>.json`. It is a
- * pure function of the day's salt and of what was known when the day began. Re-tests are not in it: they depend on the
- * day's rows.
+ * One call in the plan of a UTC day (verification-method.md section 5). The plan is a create-only private object
+ * `plans/<day>.json` and a pure function of the day's salt and of what was known when the day began. Re-tests are not
+ * in it: they depend on the day's results.
  */
 export const PlannedCall = z.strictObject({
   /** Block number (floor(unix/21600)) and minute in it (0..359). */
   block: z.int(),
   minute: z.int(),
   kind: z.enum(["probe", "paid"]),
-  /** Is it paid from a fresh wallet, which never pays again after this day? */
+  /** Is the call paid from a fresh wallet, which pays on this day only? Then the seller cannot recognise it. */
   blind: z.boolean(),
 });
 export type PlannedCall = z.infer<typeof PlannedCall>;
@@ -36,14 +36,18 @@ export type PlannedCall = z.infer<typeof PlannedCall>;
 export const PlanLine = z.strictObject({
   cap: z.string(),
   host: z.string(),
-  /**
-   * Expected payee when the day began, lower-case where it is an EVM address; null where the endpoint had named none.
-   */
+  /** Expected payee when the day began, an EVM address in lower case; null where the endpoint had named none. */
   payee: z.string().nullable().optional(),
   calls: z.array(PlannedCall),
-  /** Planned paid calls a day: 4 until 30 paid blocks, then 1. A re-test weighs base/actual. */
+  /**
+   * Planned paid calls a day: 4 until the endpoint has 30 paid blocks (six hours UTC each), then 1. Re-tests add calls,
+   * and each then weighs planned/actual.
+   */
   base_per_day: z.int(),
-  /** May it be paid today, that is, does a whole day, re-tests included, fit into the caps? It is probed either way. */
+  /**
+   * May the endpoint be paid today, that is, do the calls of a whole day with re-tests fit into the spending caps? It
+   * is probed either way.
+   */
   covered: z.boolean(),
   /** Expected price of one call when the day began, micro-units as text; null when nothing can be paid. */
   price_micro: z
@@ -51,8 +55,8 @@ export const PlanLine = z.strictObject({
     .regex(/^\d{1,18}$/)
     .nullable()
     .optional(),
-  /** Why it is not covered; null when it is. */
-  why: z.enum(UNCOVERED).nullable().optional(),
+  /** Why the endpoint is not covered; null when it is covered. */
+  why: z.enum(UNCOVERED_REASONS).nullable().optional(),
 });
 export type PlanLine = z.infer<typeof PlanLine>;
 
@@ -65,13 +69,13 @@ export const DayPlan = z.strictObject({
 });
 export type DayPlan = z.infer<typeof DayPlan>;
 
-/** Counts of a plan for a log line: endpoints, paid endpoints, and their calls without re-tests. */
-export function planInShort({ day, lines }: Pick<DayPlan, "day" | "lines">) {
+/** Counts of a plan for a log line: endpoints, paid endpoints, probes and paid calls, without re-tests. */
+export function summarizePlan({ day, lines }: Pick<DayPlan, "day" | "lines">) {
   const paid = lines.filter(({ covered }) => covered);
-  const callsOf = (of: readonly PlanLine[], kind: PlannedCall["kind"]): number =>
-    of.reduce((sum, { calls }) => sum + calls.filter((call) => call.kind === kind).length, 0);
+  const countCalls = (lines: readonly PlanLine[], kind: PlannedCall["kind"]): number =>
+    lines.reduce((sum, { calls }) => sum + calls.filter((call) => call.kind === kind).length, 0);
   return {
     ...{ day, endpoints: lines.length, paid_endpoints: paid.length },
-    ...{ probes: callsOf(lines, "probe"), paid_calls: callsOf(paid, "paid") },
+    ...{ probes: countCalls(lines, "probe"), paid_calls: countCalls(paid, "paid") },
   };
 }

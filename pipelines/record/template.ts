@@ -17,15 +17,15 @@ export interface Template {
    * `https://h.example/users/:id/x`.
    */
   prefix: string;
-  /** Do the segments of a concrete url match? Each character of both is looked at once at most. */
-  takes(segments: readonly string[]): boolean;
+  /** Do the path segments of a concrete url match the template? Takes time linear in the length of both. */
+  matches(segments: readonly string[]): boolean;
 }
 
 /**
- * Position of the first `{name}` of a segment, escaped or not, or null. Searched with indexOf, since templates are
- * strangers' text: a regular expression that tries each `{` anew takes quadratic time over a thousand of them.
+ * Finds the first `{name}` of a segment, escaped or not; null where there is none. It uses indexOf because templates
+ * are strangers' text: a regular expression would start again at each `{` and take quadratic time.
  */
-function bracesOf(segment: string): { start: number; end: number } | null {
+function findBraces(segment: string): { start: number; end: number } | null {
   const found = [
     ["{", "}"],
     ["%7B", "%7D"],
@@ -37,26 +37,26 @@ function bracesOf(segment: string): { start: number; end: number } | null {
   return found.sort((a, b) => a.start - b.start)[0] ?? null;
 }
 
-function partOf(segment: string): Part {
+function parsePart(segment: string): Part {
   if (segment === "*" || segment === "**") return REST;
   const name = NAME.exec(segment);
   if (name) return name[1] ? REST : ANY;
-  const braces = bracesOf(segment);
+  const braces = findBraces(segment);
   return braces ? { head: segment.slice(0, braces.start), tail: segment.slice(braces.end) } : segment;
 }
 
-function partTakes(part: Part, value: string): boolean {
+function partMatches(part: Part, value: string): boolean {
   if (typeof part === "string") return part === value;
   if (typeof part === "symbol") return value.length > 0;
   const { head, tail } = part;
   return value.length > head.length + tail.length && value.startsWith(head) && value.endsWith(tail);
 }
 
-function taken(parts: readonly Part[], segments: readonly string[]): boolean {
+function segmentsMatch(parts: readonly Part[], segments: readonly string[]): boolean {
   for (let i = 0; i < parts.length; i++) {
     const part = parts[i]!;
     if (part === REST) return segments.length > i;
-    if (i >= segments.length || !partTakes(part, segments[i]!)) return false;
+    if (i >= segments.length || !partMatches(part, segments[i]!)) return false;
   }
   return parts.length === segments.length;
 }
@@ -72,45 +72,45 @@ export function segmentsOf(normalised: string): string[] {
 }
 
 /**
- * Parses a normalised url as a template, or null where it has no placeholder: `/:name`, `{name}` in path or query, `*`.
- * A colon inside a segment (`/videos:lookup`) and an escaped one (`%3A`) are no placeholders. In a segment the first
- * braces are the placeholder, and the text around them is literal. Matching ignores the query. Takes time linear in the
- * url's length.
+ * Parses a normalised url as a template; null where the url has no placeholder. Placeholders are `/:name`, `{name}` in
+ * path or query, and `*`. A colon inside a segment (`/videos:lookup`) or an escaped colon (`%3A`) is no placeholder. In
+ * a segment the first braces are the placeholder, and the text around them is literal. Matching ignores the query.
+ * Takes time linear in the url's length.
  */
 export function compileTemplate(normalised: string): Template | null {
   const parts: Part[] = [];
   for (const segment of segmentsOf(normalised)) {
-    const part = partOf(segment);
+    const part = parsePart(segment);
     parts.push(part);
-    // It matches everything behind it, so that is not kept: a stranger may list templates with hundreds of segments.
+    // Segments after a rest placeholder are not kept, since it matches all of them and a stranger may list hundreds.
     if (part === REST) break;
   }
   const first = parts.findIndex((part) => typeof part !== "string");
   const query = normalised.indexOf("?");
-  if (first < 0 && (query < 0 || !normalised.slice(query).split("/").some(bracesOf))) return null;
+  if (first < 0 && (query < 0 || !normalised.slice(query).split("/").some(findBraces))) return null;
   const literal = (first < 0 ? parts : parts.slice(0, first)) as string[];
   const prefix = [normalised.slice(0, originLength(normalised)), ...literal].join("/");
-  return { prefix, takes: (segments) => taken(parts, segments) };
+  return { prefix, matches: (segments) => segmentsMatch(parts, segments) };
 }
 
-/** Has this normalised url placeholders ({@link compileTemplate})? */
+/** Does this normalised url have placeholders ({@link compileTemplate})? */
 export const isTemplate = (normalised: string): boolean => compileTemplate(normalised) !== null;
 
 /** Placeholders of one segment of a path: `*` alone, `:name` at its beginning, and every `{name}`, escaped or not. */
-const IN_SEGMENT = /^\*{1,2}$|^:([A-Za-z_]\w*)\*?|\{([^{}/]*)\}|%7B((?:[^/%]|%(?!7[BD]))*)%7D/gi;
+const SEGMENT_PLACEHOLDERS = /^\*{1,2}$|^:([A-Za-z_]\w*)\*?|\{([^{}/]*)\}|%7B((?:[^/%]|%(?!7[BD]))*)%7D/gi;
 /** Placeholders of one value of a query. */
-const IN_VALUE = /\{([^{}]*)\}/g;
-const DOTS = /^(?:\.|%2e){1,2}$/i;
+const QUERY_PLACEHOLDERS = /\{([^{}]*)\}/g;
+const DOT_SEGMENT = /^(?:\.|%2e){1,2}$/i;
 
 /** Percent-encodes all but unreserved characters (RFC 6570, level 1). A lone surrogate becomes U+FFFD. */
-const encoded = (value: string): string =>
+const percentEncode = (value: string): string =>
   encodeURIComponent(Buffer.from(value).toString("utf8")).replace(
     /[!'()*]/g,
     (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`,
   );
 
-/** The name of a variable as its placeholder writes it. */
-function decoded(name: string): string {
+/** Decodes percent-escapes; returns the text unchanged where they are invalid. */
+function percentDecode(name: string): string {
   try {
     return decodeURIComponent(name);
   } catch {
@@ -119,30 +119,33 @@ function decoded(name: string): string {
 }
 
 /**
- * Fills the placeholders of a normalised url. All other urls come back as they are.
- * @param fill returns the value of a variable, not encoded; `*` is the name of a placeholder without one
- * @returns null where a value would make a whole segment `.` or `..`: that is another path
+ * Fills the placeholders of a normalised url. A url without placeholders is returned unchanged.
+ * @param fill returns the value of a variable, not encoded; a placeholder without a name is called `*`
+ * @returns null where a value would make a whole segment `.` or `..`, since that changes the path
  */
 export function fillTemplate(url: string, fill: (name: string) => string): string | null {
   const parsed = new URL(url);
   const value = (_all: string, ...names: unknown[]): string => {
     const name = names.slice(0, 3).find((one) => typeof one === "string");
-    return encoded(fill(decoded((name as string | undefined) || "*")));
+    return percentEncode(fill(percentDecode((name as string | undefined) || "*")));
   };
-  const segments = parsed.pathname.split("/").map((segment) => segment.replace(IN_SEGMENT, value));
-  if (segments.some((segment) => DOTS.test(segment))) return null;
+  const segments = parsed.pathname.split("/").map((segment) => segment.replace(SEGMENT_PLACEHOLDERS, value));
+  if (segments.some((segment) => DOT_SEGMENT.test(segment))) return null;
   parsed.pathname = segments.join("/");
   if (/\{|%7B/i.test(parsed.search)) {
     const pairs = [...parsed.searchParams].map(([name, text]): [string, string] => [
       name,
-      text.replace(IN_VALUE, (_all, inside: string) => fill(inside || "*")),
+      text.replace(QUERY_PLACEHOLDERS, (_all, inside: string) => fill(inside || "*")),
     ]);
     parsed.search = new URLSearchParams(pairs).toString();
   }
   return parsed.href;
 }
 
-/** Names of the variables that {@link fillTemplate} asks for, each once, in their order; none of a url without any. */
+/**
+ * Names of the variables that {@link fillTemplate} asks for, each once, in the order of the url; empty for a url
+ * without placeholders.
+ */
 export function variablesOf(url: string): string[] {
   if (!/[{*]|%7B|\/:/i.test(url)) return [];
   const names = new Set<string>();
@@ -154,21 +157,21 @@ export function variablesOf(url: string): string[] {
 }
 
 /**
- * The values of a template's variables in the path of a url that falls under it; null where a segment has several
- * variables, or a `*` stands for several segments, since then other values could have made it too.
+ * Reads the values of a template's path variables from a url that matches it; null where they are ambiguous: a segment
+ * has several variables, or a `*` matches several segments.
  */
 export function pathValues(template: string, url: string): Map<string, string> | null {
-  const given = segmentsOf(url);
+  const urlSegments = segmentsOf(url);
   const segments = segmentsOf(template);
-  if (segments.length !== given.length) return null;
+  if (segments.length !== urlSegments.length) return null;
   const values = new Map<string, string>();
   for (const [i, segment] of segments.entries()) {
-    const [found, ...more] = segment.matchAll(IN_SEGMENT);
+    const [found, ...more] = segment.matchAll(SEGMENT_PLACEHOLDERS);
     if (more.length > 0) return null;
     if (!found) continue;
-    const name = decoded(found.slice(1).find((one) => one) ?? "*");
+    const name = percentDecode(found.slice(1).find((one) => one) ?? "*");
     const tail = segment.length - found.index - found[0].length;
-    const value = decoded(given[i]!.slice(found.index, given[i]!.length - tail));
+    const value = percentDecode(urlSegments[i]!.slice(found.index, urlSegments[i]!.length - tail));
     if ((values.get(name) ?? value) !== value) return null;
     values.set(name, value);
   }

@@ -1,9 +1,9 @@
 /** Length of a block, the unit of sampling: six hours UTC (grading-params.json, block_seconds). */
 export const BLOCK_MS = 21_600_000;
 export const DAY_MS = 86_400_000;
-/** Least pause between two looks at an asked url, ms. */
+/** Least time between two probes of a url that clients ask for, ms. */
 export const ASK_REST_MS = DAY_MS;
-/** After this long an ask that was not looked at is dropped, ms. */
+/** An ask (a client's request to probe a url) that was not probed in this time is dropped, ms. */
 export const ASK_KEPT_MS = 30 * DAY_MS;
 
 /** Block number: floor(unix / 21,600). */
@@ -20,8 +20,8 @@ export const dayStart = (day: string): Date => new Date(`${day}T00:00:00.000Z`);
 
 export const addDays = (day: string, n: number): string => dayOf(new Date(dayStart(day).getTime() + n * DAY_MS));
 
-/** RFC 3339 in UTC with milliseconds: the only form of times in the record. */
+/** Formats a time as RFC 3339 in UTC with milliseconds, the only form of times in the record. */
 export const rfc3339 = (at: Date): string => at.toISOString();
 
-/** The form of such a text. It does not check that the day exists. */
+/** Matches the form that {@link rfc3339} prints. It does not check that the day exists. */
 export const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/;

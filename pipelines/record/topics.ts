@@ -1,6 +1,6 @@
 import type { OwnershipGroup } from "../../infra/log/ownership.ts";
 
-/** The topics of the record. The set is closed: a log is created with all of them. */
+/** The topics of the log. The set is closed: a log is created with all of them. */
 export const TOPICS = [
   "listings",
   "observations.free",
@@ -14,27 +14,30 @@ export const TOPICS = [
 export type Topic = (typeof TOPICS)[number];
 
 /**
- * Topics of which nothing is ever dropped. Records of the other topics become segments, after which the log may drop
- * them. Of these two topics the log is the only copy, and their readers begin at the first record: a watcher exists
- * until it is stopped, a retry gets an order's own bytes, a seller is not paid again until its loss is made good, and
- * the books sum over every order that ever was.
+ * Topics from which the log never drops a record. Records of the other topics are copied to segment files, after which
+ * the log may drop them. For these two topics the log is the only copy, and their readers begin at the first record: a
+ * watcher exists until it is stopped, a retried order gets its first answer again, a seller with an unpaid loss stays
+ * blocked, and the accounts sum over every order.
  */
-export const KEPT = ["watchers", "orders"] as const satisfies readonly Topic[];
+export const KEPT_TOPICS = ["watchers", "orders"] as const satisfies readonly Topic[];
 
-/** Topics that become segments and rows. */
-export type IngestedTopic = Exclude<Topic, (typeof KEPT)[number]>;
+/** Topics whose records become segment files and database rows. */
+export type IngestedTopic = Exclude<Topic, (typeof KEPT_TOPICS)[number]>;
 
-/** The topics in the form in which a log is opened. */
-export const LOG_TOPICS = { topics: TOPICS, kept: KEPT } as const;
+/** The topics in the form that opening a log takes. */
+export const LOG_TOPICS = { topics: TOPICS, kept: KEPT_TOPICS } as const;
 
 /**
- * The owners' group. Its topics have the capability as key, so the owner of a partition has all records of its
- * capabilities.
+ * The group in which owners share the partitions. Records of its topics are keyed by capability, so the owner of a
+ * partition reads all records of the partition's capabilities.
  */
 export const OWNERS: OwnershipGroup = {
   name: "owners",
-  topics: TOPICS.filter((topic) => !(KEPT as readonly Topic[]).includes(topic)),
+  topics: TOPICS.filter((topic) => !(KEPT_TOPICS as readonly Topic[]).includes(topic)),
 };
 
-/** The observers' group. A host belongs to the partition in which its asks are. */
+/**
+ * The group in which observers share the hosts. A host belongs to the partition that holds its asks (requests to probe
+ * a url).
+ */
 export const OBSERVERS: OwnershipGroup = { name: "observers", topics: ["asks"] };

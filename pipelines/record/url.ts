@@ -2,7 +2,7 @@ import { getDomain } from "tldts";
 import { Failure } from "../../infra/errors.ts";
 import { parseUrl } from "../../infra/url.ts";
 
-/** Longest url that the record takes (interface, Limits). */
+/** Longest url that the record accepts, in characters (interface, Limits). */
 const MAX_URL = 2048;
 
 export class BadUrl extends Failure {
@@ -16,7 +16,7 @@ export class BadUrl extends Failure {
 
 const UNRESERVED = /[A-Za-z0-9\-._~]/;
 
-/** RFC 3986 section 6.2.2: escapes in upper case, unreserved characters unescaped. */
+/** Normalises escapes by RFC 3986 section 6.2.2: escapes in upper case, unreserved characters unescaped. */
 const normaliseEscapes = (text: string): string =>
   text.replace(/%[0-9A-Fa-f]{2}/g, (triplet) => {
     const char = String.fromCharCode(Number.parseInt(triplet.slice(1), 16));
@@ -32,8 +32,8 @@ function sortQuery(search: string): string {
 }
 
 /**
- * The form in which a url is an identity (records.md): WHATWG form, without fragment, user info and default port,
- * escapes normalised, query pairs sorted by name. http and https differ. Idempotent.
+ * The form of a url that identifies an endpoint (records.md): WHATWG form, without fragment, user info and default
+ * port, escapes normalised, query pairs sorted by name. http and https stay different. Idempotent.
  * @throws BadUrl for other schemes, for text that does not parse, and for more than 2,048 characters
  */
 export function normaliseUrl(text: string): string {
@@ -46,10 +46,13 @@ export function normaliseUrl(text: string): string {
   return normal;
 }
 
-/** Host and port of a url that is known to be valid; use `parseUrl` for other text. @throws TypeError */
+/** Host and port of a url that is known to be valid; use `parseUrl` for text that may be invalid. @throws TypeError */
 export const hostOf = (url: string): string => new URL(url).host;
 
-/** Origin and path of a normalised url, without query and one trailing slash: what `path` matching compares. */
+/**
+ * Origin and path of a normalised url, without the query and without one trailing slash. Two urls with equal keys match
+ * as `path`.
+ */
 export function pathKey(normalised: string): string {
   const query = normalised.indexOf("?");
   const bare = query < 0 ? normalised : normalised.slice(0, query);
@@ -57,8 +60,8 @@ export function pathKey(normalised: string): string {
 }
 
 /**
- * Registrable domain by the public suffix list with its private part. For a host without one (an IP, a single label) it
- * is the host with its port: two services at one address are two.
+ * Registrable domain of a url, by the public suffix list with its private part. For a host without a registrable domain
+ * (an IP address, a single label) it is the host with its port, so that two services at one address stay apart.
  */
 export function registrableDomain(url: string): string {
   const { hostname, host } = new URL(url);
@@ -66,9 +69,9 @@ export function registrableDomain(url: string): string {
 }
 
 /**
- * The domain by which caps count that protect money or a shared resource: by the public suffix list without its private
- * part. Names under a hosting platform (`name.vercel.app`) cost nothing, so they all count as their platform, while a
- * registrable domain has to be bought. For a host without a domain it is that of {@link registrableDomain}.
+ * The domain by which limits on money and shared resources count, by the public suffix list without its private part.
+ * Names under a hosting platform (`name.vercel.app`) cost nothing, so they all count as their platform; a domain of its
+ * own has to be bought. For a host without a domain it is the result of {@link registrableDomain}.
  */
 export function platformOf(url: string): string {
   const { hostname, host } = new URL(url);
@@ -76,7 +79,7 @@ export function platformOf(url: string): string {
 }
 
 /**
- * A whole platform has this many times the cap of one domain. Each honest seller on it has a domain's cap of its own;
- * but since names under a platform cost nothing, the domain's cap alone would bound nobody there.
+ * All names under one hosting platform together have this many times the cap of one domain. Each name also has a
+ * domain's cap of its own, but names there cost nothing, so that cap alone would limit nobody.
  */
-export const PLATFORM_TIMES = 4;
+export const PLATFORM_CAP_FACTOR = 4;

@@ -1,9 +1,12 @@
-/** The closed sets of values of the interface, and the open ones of the design pages. */
+/**
+ * Sets of values in records and answers: those of the interface, which are closed, and those of the design pages, which
+ * may grow.
+ */
 export const BANDS = ["A", "B", "C", "D", "F"] as const;
 export type Letter = (typeof BANDS)[number];
 export type Band = Letter | "UNRATED";
 
-/** From shallow to deep. */
+/** Depths of verification, from the shallowest to the deepest. */
 export const TIERS = ["LIVENESS_VERIFIED", "DELIVERY_VERIFIED", "OUTCOME_VERIFIED"] as const;
 export type Tier = (typeof TIERS)[number];
 
@@ -27,8 +30,8 @@ export const ARCHIVE_SUBJECTS = ["liveness_probes", "mcp_probes", "grades", "mcp
 export type ArchiveSubject = (typeof ARCHIVE_SUBJECTS)[number];
 
 /**
- * What came when the proof of a paid and answered call was shown once more: the answer; a 402, as if nothing had been
- * paid; another refusal (4xx); anything else. There cannot be a second charge, since nothing new is signed.
+ * What came when the payment proof of a paid and answered call was sent once more: the answer; a 402, as if nothing had
+ * been paid; another refusal (4xx); anything else. There cannot be a second charge, since no new payment is signed.
  */
 export const RETRIES = ["answered", "asked_again", "refused", "failed"] as const;
 export type Retry = (typeof RETRIES)[number];
@@ -36,7 +39,7 @@ export type Retry = (typeof RETRIES)[number];
 export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const;
 export type Method = (typeof METHODS)[number];
 
-/** Conditions on a grade (verification-method.md section 7), in the order they are published. */
+/** Flags of a grade (verification-method.md section 7), in the order in which they are published. */
 export const FLAGS = [
   // These two are only in answers to clients that show a payTo, where they come first; no card has them.
   "pay_to_unknown",
@@ -75,7 +78,7 @@ export type Flag = (typeof FLAGS)[number];
 export const FAULTS = ["ours", "blocked", "bad_input", "unconfirmed", "not_reproduced"] as const;
 export type Fault = (typeof FAULTS)[number];
 
-/** Our own faults; every correction names one. The set may grow: readers accept unknown ones. */
+/** Faults of our own; every correction names one. The set may grow: readers accept unknown values. */
 export const OUR_FAULTS = {
   our_clock: "our clock was wrong: a time, a deadline or a window was misjudged",
   our_network: "our own connection failed, and no control call showed it",
@@ -90,7 +93,7 @@ export const OUR_FAULTS = {
   misgraded: "a grade was computed in another way than the method says",
 } as const;
 
-/** Defects of a listing or a 402, with the text of each (`says`). The set may grow: readers accept unknown ones. */
+/** Defects of a listing or a 402, with the text of each (`says`). The set may grow: readers accept unknown values. */
 export const DEFECTS = {
   malformed_terms: "the 402 carries payment terms that cannot be read",
   no_terms: "the 402 carries no payment terms",
@@ -122,9 +125,9 @@ export const DEFECTS = {
 export type DefectCode = keyof typeof DEFECTS;
 
 /**
- * How a published card differs from the one before it: the first of these that applies (docs/watchers.md). first: there
- * was no card before. corrected: a correction of ours, or its withdrawal, came in between. figures: none of the others.
- * The set may grow.
+ * How a published card differs from the endpoint's card before it: the first of these values that applies
+ * (docs/watchers.md). first: there was no earlier card. corrected: a correction of ours, or its withdrawal, was
+ * published in between. figures: only numbers changed. The set may grow.
  */
 export const NOTICE_CHANGES = ["first", "corrected", "band", "tier", "flags", "figures"] as const;
 export type NoticeChange = (typeof NOTICE_CHANGES)[number];

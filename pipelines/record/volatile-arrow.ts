@@ -10,7 +10,7 @@ import {
   vectorFromArray,
 } from "apache-arrow";
 import { forEachYielding } from "../../infra/concurrency.ts";
-import { columnsIn } from "./arrow-file.ts";
+import { readColumns } from "./arrow-file.ts";
 import type { VolatileRow } from "./volatile.ts";
 
 const text = new Utf8();
@@ -18,7 +18,7 @@ const text = new Utf8();
 const number = new Float64();
 const texts = new List(new Field("item", text, false));
 
-/** Columns in order. Reading a table without one of them fails; other columns are ignored. */
+/** Columns in order. Reading a file that lacks one of them fails; other columns are ignored. */
 const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   capability_id: text,
   url: text,
@@ -57,13 +57,13 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
 /** One empty list for all rows: most lists are empty, and a replica holds millions of rows. */
-const NONE: string[] = Object.freeze([]) as unknown as string[];
+const EMPTY_LIST: string[] = Object.freeze([]) as unknown as string[];
 
 /**
- * Encodes rows as one Arrow IPC file, column by column with other work in between: a full table takes hundreds of
- * milliseconds.
+ * Encodes rows as one Arrow IPC file. It yields to the event loop after each column, since a full table takes hundreds
+ * of milliseconds.
  */
-export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8Array> {
+export async function encodeVolatile(rows: readonly VolatileRow[]): Promise<Uint8Array> {
   const columns: Record<string, Vector> = {};
   await forEachYielding(NAMES, 1, (name) => {
     const values = rows.map((row) => row[name]);
@@ -73,11 +73,11 @@ export async function encodeInTurns(rows: readonly VolatileRow[]): Promise<Uint8
 }
 
 /**
- * Yields the rows of an Arrow IPC file of {@link encodeInTurns}, each built when the caller reaches it.
- * @throws Failure, before the first row, for bytes that are no such file
+ * Yields the rows of an Arrow IPC file of {@link encodeVolatile}. Each row is built when the caller reaches it.
+ * @throws Failure, before the first row, for bytes that are no Arrow file or lack a column
  */
-export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
-  const { rows, columns } = columnsIn("volatile table", bytes, NAMES);
+export function* readVolatileRows(bytes: Uint8Array): Generator<VolatileRow> {
+  const { rows, columns } = readColumns("volatile table", bytes, NAMES);
   for (let i = 0; i < rows; i++) {
     const row: Record<string, unknown> = {};
     for (const [name, column] of columns) {
@@ -90,5 +90,5 @@ export function* rowsIn(bytes: Uint8Array): Generator<VolatileRow> {
 
 function listOf(value: unknown): string[] {
   const list = [...((value ?? []) as Iterable<string>)];
-  return list.length > 0 ? list : NONE;
+  return list.length > 0 ? list : EMPTY_LIST;
 }

@@ -8,7 +8,7 @@ import type { Truths } from "../1-observe/classes/bought.ts";
 import { NO_MAPS, readMaps } from "../1-observe/classes/mapping-file.ts";
 import { parseJson } from "../1-observe/json.ts";
 import type { ObserverParts } from "../1-observe/observer.ts";
-import { numeric, RandomDraws, type Sources } from "../record/classes/checker.ts";
+import { RandomDraws, type Sources, toNumber } from "../record/classes/checker.ts";
 import { isPointer, valueAt } from "../record/classes/mapping.ts";
 import { factsOf, plantedPage, plantedToken } from "../record/classes/planted.ts";
 import { registerPath } from "../register/import.ts";
@@ -121,7 +121,7 @@ function priceSource(egress: Pick<Egress, "fetch">, { url, answer }: PriceRefere
     const headers = { accept: "application/json" };
     const result = await egress.fetch({ url: at, method: "GET", headers, profile: "evidence" });
     if (result.outcome !== "answered") throw new Error(`the reference of prices: ${result.says}`);
-    const price = result.status === 200 ? numeric(valueAt(parseJson(result.body), answer)) : undefined;
+    const price = result.status === 200 ? toNumber(valueAt(parseJson(result.body), answer)) : undefined;
     return price !== undefined && price > 0 ? price : null;
   };
 }

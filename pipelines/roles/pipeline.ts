@@ -21,7 +21,7 @@ import { type BudgetParts, budgetReport, keepReport } from "../budget/report.ts"
 import type { ArchiveFold } from "../published/fold.ts";
 import type { Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
-import { type DayPlan, planInShort } from "../record/plan.ts";
+import { type DayPlan, summarizePlan } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
 import { type ArchiveReport, archiveDays, closeDays, printerOf } from "./days.ts";
 import { Owner } from "./protocol/owner.ts";
@@ -162,7 +162,7 @@ export class Pipeline {
     const limits = { per_call: caps.perCall, per_day: caps.perDay, total: caps.total };
     const money = Object.fromEntries(Object.entries(limits).map(([name, micro]) => [name, formatMoney(micro)]));
     const spent_before = formatMoney(spentBefore);
-    this.parts.logger.info({ ...planInShort(plan), limits: money, spent_before }, "the plan of a day was drawn");
+    this.parts.logger.info({ ...summarizePlan(plan), limits: money, spent_before }, "the plan of a day was drawn");
     return plan;
   }
 

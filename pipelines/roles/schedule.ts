@@ -4,7 +4,7 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { Observer, SpanReport } from "../1-observe/observer.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
 import type { Notifier } from "../6-notify/notifier.ts";
-import { type DayPlan, planInShort } from "../record/plan.ts";
+import { type DayPlan, summarizePlan } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
 import { type Job, type JobName, jobsOf, type RunningJobs, runJobs } from "./jobs.ts";
 import type { HealthReporter, Pipeline } from "./pipeline.ts";
@@ -166,7 +166,7 @@ async function observeDays(
       // From the day's beginning: calls of the running block that a stop or simulated time left out are made now, late but in
       // their block; those of blocks that are over are missed, and show as that.
       const plan = await planOf(day, signal);
-      logger.info({ ...planInShort(plan) }, "the calls of a day begin");
+      logger.info({ ...summarizePlan(plan) }, "the calls of a day begin");
       const report = await underway(pulse, () => observe(plan, dayStart(day), end, signal));
       if (report.stopped) return;
       await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);

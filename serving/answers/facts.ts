@@ -1,5 +1,5 @@
 import { NO_CARD } from "../../pipelines/published/index-lines.ts";
-import { NOT_SAID, type SignedCard } from "../../pipelines/record/card.ts";
+import { MISSING_MEMBER_TEXT, type SignedCard } from "../../pipelines/record/card.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/record/vocabulary.ts";
@@ -97,7 +97,9 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
 function withdrawnWhy(gone: number, count: number | undefined): string {
   if (gone === count) return "UNRATED: every record it stood on was withdrawn.";
   const all =
-    count === undefined ? `records it stood on (their number is ${NOT_SAID})` : `${count} records it stood on`;
+    count === undefined
+      ? `records it stood on (their number is ${MISSING_MEMBER_TEXT})`
+      : `${count} records it stood on`;
   return `UNRATED: ${gone} of the ${all} were withdrawn; a new card follows.`;
 }
 

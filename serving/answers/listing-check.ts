@@ -5,7 +5,7 @@ import type { Egress } from "../../infra/egress/egress.ts";
 import { type Place, Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
-import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
+import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { badField, Problem } from "../http/problem.ts";
 import { normalisedUrl } from "../http/request.ts";
@@ -51,7 +51,7 @@ export class ListingChecks {
     const quota = this.#limits.looks_per_domain_minute;
     const steady = () => clock.monotonic();
     this.#perDomain = new Limiter({ name: "looks at one domain", quota, windowS: 60 }, steady);
-    const ofPlatform = { name: "looks at one platform", quota: PLATFORM_TIMES * quota, windowS: 60 };
+    const ofPlatform = { name: "looks at one platform", quota: PLATFORM_CAP_FACTOR * quota, windowS: 60 };
     this.#perPlatform = new Limiter(ofPlatform, steady);
     this.#places = new Places({ name: "looks", size: this.#limits.looks_at_once, most: { domain: 1 } });
     this.#own = new Set(own.map(registrableDomain));

@@ -14,7 +14,13 @@ import { type Watcher, WatcherTable, wasDelivered } from "../../pipelines/6-noti
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { capId, crockford130, isId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
-import { BadUrl, normaliseUrl, PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
+import {
+  BadUrl,
+  normaliseUrl,
+  PLATFORM_CAP_FACTOR,
+  platformOf,
+  registrableDomain,
+} from "../../pipelines/record/url.ts";
 import { Limiter, type LimitResult } from "../http/limits.ts";
 import { badField, type FieldError, Problem } from "../http/problem.ts";
 import { ReadOnlyReplica, type ServingLog } from "../replica/background-log.ts";
@@ -170,7 +176,7 @@ export class Watchers {
       throw new Problem("too_many_watchers", detail);
     };
     if (this.table.ofDomain(domain) >= perDomain) refuse(`${domain} has ${perDomain} watchers: stop one first`);
-    const most = PLATFORM_TIMES * perDomain;
+    const most = PLATFORM_CAP_FACTOR * perDomain;
     if (platform !== domain && this.table.ofPlatform(platform) >= most) {
       refuse(`names under ${platform} have ${most} watchers together`);
     }

@@ -1,5 +1,5 @@
 import { type Demanded, mppOffersOf, type Offer, offerOf } from "../../pipelines/record/terms/offers.ts";
-import { demandedIn, inError, inResult, type Places } from "../../pipelines/record/terms/tools.ts";
+import { demandOf, findInError, findInResult, type Places } from "../../pipelines/record/terms/tools.ts";
 import { type Demand, isMcpRequest, read402, readMcpAnswer, toolIn } from "./demands.ts";
 import { type Decision, type Guard, PaymentRefused, unreadable } from "./guard.ts";
 import type { Fetch } from "./http.ts";
@@ -196,7 +196,7 @@ interface ToolCaller {
 export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server: string): Pick<C, "callTool"> {
   /** What replaces a refused demand; null where the demand is passed on, or there is none. */
   const refusal = async (tool: string, places: Places): Promise<object | null> => {
-    const demanded = demandedIn(places);
+    const demanded = demandOf(places);
     if (demanded.offers.length === 0 && demanded.unread === null) return null;
     const decision = await judged(guard, { url: toolUrl(server, tool) }, demanded);
     if (decision.allow) return null;
@@ -207,11 +207,11 @@ export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server
     try {
       result = await client.callTool(call, ...rest);
     } catch (error) {
-      const refused = await refusal(call.name, inError((error as { data?: unknown } | null)?.data));
+      const refused = await refusal(call.name, findInError((error as { data?: unknown } | null)?.data));
       if (refused === null) throw error;
       return refused;
     }
-    return (await refusal(call.name, inResult(result))) ?? result;
+    return (await refusal(call.name, findInResult(result))) ?? result;
   };
   return { callTool } as Pick<C, "callTool">;
 }

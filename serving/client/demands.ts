@@ -1,6 +1,6 @@
 import { isBounded, parseJson } from "../../pipelines/record/json.ts";
-import { type Demanded, demandedBy, joined, type Offer } from "../../pipelines/record/terms/offers.ts";
-import { demandedIn, inError, inResult } from "../../pipelines/record/terms/tools.ts";
+import { type Demanded, joinDemands, type Offer, readDemand } from "../../pipelines/record/terms/offers.ts";
+import { demandOf, findInError, findInResult } from "../../pipelines/record/terms/tools.ts";
 import { readBounded } from "./http.ts";
 
 /** A payment that is about to be signed. */
@@ -42,7 +42,7 @@ async function within(body: ReadableStream<Uint8Array> | null, within_ms: number
  */
 export async function read402(response: Response, within_ms: number): Promise<Demanded> {
   const body = await within(response.clone().body, within_ms);
-  return demandedBy((name) => response.headers.get(name), body);
+  return readDemand((name) => response.headers.get(name), body);
 }
 
 /**
@@ -71,10 +71,10 @@ function inMessage(text: string): Demanded {
   const parsed = parseJson(text, MAX_MESSAGE_VALUES);
   const messages = (Array.isArray(parsed) ? parsed : [parsed]) as (Record<string, unknown> | null | undefined)[];
   const places = messages.flatMap((one) => [
-    inError((one?.error as { data?: unknown } | undefined)?.data),
-    inResult(one?.result),
+    findInError((one?.error as { data?: unknown } | undefined)?.data),
+    findInResult(one?.result),
   ]);
-  return joined(places.map(demandedIn));
+  return joinDemands(places.map(demandOf));
 }
 
 /**

@@ -1,5 +1,5 @@
 import { IMMUTABLE } from "../../pipelines/published/objects.ts";
-import { KEPT_FOR, NEVER_MOVED } from "../../pipelines/record/archive.ts";
+import { KEPT_FOR, NEVER_ARCHIVED } from "../../pipelines/record/archive.ts";
 import { OBJECT_ROOTS } from "../answers/objects.ts";
 import { Problem, queryOf, validated } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
@@ -21,7 +21,7 @@ function archiveList(view: View, { subject, page: n }: ArchiveQuery): ArchiveLis
   return {
     schema: "svc.archive.list.v1",
     kept_in_the_database_for: KEPT_FOR,
-    never_moved: [...NEVER_MOVED],
+    never_moved: [...NEVER_ARCHIVED],
     manifests,
     next: n * PAGE < all.length ? `/v1/archive?${query}` : null,
   };

@@ -1,5 +1,5 @@
 import { html } from "hono/html";
-import { NOT_SAID } from "../../pipelines/record/card.ts";
+import { MISSING_MEMBER_TEXT } from "../../pipelines/record/card.ts";
 import { HISTORY_DAYS, type HistoryDay } from "../../pipelines/record/history.ts";
 import { bucketOf } from "../../pipelines/record/ids.ts";
 import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
@@ -35,7 +35,7 @@ export interface EndpointPage {
 }
 
 function gradePart(facts: CheckFacts, progress: number): unknown {
-  const { withdrawnSince = 0, observationsSince = 0, sampleCount = NOT_SAID } = facts;
+  const { withdrawnSince = 0, observationsSince = 0, sampleCount = MISSING_MEMBER_TEXT } = facts;
   return html`<section aria-labelledby="grade" class="verdict"><div><h2 id="grade" class="small soft">Grade</h2>${grade(facts.band, true)}</div>
 <div><p class="line">${verdictOf(facts.why)}</p><details><summary>The whole sentence</summary><p>${facts.why}</p></details><dl>
 <dt>Toward a letter</dt><dd>${progress} of 30 paid calls <span class="soft">(one in six hours counts)</span>${pips(progress)}</dd>
@@ -43,7 +43,7 @@ ${facts.tier === null ? "" : html`<dt>Tier</dt><dd>${tierWords(facts.tier)}</dd>
 <dt>Records behind it</dt><dd>${sampleCount}${withdrawnSince > 0 ? `, ${withdrawnSince} of them withdrawn since` : ""}${
     observationsSince > 0 ? `; ${observationsSince} newer` : ""
   }</dd>
-${facts.scorecard ? html`<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : NOT_SAID}</dd>` : ""}</dl></div></section>`;
+${facts.scorecard ? html`<dt>Computed</dt><dd>${facts.computedAt ? moment(Date.parse(facts.computedAt)) : MISSING_MEMBER_TEXT}</dd>` : ""}</dl></div></section>`;
 }
 
 const componentsPart = ({ components }: CheckFacts): unknown =>

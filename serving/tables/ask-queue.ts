@@ -6,7 +6,7 @@ import type { Logger } from "../../infra/telemetry.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
 import { ASK_KEPT_MS, ASK_REST_MS } from "../../pipelines/record/time.ts";
-import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
+import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 
 const HOUR_MS = 3_600_000;
 /** Longest wait of an ask, hours; an ask expires before a longer wait would end. */
@@ -26,7 +26,7 @@ const ELSEWHERE = "elsewhere";
 export interface AskQueueLimits {
   /** Most asks that wait, and ten times the number of re-tests that wait. */
   max: number;
-  /** Asks of one registrable domain that are probed in an hour; of one platform {@link PLATFORM_TIMES} as many. */
+  /** Asks of one registrable domain that are probed in an hour; of one platform {@link PLATFORM_CAP_FACTOR} as many. */
   perDomainHour: number;
 }
 
@@ -145,7 +145,7 @@ export class AskQueue {
     if (out !== null) this.#leave(out);
     const waiting = { ...when, domains: namesOf(normalised), n: this.#came++ };
     for (const [i, name] of waiting.domains.entries()) {
-      const perHour = this.limits.perDomainHour * (i === 0 ? 1 : PLATFORM_TIMES);
+      const perHour = this.limits.perDomainHour * (i === 0 ? 1 : PLATFORM_CAP_FACTOR);
       const domain = this.#domains.get(name) ?? { perHour, line: [], looks: [] };
       this.#domains.set(name, domain);
       domain.line.splice(placeOf(domain.line, waiting), 0, waiting);

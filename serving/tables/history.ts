@@ -43,10 +43,10 @@ export class HistoryTables {
     const key = view.volatile.history.get(bucketOf(cap));
     if (key === undefined) return null;
     const held = this.#held.get(key);
-    if (!held) return this.#load(key).then((file) => file?.of(cap) ?? null);
+    if (!held) return this.#load(key).then((file) => file?.daysOf(cap) ?? null);
     this.#held.delete(key);
     this.#held.set(key, held);
-    return held.file.of(cap);
+    return held.file.daysOf(cap);
   }
 
   /** Bytes of all cached files. */

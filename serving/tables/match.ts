@@ -90,7 +90,7 @@ function underTemplate(view: View, normalised: string, method: string | undefine
   for (const templates of view.names.templatesFor(normalised)) {
     const meant = choose(
       view,
-      templates.slice(0, left).filter((template) => template.takes(segments)),
+      templates.slice(0, left).filter((template) => template.matches(segments)),
       method,
     );
     if (meant) return meant;

@@ -3,7 +3,7 @@ import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { VIEW } from "../../pipelines/published/objects.ts";
 import { type VolatileRow, wentBack } from "../../pipelines/record/volatile.ts";
-import { rowsIn } from "../../pipelines/record/volatile-arrow.ts";
+import { readVolatileRows } from "../../pipelines/record/volatile-arrow.ts";
 import { type FoldedRow, NO_VOLATILE_ROWS, type VolatileRows } from "./view.ts";
 
 const ViewFile = z.looseObject({
@@ -101,5 +101,5 @@ async function fold(
 async function readTable(store: Pick<Store, "get">, key: string): Promise<Iterable<VolatileRow>> {
   const table = await store.get(key);
   if (!table) throw new Error(`${VIEW} names ${key}, which is not there`);
-  return rowsIn(table.bytes);
+  return readVolatileRows(table.bytes);
 }

@@ -19,7 +19,7 @@ import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { readRun } from "../../pipelines/4-publish/runs.ts";
 import { WatcherTable } from "../../pipelines/6-notify/watcher-table.ts";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
-import { KEPT, TOPICS } from "../../pipelines/record/topics.ts";
+import { KEPT_TOPICS, TOPICS } from "../../pipelines/record/topics.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
 import { Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { readDemo } from "../helpers/demo-record.ts";
@@ -119,7 +119,7 @@ describe("the folder of the version before", () => {
       record.leaves.flatMap((leaf) => (leaf.kind === "archive" ? [leaf.manifest.from.slice(0, 10)] : [])),
     );
     const missing = record.log.filter(
-      ({ topic, eventId }) => !KEPT.includes(topic as never) && !record.lakeEvents.has(eventId),
+      ({ topic, eventId }) => !KEPT_TOPICS.includes(topic as never) && !record.lakeEvents.has(eventId),
     );
     const days = missing.map(({ value }) => JSON.parse(Buffer.from(value).toString("utf8")).observed_at.slice(0, 10));
     expect(days.filter((day) => !archived.has(day))).toEqual([]);

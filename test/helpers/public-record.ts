@@ -18,7 +18,7 @@ import { capId } from "../../pipelines/record/ids.ts";
 import { normaliseUrl } from "../../pipelines/record/url.ts";
 import { COMPONENTS, type Defect } from "../../pipelines/record/vocabulary.ts";
 import type { View, VolatileRow } from "../../pipelines/record/volatile.ts";
-import { encodeInTurns } from "../../pipelines/record/volatile-arrow.ts";
+import { encodeVolatile } from "../../pipelines/record/volatile-arrow.ts";
 
 /** A small public record on disk, written by the real publisher, for tests of everything that reads one. */
 export const NOW = "2026-11-21T12:00:00.000Z";
@@ -210,7 +210,7 @@ export class PublicRecord {
   async live(rows: readonly VolatileRow[], view: Partial<View> = {}): Promise<void> {
     const n = this.#views++;
     const key = liveKey(0, n);
-    await this.store.create(key, await encodeInTurns(rows));
+    await this.store.create(key, await encodeVolatile(rows));
     const held = await this.store.head(VIEW);
     const next: View = {
       v: 1,

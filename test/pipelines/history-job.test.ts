@@ -31,7 +31,7 @@ afterAll(async () => {
 
 const fileOf = async (name: string) => {
   const key = (await readView(published.publicStore))!.history!.files[String(bucketOf(capOf(name)))]!;
-  return { key, days: new HistoryFile((await published.publicStore.get(key))!.bytes).of(capOf(name)) };
+  return { key, days: new HistoryFile((await published.publicStore.get(key))!.bytes).daysOf(capOf(name)) };
 };
 
 test("writes the files of changed buckets only, and names them beside those that stay", async () => {

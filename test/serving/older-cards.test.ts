@@ -13,7 +13,7 @@ import { type CardVerdict, recomputeGathered } from "../../pipelines/audit/recom
 import { exportIndex, hintedIndex, openMirrored } from "../../pipelines/mirror/export-index.ts";
 import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
-import { NOT_SAID, SignedCard } from "../../pipelines/record/card.ts";
+import { MISSING_MEMBER_TEXT, SignedCard } from "../../pipelines/record/card.ts";
 import { GradeLeaf, IndexLine } from "../../pipelines/record/leaf.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
 import { TrustResponse } from "../../serving/schemas/trust.ts";
@@ -129,7 +129,7 @@ describe("answers", () => {
   test("a withdrawn record takes the letter of a card that does not say how many it stands on", async () => {
     const answer = await checked(WITHDRAWN);
     expect(answer).toMatchObject({ band: "UNRATED", withdrawnSince: 1, flags: ["records_withdrawn"] });
-    expect(answer.why).toContain(NOT_SAID);
+    expect(answer.why).toContain(MISSING_MEMBER_TEXT);
   });
 
   test("exposure counts its letter, pages say what it does not say", async () => {
@@ -140,7 +140,7 @@ describe("answers", () => {
     });
     expect(await report.json()).toMatchObject({ lines: [{ standing: "lettered", band: "B" }] });
     const page = await (await serving.get(`/endpoint/${capOf(BARE)}`)).text();
-    expect(page.split(NOT_SAID).length - 1).toBe(2);
+    expect(page.split(MISSING_MEMBER_TEXT).length - 1).toBe(2);
     expect((await serving.get("/")).status).toBe(200);
   });
 });
@@ -165,8 +165,8 @@ test("a mirror takes them, its index exports them, and an auditor verifies and r
     await recomputeGathered(source, reading.gathered(), (verdict) => told.push(verdict));
     const says = Object.fromEntries(told.map((one) => [one.url, [one.verdict, one.computed_at, one.says]]));
     expect(says).toEqual({
-      [BARE.url]: ["pending", null, `computed_at is ${NOT_SAID}`],
-      [WITHDRAWN.url]: ["pending", null, `computed_at is ${NOT_SAID}`],
+      [BARE.url]: ["pending", null, `computed_at is ${MISSING_MEMBER_TEXT}`],
+      [WITHDRAWN.url]: ["pending", null, `computed_at is ${MISSING_MEMBER_TEXT}`],
       [NAMED.url]: ["pending", MOMENT, "the evidence of 2026-11-20 is not published yet"],
     });
   } finally {

@@ -16,7 +16,7 @@ import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { repeatable, shortSchema } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { HANDSHAKE_REQUEST_MAX, type VolatileRow } from "../../pipelines/record/volatile.ts";
-import { encodeInTurns, rowsIn } from "../../pipelines/record/volatile-arrow.ts";
+import { encodeVolatile, readVolatileRows } from "../../pipelines/record/volatile-arrow.ts";
 import { inputOf, reproduceOf } from "../../serving/answers/reproduce.ts";
 import { listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { checkPath, servingOver } from "../helpers/serving.ts";
@@ -107,7 +107,7 @@ function listingOf(method: string, path: string, claims: Claimed = {}, own = tru
 /** The command as an answer gives it: by way of the volatile table's bytes. */
 async function commandOf(one: CurrentListing): Promise<string> {
   const row = { ...rowOf({ url: one.url }), request: repeatable(one) };
-  const [read] = [...rowsIn(await encodeInTurns([row]))] as [VolatileRow];
+  const [read] = [...readVolatileRows(await encodeVolatile([row]))] as [VolatileRow];
   return reproduceOf(one.method, one.url, read.request)!;
 }
 

@@ -1,5 +1,5 @@
-import { type Fields, plain, type TruthSources } from "../../record/classes/checker.ts";
-import { askedBy } from "../../record/classes/mapping.ts";
+import { type Fields, lettersAndDigits, type TruthSources } from "../../record/classes/checker.ts";
+import { readAskedFields } from "../../record/classes/mapping.ts";
 import { any, type Example, type KnownAnswer, type Variant } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { hashOf, isObject, keepable, parseJson } from "../json.ts";
@@ -100,7 +100,8 @@ function rowOf(maps: ClassMaps, name: string | undefined): NonNullable<TruthSour
   };
 }
 
-const plainly = (value: unknown): unknown => (typeof value === "string" && plain(value) !== "" ? plain(value) : value);
+const plainly = (value: unknown): unknown =>
+  typeof value === "string" && lettersAndDigits(value) !== "" ? lettersAndDigits(value) : value;
 
 /**
  * The question of a class that a buyer's own call asks, with its right answer: what a paid call of ours would be scored by.
@@ -119,7 +120,7 @@ export async function knownOf(call: BoughtCall, { maps, sources }: Truths = NO_T
   const { checker, variant: name, mapping } = match;
   if (name === null || (mapping && !scored)) return null;
   const variant = checker.variants[name]!;
-  const fields = mapping ? askedBy(mapping.input, input) : ownFields(match, variant, input, example);
+  const fields = mapping ? readAskedFields(mapping.input, input) : ownFields(match, variant, input, example);
   const count = variant.asks.length + (variant.fixed?.length ?? 0);
   if (!fields || (!mapping && !declared?.example && Object.keys(input.query ?? {}).length !== count)) return null;
   const truth = await variant.solve(fields, { ...sources, row: rowOf(maps, mapping?.rows) });

@@ -1,7 +1,7 @@
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import type { Claims } from "../../record/bodies.ts";
 import type { Fields, KnownRow } from "../../record/classes/checker.ts";
-import { filled, type Mapping } from "../../record/classes/mapping.ts";
+import { fillTemplateFields, type Mapping } from "../../record/classes/mapping.ts";
 import { any, CHECKERS, type Checker, checkerOf, classOf, type Example, type Variant } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { get, isObject } from "../json.ts";
@@ -108,7 +108,7 @@ export const mappingOf = (
 export function mapped(mapping: Mapping): ClassMatch {
   const checker = checkerOf(mapping.class);
   if (!Object.hasOwn(checker.variants, mapping.variant)) return NONE;
-  return { checker, variant: mapping.variant, mapping, arrange: (fields) => filled(mapping.input, fields) };
+  return { checker, variant: mapping.variant, mapping, arrange: (fields) => fillTemplateFields(mapping.input, fields) };
 }
 
 const same = (a: readonly string[], b: readonly string[]): boolean =>

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { ConfigError } from "../../../infra/config.ts";
 import { parseUrl } from "../../../infra/url.ts";
-import { type KnownRow, plain } from "../../record/classes/checker.ts";
+import { type KnownRow, lettersAndDigits } from "../../record/classes/checker.ts";
 import { knownRows } from "../../record/classes/known-rows.ts";
 import { isPointer, type Mapping, placeholders } from "../../record/classes/mapping.ts";
 import { any, CHECKERS, checkerOf } from "../../record/classes.ts";
@@ -106,7 +106,7 @@ const Rows = z.strictObject({
           z
             .string()
             .max(1_000)
-            .refine((text) => plain(text) !== "", "has no letter and no figure: nobody could say it"),
+            .refine((text) => lettersAndDigits(text) !== "", "has no letter and no figure: nobody could say it"),
           z.number(),
         ]),
       }),

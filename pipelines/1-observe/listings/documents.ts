@@ -1,5 +1,5 @@
 import { parse as parseYaml } from "yaml";
-import { get, hashOf, isObject, type JsonObject, MAX_NESTED, MOST_VALUES, parseJson, show } from "../json.ts";
+import { get, hashOf, isObject, type JsonObject, MAX_NESTED, MAX_VALUES_LONG_TEXT, parseJson, show } from "../json.ts";
 import { type Rejected, refusesPaidCalls, rejected, resourceOf } from "./claims.ts";
 import { isOpenApi, openApiItems } from "./openapi.ts";
 import { csvRows, lineRows, looksLikeCsv, looksLikeLines, MAX_ROWS, ndjsonRows, type Rows } from "./tables.ts";
@@ -154,7 +154,7 @@ function ofSeller(listed: Listed): Listed {
 export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolean }): Listed | null {
   const text = textOf(bytes);
   if (text === null) return null;
-  return seller ? ofSeller(readText(text)) : readText(text, MOST_VALUES);
+  return seller ? ofSeller(readText(text)) : readText(text, MAX_VALUES_LONG_TEXT);
 }
 
 /** One row of a catalogue. */
@@ -189,7 +189,7 @@ function keyOf(row: JsonObject): string | null {
 
 /** A page of a Bazaar catalogue; null when it holds no list. */
 export function readPage(bytes: Uint8Array): Page | null {
-  const parsed = parseJson(bytes, MOST_VALUES);
+  const parsed = parseJson(bytes, MAX_VALUES_LONG_TEXT);
   const items = get(parsed, "items") ?? get(parsed, "resources") ?? parsed;
   if (!Array.isArray(items)) return null;
   const total = get(parsed, "pagination", "total");

@@ -5,7 +5,7 @@ import type { Metrics } from "../../../infra/telemetry.ts";
 import { BODIES, type BodyOf, type Claims } from "../../record/bodies.ts";
 import type { ListedCap, Memory, StandingListing } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
-import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../record/url.ts";
+import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../record/url.ts";
 import { hashOf } from "../json.ts";
 import { type Draft, draft, Recorder } from "../recorder.ts";
 import { type ListedClaim, type Rejected, rejected, type Source } from "./claims.ts";
@@ -78,10 +78,10 @@ class SourceStates {
 
 /**
  * Most endpoints of one registrable domain that discovery may add. All domains under one hosting platform together have
- * {@link PLATFORM_TIMES} as many. Only an operator can add more (records.md).
+ * {@link PLATFORM_CAP_FACTOR} as many. Only an operator can add more (records.md).
  */
 export const MAX_PER_DOMAIN = 200;
-const MAX_PER_PLATFORM = PLATFORM_TIMES * MAX_PER_DOMAIN;
+const MAX_PER_PLATFORM = PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN;
 /** Most sellers' own claims that this process keeps, since the lake may not have loaded them yet. */
 const MAX_OWN = 20_000;
 const BATCH = 200;

@@ -1,5 +1,5 @@
 import type { EgressResult } from "../../../infra/egress/egress.ts";
-import { inError, inResult, isDemand, type Places } from "../../record/terms/tools.ts";
+import { findInError, findInResult, isDemand, type Places } from "../../record/terms/tools.ts";
 import { get, isObject, keepable, parseJson, show, text } from "../json.ts";
 import { sample } from "../probe/synthetic.ts";
 import { answerTo, type Rpc, speaksOnlyWithoutSessions } from "./rpc.ts";
@@ -86,13 +86,13 @@ function readAnswer({ http, rpc }: { http: EgressResult; rpc: Rpc | null }): Too
   }
   if ("error" in rpc) {
     const { code, message, data } = rpc.error;
-    const asked = demand(http, inError(data));
+    const asked = demand(http, findInError(data));
     if (asked) return asked;
     const says = `JSON-RPC error ${show(code)}: ${text(message, 500) ?? ""}`;
     return { result: asAnswer(http, 500, json({ error: rpc.error })), payable: false, says };
   }
   const { result } = rpc;
-  const places = inResult(result);
+  const places = findInResult(result);
   const asked = isDemand(result, places) ? demand(http, places) : null;
   if (asked) return asked;
   const failed = get(result, "isError") === true;

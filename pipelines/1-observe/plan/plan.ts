@@ -4,7 +4,7 @@ import { runYielding, sortInSteps } from "../../../infra/concurrency.ts";
 import { leafHash, rootOf } from "../../../infra/tree/hash.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { parseMoney } from "../../record/money.ts";
-import type { DayPlan, PlanLine, PlannedCall, Uncovered } from "../../record/plan.ts";
+import type { DayPlan, PlanLine, PlannedCall, UncoveredReason } from "../../record/plan.ts";
 import { blockOf, blockStart, DAY_MS, dayOf, dayStart } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
 import { type Caps, type Payee, Reservation, type Reserved, toWhom } from "./spend.ts";
@@ -110,7 +110,7 @@ interface Candidate {
    */
   demand: number;
   /** Why it is not paid, however cheap it is; or null. */
-  unpaid: Uncovered | null;
+  unpaid: UncoveredReason | null;
 }
 
 /**
@@ -123,7 +123,7 @@ const SILENT_MS = 14 * DAY_MS;
  * Why an endpoint is not to be paid, however much money there is; or null. One that answers again is paid from the next
  * day's plan on.
  */
-function unpaidBecause(one: ListedCap, { day, exclude = [] }: PlanInput): Uncovered | null {
+function unpaidBecause(one: ListedCap, { day, exclude = [] }: PlanInput): UncoveredReason | null {
   const { host, hostname } = new URL(one.url);
   if (exclude.some((name) => name === host || name === hostname)) return "excluded";
   if (one.sellerClaims?.no_paid_calls === true) return "opted_out";
@@ -175,8 +175,8 @@ const isFresh = ({ one }: Candidate): boolean => one.paidBlocks === 0;
 function* cover(
   candidates: readonly Candidate[],
   reservation: Reservation,
-): Generator<undefined, Map<string, Uncovered | null>> {
-  const decided = new Map<string, Uncovered | null>();
+): Generator<undefined, Map<string, UncoveredReason | null>> {
+  const decided = new Map<string, UncoveredReason | null>();
   const take = (candidate: Candidate): void => {
     const { one, to, price } = candidate;
     const none = candidate.unpaid ?? (price === null ? "nothing_to_pay" : null);

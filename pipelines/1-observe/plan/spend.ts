@@ -4,8 +4,8 @@ import type { Config } from "../../../infra/config.ts";
 import { networkKey } from "../../../infra/egress/address.ts";
 import type { Memory } from "../../record/memory.ts";
 import { formatMoney, parseMoney } from "../../record/money.ts";
-import type { Uncovered } from "../../record/plan.ts";
-import { PLATFORM_TIMES, platformOf, registrableDomain } from "../../record/url.ts";
+import type { UncoveredReason } from "../../record/plan.ts";
+import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../record/url.ts";
 
 /** Most that may be spent, in micro-units. A day is a UTC date. */
 export interface Caps {
@@ -74,7 +74,7 @@ type Unpayable = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
 
 /** The payments that one cap sums up, such as those to a host on a day. */
 interface CapScope {
-  why: Exclude<Uncovered, Unpayable | "per_call">;
+  why: Exclude<UncoveredReason, Unpayable | "per_call">;
   /** Key of the sum that is compared with the cap. */
   key: string;
   most: bigint;
@@ -89,7 +89,7 @@ function platformUnder({ host, domain }: Pick<Payee, "host" | "domain">): string
 /** The caps that a payment counts against, the narrowest first. @param before spent in all days before this one */
 function scopesOf(caps: Caps, { host, domain, payee }: Payee, before: bigint): CapScope[] {
   const platform = platformUnder({ host, domain });
-  const ofPlatform = { key: `platform ${platform}`, most: caps.perDomainDay * BigInt(PLATFORM_TIMES) };
+  const ofPlatform = { key: `platform ${platform}`, most: caps.perDomainDay * BigInt(PLATFORM_CAP_FACTOR) };
   return [
     { why: "per_host_day", key: `host ${host}`, most: caps.perHostDay },
     { why: "per_domain_day", key: `domain ${domain}`, most: caps.perDomainDay },
@@ -144,7 +144,7 @@ export class Reservation {
    * cap.
    * @param fresh true: the endpoint was never paid
    */
-  take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<Uncovered, Unpayable> | null {
+  take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<UncoveredReason, Unpayable> | null {
     if (price > this.caps.perCall) return "per_call";
     const sum = price * calls;
     const scopes = scopesOf(this.caps, to, this.before);

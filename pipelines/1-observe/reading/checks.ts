@@ -4,7 +4,7 @@ import type { BodyOf } from "../../record/bodies.ts";
 import { valueAt } from "../../record/classes/mapping.ts";
 import type { KnownAnswer } from "../../record/classes.ts";
 import { checkerOf, variantOf } from "../../record/classes.ts";
-import { clean, isObject, MOST_VALUES, type Named, parseJson } from "../json.ts";
+import { clean, isObject, MAX_VALUES_LONG_TEXT, type Named, parseJson } from "../json.ts";
 import type { Schemas } from "./schema.ts";
 
 type Result = Named<BodyOf<"paid.result">>;
@@ -157,7 +157,7 @@ export function evaluate(
     ...(refused ? { says: `status ${result.status}` } : {}),
   });
   if (!evaluation.delivered) return evaluation;
-  const parsed = schemas === null ? undefined : parseJson(body, MOST_VALUES);
+  const parsed = schemas === null ? undefined : parseJson(body, MAX_VALUES_LONG_TEXT);
   const value = want.known && schemas !== null ? answerIn(want.known, parsed, body) : undefined;
   evaluation.delivery = deliveryOf(result, parsed, value, want, checks);
   if (want.known) {

@@ -4,7 +4,7 @@ import parsedPath from "jsonpath-rfc9535/parser";
 import { RE2JS } from "re2js";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { BuyersExpectation, ExpectationFault } from "../../record/expectation.ts";
-import { clean, isObject, keepable, MOST_VALUES, parseJson } from "../json.ts";
+import { clean, isObject, keepable, MAX_VALUES_LONG_TEXT, parseJson } from "../json.ts";
 import { OutOfTime, runWithCpuLimit, type Schemas } from "./schema.ts";
 
 type Check = BodyOf<"paid.result">["checks"][number];
@@ -76,7 +76,7 @@ function selects({ path, value }: NonNullable<BuyersExpectation["jsonpath"]>, pa
 /** Holds an answer against what its buyer expects: one check for each member of the expectation. */
 export function expected(expect: BuyersExpectation, body: Uint8Array, schemas: Schemas): Check[] {
   const { schema, jsonpath, regex, min_length } = expect;
-  const parsed = schema === undefined && !jsonpath ? undefined : parseJson(body, MOST_VALUES);
+  const parsed = schema === undefined && !jsonpath ? undefined : parseJson(body, MAX_VALUES_LONG_TEXT);
   const checks: Check[] = [];
   if (min_length !== undefined) {
     const ok = body.length >= min_length;

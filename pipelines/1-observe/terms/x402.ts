@@ -192,9 +192,9 @@ export function readTerms(envelope: FoundTerms): X402 {
   const defects: DefectCode[] = version.isStated ? [] : ["bad_version"];
   if (accepts !== undefined && !Array.isArray(accepts)) defects.push("malformed_terms");
   if (list.length === 0) defects.push("no_terms");
-  if (version.said === 2 && envelope.from === "body" && list.length > 0) defects.push("terms_in_body");
+  if (version.number === 2 && envelope.from === "body" && list.length > 0) defects.push("terms_in_body");
   const entries = list.slice(0, MAX_OFFERS).map((entry) => readEntry(entry, version));
-  return { version: version.said, entries, raw: envelope, isVersionStated: version.isStated, defects };
+  return { version: version.number, entries, raw: envelope, isVersionStated: version.isStated, defects };
 }
 
 /** Reads the terms of an answer: the header's, or the body's when the header holds nothing that anybody could pay. */

@@ -1,12 +1,12 @@
-import { type Checker, wholeOf } from "./checker.ts";
+import { type Checker, toWholeNumber } from "./checker.ts";
 
-const number = (seed: Uint8Array, at: number): number => 1 + (((seed[at]! << 8) | seed[at + 1]!) % 9000);
+const drawNumber = (seed: Uint8Array, at: number): number => 1 + (((seed[at]! << 8) | seed[at + 1]!) % 9000);
 
 const isNumber = (value: unknown): boolean => typeof value === "number" && Number.isFinite(value);
 
 /**
- * The simplest class with a known answer: an endpoint that adds two numbers `a` and `b` from the query, or from a JSON
- * body (a tool's arguments), and answers `{"sum": n}`.
+ * The simplest class with known answers: an endpoint takes two numbers `a` and `b` from its query or JSON body (for a
+ * tool, its arguments) and answers `{"sum": n}`.
  */
 export const arithmetic: Checker = {
   name: "arithmetic",
@@ -15,12 +15,12 @@ export const arithmetic: Checker = {
       asks: ["a", "b"],
       answer: "/sum",
       draw(seed) {
-        const a = number(seed, 0);
-        const b = number(seed, 2);
+        const a = drawNumber(seed, 0);
+        const b = drawNumber(seed, 2);
         return { fields: { a, b }, truth: a + b };
       },
       solve({ a, b }) {
-        const [first, second] = [wholeOf(a), wholeOf(b)];
+        const [first, second] = [toWholeNumber(a), toWholeNumber(b)];
         return first === null || second === null ? null : first + second;
       },
       delivery: (value) => (isNumber(value) ? 1 : 0),

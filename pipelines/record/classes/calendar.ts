@@ -1,15 +1,17 @@
-import { type Checker, numeric, RandomDraws, short, yes } from "./checker.ts";
+import { boundedText, type Checker, RandomDraws, scoreOf, toNumber } from "./checker.ts";
 
 const DAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 const DAY_S = 86_400;
 /**
- * Dates of questions begin here and lie within {@link DAYS_LONG} days: later laws do not change the past rules of the
- * zones below.
+ * First date of questions, unix seconds. All dates lie in the {@link DAYS_LONG} days after it, which are past: later
+ * laws cannot change their offsets.
  */
 const FROM_S = Date.UTC(2012, 0, 1) / 1000;
 const DAYS_LONG = 4_000;
 
-/** Zones of all kinds: far east and west, north and south, half and quarter hours, with and without summer time. */
+/**
+ * Time zones of many kinds: east and west, north and south, with half and quarter hours, with and without summer time.
+ */
 const ZONES = [
   "Asia/Tokyo",
   "Asia/Kolkata",
@@ -31,27 +33,29 @@ const ZONES = [
   "Pacific/Honolulu",
 ] as const;
 
-/** Minutes by which a zone's clocks are ahead of UTC at that moment (the tz database in Node). */
+/** Minutes by which a zone's clocks are ahead of UTC at a moment, from Node's copy of the tz database. */
 export function offsetMinutes(zone: string, at: Date): number {
-  const said = new Intl.DateTimeFormat("en-US", { timeZone: zone, timeZoneName: "longOffset" })
+  const offsetName = new Intl.DateTimeFormat("en-US", { timeZone: zone, timeZoneName: "longOffset" })
     .formatToParts(at)
     .find(({ type }) => type === "timeZoneName")?.value;
-  const [, sign, hours, minutes] = /^GMT(?:([+-])(\d{2}):(\d{2}))?$/.exec(said ?? "") ?? [];
+  const [, sign, hours, minutes] = /^GMT(?:([+-])(\d{2}):(\d{2}))?$/.exec(offsetName ?? "") ?? [];
   return sign === undefined ? 0 : (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes));
 }
 
-/** An offset in minutes: `+05:30`, `UTC-7` and `Z` are converted; a number is taken as minutes. */
-function minutesSaid(value: unknown): number | undefined {
-  const text = short(value, 20);
+/** Parses an offset in minutes. `+05:30`, `UTC-7` and `Z` are converted; a number counts as minutes. */
+function parseOffsetMinutes(value: unknown): number | undefined {
+  const text = boundedText(value, 20);
   const [, sign, hours, minutes] = /^(?:UTC|GMT)?\s?([+-])(\d{1,2}):?(\d{2})?$/i.exec(text ?? "") ?? [];
   if (sign && (/[a-z:]/i.test(text!) || /^[+-]\d{4}$/.test(text!)))
     return (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes ?? 0));
-  return /^(?:Z|UTC|GMT)$/i.test(text ?? "") ? 0 : numeric(value);
+  return /^(?:Z|UTC|GMT)$/i.test(text ?? "") ? 0 : toNumber(value);
 }
 
-/** Number of a weekday by its English name or the first three letters of it; -1 for anything else. */
-const daySaid = (value: unknown): number => {
-  const text = short(value, 20)?.toLowerCase() ?? "";
+/**
+ * Number of a weekday (0 is Sunday) by its English name or the first three letters of the name; -1 for any other value.
+ */
+const weekdayNumber = (value: unknown): number => {
+  const text = boundedText(value, 20)?.toLowerCase() ?? "";
   return text.length < 3 ? -1 : DAYS.findIndex((day) => day === text || day.slice(0, 3) === text);
 };
 
@@ -68,12 +72,12 @@ export const calendarFacts: Checker = {
       },
       solve({ date }) {
         const at = new Date(`${date}T00:00:00.000Z`);
-        // Of other centuries not every calendar is the Gregorian one.
+        // Other centuries are refused: not every source uses the Gregorian calendar for them.
         const isUsual = /^(?:19|20|21)\d\d-\d\d-\d\d$/.test(String(date)) && !Number.isNaN(at.getTime());
         return isUsual && at.toISOString().startsWith(String(date)) ? DAYS[at.getUTCDay()] : null;
       },
-      delivery: (value) => yes(Boolean(short(value, 20))),
-      score: (value, truth) => yes(daySaid(value) === DAYS.indexOf(String(truth))),
+      delivery: (value) => scoreOf(Boolean(boundedText(value, 20))),
+      score: (value, truth) => scoreOf(weekdayNumber(value) === DAYS.indexOf(String(truth))),
     },
     utc_offset: {
       asks: ["zone", "at"],
@@ -93,8 +97,8 @@ export const calendarFacts: Checker = {
         const since_s = moment.getTime() / 1000 - FROM_S;
         return known && since_s >= 0 && since_s <= DAYS_LONG * DAY_S ? offsetMinutes(String(zone), moment) : null;
       },
-      delivery: (value) => yes(minutesSaid(value) !== undefined),
-      score: (value, truth) => yes(minutesSaid(value) === truth),
+      delivery: (value) => scoreOf(parseOffsetMinutes(value) !== undefined),
+      score: (value, truth) => scoreOf(parseOffsetMinutes(value) === truth),
     },
   },
 };

@@ -1,16 +1,28 @@
-import { type Checker, numeric, type Question, type Sources, short, type Variant, wholeOf, yes } from "./checker.ts";
+import {
+  boundedText,
+  type Checker,
+  type Question,
+  type Sources,
+  scoreOf,
+  toNumber,
+  toWholeNumber,
+  type Variant,
+} from "./checker.ts";
 
 type Block = NonNullable<Awaited<ReturnType<NonNullable<Sources["block"]>>>>;
 
-const hex = (value: unknown): string => short(value, 100)?.toLowerCase() ?? "";
+const lowerCaseText = (value: unknown): string => boundedText(value, 100)?.toLowerCase() ?? "";
 
-/** Unix seconds, also from hexadecimal, in which nodes write them. */
-function seconds(value: unknown): number | undefined {
-  const text = hex(value);
-  return /^0x[0-9a-f]{1,13}$/.test(text) ? Number.parseInt(text.slice(2), 16) : numeric(value);
+/** Parses unix seconds, decimal or in the hexadecimal form that nodes use. */
+function toUnixSeconds(value: unknown): number | undefined {
+  const text = lowerCaseText(value);
+  return /^0x[0-9a-f]{1,13}$/.test(text) ? Number.parseInt(text.slice(2), 16) : toNumber(value);
 }
 
-const variant = (answer: string, truthOf: (block: Block) => string | number): Omit<Variant, "delivery" | "score"> => ({
+const blockVariant = (
+  answer: string,
+  truthOf: (block: Block) => string | number,
+): Omit<Variant, "delivery" | "score"> => ({
   asks: ["block"],
   fixed: ["network"],
   answer: `/${answer}`,
@@ -19,29 +31,29 @@ const variant = (answer: string, truthOf: (block: Block) => string | number): Om
     return block && { fields: { block: block.number, network: block.network }, truth: truthOf(block) };
   },
   async solve({ block: number, network }, { block: ask }) {
-    const height = wholeOf(number);
+    const height = toWholeNumber(number);
     const block = height === null || height < 0 ? null : ((await ask?.(height)) ?? null);
-    // In an operator's form the network is not among the fields: it is the endpoint's own.
+    // The question of an operator's mapping has no field for the network: the endpoint has only one.
     return block && (network === undefined || network === block.network) ? truthOf(block) : null;
   },
 });
 
 /**
- * Data of a final block of a chain that we read ourselves. Such a block never changes, and what we read when the
- * question is made is recorded with it.
+ * Data of a final block of a chain, which we read from a node of our own choice. A final block never changes, and the
+ * value that we read is recorded with the question.
  */
 export const chainData: Checker = {
   name: "chain-data",
   variants: {
     block_hash: {
-      ...variant("hash", ({ hash }) => hash),
-      delivery: (value) => yes(/^0x[0-9a-f]{64}$/.test(hex(value))),
-      score: (value, truth) => yes(hex(value) === hex(truth) && hex(truth) !== ""),
+      ...blockVariant("hash", ({ hash }) => hash),
+      delivery: (value) => scoreOf(/^0x[0-9a-f]{64}$/.test(lowerCaseText(value))),
+      score: (value, truth) => scoreOf(lowerCaseText(value) === lowerCaseText(truth) && lowerCaseText(truth) !== ""),
     },
     block_time: {
-      ...variant("timestamp", ({ time }) => time),
-      delivery: (value) => yes(seconds(value) !== undefined),
-      score: (value, truth) => yes(seconds(value) === truth),
+      ...blockVariant("timestamp", ({ time }) => time),
+      delivery: (value) => scoreOf(toUnixSeconds(value) !== undefined),
+      score: (value, truth) => scoreOf(toUnixSeconds(value) === truth),
     },
   },
 };

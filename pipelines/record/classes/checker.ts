@@ -1,48 +1,60 @@
 /**
- * A class of endpoints: questions whose answers we know, so that an endpoint's answer can be compared with the truth.
- * All functions are pure, except that a draw may ask `sources`; that is done when the question is made, and the result
+ * A class of endpoints: the questions to which we know the right answer, so that an endpoint's answer can be compared
+ * with the truth. All functions are pure, except that `draw` and `solve` may read `sources`; the truth that they return
  * is recorded with the question.
  */
 export interface Checker {
   name: string;
-  /** Its questions by name. A seller answers one of them; the form of its example, or a mapping, tells which. */
+  /**
+   * The kinds of question by name. An endpoint answers one of them; the form of its declared example, or a mapping,
+   * determines which.
+   */
   variants: Readonly<Record<string, Variant>>;
   /**
-   * May an endpoint that names no class get this one from the schema that it declares? Only set where no other api
-   * looks alike.
+   * May we assign this class to an endpoint that names no class, from its declared schema? Only set where no other kind
+   * of API has a similar schema.
    */
   bySchema?: true;
-  /** Delivery (0..1) of an answer to a question that was not ours. Absent: every answer is worth 1. */
+  /**
+   * Scores the delivery (0 to 1) of an answer to an input that is no question of ours. Absent: every answer scores 1.
+   */
   unasked?(parsed: unknown): number;
 }
 
 /** One kind of question. */
 export interface Variant {
   /**
-   * Names of the question's fields. A seller that names the class itself takes them under these names, in its query or
-   * its body.
+   * Names of the question's fields. An endpoint whose seller names the class itself accepts them under these names, in
+   * its query or its body.
    */
   asks: readonly string[];
   /**
-   * Further fields that an example in that form has. The question is put only where the example's values are the
-   * question's.
+   * Further fields that the seller's example must have. The question is asked only where the example's values of these
+   * fields equal the question's.
    */
   fixed?: readonly string[];
-  /** JSON pointer of the answer in that form; null: the whole answer as text, whatever its form. */
+  /**
+   * JSON pointer of the value to score, for an endpoint whose seller names the class itself; null: the whole answer as
+   * text.
+   */
   answer: string | null;
   /**
-   * Makes a fresh question; null where none can be made now, for example because its source is missing. Never throws.
+   * Makes a fresh question from 32 random bytes; null where none can be made now, for example because a source is
+   * missing. Never throws.
    */
   draw(seed: Uint8Array, sources: Sources): Question | null | Promise<Question | null>;
   /**
-   * The truth of a question that somebody else asks in these fields, as {@link score} takes it; null where the fields do
-   * not fix it, or are written in a way that sellers may read differently.
-   * @throws what a source throws that cannot be asked now
+   * Finds the truth, in the form that {@link score} takes, for a question that somebody else asks with these fields;
+   * null where the fields do not determine it, or sellers may read them differently.
+   * @throws the error of a source that cannot be read now
    */
   solve(asked: Fields, sources: TruthSources): unknown;
-  /** Is this an answer of the kind that was asked for, 0..1? `value` is the value at the pointer. Never throws. */
+  /**
+   * Scores from 0 to 1 whether the answer is of the requested kind, right or wrong. `value` is the value at the pointer
+   * `answer`. Never throws.
+   */
   delivery(value: unknown): number;
-  /** How right the answer is, 0..1, given the question's `truth`. Never throws. */
+  /** Scores from 0 to 1 how right the answer is, given the question's `truth`. Never throws. */
   score(value: unknown, truth: unknown): number;
 }
 
@@ -50,41 +62,49 @@ export type Fields = Readonly<Record<string, string | number>>;
 
 export interface Question {
   fields: Fields;
-  /** Plain data: another thread scores the answer with it, and so does an auditor from the record. */
+  /** Plain JSON data, since another thread, and later an auditor, scores answers with it. */
   truth: unknown;
 }
 
 /**
- * Our own sources of truths that cannot be computed, asked when the question is made. Absent: there is no such source.
+ * Our sources for truths that cannot be computed. They are read when a question is made. An absent member: there is no
+ * such source.
  */
 export interface Sources {
-  /** Makes a page of ours that nobody has seen, with facts on it. */
+  /** Makes a page on our own site that nobody has seen, with facts on it. */
   page?: (seed: Uint8Array) => { url: string; facts: readonly string[] };
-  /** A final block of a chain that we read ourselves; null where the chain cannot be asked. */
+  /** Reads a final block of a chain; null where no node answers. */
   block?: (seed: Uint8Array) => Promise<{ network: string; number: number; hash: string; time: number } | null>;
-  /** A row of a register that we hold; null where there is none. */
+  /** Draws a row from our copy of a company register; null where there is none. */
   company?: (seed: Uint8Array) => Promise<{ lei: string; name: string } | null>;
-  /** A row that the operator gave for this endpoint; null where its mapping names none. */
+  /** Draws one of the rows that the operator supplied for this endpoint; null where its mapping names none. */
   row?: (seed: Uint8Array) => KnownRow | null;
-  /** Price of one unit of `base` in `quote` from a reference of ours; null where it cannot be asked. */
+  /**
+   * Reads the price of one unit of `base` in `quote` from a reference source; null where the source does not answer.
+   */
   price?: (base: string, quote: string) => Promise<number | null>;
 }
 
-/** Our own sources of truths about what somebody else asks. Absent: there is no such source. */
+/** Our sources for the truths of questions that somebody else asks. An absent member: there is no such source. */
 export interface TruthSources {
-  /** The facts of a page of ours at this address; null where it is none, or one of another day. */
+  /** The facts on our own page at this address; null where the address is no page of ours, or a page of another day. */
   page?: (url: string) => readonly string[] | null;
-  /** A block of the chain that we read ourselves; null where it is not final, or not kept any more. */
+  /** Reads a block of the chain by its number; null where the block is not final yet, or nodes no longer keep it. */
   block?: (number: number) => Promise<{ network: string; number: number; hash: string; time: number } | null>;
-  /** Legal name of a company in our copy of the register; null where it is not there. */
+  /** Legal name of a company from our copy of the register; null where the register does not have it. */
   company?: (lei: string) => Promise<string | null>;
-  /** The row that the operator gave for this endpoint and these fields; null where there is none, or several. */
+  /**
+   * The row that the operator supplied for this endpoint and these fields; null where there is none, or more than one.
+   */
   row?: (asked: Fields) => KnownRow | null;
   /** As in {@link Sources}. */
   price?: Sources["price"];
 }
 
-/** A question, its answer, and by how much a number may differ from it. */
+/**
+ * A question with its answer from an operator's file. `within`: the largest difference of a number that still counts as
+ * right.
+ */
 export interface KnownRow {
   asks: Fields;
   answer: string | number;
@@ -98,7 +118,7 @@ export interface Example {
   path?: Record<string, string> | undefined;
 }
 
-/** A question and its known answer. Plain data: another thread than the one that asked scores the answer. */
+/** A question with its known answer. It is plain JSON data, since another thread scores the endpoint's answer. */
 export interface KnownAnswer {
   input: Example;
   /** The truth that the class's checker scores answers against. */
@@ -110,8 +130,8 @@ export interface KnownAnswer {
 }
 
 /**
- * Numbers made from 32 pseudo-random bytes, in their order. Each byte is used once: a question draws fewer than there
- * are.
+ * Draws numbers from 32 pseudo-random bytes, in order. A question draws fewer bytes than there are, so none is used
+ * twice.
  */
 export class RandomDraws {
   #at = 0;
@@ -128,32 +148,34 @@ export class RandomDraws {
     return from[this.below(from.length)]!;
   }
 
-  /** A word of `length` characters, without those that are easily misread. */
+  /** A word of `length` letters and digits, without characters that are easily misread. */
   word(length: number): string {
     return Array.from({ length }, () => "abcdefghjkmnpqrstuvwxyz23456789"[this.below(31)]).join("");
   }
 }
 
-/** A text without the white space around it; undefined for anything else, and for a text longer than `most`. */
-export const short = (value: unknown, most = 10_000): string | undefined =>
+/**
+ * A text without the white space around it; undefined for a value that is no text, or longer than `most` characters.
+ */
+export const boundedText = (value: unknown, most = 10_000): string | undefined =>
   typeof value === "string" && value.length <= most ? value.trim() : undefined;
 
-/** Letters and digits alone, in lower case: registers write one name with different signs and cases. */
-export const plain = (text: string): string =>
+/** Keeps only letters and digits, in lower case: registers write one name with different punctuation and case. */
+export const lettersAndDigits = (text: string): string =>
   text
     .normalize("NFKD")
     .toLowerCase()
     .replace(/[^\p{L}\p{N}]/gu, "");
 
-/** A number, or a number written as text; undefined for anything else. */
-export function numeric(value: unknown): number | undefined {
+/** Parses a JSON number, or a decimal number written as text; undefined for anything else. */
+export function toNumber(value: unknown): number | undefined {
   const text = typeof value === "string" ? value.trim() : undefined;
   const number = text !== undefined && /^[+-]?\d{1,18}(?:\.\d{1,18})?$/.test(text) ? Number(text) : value;
   return typeof number === "number" && Number.isFinite(number) ? number : undefined;
 }
 
-/** A whole number as it is usually written, in the range that JavaScript adds exactly; null for anything else. */
-export const wholeOf = (value: unknown): number | null =>
+/** Parses a whole number in plain notation, within the range that JavaScript adds exactly; null for anything else. */
+export const toWholeNumber = (value: unknown): number | null =>
   /^(?:0|-?[1-9]\d{0,14})$/.test(String(value)) ? Number(value) : null;
 
-export const yes = (is: boolean): number => (is ? 1 : 0);
+export const scoreOf = (is: boolean): number => (is ? 1 : 0);

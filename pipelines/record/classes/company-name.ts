@@ -1,4 +1,4 @@
-import { type Checker, plain, short, yes } from "./checker.ts";
+import { boundedText, type Checker, lettersAndDigits, scoreOf } from "./checker.ts";
 
 /** The legal name of a company by its LEI (ISO 17442), from our copy of the open register. */
 export const companyName: Checker = {
@@ -14,10 +14,10 @@ export const companyName: Checker = {
       async solve({ lei }, { company }) {
         return /^[0-9A-Z]{18}\d\d$/.test(String(lei)) ? ((await company?.(String(lei))) ?? null) : null;
       },
-      delivery: (value) => yes(Boolean(short(value, 1_000))),
+      delivery: (value) => scoreOf(Boolean(boundedText(value, 1_000))),
       score(value, truth) {
-        const said = plain(short(value, 1_000) ?? "");
-        return yes(said !== "" && said === plain(String(truth)));
+        const answer = lettersAndDigits(boundedText(value, 1_000) ?? "");
+        return scoreOf(answer !== "" && answer === lettersAndDigits(String(truth)));
       },
     },
   },

@@ -1,25 +1,37 @@
 import { createHash } from "node:crypto";
-import { type Checker, RandomDraws, short, type Variant, yes } from "./checker.ts";
+import { boundedText, type Checker, RandomDraws, scoreOf, type Variant } from "./checker.ts";
 
-/** Signs that the encodings treat differently: in a text without them a wrong encoding could pass. */
-const SIGNS = [" & ", " = ", " / ", " + ", " ü ", " ß ", " 東 ", ' "q" '];
+/** Characters that the encodings treat differently. Without them a wrong encoding could give the right text. */
+const AMBIGUOUS_SIGNS = [" & ", " = ", " / ", " + ", " ü ", " ß ", " 東 ", ' "q" '];
 
-/** A fresh text of some forty characters. */
+/** Draws a text of about twenty characters. */
 function drawnText(seed: Uint8Array): string {
   const draws = new RandomDraws(seed);
-  const parts = [draws.word(5), draws.pick(SIGNS), draws.word(4), draws.pick(SIGNS), String(draws.below(65_536))];
+  const parts = [
+    draws.word(5),
+    draws.pick(AMBIGUOUS_SIGNS),
+    draws.word(4),
+    draws.pick(AMBIGUOUS_SIGNS),
+    String(draws.below(65_536)),
+  ];
   return parts.join("");
 }
 
-/** Longest text whose encoding is known, characters: an answer is read up to 10,000. */
-const MOST = 2_000;
+/**
+ * Longest text that a buyer's question may have, characters: its encoding must fit into the 10,000 characters of an
+ * answer that are read.
+ */
+const MAX_TEXT_CHARS = 2_000;
 
-/** `caseless`: upper and lower case mean the same in this encoding. */
+/**
+ * `caseless`: upper and lower case are equal in this encoding. `unclear`: a text with a match has several accepted
+ * encodings.
+ */
 const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseless?: true; unclear?: RegExp }>> = {
   base64: { encode: (text) => Buffer.from(text).toString("base64") },
   base64url: { encode: (text) => Buffer.from(text).toString("base64url") },
   hex: { encode: (text) => Buffer.from(text).toString("hex"), caseless: true },
-  // RFC 3986 escapes more signs than this function, and says of `~` what older programs do not.
+  // RFC 3986 escapes more characters than `encodeURIComponent`, and older programs escape `~`, which it does not.
   urlencoded: { encode: encodeURIComponent, unclear: /[!'()*~]/ },
   ...Object.fromEntries(
     ["md5", "sha1", "sha256", "sha512"].map((name) => [
@@ -29,9 +41,9 @@ const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseles
   ),
 };
 
-const variant = (name: string): Variant => {
+const encodingVariant = (name: string): Variant => {
   const { encode, caseless, unclear } = ENCODINGS[name]!;
-  const form = (text: string): string => (caseless ? text.replace(/^0x/i, "").toLowerCase() : text);
+  const comparable = (text: string): string => (caseless ? text.replace(/^0x/i, "").toLowerCase() : text);
   return {
     asks: ["text"],
     answer: `/${name}`,
@@ -40,17 +52,19 @@ const variant = (name: string): Variant => {
       return { fields: { text }, truth: encode(text) };
     },
     solve({ text }) {
-      const isClear = typeof text === "string" && text !== "" && text.length <= MOST && !/\p{Surrogate}/u.test(text);
+      const isClear =
+        typeof text === "string" && text !== "" && text.length <= MAX_TEXT_CHARS && !/\p{Surrogate}/u.test(text);
       return isClear && !unclear?.test(text) ? encode(text) : null;
     },
-    delivery: (value) => yes(Boolean(short(value))),
-    score: (value, truth) => yes(typeof truth === "string" && form(short(value) ?? "") === form(truth)),
+    delivery: (value) => scoreOf(Boolean(boundedText(value))),
+    score: (value, truth) =>
+      scoreOf(typeof truth === "string" && comparable(boundedText(value) ?? "") === comparable(truth)),
   };
 };
 
 /** Encodes or hashes the UTF-8 bytes of a text: base64 (RFC 4648), percent-encoding (RFC 3986), MD5, SHA-1, SHA-2. */
 export const encodings: Checker = {
   name: "encodings",
-  variants: Object.fromEntries(Object.keys(ENCODINGS).map((name) => [name, variant(name)])),
+  variants: Object.fromEntries(Object.keys(ENCODINGS).map((name) => [name, encodingVariant(name)])),
   bySchema: true,
 };

@@ -1,8 +1,8 @@
-import { type Checker, type Fields, RandomDraws, short, type Variant, yes } from "./checker.ts";
+import { boundedText, type Checker, type Fields, RandomDraws, scoreOf, type Variant } from "./checker.ts";
 
 /**
- * Country, its ISO 3166-1 codes, its capital, the code of its currency (ISO 4217). Only countries with one capital and
- * with names that nobody disputes. A fact that is about to change is "".
+ * Countries with their ISO 3166-1 codes, capital, and currency code (ISO 4217). Only countries with one capital and
+ * undisputed names are listed. A fact that is about to change is "".
  */
 const COUNTRIES: readonly (readonly [
   name: string,
@@ -70,8 +70,10 @@ const COUNTRIES: readonly (readonly [
 
 type Country = (typeof COUNTRIES)[number];
 
-/** Names are compared without accents, signs and case: "São Paulo" equals "Sao Paulo". */
-const plain = (text: string): string =>
+/**
+ * Keeps only the letters a to z of a name, in lower case and without accents, so that "São Paulo" equals "Sao Paulo".
+ */
+const asciiLetters = (text: string): string =>
   text
     .normalize("NFD")
     .toLowerCase()
@@ -80,8 +82,8 @@ const plain = (text: string): string =>
 interface Fact {
   asks: string;
   answer: string;
-  asked(country: Country): string;
-  /** The right answers, as the table has them; any of them will do. */
+  questionValue(country: Country): string;
+  /** The right answers for a country, as in the table; each of them is accepted. */
   truths(country: Country): readonly string[];
 }
 
@@ -89,39 +91,49 @@ const FACTS: Readonly<Record<string, Fact>> = {
   country_of_capital: {
     asks: "capital",
     answer: "country",
-    asked: ([, , , capital]) => capital,
+    questionValue: ([, , , capital]) => capital,
     truths: ([name, alpha2, alpha3]) => [name, alpha2, alpha3],
   },
-  capital: { asks: "country", answer: "capital", asked: ([name]) => name, truths: ([, , , capital]) => [capital] },
-  alpha2: { asks: "country", answer: "alpha2", asked: ([name]) => name, truths: ([, alpha2]) => [alpha2] },
-  alpha3: { asks: "country", answer: "alpha3", asked: ([name]) => name, truths: ([, , alpha3]) => [alpha3] },
-  currency: { asks: "country", answer: "currency", asked: ([name]) => name, truths: ([, , , , code]) => [code] },
+  capital: {
+    asks: "country",
+    answer: "capital",
+    questionValue: ([name]) => name,
+    truths: ([, , , capital]) => [capital],
+  },
+  alpha2: { asks: "country", answer: "alpha2", questionValue: ([name]) => name, truths: ([, alpha2]) => [alpha2] },
+  alpha3: { asks: "country", answer: "alpha3", questionValue: ([name]) => name, truths: ([, , alpha3]) => [alpha3] },
+  currency: {
+    asks: "country",
+    answer: "currency",
+    questionValue: ([name]) => name,
+    truths: ([, , , , code]) => [code],
+  },
 };
 
-const variant = ({ asks, answer, asked, truths }: Fact): Variant => ({
+const factVariant = ({ asks, answer, questionValue, truths }: Fact): Variant => ({
   asks: [asks],
   answer: `/${answer}`,
   draw(seed) {
     // A country whose answer is about to change ("") is not drawn.
     const country = new RandomDraws(seed).pick(COUNTRIES.filter((one) => truths(one).every((truth) => truth !== "")));
-    const fields: Fields = { [asks]: asked(country) };
+    const fields: Fields = { [asks]: questionValue(country) };
     return { fields, truth: truths(country) };
   },
   solve(fields) {
-    const said = plain(String(fields[asks]));
-    const country = COUNTRIES.find((one) => plain(asked(one)) === said);
+    const answer = asciiLetters(String(fields[asks]));
+    const country = COUNTRIES.find((one) => asciiLetters(questionValue(one)) === answer);
     const known = country ? truths(country) : [];
     return known.length > 0 && known.every((truth) => truth !== "") ? known : null;
   },
-  delivery: (value) => yes(Boolean(short(value, 200))),
+  delivery: (value) => scoreOf(Boolean(boundedText(value, 200))),
   score(value, truth) {
-    const said = plain(short(value, 200) ?? "");
-    return yes(said !== "" && Array.isArray(truth) && truth.some((one) => plain(String(one)) === said));
+    const answer = asciiLetters(boundedText(value, 200) ?? "");
+    return scoreOf(answer !== "" && Array.isArray(truth) && truth.some((one) => asciiLetters(String(one)) === answer));
   },
 });
 
 /** Facts of countries that do not change: capitals, codes of countries and of their currencies. */
 export const geoFacts: Checker = {
   name: "geo-facts",
-  variants: Object.fromEntries(Object.entries(FACTS).map(([name, fact]) => [name, variant(fact)])),
+  variants: Object.fromEntries(Object.entries(FACTS).map(([name, fact]) => [name, factVariant(fact)])),
 };

@@ -1,17 +1,18 @@
-import { type Checker, numeric, plain, short, yes } from "./checker.ts";
+import { boundedText, type Checker, lettersAndDigits, scoreOf, toNumber } from "./checker.ts";
 
-/** Allows for floating point: 1.1 counts as within 0.1 of 1. */
+/** Relative tolerance for floating point, so that 1.1 counts as within 0.1 of 1. */
 const ROUNDING = 1e-9;
 
 /**
- * Facts of which an operator has rows: the weather of a past day, an entry of a register or a catalogue. The operator's
- * file holds the rows and how near an answer has to be, so a question needs a mapping from that file.
+ * Facts that an operator supplies as rows: the weather of a past day, an entry of a register or a catalogue. The
+ * operator's file holds the rows and the allowed difference, so only an endpoint with a mapping from that file gets
+ * these questions.
  */
 export const knownRows: Checker = {
   name: "known-rows",
   variants: {
     row: {
-      // The operator names the fields of its rows.
+      // No fixed fields: the rows of the operator name their own.
       asks: [],
       answer: "/answer",
       draw(seed, { row }) {
@@ -22,20 +23,20 @@ export const knownRows: Checker = {
         const one = row?.(asked) ?? null;
         return one && [one.answer, one.within];
       },
-      delivery: (value) => yes(numeric(value) !== undefined || Boolean(short(value, 1_000))),
+      delivery: (value) => scoreOf(toNumber(value) !== undefined || Boolean(boundedText(value, 1_000))),
       score(value, truth) {
         const [answer, within] = Array.isArray(truth) ? (truth as unknown[]) : [];
         if (typeof answer === "number" && typeof within === "number") {
-          const said = numeric(value);
-          return yes(
-            said !== undefined && Math.abs(said - answer) <= within + ROUNDING * Math.max(1, Math.abs(answer)),
+          const given = toNumber(value);
+          return scoreOf(
+            given !== undefined && Math.abs(given - answer) <= within + ROUNDING * Math.max(1, Math.abs(answer)),
           );
         }
-        // A year or a register's number may be a text in the row and a number in the answer.
-        const said = plain(
-          Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : (short(value, 1_000) ?? ""),
+        // A year or a registration number may be a text in the row and a JSON number in the answer.
+        const given = lettersAndDigits(
+          Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : (boundedText(value, 1_000) ?? ""),
         );
-        return yes(typeof answer === "string" && said !== "" && said === plain(answer));
+        return scoreOf(typeof answer === "string" && given !== "" && given === lettersAndDigits(answer));
       },
     },
   },

@@ -1,42 +1,47 @@
 import { z } from "zod";
 import type { Example, Fields } from "./checker.ts";
 
-/** Deepest template of a body, and most steps of a pointer: functions that walk them are recursive. */
+/**
+ * Deepest nesting of a body's template, and most steps of a JSON pointer: the functions that walk a template recurse.
+ */
 const MAX_DEPTH = 24;
-const Texts = z.record(z.string().max(200), z.string().max(10_000));
+const TextMembers = z.record(z.string().max(200), z.string().max(10_000));
 
 /**
- * A request with placeholders for the fields of a question: `{name}` alone is the value itself; `{name:text}`, or a
- * placeholder within a text, is text.
+ * A request with placeholders for the fields of a question. A text that is only `{name}` becomes the value itself,
+ * which may be a number; `{name:text}`, or a placeholder within a longer text, becomes text.
  */
 const Template = z.looseObject({
-  query: Texts.optional(),
+  query: TextMembers.optional(),
   body: z.unknown().optional(),
-  path: Texts.optional(),
+  path: TextMembers.optional(),
 });
 type Template = z.infer<typeof Template>;
 
-/** The mapping of an endpoint to a class: its question, how the question is put, and where the answer is. */
+/**
+ * The mapping of an endpoint to a class of known answers: which question it gets, how its request is filled in, and
+ * where the answer is.
+ */
 export const Mapping = z.looseObject({
   class: z.string().max(60),
   variant: z.string().max(60),
   /**
-   * Its origin. operator: the operator's file of classes. schema: what the seller declares fits this class and no
-   * other.
+   * Where the mapping comes from. operator: the operator's file of classes. schema: the seller's declared schema fits
+   * this class and no other.
    */
   by: z.enum(["operator", "schema"]),
-  /** sha256 over what distinguishes this mapping from others; its trials are counted under it. */
+  /** sha256 over the members that distinguish this mapping from others. Trial calls are counted by this id. */
   id: z.string().regex(/^[0-9a-f]{64}$/),
   input: Template,
   /** For known rows: their name in the operator's file. */
   rows: z.string().max(60).optional(),
-  /** JSON pointer of the answer (RFC 6901); null: the whole answer as text. */
+  /** JSON pointer (RFC 6901) of the value to score; null: the whole answer as text. */
   answer: z.string().max(500).nullable(),
 });
 export type Mapping = z.infer<typeof Mapping>;
 
 const PLACEHOLDER = /\{([a-z_]{1,40})(:text)?\}/g;
-const WHOLE = /^\{([a-z_]{1,40})\}$/;
+const WHOLE_PLACEHOLDER = /^\{([a-z_]{1,40})\}$/;
 
 /** Names of a template's placeholders, each once. */
 export function placeholders(template: Template): string[] {
@@ -44,48 +49,48 @@ export function placeholders(template: Template): string[] {
   return [...new Set([...text.matchAll(PLACEHOLDER)].map(([, name]) => name!))];
 }
 
-function filledText(text: string, fields: Fields): string {
+function fillText(text: string, fields: Fields): string {
   return text.replace(PLACEHOLDER, (whole, name: string) =>
     Object.hasOwn(fields, name) ? String(fields[name]) : whole,
   );
 }
 
-function filledValue(value: unknown, fields: Fields, depth: number): unknown {
+function fillValue(value: unknown, fields: Fields, depth: number): unknown {
   if (depth > MAX_DEPTH) throw new RangeError("the template is nested too deep");
   if (typeof value === "string") {
-    const name = WHOLE.exec(value)?.[1];
-    return name !== undefined && Object.hasOwn(fields, name) ? fields[name] : filledText(value, fields);
+    const name = WHOLE_PLACEHOLDER.exec(value)?.[1];
+    return name !== undefined && Object.hasOwn(fields, name) ? fields[name] : fillText(value, fields);
   }
-  if (Array.isArray(value)) return value.map((item) => filledValue(item, fields, depth + 1));
+  if (Array.isArray(value)) return value.map((item) => fillValue(item, fields, depth + 1));
   if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, filledValue(item, fields, depth + 1)]));
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, fillValue(item, fields, depth + 1)]));
 }
 
-const filledTexts = (texts: Record<string, string>, fields: Fields): Record<string, string> =>
-  Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, filledText(text, fields)]));
+const fillTexts = (texts: Record<string, string>, fields: Fields): Record<string, string> =>
+  Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, fillText(text, fields)]));
 
 /** Fills a template with the fields of a question. @throws RangeError for a template that is nested too deep */
-export const filled = ({ query, body, path }: Template, fields: Fields): Example => ({
-  ...(query ? { query: filledTexts(query, fields) } : {}),
-  ...(body === undefined ? {} : { body: filledValue(body, fields, 0) }),
-  ...(path ? { path: filledTexts(path, fields) } : {}),
+export const fillTemplateFields = ({ query, body, path }: Template, fields: Fields): Example => ({
+  ...(query ? { query: fillTexts(query, fields) } : {}),
+  ...(body === undefined ? {} : { body: fillValue(body, fields, 0) }),
+  ...(path ? { path: fillTexts(path, fields) } : {}),
 });
 
 /** Fields that were read from an input, by name. */
-type Found = Map<string, string | number>;
+type FoundFields = Map<string, string | number>;
 
-/** Notes a field; false where it was read before with another value. */
-function note(found: Found, name: string, value: string | number): boolean {
+/** Stores a field; false where the field already has another value. */
+function setField(found: FoundFields, name: string, value: string | number): boolean {
   if (found.has(name) && found.get(name) !== value) return false;
   found.set(name, value);
   return true;
 }
 
 /**
- * Reads the fields out of a text by its template; false where the text does not fit, or could be read in two ways: a value
- * holds the text between two placeholders, or nothing is between them.
+ * Reads the fields out of a text by its template. It returns false where the text does not fit, or could be read in two
+ * ways: because a value contains the text that separates two placeholders, or because nothing separates them.
  */
-function readText(template: string, text: string, found: Found): boolean {
+function readText(template: string, text: string, found: FoundFields): boolean {
   const names = [...template.matchAll(PLACEHOLDER)].map(([, name]) => name!);
   const [head, ...tails] = template.split(/\{[a-z_]{1,40}(?::text)?\}/);
   if (names.length === 0) return template === text;
@@ -99,14 +104,14 @@ function readText(template: string, text: string, found: Found): boolean {
     return value;
   });
   const isClear = values.every((value) => value !== null && !tails.slice(0, -1).some((tail) => value.includes(tail)));
-  return isClear && names.every((name, n) => note(found, name, values[n]!));
+  return isClear && names.every((name, n) => setField(found, name, values[n]!));
 }
 
-function readValue(template: unknown, value: unknown, found: Found, depth: number): boolean {
+function readValue(template: unknown, value: unknown, found: FoundFields, depth: number): boolean {
   if (depth > MAX_DEPTH) return false;
   if (typeof template === "string") {
-    const name = WHOLE.exec(template)?.[1];
-    if (name !== undefined && typeof value === "number") return note(found, name, value);
+    const name = WHOLE_PLACEHOLDER.exec(template)?.[1];
+    if (name !== undefined && typeof value === "number") return setField(found, name, value);
     return typeof value === "string" && readText(template, value, found);
   }
   if (typeof template !== "object" || template === null) return template === value;
@@ -120,11 +125,11 @@ function readValue(template: unknown, value: unknown, found: Found, depth: numbe
 }
 
 /**
- * The fields of the question that an input asks in the form of a template: what {@link filled} put there. null for an
- * input that says anything else beside, or less: then it is another question.
+ * Reads the fields of the question from an input that has the form of a template, the inverse of {@link
+ * fillTemplateFields}. null for an input with further or missing members, since that is another question.
  */
-export function askedBy(template: Template, input: Example): Fields | null {
-  const found: Found = new Map();
+export function readAskedFields(template: Template, input: Example): Fields | null {
+  const found: FoundFields = new Map();
   const isAsked = (["query", "body", "path"] as const).every((place) => {
     const [form, given] = [template[place], input[place]];
     return form === undefined ? given === undefined : readValue(form, given, found, 0);
@@ -136,7 +141,9 @@ export function askedBy(template: Template, input: Example): Fields | null {
 export const isPointer = (text: string): boolean =>
   /^(?:\/(?:[^~/]|~[01])*)*$/.test(text) && text.split("/").length <= MAX_DEPTH;
 
-/** The value at a JSON pointer in a stranger's value, through own members only; undefined where there is none. */
+/**
+ * The value at a JSON pointer in a stranger's value; undefined where there is none. Inherited members are never read.
+ */
 export function valueAt(value: unknown, pointer: string): unknown {
   let at = value;
   for (const step of pointer.split("/").slice(1, MAX_DEPTH)) {

@@ -3,9 +3,9 @@ import { DAY_MS } from "../time.ts";
 import { RandomDraws } from "./checker.ts";
 
 /**
- * A planted page. Only a holder of the secret can make and serve one; nobody else knows its content before it is
- * fetched. Nothing is stored: the page follows from its token and the secret. A token tells the day, and not for which
- * endpoint it was made.
+ * A planted page: a page that we serve to test endpoints that read pages. Only a holder of our secret can make one, and
+ * nobody else knows its content before it is fetched. Nothing is stored: the content is computed from the page's token
+ * and the secret. A token contains its day, and nothing about the endpoint that it was made for.
  */
 export interface PlantedPage {
   title: string;
@@ -17,7 +17,9 @@ export interface PlantedPage {
 const NONCE_BYTES = 10;
 const TAG_BYTES = 8;
 const TOKEN = /^[0-9a-f]{40}$/;
-/** Days around its own on which a page is served: clocks differ, and a call may end after midnight. */
+/**
+ * A page is also served this many days before and after its own day: clocks differ, and a call may end after midnight.
+ */
 const DAYS_AROUND = 1;
 
 const mac = (secret: Uint8Array, ...parts: (string | Uint8Array)[]): Buffer => {
@@ -45,8 +47,8 @@ const NOUNS = (
   "pebble quarry river summit tunnel"
 ).split(" ");
 
-/** The content of a token's page; it follows from token and secret alone. */
-function contents(secret: Uint8Array, token: string): PlantedPage {
+/** Computes the content of a token's page, from token and secret alone. */
+function pageContents(secret: Uint8Array, token: string): PlantedPage {
   const draws = new RandomDraws(mac(secret, "planted facts\n", token));
   const name = () => `${draws.pick(ADJECTIVES)} ${draws.pick(NOUNS)}`;
   const [title, heading] = [name(), name()];
@@ -54,19 +56,19 @@ function contents(secret: Uint8Array, token: string): PlantedPage {
   return { title: `${title} ${100 + draws.below(900)}`, heading, rows, code: draws.word(8) };
 }
 
-/** The page of a token; null for a token that is not ours, or is of another day. */
+/** The page of a token; null for a token that we did not make, or that is of another day. */
 export function plantedPage(secret: Uint8Array, token: string, now: Date): PlantedPage | null {
   if (!TOKEN.test(token)) return null;
   const bytes = Buffer.from(token, "hex");
   const [head, tag] = [bytes.subarray(0, 2 + NONCE_BYTES), bytes.subarray(2 + NONCE_BYTES)];
   if (!timingSafeEqual(mac(secret, "planted tag\n", head).subarray(0, TAG_BYTES), tag)) return null;
   const off = (dayNumber(now) - head.readUInt16BE() + 65_536 + DAYS_AROUND) % 65_536;
-  return off > 2 * DAYS_AROUND ? null : contents(secret, token);
+  return off > 2 * DAYS_AROUND ? null : pageContents(secret, token);
 }
 
 /**
- * The texts that an answer is searched for. Each is within one element of the page, since readers separate elements in
- * different ways. The title is not among them, since readers leave it out.
+ * The facts that an answer is searched for. Each fact is within one element of the page, since tools separate elements
+ * in different ways. The title is not used, since tools may leave it out.
  */
 export const factsOf = ({ heading, rows, code }: PlantedPage): string[] => [
   heading,
@@ -78,7 +80,7 @@ const ROBOTS = "noindex, nofollow, noarchive, nosnippet";
 /** Headers that keep the page out of indexes and its address out of referrers. */
 export const PLANTED_HEADERS = { "x-robots-tag": ROBOTS, "referrer-policy": "no-referrer" } as const;
 
-/** The page as HTML. The variable parts are only words from the lists above, digits, and the code. */
+/** The page as HTML. Its variable parts need no escaping: words from the lists above, digits, and the code. */
 export function plantedHtml({ title, heading, rows, code }: PlantedPage): string {
   const lines = rows.map(([item, count]) => `<tr><th scope="row">${item}</th><td>${count}</td></tr>`).join("\n");
   return `<!doctype html>

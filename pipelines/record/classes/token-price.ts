@@ -1,12 +1,13 @@
-import { type Checker, numeric, RandomDraws, yes } from "./checker.ts";
+import { type Checker, RandomDraws, scoreOf, toNumber } from "./checker.ts";
 
-/** Pairs of tokens that trade everywhere; below them, pairs of currencies for which central banks publish rates. */
-const PAIRS: readonly (readonly [base: string, quote: string])[] = [
+/** Token pairs that many markets trade. */
+const TOKEN_PAIRS: readonly (readonly [base: string, quote: string])[] = [
   ["BTC", "USD"],
   ["ETH", "USD"],
   ["SOL", "USD"],
 ];
-const RATES: typeof PAIRS = [
+/** Currency pairs for which central banks publish rates. */
+const CURRENCY_PAIRS: typeof TOKEN_PAIRS = [
   ["EUR", "USD"],
   ["GBP", "USD"],
   ["USD", "JPY"],
@@ -14,21 +15,21 @@ const RATES: typeof PAIRS = [
 ];
 
 /**
- * Largest relative difference of a right answer from our reference: markets differ, and the two are of different
- * seconds.
+ * Largest relative difference from our reference price that scores 1. Markets differ, and the two prices are read at
+ * different seconds.
  */
-const PRICE_WITHIN = 0.02;
-/** Largest relative difference of an answer that gets half. */
-const HALF_WITHIN = 0.05;
+const FULL_SCORE_WITHIN = 0.02;
+/** Largest relative difference that scores 0.5. */
+const HALF_SCORE_WITHIN = 0.05;
 
-function nearness(value: unknown, truth: unknown): number {
-  const said = numeric(value);
-  if (said === undefined || typeof truth !== "number" || !(truth > 0)) return 0;
-  const off = Math.abs(said - truth) / truth;
-  return off <= PRICE_WITHIN ? 1 : off <= HALF_WITHIN ? 0.5 : 0;
+function priceScore(value: unknown, truth: unknown): number {
+  const answer = toNumber(value);
+  if (answer === undefined || typeof truth !== "number" || !(truth > 0)) return 0;
+  const relativeDifference = Math.abs(answer - truth) / truth;
+  return relativeDifference <= FULL_SCORE_WITHIN ? 1 : relativeDifference <= HALF_SCORE_WITHIN ? 0.5 : 0;
 }
 
-const variant = (pairs: typeof PAIRS, answer: string): Checker["variants"][string] => ({
+const priceVariant = (pairs: typeof TOKEN_PAIRS, answer: string): Checker["variants"][string] => ({
   asks: ["base", "quote"],
   answer: `/${answer}`,
   async draw(seed, { price }) {
@@ -36,17 +37,17 @@ const variant = (pairs: typeof PAIRS, answer: string): Checker["variants"][strin
     const truth = (await price?.(base, quote)) ?? null;
     return truth === null ? null : { fields: { base, quote }, truth };
   },
-  // Of other pairs our reference may mean another token, or another market.
+  // Other pairs are refused: our reference may mean another token or market by a name.
   solve: async ({ base, quote }, { price }) =>
     pairs.some((pair) => pair[0] === base && pair[1] === quote)
       ? ((await price?.(String(base), String(quote))) ?? null)
       : null,
-  delivery: (value) => yes((numeric(value) ?? 0) > 0),
-  score: nearness,
+  delivery: (value) => scoreOf((toNumber(value) ?? 0) > 0),
+  score: priceScore,
 });
 
-/** The price of a token or a currency now, compared with a reference of ours that is asked at the same moment. */
+/** The current price of a token or a currency, compared with a reference source that is read at about the same time. */
 export const tokenPrice: Checker = {
   name: "token-price",
-  variants: { token: variant(PAIRS, "price"), currency: variant(RATES, "rate") },
+  variants: { token: priceVariant(TOKEN_PAIRS, "price"), currency: priceVariant(CURRENCY_PAIRS, "rate") },
 };

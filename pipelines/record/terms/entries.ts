@@ -2,9 +2,12 @@ import { get, isObject, parseBase64Json, parseJson, parseLooseJson, text } from 
 import { parseAtomic } from "../money.ts";
 import { type AssetForm, assetForm, type Network, readNetwork, usdcOf } from "./networks.ts";
 
-/** Finds the x402 terms in a 402, their version, and the members of their entries. */
+/**
+ * Finds the x402 payment terms in a 402, their version, and the members of their entries (the ways to pay that they
+ * offer).
+ */
 
-/** Most offers of one 402 that are read, which is what the record takes; the rest is dropped. */
+/** Most offers of one 402 that are read: the record holds no more. The rest is dropped. */
 export const MAX_OFFERS = 64;
 /** Longest body that is read, bytes. */
 export const MAX_BODY = 1024 * 1024;
@@ -27,9 +30,12 @@ export const looksLikeEntry = (value: unknown): boolean =>
 const looksLikeTerms = (value: unknown): boolean =>
   isObject(value) && (value.accepts !== undefined || value.x402Version !== undefined || looksLikeEntry(value));
 
-const headOf = (body: Uint8Array): string => new TextDecoder("latin1").decode(body.subarray(0, 4096));
+const beginningOf = (body: Uint8Array): string => new TextDecoder("latin1").decode(body.subarray(0, 4096));
 
-/** Finds the x402 terms in a 402: version 2 has them in the header, version 1 in the body; some sellers swap the two. */
+/**
+ * Finds the x402 terms in a 402, both in the header and in the body: version 2 puts them in the header, version 1 in
+ * the body, and some sellers swap the two.
+ */
 export function findTerms(answer: Answer402): { found: FoundTerms[]; malformed: boolean } {
   const found: FoundTerms[] = [];
   const header = answer.headers["payment-required"];
@@ -42,13 +48,15 @@ export function findTerms(answer: Answer402): { found: FoundTerms[]; malformed: 
   const body = answer.body.length <= MAX_BODY ? parseLooseJson(answer.body) : undefined;
   const bare = Array.isArray(body) && looksLikeEntry(body[0]) ? { accepts: body } : body;
   if (looksLikeTerms(bare)) found.push({ value: bare, raw: answer.body, from: "body" });
-  // JSON that was cut off within its terms is malformed, which is another defect than having none.
-  else if (body === undefined && /"(?:accepts|x402Version)"/.test(headOf(answer.body))) malformed = true;
+  // A body that names terms and is no JSON, for example because it was cut off, is malformed. That is another defect
+  // than a body without terms.
+  else if (body === undefined && /"(?:accepts|x402Version)"/.test(beginningOf(answer.body))) malformed = true;
   return { found, malformed };
 }
 
 /**
- * Entries of terms: those of a list; a single one that is no list; or the terms themselves, where they are an entry.
+ * The entries of terms: the list `accepts`; a single object in `accepts`; or the terms themselves, where they look like
+ * an entry.
  */
 export function entriesOf(terms: unknown): unknown[] {
   const accepts = get(terms, "accepts");
@@ -59,17 +67,17 @@ export function entriesOf(terms: unknown): unknown[] {
 
 /** The version in which terms are written. */
 export interface Version {
-  /** As stated or inferred; null where the stated one is no number that the record can hold. */
-  said: number | null;
+  /** The version as stated, else inferred; null where the stated value is a number that the record cannot hold. */
+  number: number | null;
   /** The version whose member names are read. */
   form: 1 | 2;
-  /** Is it stated, as a number that is specified? */
+  /** Is the version stated as the JSON number 1 or 2? */
   isStated: boolean;
-  /** Is it one of the two specified versions? The members of another one have no known meaning. */
+  /** Is it version 1 or 2? The members of any other version have no known meaning. */
   isKnown: boolean;
 }
 
-/** Infers the version from the members, where none is stated. */
+/** Infers the version from the members of the first entry, for terms that state no version. */
 function inferredForm(first: unknown, from: FoundTerms["from"]): 1 | 2 {
   if (get(first, "maxAmountRequired") !== undefined) return 1;
   const caip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
@@ -79,24 +87,24 @@ function inferredForm(first: unknown, from: FoundTerms["from"]): 1 | 2 {
 export function versionOf(value: unknown, first: unknown, from: FoundTerms["from"]): Version {
   const stated = get(value, "x402Version");
   const number = typeof stated === "string" && /^\d{1,6}$/.test(stated) ? Number(stated) : stated;
-  if (number === 1 || number === 2) return { said: number, form: number, isStated: stated === number, isKnown: true };
+  if (number === 1 || number === 2) return { number: number, form: number, isStated: stated === number, isKnown: true };
   const form = inferredForm(first, from);
-  if (typeof number !== "number") return { said: form, form, isStated: false, isKnown: true };
-  return { said: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
+  if (typeof number !== "number") return { number: form, form, isStated: false, isKnown: true };
+  return { number: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
 }
 
-const AMOUNTS = { 1: ["maxAmountRequired", "amount"], 2: ["amount", "maxAmountRequired"] } as const;
+const AMOUNT_MEMBERS = { 1: ["maxAmountRequired", "amount"], 2: ["amount", "maxAmountRequired"] } as const;
 
 interface Amount {
   atomic: bigint | null;
   isMissing: boolean;
-  /** Are both member names there, with different values? */
+  /** Are both member names present, with different values? */
   isTwofold: boolean;
 }
 
-/** Amounts are never converted: "0.001", "$1" and the JSON number 40000 are defects, not prices. */
+/** Reads an amount without converting it: "0.001", "$1" and the JSON number 40000 are defects, not prices. */
 function readAmount(entry: unknown, form: 1 | 2): Amount {
-  const present = AMOUNTS[form].map((name) => get(entry, name)).filter((value) => value != null && value !== "");
+  const present = AMOUNT_MEMBERS[form].map((name) => get(entry, name)).filter((value) => value != null && value !== "");
   const isTwofold = present.length > 1 && String(present[0]) !== String(present[1]);
   return { atomic: parseAtomic(present[0]), isMissing: present.length === 0, isTwofold };
 }
@@ -104,13 +112,13 @@ function readAmount(entry: unknown, form: 1 | 2): Amount {
 interface Asset {
   asset: string | null;
   form: AssetForm | "missing";
-  /** Is it written with its chain in front (CAIP-19)? */
+  /** Was it written in CAIP-19 form, which has the chain in front? */
   isCaip19: boolean;
 }
 
 /**
- * A contract or mint, without a CAIP-19 prefix. A symbol ("USDC") stays a symbol: the contract is never guessed,
- * although a payment needs it where assets have contracts.
+ * Reads a contract or mint and removes a CAIP-19 prefix. A symbol ("USDC") stays a symbol: its contract is never
+ * guessed, even where a payment needs the contract.
  */
 function readAsset(entry: unknown, network: string): Asset {
   const named = text(get(entry, "asset"), 200);
@@ -120,7 +128,7 @@ function readAsset(entry: unknown, network: string): Asset {
   return { asset, form: assetForm(network, asset, usdcOf(network) !== undefined), isCaip19: caip19 !== null };
 }
 
-/** The members of one entry of `accepts`, each read alone. */
+/** The members of one entry of `accepts`. Each is read independently of the others. */
 export interface Members {
   scheme: string | null;
   network: Network | null;

@@ -2,14 +2,14 @@ import { clean, get, isObject, text } from "../json.ts";
 import { parseAtomic } from "../money.ts";
 import { type AssetForm, assetForm, readNetwork, usdcOf } from "./networks.ts";
 
-/** Reads the request of an mpp challenge, for the record and for clients that are about to pay. */
+/** Reads the request in an mpp challenge, for the record and for clients that are about to pay. */
 
-/** Names of clusters in Solana's method -> name of the network. */
+/** Network names by the cluster names that mpp's Solana method uses. */
 const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", devnet: "solana-devnet" };
 
 /**
- * The chain that a request names, as a number or a text. Where none is named it is not guessed, since the drafts
- * disagree on it.
+ * The chain that a request names, as a number or a text. If the request names none, the result is `unknown`: the
+ * protocol's drafts disagree on a default.
  */
 function networkOf(method: string, request: unknown): { id: string; raw: string } {
   const details = get(request, "methodDetails");
@@ -25,7 +25,10 @@ function networkOf(method: string, request: unknown): { id: string; raw: string 
 
 export interface MppRequest {
   network: { id: string; raw: string };
-  /** The chain, or the method with a colon (`tempo:`): it determines how payees and assets are written. */
+  /**
+   * The chain's id, or, where the chain is unknown, the method with a colon (`tempo:`). It determines the form of
+   * payees and assets.
+   */
   place: string;
   asset: string | null;
   form: AssetForm | "missing";
@@ -34,7 +37,9 @@ export interface MppRequest {
   isAmountMissing: boolean;
 }
 
-/** Reads a decoded request; null where it is no object. @param method the challenge's method, such as `tempo` */
+/**
+ * Reads a decoded request; null where the request is no object. @param method the challenge's method, such as `tempo`
+ */
 export function readMppRequest(method: string, request: unknown): MppRequest | null {
   if (!isObject(request)) return null;
   const network = networkOf(method, request);

@@ -4,7 +4,7 @@ import { LiveFiles } from "../../4-publish/live-files.ts";
 import { unpublished } from "../../corrections/endpoint-record.ts";
 import { type PublishedFold, standingOf } from "../../published/fold.ts";
 import type { VolatileRow } from "../../record/volatile.ts";
-import { encodeInTurns } from "../../record/volatile-arrow.ts";
+import { encodeVolatile } from "../../record/volatile-arrow.ts";
 
 export interface LiveTablesParts {
   lake: Lake;
@@ -98,7 +98,7 @@ export class LiveTables {
       for (const [table, own] of byTable(rows, tableOf)) {
         for (let from = 0; from < own.length; from += this.#fileRows) {
           const some = own.slice(from, from + this.#fileRows);
-          this.#files.get(table)!.add(await write(table, await encodeInTurns(some)), namesOf(fold, some));
+          this.#files.get(table)!.add(await write(table, await encodeVolatile(some)), namesOf(fold, some));
         }
       }
       for (const { capability_id: cap } of rows) asked.delete(cap);

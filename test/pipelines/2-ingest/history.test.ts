@@ -134,7 +134,7 @@ describe("a history file", () => {
         );
         const file = new HistoryFile(encodeHistory(sorted));
         for (const cap of ["", "a", "aa", "b", "c", "d"]) {
-          expect(file.of(cap)).toEqual(sorted.filter((one) => one.capability_id === cap));
+          expect(file.daysOf(cap)).toEqual(sorted.filter((one) => one.capability_id === cap));
         }
       }),
       { numRuns: 60 },

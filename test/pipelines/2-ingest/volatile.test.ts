@@ -4,7 +4,7 @@ import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import type { VolatileRow } from "../../../pipelines/record/volatile.ts";
-import { encodeInTurns, rowsIn } from "../../../pipelines/record/volatile-arrow.ts";
+import { encodeVolatile, readVolatileRows } from "../../../pipelines/record/volatile-arrow.ts";
 import { fc } from "../../helpers/histories.ts";
 import { rowOf as publicRow } from "../../helpers/public-record.ts";
 import {
@@ -247,24 +247,24 @@ describe("Arrow", () => {
   test("what goes in comes out", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(row, { maxLength: 20 }), async (rows) => {
-        expect([...rowsIn(await encodeInTurns(rows))]).toEqual(rows);
+        expect([...readVolatileRows(await encodeVolatile(rows))]).toEqual(rows);
       }),
       { numRuns: 50 },
     );
   });
 
   test("a table without one of the columns is refused", async () => {
-    const table = tableFromIPC(await encodeInTurns([publicRow({ url: "https://a.example/x" })]));
+    const table = tableFromIPC(await encodeVolatile([publicRow({ url: "https://a.example/x" })]));
     const torn = tableToIPC(table.select(table.schema.names.filter((name) => name !== "corrected")), "file");
-    expect(() => [...rowsIn(torn)]).toThrow("volatile table: no column corrected");
+    expect(() => [...readVolatileRows(torn)]).toThrow("volatile table: no column corrected");
   });
 
   test.each([
     ["no Arrow", Buffer.from("{}")],
     ["nothing", new Uint8Array()],
-    ["a torn file", encodeInTurns([]).then((whole) => whole.subarray(0, 200))],
+    ["a torn file", encodeVolatile([]).then((whole) => whole.subarray(0, 200))],
   ])("%s is refused", async (_what, given) => {
     const bytes = await given;
-    expect(() => [...rowsIn(bytes)]).toThrow(/no Arrow file|no column/);
+    expect(() => [...readVolatileRows(bytes)]).toThrow(/no Arrow file|no column/);
   });
 });

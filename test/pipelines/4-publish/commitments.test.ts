@@ -7,7 +7,7 @@ import { sha256 } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
-import { commitmentRecord, commitTo, momentOf } from "../../../pipelines/record/commitment.ts";
+import { commitmentHash, commitmentRecord, hourOf } from "../../../pipelines/record/commitment.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
 import type { CommitmentLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
@@ -26,7 +26,7 @@ const GOLDEN = JSON.parse(
 const NAMES = ["a", "b", "c", "d", "e", "f"];
 const capOf = (name: string): string => capId("GET", `https://${name}.example/paid`);
 const saltOf = (what: string): Buffer => sha256(`salt of ${what}`) as Buffer;
-const committed = (what: string): string => commitTo(saltOf(what), Buffer.from(what));
+const committed = (what: string): string => commitmentHash(saltOf(what), Buffer.from(what));
 
 /** What the order machine would append: an answer bought of `name`, told to nobody. */
 const bought = (name: string, what: string, at: string, partitions = PARTITIONS): NewRecord =>
@@ -170,7 +170,7 @@ test("a publisher whose clock is behind leaves it out, and takes it when it is s
   const world = await World.open();
   closing.push(() => world.close());
   const publisher = world.publisher();
-  const moment = momentOf(new Date("2026-11-21T04:10:00.000Z"));
+  const moment = hourOf(new Date("2026-11-21T04:10:00.000Z"));
   const drafts = [{ kind: "commitment" as const, capability_id: capOf("a"), moment, sha256: committed("one") }];
   const saidAt = async (now: string, n: number) => {
     world.clock.set(now);
@@ -200,12 +200,14 @@ test("a leaf with one member more than its kind has is never published", async (
 
 test("one commitment is one record, whoever tells it", () => {
   const cap = "cap_VX6982BRZAY968W0VZZF5DNEEQ";
-  const sha256 = commitTo(Buffer.alloc(32), Buffer.from("golden"));
+  const sha256 = commitmentHash(Buffer.alloc(32), Buffer.from("golden"));
   const record = commitmentRecord(cap, sha256, new Date("2026-11-15T12:34:56.789Z"), "golden/1");
   expect(GOLDEN).toContainEqual(record);
 });
 
 test("a salt is 32 bytes, so none of it can be taken for the answer's", () => {
-  expect(() => commitTo(Buffer.alloc(31), Buffer.from("x"))).toThrow(RangeError);
-  expect(commitTo(Buffer.alloc(32, 1), Buffer.from("x"))).not.toBe(commitTo(Buffer.alloc(32, 2), Buffer.from("x")));
+  expect(() => commitmentHash(Buffer.alloc(31), Buffer.from("x"))).toThrow(RangeError);
+  expect(commitmentHash(Buffer.alloc(32, 1), Buffer.from("x"))).not.toBe(
+    commitmentHash(Buffer.alloc(32, 2), Buffer.from("x")),
+  );
 });

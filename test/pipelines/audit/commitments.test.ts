@@ -9,7 +9,7 @@ import { CommitmentAudit, openCommitment } from "../../../pipelines/audit/log.ts
 import { CommitmentFold } from "../../../pipelines/published/fold.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
-import { commitTo } from "../../../pipelines/record/commitment.ts";
+import { commitmentHash } from "../../../pipelines/record/commitment.ts";
 import type { CommitmentLeaf } from "../../../pipelines/record/leaf.ts";
 import { runs } from "../../helpers/programs.ts";
 import { auditOf } from "../../helpers/published.ts";
@@ -23,7 +23,7 @@ const ANSWER = Buffer.from('{"sum":3}');
 const MOMENT = "2026-11-20T10:00:00.000Z";
 const leafOf = (more: Partial<CommitmentLeaf> = {}): CommitmentLeaf => ({
   ...{ kind: "commitment", index: 1, seq: 0, at: "2026-11-20T11:00:00.000Z", capability_id: capOf("a") },
-  ...{ moment: MOMENT, sha256: commitTo(SALT, ANSWER), ...more },
+  ...{ moment: MOMENT, sha256: commitmentHash(SALT, ANSWER), ...more },
 });
 
 let world: World;
@@ -35,7 +35,7 @@ beforeAll(async () => {
   await publisher.publishKeys(JWKS);
   await publishListings(publisher, [listing("a"), listing("b")]);
   const { index: _, seq: __, at: ___, ...draft } = leafOf();
-  const others = [8, 9].map((seed) => ({ ...draft, sha256: commitTo(Buffer.alloc(32, seed), ANSWER) }));
+  const others = [8, 9].map((seed) => ({ ...draft, sha256: commitmentHash(Buffer.alloc(32, seed), ANSWER) }));
   await publisher.publishLeaves([...others, draft]);
   await writeFile(join(world.dir, "answer"), ANSWER);
 });

@@ -7,7 +7,7 @@ import { type OrderLog, StepNotSeen } from "../../../pipelines/orders/order-log.
 import { newSalts, PublishingCalls, payerNames, requestBytes } from "../../../pipelines/orders/publishing-calls.ts";
 import { callKey, kindOfKey } from "../../../pipelines/published/objects.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
-import { commitTo } from "../../../pipelines/record/commitment.ts";
+import { commitmentHash } from "../../../pipelines/record/commitment.ts";
 import { readRecord } from "../../../pipelines/record/envelope.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
@@ -128,8 +128,8 @@ test("without the flag two commitments are all, and the salts that the buyer has
   const leg = shown.legs[0]!;
   const asked = Buffer.from(`${leg.method} ${leg.url}\n`);
   const expected = [
-    commitTo(Buffer.from(salts.request, "hex"), asked),
-    commitTo(Buffer.from(salts.response, "hex"), came),
+    commitmentHash(Buffer.from(salts.request, "hex"), asked),
+    commitmentHash(Buffer.from(salts.response, "hex"), came),
   ];
   const texts = (await paidRecords()).map(({ value }) => Buffer.from(value).toString());
   for (const sha256 of expected) expect(texts.filter((text) => text.includes(sha256))).toHaveLength(1);

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { offsetMinutes } from "../../../pipelines/record/classes/calendar.ts";
 import type { Question, Sources, Variant } from "../../../pipelines/record/classes/checker.ts";
-import { inWords } from "../../../pipelines/record/classes/llm-echo.ts";
+import { numberInWords } from "../../../pipelines/record/classes/llm-echo.ts";
 import { any, CHECKERS, checkerOf, classOf, variantOf } from "../../../pipelines/record/classes.ts";
 import { fc } from "../../helpers/histories.ts";
 
@@ -167,14 +167,14 @@ describe("llm-echo", () => {
     expect(chat.score(said, truth)).toBeCloseTo(score, 9);
   });
   test("numbers in words, and a prompt with the word in it", async () => {
-    expect([0, 11, 20, 21, 90, 99].map(inWords)).toEqual([
+    expect([0, 11, 20, 21, 90, 99].map(numberInWords)).toEqual([
       ...["zero", "eleven", "twenty", "twenty-one", "ninety", "ninety-nine"],
     ]);
     const { fields, truth: drawn } = await ask(chat);
     const { code, sum } = drawn as typeof truth;
     expect(String(fields.prompt)).toContain(`"${code}"`);
     const [, a, b] = /number that ([a-z-]+) and ([a-z-]+) make/.exec(String(fields.prompt))!;
-    const number = (word: string) => Array.from({ length: 100 }, (_, n) => n).find((n) => inWords(n) === word)!;
+    const number = (word: string) => Array.from({ length: 100 }, (_, n) => n).find((n) => numberInWords(n) === word)!;
     expect(number(a!) + number(b!)).toBe(sum);
   });
 });

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { expect, test } from "vitest";
-import { askedBy, filled } from "../../../pipelines/record/classes/mapping.ts";
+import { fillTemplateFields, readAskedFields } from "../../../pipelines/record/classes/mapping.ts";
 import { checkerOf } from "../../../pipelines/record/classes.ts";
 
 const PURE = ["arithmetic", "encodings", "calendar-facts", "geo-facts", "llm-echo"];
@@ -14,8 +14,8 @@ test("a question of ours that somebody else asks has the same truth, also as tex
         const body = Object.fromEntries(Object.keys(fields).map((one) => [one, [{ in: `<{${one}}>` }, `{${one}}`]]));
         const template = { body: { ...body, fixed: true } };
         const texts = Object.fromEntries(Object.entries(fields).map(([one, value]) => [one, String(value)]));
-        expect(await variant.solve(askedBy(template, filled(template, texts))!, {})).toEqual(truth);
-        expect(askedBy(template, { body: { ...body, fixed: false } })).toBeNull();
+        expect(await variant.solve(readAskedFields(template, fillTemplateFields(template, texts))!, {})).toEqual(truth);
+        expect(readAskedFields(template, { body: { ...body, fixed: false } })).toBeNull();
       }
 });
 
@@ -38,8 +38,8 @@ test("what is written in a way that may be read differently has no truth", async
 
 test("a text that could be read in two ways is not read", () => {
   const body = "{a}-{b}";
-  expect(askedBy({ body }, { body: "1-2" })).toEqual({ a: "1", b: "2" });
-  expect(askedBy({ body }, { body: "1-2-3" })).toBeNull();
-  expect(askedBy({ body: "{a}{b}" }, { body: "12" })).toBeNull();
-  expect(askedBy({ body: "{a} {a}" }, { body: "1 2" })).toBeNull();
+  expect(readAskedFields({ body }, { body: "1-2" })).toEqual({ a: "1", b: "2" });
+  expect(readAskedFields({ body }, { body: "1-2-3" })).toBeNull();
+  expect(readAskedFields({ body: "{a}{b}" }, { body: "12" })).toBeNull();
+  expect(readAskedFields({ body: "{a} {a}" }, { body: "1 2" })).toBeNull();
 });

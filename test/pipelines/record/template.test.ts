@@ -10,7 +10,7 @@ import { normaliseUrl } from "../../../pipelines/record/url.ts";
 import { fc } from "../../helpers/histories.ts";
 
 const taken = (template: string, url: string): boolean =>
-  compileTemplate(normaliseUrl(template))!.takes(segmentsOf(normaliseUrl(url)));
+  compileTemplate(normaliseUrl(template))!.matches(segmentsOf(normaliseUrl(url)));
 
 describe("templates", () => {
   test.each([
@@ -176,7 +176,7 @@ describe("against the rule, word by word", () => {
         expect(compiled !== null).toBe(reference.isTemplate(template));
         if (!compiled) return;
         expect(compiled.prefix).toBe(reference.prefix(template));
-        expect(compiled.takes(segmentsOf(url))).toBe(reference.takes(template, url));
+        expect(compiled.matches(segmentsOf(url))).toBe(reference.takes(template, url));
       }),
       { numRuns: 5_000 },
     );
@@ -187,7 +187,7 @@ describe("against the rule, word by word", () => {
       fc.property(path(fc.oneof(word, hole)), fc.constantFrom("7", "a/b"), (template, value) => {
         const filled = template.replaceAll(/%7B[^/]*?%7D|:[A-Za-z_]\w*/g, "7").replaceAll("*", value);
         const compiled = compileTemplate(template);
-        if (compiled) expect(compiled.takes(segmentsOf(filled))).toBe(reference.takes(template, filled));
+        if (compiled) expect(compiled.matches(segmentsOf(filled))).toBe(reference.takes(template, filled));
       }),
       { numRuns: 5_000 },
     );

@@ -10,7 +10,7 @@ import { HistoryFile } from "../../../pipelines/record/history-arrow.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
-import { rowsIn } from "../../../pipelines/record/volatile-arrow.ts";
+import { readVolatileRows } from "../../../pipelines/record/volatile-arrow.ts";
 import type { Pipeline } from "../../../pipelines/roles/pipeline.ts";
 import type { Owner } from "../../../pipelines/roles/protocol/owner.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
@@ -88,11 +88,11 @@ afterAll(async () => {
 async function shownBy({ publicStore }: Deployment) {
   const view = (await readView(publicStore))!;
   const bytesOf = async (key: string): Promise<Uint8Array> => (await publicStore.get(key))!.bytes;
-  const rows = (await Promise.all(view.live.map(async (key) => [...rowsIn(await bytesOf(key))]))).flat();
+  const rows = (await Promise.all(view.live.map(async (key) => [...readVolatileRows(await bytesOf(key))]))).flat();
   const charts = await Promise.all(
     SELLERS.map(async ({ name }) => {
       const file = new HistoryFile(await bytesOf(view.history!.files[String(bucketOf(capOf(name)))]!));
-      return { name, days: file.of(capOf(name)) };
+      return { name, days: file.daysOf(capOf(name)) };
     }),
   );
   rows.sort((a, b) => (a.capability_id < b.capability_id ? -1 : 1));

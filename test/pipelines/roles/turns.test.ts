@@ -9,7 +9,7 @@ import { type Group, sealGroups } from "../../../pipelines/4-publish/leaves.ts";
 import { readRun, writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { takeLines } from "../../../pipelines/4-publish/take-lines.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
-import { encodeInTurns, rowsIn } from "../../../pipelines/record/volatile-arrow.ts";
+import { encodeVolatile, readVolatileRows } from "../../../pipelines/record/volatile-arrow.ts";
 import { rowOf } from "../../helpers/public-record.ts";
 import { TurnsSeen } from "../../helpers/turns.ts";
 import { TestLake } from "../3-grade/lake.ts";
@@ -137,7 +137,7 @@ it("volatile tables: few rows are made in a turn, and each column of a file is e
   expect(seen.all).toBe(MANY);
   expect(seen.most).toBeLessThanOrEqual(64);
   const encoding = new TurnsSeen();
-  const bytes = await encodeInTurns(rows);
+  const bytes = await encodeVolatile(rows);
   expect(encoding.end().turns).toBeGreaterThanOrEqual(Object.keys(rows[0]!).length / 2);
-  expect([...rowsIn(bytes)]).toEqual(rows);
+  expect([...readVolatileRows(bytes)]).toEqual(rows);
 });

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { VIEW } from "../../../pipelines/published/objects.ts";
-import { encodeInTurns } from "../../../pipelines/record/volatile-arrow.ts";
+import { encodeVolatile } from "../../../pipelines/record/volatile-arrow.ts";
 import { NO_VOLATILE_ROWS, type VolatileRows } from "../../../serving/tables/view.ts";
 import { loadVolatile } from "../../../serving/tables/volatile.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -48,7 +48,7 @@ test("whatever files a view names, who followed has what a newcomer reads", { ti
     fc.asyncProperty(files, fc.array(view, { minLength: 1, maxLength: 12 }), async (made, views) => {
       const store = new Objects();
       for (const [i, some] of made.entries())
-        store.put(names[i]!, await encodeInTurns(some.map((who) => rowOf(SPECS[2 * who + (i % 2)]!, { probes: i }))));
+        store.put(names[i]!, await encodeVolatile(some.map((who) => rowOf(SPECS[2 * who + (i % 2)]!, { probes: i }))));
       let followed = NO_VOLATILE_ROWS;
       for (const [n, live] of views.entries()) {
         store.view(live, n);
@@ -72,9 +72,9 @@ test("whatever files a view names, who followed has what a newcomer reads", { ti
 test("what was folded is not read again, also when files before it go", async () => {
   const store = new Objects();
   const [a, b] = [SPECS[0]!, SPECS[1]!];
-  store.put("live/0.1.arrow", await encodeInTurns([rowOf(a, { probes: 1 }), rowOf(b, { probes: 1 })]));
-  store.put("live/0.2.arrow", await encodeInTurns([rowOf(a, { probes: 2 })]));
-  store.put("live/0.3.arrow", await encodeInTurns([rowOf(b, { probes: 3 })]));
+  store.put("live/0.1.arrow", await encodeVolatile([rowOf(a, { probes: 1 }), rowOf(b, { probes: 1 })]));
+  store.put("live/0.2.arrow", await encodeVolatile([rowOf(a, { probes: 2 })]));
+  store.put("live/0.3.arrow", await encodeVolatile([rowOf(b, { probes: 3 })]));
   let held = NO_VOLATILE_ROWS;
   for (const [n, live] of [
     ["live/0.1.arrow"],
@@ -101,7 +101,7 @@ test("what was folded is not read again, also when files before it go", async ()
 test("however many rows came, few of them are taken in one turn of the loop", async () => {
   const store = new Objects();
   const rows = Array.from({ length: 1_000 }, (_, i) => rowOf({ url: `https://s${i}.example/x` }, { probes: i }));
-  store.put("live/0.1.arrow", await encodeInTurns(rows));
+  store.put("live/0.1.arrow", await encodeVolatile(rows));
   store.view(["live/0.1.arrow"], 0);
   // Nothing in memory takes a turn to read.
   const seen = new TurnsSeen();

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { ConfigError } from "../../../../infra/config.ts";
 import { mapped } from "../../../../pipelines/1-observe/classes/classing.ts";
 import { mapsOf, readMaps } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
-import { filled, isPointer, valueAt } from "../../../../pipelines/record/classes/mapping.ts";
+import { fillTemplateFields, isPointer, valueAt } from "../../../../pipelines/record/classes/mapping.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 
 const url = "https://api.example.com/v2/digest";
@@ -141,19 +141,19 @@ describe("templates and pointers", () => {
   test("a name alone is the value, one with :text or inside of a text is text; an unknown one stays", () => {
     const fields = { block: 7, network: "eip155:1" };
     const body = { a: "{block}", b: "{block:text}", c: ["at {block} of {network}", "{other}", 1, null] };
-    expect(filled({ body, path: { n: "{block}" }, query: { q: "x{block}" } }, fields)).toEqual({
+    expect(fillTemplateFields({ body, path: { n: "{block}" }, query: { q: "x{block}" } }, fields)).toEqual({
       body: { a: 7, b: "7", c: ["at 7 of eip155:1", "{other}", 1, null] },
       path: { n: "7" },
       query: { q: "x7" },
     });
   });
   test("a field's own text is never read as a template again", () => {
-    expect(filled({ query: { q: "{a}{b}" } }, { a: "{b}", b: "x" })).toEqual({ query: { q: "{b}x" } });
+    expect(fillTemplateFields({ query: { q: "{a}{b}" } }, { a: "{b}", b: "x" })).toEqual({ query: { q: "{b}x" } });
   });
   test("a template that is nested too deep is refused", () => {
     let body: unknown = "{a}";
     for (let n = 0; n < 100; n++) body = [body];
-    expect(() => filled({ body }, { a: 1 })).toThrow(RangeError);
+    expect(() => fillTemplateFields({ body }, { a: 1 })).toThrow(RangeError);
   });
   test.each([
     ["", true],

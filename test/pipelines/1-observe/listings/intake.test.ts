@@ -10,7 +10,7 @@ import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
-import { PLATFORM_TIMES } from "../../../../pipelines/record/url.ts";
+import { PLATFORM_CAP_FACTOR } from "../../../../pipelines/record/url.ts";
 import { fc } from "../../../helpers/histories.ts";
 import { claimOf, readTerms } from "../readings.ts";
 import {
@@ -315,14 +315,14 @@ describe("intake", () => {
     const quoted = terms402();
     if (quoted.outcome !== "answered") throw new Error("not answered");
     const read = readTerms(quoted, rail);
-    for (let i = 0; i < PLATFORM_TIMES * MAX_PER_DOMAIN + 50; i++) {
+    for (let i = 0; i < PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN + 50; i++) {
       const url = `https://h${i}.vercel.app/any`;
       await take.note402(capId("GET", url), url, "GET", read, clock);
     }
-    expect(log.bodies("listing")).toHaveLength(PLATFORM_TIMES * MAX_PER_DOMAIN);
+    expect(log.bodies("listing")).toHaveLength(PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN);
     const url = "https://own.example/any";
     await take.note402(capId("GET", url), url, "GET", read, clock);
-    expect(log.bodies("listing")).toHaveLength(PLATFORM_TIMES * MAX_PER_DOMAIN + 1);
+    expect(log.bodies("listing")).toHaveLength(PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN + 1);
   });
 
   test("sellers without a listing, or with nonsense there, are no error", async () => {

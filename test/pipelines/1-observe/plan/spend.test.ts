@@ -6,7 +6,7 @@ import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
 import { formatMoney } from "../../../../pipelines/record/money.ts";
 import type { DayPlan, PlanLine } from "../../../../pipelines/record/plan.ts";
 import { addDays, dayStart } from "../../../../pipelines/record/time.ts";
-import { PLATFORM_TIMES } from "../../../../pipelines/record/url.ts";
+import { PLATFORM_CAP_FACTOR } from "../../../../pipelines/record/url.ts";
 import { fc } from "../../../helpers/histories.ts";
 import { planDay } from "../../../helpers/plan-day.ts";
 import { CAPS, DAY } from "../world.ts";
@@ -123,7 +123,7 @@ describe("who could take the day's money", () => {
         (i) => `https://evil${i}.github.io/`,
         (i) => address(i),
       ),
-      CAPS.perDomainDay * BigInt(PLATFORM_TIMES),
+      CAPS.perDomainDay * BigInt(PLATFORM_CAP_FACTOR),
     ],
     [
       "63 sellers of one hosting platform, each a domain of its own, with one payee",
