@@ -1,106 +1,122 @@
 import { params } from "./params.ts";
 
 /**
- * lines4 (method, section 2): an anytime-valid lower bound from four exponential lines, and the rounding of figures.
- * Pure, so that a client recomputes a card with the very same code that made it.
+ * The confidence bound `lines4` (verification-method.md section 2): a lower bound from four exponential lines that is
+ * valid at every moment, and the rounding of figures. All functions are pure, so that a client can recompute a card
+ * with this code.
  */
 const SCALE = 10 ** params.rounding.decimals;
-/** A hair over 0.5: a half stays a half in whatever order its parts were added. */
-const HALF = 0.5 + 1e-6;
+/** Slightly more than 0.5, so that a value ending on a half rounds up in whatever order its summands were added. */
+const ROUNDING_HALF = 0.5 + 1e-6;
 
-/** Half up to 6 decimals. Only rounded numbers are published, compared or added. */
-export const round6 = (x: number): number => Math.floor(x * SCALE + HALF) / SCALE;
+/** Rounds half up to 6 decimals. Only rounded numbers are published, compared or added. */
+export const round6 = (x: number): number => Math.floor(x * SCALE + ROUNDING_HALF) / SCALE;
 
-/** Half up to 6 decimals of a double as it is: for the composite, whose parts are always added in one order. */
+/**
+ * Rounds half up to 6 decimals without the tolerance of {@link round6}: for the composite, whose parts are always added
+ * in one order.
+ */
 export const round6Exactly = (x: number): number => Math.floor(x * SCALE + 0.5) / SCALE;
 
 interface Line {
   lambda: number;
   /** ln(alpha * share). */
-  c: number;
+  logWeight: number;
   /** e^lambda - 1. */
-  d: number;
+  growth: number;
 }
 
 const LINES: readonly Line[] = params.lines.lambda.map((lambda, k) => ({
   lambda,
-  c: Math.log(params.alpha_each_side * params.lines.share[k]!),
-  d: Math.exp(lambda) - 1,
+  logWeight: Math.log(params.alpha_each_side * params.lines.share[k]!),
+  growth: Math.exp(lambda) - 1,
 }));
 
 /**
- * Lower bound of p that holds with 95 % confidence at all moments together.
- * @param s weighted successes, 0 <= s <= n @param n weighted samples @returns null where there is no sample
+ * Lower bound of the success rate p. With 95 % confidence it holds at all moments at which it is computed.
+ * @param s weighted successes, 0 <= s <= n @param n sum of the samples' weights @returns null where there is no sample
  */
 export function lower(s: number, n: number): number | null {
   if (!(n > 0)) return null;
   let best = 0;
-  for (const { lambda, c, d } of LINES) best = Math.max(best, (Math.exp((lambda * s + c) / n) - 1) / d);
+  for (const { lambda, logWeight, growth } of LINES)
+    best = Math.max(best, (Math.exp((lambda * s + logWeight) / n) - 1) / growth);
   return Math.min(1, best);
 }
 
-/** Upper bound of p; see {@link lower}. */
+/** Upper bound of the success rate; see {@link lower}. */
 export function upper(s: number, n: number): number | null {
   const failures = lower(n - s, n);
   return failures === null ? null : 1 - failures;
 }
 
 /**
- * The inverse of `lower`: each line reaches p at s = n * slope + offset, so the first of them decides.
- * lower(s, n) >= p exactly where s >= the least of these over the lines.
+ * The inverse of `lower` for one line: the line's bound reaches p at s = n * slope + offset successes. lower(s, n) >= p
+ * exactly where s is at least the smallest of these over all lines.
  */
-interface NeedLine {
+interface NeededLine {
   slope: number;
   offset: number;
 }
-const needLines = (p: number): NeedLine[] =>
-  LINES.map(({ lambda, c, d }) => ({ slope: Math.log(1 + p * d) / lambda, offset: -c / lambda }));
+const neededLines = (p: number): NeededLine[] =>
+  LINES.map(({ lambda, logWeight, growth }) => ({
+    slope: Math.log(1 + p * growth) / lambda,
+    offset: -logWeight / lambda,
+  }));
 
-const least = (lines: readonly NeedLine[]) => (n: number) =>
+const leastOfLines = (lines: readonly NeededLine[]) => (n: number) =>
   Math.min(...lines.map(({ slope, offset }) => n * slope + offset));
 
-/** Successes out of n from which on `lower` is at least 1 - alpha. */
-export const needHigh = least(needLines(1 - params.alpha_each_side));
-/** Successes out of n up to which `lower` is at most alpha. */
-export const needLow = least(needLines(params.alpha_each_side));
+/** Fewest successes out of n for which `lower` is at least 1 - alpha. */
+export const minSuccessesForHighBound = leastOfLines(neededLines(1 - params.alpha_each_side));
+/** Most successes out of n for which `lower` is at most alpha. */
+export const maxSuccessesForLowBound = leastOfLines(neededLines(params.alpha_each_side));
 
-/** Mean length of a bad run over what chance gives, never below 1. @param m blocks @param starts bad runs */
-export const deffOf = (bad: number, starts: number, m: number): number =>
+/**
+ * Design effect: the mean length of a run of bad blocks, divided by the length expected by chance; at least 1. @param
+ * bad number of bad blocks @param starts number of runs of them @param m number of all blocks
+ */
+export const designEffect = (bad: number, starts: number, m: number): number =>
   starts > 0 ? Math.max(1, (bad / starts) * (1 - bad / m)) : 1;
 
 const { block_weight, budget_share_of_own, worst_blocks_per_payer } = params.buyers;
 
-/** The worst blocks of one payer. */
-export const worstOf = (xs: readonly number[]): number[] =>
+/** The worst block values of one payer, as many as the parameters allow. */
+export const worstBlocks = (xs: readonly number[]): number[] =>
   [...xs].sort((a, b) => a - b).slice(0, worst_blocks_per_payer);
 
-/** Point and lower bound before rounding, and whether any published call lies below our own bound. */
-export interface Lowered {
+/**
+ * Point estimate and lower bound before rounding. `isAnyCallBelow`: does any call that a buyer published lie below the
+ * bound of our own calls?
+ */
+export interface LoweredBound {
   point: number;
   lower: number;
-  below: boolean;
+  isAnyCallBelow: boolean;
 }
 
 /**
- * Published calls lower a figure and never raise it (method, section 3): those below our own bound enter, worst first,
- * until they weigh 5 % of ours, and the lowest figure on the way counts, so the order of arrival cannot matter.
- * @param s own weighted successes @param w own weight, above 0 @param xs values of the payers' worst blocks, any order
+ * Lowers a figure by the calls that buyers published; it never raises it (verification-method.md section 3). Values
+ * below the bound of our own calls are added, worst first, until they weigh 5 % of our own. The lowest figure on the
+ * way is returned, so the order of arrival does not matter.
+ * @param s our own weighted successes @param w our own weight, above 0 @param xs values of the payers' worst blocks, in
+ * any order
  */
-export function withBuyers(s: number, w: number, deff: number, xs: readonly number[]): Lowered {
-  const own = lower(s / deff, w / deff) ?? 0;
-  const bar = round6(own);
-  const entering = xs.filter((x) => round6(x) < bar).sort((a, b) => a - b);
+export function lowerByBuyers(s: number, w: number, deff: number, xs: readonly number[]): LoweredBound {
+  const ownLower = lower(s / deff, w / deff) ?? 0;
+  const ownBound = round6(ownLower);
+  const entering = xs.filter((x) => round6(x) < ownBound).sort((a, b) => a - b);
   let weight = 0;
   let sum = 0;
   let point = s / w;
-  let low = own;
+  let lowest = ownLower;
   for (const [i, x] of entering.entries()) {
-    const take = Math.max(0, Math.min(block_weight, budget_share_of_own * w - i * block_weight));
-    if (take === 0) break;
-    weight += take;
-    sum += take * x;
+    const entryWeight = Math.max(0, Math.min(block_weight, budget_share_of_own * w - i * block_weight));
+    if (entryWeight === 0) break;
+    weight += entryWeight;
+    sum += entryWeight * x;
     point = Math.min(point, (s + sum) / (w + weight));
-    low = Math.min(low, lower((s + sum) / deff, (w + weight) / deff) ?? 0);
+    lowest = Math.min(lowest, lower((s + sum) / deff, (w + weight) / deff) ?? 0);
   }
-  return { point, lower: low, below: entering.length > 0 };
+  return { point, lower: lowest, isAnyCallBelow: entering.length > 0 };
 }

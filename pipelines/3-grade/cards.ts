@@ -1,31 +1,32 @@
 import { METHOD_PAGE, type RunCard, type RunLine, type UnsignedCard, VERIFIER_VERSION } from "../record/card.ts";
 import { rfc3339 } from "../record/time.ts";
 import { FLAGS, type Flag } from "../record/vocabulary.ts";
-import { componentOf, correctnessOf, type Figures, figuresOf } from "./components.ts";
-import { CAP_NAMES, type Grade, gradeTier, headlineOf, longAgo, tiersOf, type WeightName } from "./letter.ts";
+import { correctnessPart, type Figures, figuresOf, toComponent } from "./components.ts";
+import { CAP_NAMES, type Grade, gradeTier, headlineTier, isLongAgo, sampledTiers, type WeightName } from "./letter.ts";
 import { AFTER, DAY_MS, nextMonday, params, STREAKY_DEFF, windowStart } from "./params.ts";
 import type { RelatedFlags } from "./related.ts";
 import type { Sums } from "./sums.ts";
 import { emptyWhy, whyParts } from "./why.ts";
 
 /**
- * Conditions of one card (method, section 7), in the order in which flags are published. `held_14d` comes with the
- * hold, `records_withdrawn` and `stands_on_nothing` with an answer, so they are not decided here.
+ * Flags of one card (verification-method.md section 7), in the order in which they are published. Three flags are not
+ * decided here: `held_14d` is added when the hold is applied, `records_withdrawn` and `stands_on_nothing` when a
+ * request is answered.
  */
 function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlags, now: number): Flag[] {
   const { caps, shown, tier } = grade;
-  const bestButForTier = CAP_NAMES.every((name) => name === "by_tier" || caps[name] === 0);
+  const isTierOnlyCap = CAP_NAMES.every((name) => name === "by_tier" || caps[name] === 0);
   const raised: Partial<Record<Flag, boolean>> = {
     took_the_money: sums.theft !== null,
     money_pending: sums.pendingFirst !== null,
     refunded: sums.refunds > 0,
     refuses_payment: sums.signed > 0 && sums.settled === 0,
-    early_fail: grade.early,
-    capped_by_tier: tier === "DELIVERY_VERIFIED" && bestButForTier,
+    early_fail: grade.isEarlyF,
+    capped_by_tier: tier === "DELIVERY_VERIFIED" && isTierOnlyCap,
     deeper_tier_worse: caps.by_deeper > 0,
     recent_failures: caps.cusum_cap > 0,
     stale_paid: caps.by_stale > 0,
-    stale: longAgo(sums.seenLast, AFTER.unseen, now) || longAgo(sums.paidLast, AFTER.unratedPaid, now),
+    stale: isLongAgo(sums.seenLast, AFTER.unseen, now) || isLongAgo(sums.paidLast, AFTER.unratedPaid, now),
     dark: caps.by_dark > 0,
     listing_mismatch: caps.by_mismatch > 0,
     pay_to_changed: sums.payToChanged,
@@ -35,15 +36,15 @@ function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFla
     no_example: sums.signed > 0 && sums.examples === 0,
     latency_unbounded: shown.latency_p95 === null,
     streaky: Object.values(shown).some((figure) => figure !== null && figure.deff >= STREAKY_DEFF),
-    buyers_report_worse: sums.unconfirmed || Object.values(figures).some((figure) => figure?.below),
+    buyers_report_worse: sums.unconfirmed || Object.values(figures).some((figure) => figure?.isAnyCallBelow),
     blocks_prober: sums.walled,
-    ...standing(sums, related),
+    ...lastingFlags(sums, related),
   };
   return FLAGS.filter((flag) => raised[flag]);
 }
 
-/** What holds of an endpoint whether or not a row of it counts. */
-function standing(sums: Sums, related: RelatedFlags): Partial<Record<Flag, boolean>> {
+/** Flags that an endpoint has whether or not any of its rows counts. */
+function lastingFlags(sums: Sums, related: RelatedFlags): Partial<Record<Flag, boolean>> {
   return {
     disputed: sums.disputed,
     payee_took_the_money: related.payee,
@@ -51,13 +52,13 @@ function standing(sums: Sums, related: RelatedFlags): Partial<Record<Flag, boole
   };
 }
 
-/** Flags of the card of an endpoint without a row that counts. */
+/** Flags of the card of an endpoint that has no row that counts. */
 function emptyFlags(sums: Sums, related: RelatedFlags): Flag[] {
-  const raised = standing(sums, related);
+  const raised = lastingFlags(sums, related);
   return FLAGS.filter((flag) => raised[flag]);
 }
 
-function momentsOf(now: Date) {
+function formatMoments(now: Date) {
   const since = windowStart(now);
   return {
     since,
@@ -67,17 +68,17 @@ function momentsOf(now: Date) {
   };
 }
 
-/** By the run's moment: dates are slow to print, and a run prints the same ones on every card. */
-const moments = new WeakMap<Date, ReturnType<typeof momentsOf>>();
-function commonOf(now: Date): ReturnType<typeof momentsOf> {
-  const common = moments.get(now) ?? momentsOf(now);
-  moments.set(now, common);
+/** Printed times by the moment of a run. Printing dates is slow, and all cards of a run have these times in common. */
+const momentsByRun = new WeakMap<Date, ReturnType<typeof formatMoments>>();
+function cachedMoments(now: Date): ReturnType<typeof formatMoments> {
+  const common = momentsByRun.get(now) ?? formatMoments(now);
+  momentsByRun.set(now, common);
   return common;
 }
 
-/** What every card of a run has in common. */
-function heading(sums: Sums, now: Date, version: string) {
-  const { window_days, window_start, computed_at } = commonOf(now);
+/** Members that do not depend on the card's tier. */
+function commonMembers(sums: Sums, now: Date, version: string) {
+  const { window_days, window_start, computed_at } = cachedMoments(now);
   return {
     schema: "svc.scorecard.v2",
     capability_id: sums.cap,
@@ -92,54 +93,54 @@ function heading(sums: Sums, now: Date, version: string) {
   } as const;
 }
 
-function componentsOf(grade: Grade): NonNullable<UnsignedCard["components"]> {
+function createComponents(grade: Grade): NonNullable<UnsignedCard["components"]> {
   const { shown } = grade;
   return {
-    liveness: componentOf(shown.liveness),
-    correctness: componentOf(shown.correctness, correctnessOf(grade.tier)),
-    honesty: componentOf(shown.honesty),
-    schema_conformance: componentOf(shown.schema_conformance),
-    latency_p95: componentOf(shown.latency_p95),
-    price_stability: componentOf(shown.price_stability),
+    liveness: toComponent(shown.liveness),
+    correctness: toComponent(shown.correctness, correctnessPart(grade.tier)),
+    honesty: toComponent(shown.honesty),
+    schema_conformance: toComponent(shown.schema_conformance),
+    latency_p95: toComponent(shown.latency_p95),
+    price_stability: toComponent(shown.price_stability),
   };
 }
 
-/** Weights of the parts that have a figure; never renormalised. */
+/** Weights of the components that have a figure. They are not renormalised to a sum of 1. */
 const appliedWeights = (grade: Grade): Record<string, number> =>
   Object.fromEntries(Object.entries(params.weights).filter(([name]) => grade.shown[name as WeightName] !== null));
 
-/** What the cards of one line are made with. */
-interface Terms {
+/** What is needed to make the cards of one endpoint, besides its sums. */
+interface CardContext {
   related: RelatedFlags;
   now: Date;
-  /** Of our checks: VERIFIER_VERSION, or that of a card which is recomputed. */
+  /** Version of our checks: VERIFIER_VERSION, or the version of an older card that is recomputed. */
   version: string;
 }
 
-function cardOf(grade: Grade, sums: Sums, figures: Figures, { related, now, version }: Terms): RunCard {
+function createCard(grade: Grade, sums: Sums, figures: Figures, { related, now, version }: CardContext): RunCard {
   const binding = CAP_NAMES.filter((name) => grade.caps[name] > 0);
   return {
     card: {
-      ...heading(sums, now, version),
+      ...commonMembers(sums, now, version),
       tier: grade.tier,
       band: grade.raw,
       composite: grade.composite,
-      components: componentsOf(grade),
+      components: createComponents(grade),
       weights_applied: appliedWeights(grade),
       flags: flagsOf(grade, sums, figures, related, now.getTime()),
     },
     raw_band: grade.raw,
-    headline: grade.tier === headlineOf(figures),
+    headline: grade.tier === headlineTier(figures),
     why: whyParts(grade, sums, figures, now, version),
     caps: Object.fromEntries(binding.map((name) => [name, grade.caps[name]])),
     progress: grade.progress,
   };
 }
 
-/** The card of an endpoint without a row that counts: it takes the place of the cards of all tiers. */
-const emptyCard = (sums: Sums, { related, now, version }: Terms): RunCard => ({
+/** The card of an endpoint that has no row that counts. It is the endpoint's only card. */
+const createEmptyCard = (sums: Sums, { related, now, version }: CardContext): RunCard => ({
   card: {
-    ...heading(sums, now, version),
+    ...commonMembers(sums, now, version),
     tier: "LIVENESS_VERIFIED",
     band: "UNRATED",
     composite: 0,
@@ -155,21 +156,22 @@ const emptyCard = (sums: Sums, { related, now, version }: Terms): RunCard => ({
 });
 
 /**
- * The earliest moment ahead at which a card changes by time alone (method, section 6). What is too old only after a
- * moment is still ahead in it: a run on the very stroke must come back.
+ * The next moment at which a card changes by time alone (verification-method.md section 6). A limit in `changesAfter`
+ * is exceeded only after its moment, so a run at that very moment must run again: its moment still counts as the next
+ * one.
  */
 function dueAt(sums: Sums, now: Date): Date {
   const { liveLast, paidLast, seenLast, pendingFirst, theft } = sums;
-  const after = (moment: number | null, ms: number) => (moment === null ? Number.NEGATIVE_INFINITY : moment + ms);
+  const addTo = (moment: number | null, ms: number) => (moment === null ? Number.NEGATIVE_INFINITY : moment + ms);
   const changesAfter = [
-    after(liveLast, AFTER.dark),
-    after(paidLast, AFTER.stalePaid),
-    after(paidLast, AFTER.unratedPaid),
-    after(seenLast, AFTER.unseen),
+    addTo(liveLast, AFTER.dark),
+    addTo(paidLast, AFTER.stalePaid),
+    addTo(paidLast, AFTER.unratedPaid),
+    addTo(seenLast, AFTER.unseen),
   ];
   const changesAt = [
-    after(pendingFirst, AFTER.pendingTheft),
-    after(theft?.last ?? null, AFTER.freshTheft),
+    addTo(pendingFirst, AFTER.pendingTheft),
+    addTo(theft?.last ?? null, AFTER.freshTheft),
     nextMonday(now).getTime(),
   ];
   const ahead = [
@@ -179,29 +181,38 @@ function dueAt(sums: Sums, now: Date): Date {
   return new Date(Math.min(...ahead));
 }
 
-/** A line of a run before its rows are digested. */
-export type Undigested = Omit<RunLine, "inputs_digest">;
+/** A line of a run without `inputs_digest`, which is computed later from the endpoint's rows. */
+export type LineWithoutDigest = Omit<RunLine, "inputs_digest">;
 
-/** The line of one endpoint in a run: a card for each tier with a sample, deepest first. @param version of our checks */
-export function undigestedOf(
+/**
+ * Makes the line of one endpoint in a run: a card for each tier with a sample, the deepest tier first. @param version
+ * of our checks
+ */
+export function gradeLine(
   sums: Sums,
   related: RelatedFlags,
   now: Date,
   version: string = VERIFIER_VERSION,
-): Undigested {
+): LineWithoutDigest {
   const terms = { related, now, version };
   const figures = figuresOf(sums);
-  const tiers = tiersOf(sums, figures);
-  if (tiers.length === 0) return { cap: sums.cap, cards: [emptyCard(sums, terms)], due_at: null };
+  const tiers = sampledTiers(sums, figures);
+  if (tiers.length === 0) return { cap: sums.cap, cards: [createEmptyCard(sums, terms)], due_at: null };
   return {
     cap: sums.cap,
-    cards: tiers.map((tier) => cardOf(gradeTier(tier, sums, figures, now.getTime()), sums, figures, terms)),
+    cards: tiers.map((tier) => createCard(gradeTier(tier, sums, figures, now.getTime()), sums, figures, terms)),
     due_at: rfc3339(dueAt(sums, now)),
   };
 }
 
-/** {@link undigestedOf} with the digest of the rows. */
-export const lineOf = (sums: Sums, related: RelatedFlags, digest: string, now: Date, version: string): RunLine => ({
-  ...undigestedOf(sums, related, now, version),
+/** Makes a line as {@link gradeLine} does, with the digest of the endpoint's rows. */
+export const gradeLineWithDigest = (
+  sums: Sums,
+  related: RelatedFlags,
+  digest: string,
+  now: Date,
+  version: string,
+): RunLine => ({
+  ...gradeLine(sums, related, now, version),
   inputs_digest: digest,
 });

@@ -1,11 +1,14 @@
 import type { Component } from "../record/card.ts";
 import type { Tier } from "../record/vocabulary.ts";
-import { deffOf, lower, round6, upper, withBuyers } from "./bounds.ts";
+import { designEffect, lower, lowerByBuyers, round6, upper } from "./bounds.ts";
 import { params } from "./params.ts";
 import { latencyScore, type Stratum } from "./scores.ts";
 import type { PartName, Sums } from "./sums.ts";
 
-/** A component's figures as published (6 decimals), and what `why` and the caps say of it. */
+/**
+ * A component's figures as published (6 decimals), and the figures that its caps and the sentence `why` use. `w` is the
+ * weight of its samples, `s` their weighted successes.
+ */
 export interface Figure {
   point: number;
   lower: number;
@@ -14,29 +17,29 @@ export interface Figure {
   w: number;
   s: number;
   deff: number;
-  /** A buyer's reproduced call lies below our own bound. */
-  below: boolean;
+  /** Does a reproduced call of a buyer lie below the bound of our own calls? */
+  isAnyCallBelow: boolean;
   method: string;
 }
 
-/** Figures of one endpoint, whatever the tier. */
+/** Figures of one endpoint, from which the cards of all its tiers are made. */
 export type Figures = Record<PartName | "latency_p95" | "price_stability", Figure | null>;
 
 const METHOD = `lines4/1;a=${params.alpha_each_side}`;
 const BLOCK_HOURS = params.block_seconds / 3_600;
 
-/** Minimal decimal text, at most 6 decimals, no exponent. */
-const minimal = (x: number): string => String(round6(x));
+/** A number as text with at most 6 decimals, without trailing zeros. */
+const shortDecimal = (x: number): string => String(round6(x));
 
 const methodOf = (block: string, w: number, deff: number): string =>
-  `${METHOD};block=${block};W=${minimal(w)};deff=${minimal(deff)}`;
+  `${METHOD};block=${block};W=${shortDecimal(w)};deff=${shortDecimal(deff)}`;
 
 function partFigure(sums: Sums, part: PartName): Figure | null {
   const own = sums.parts[part];
   if (!own || !(own.w > 0)) return null;
   const { w, s } = own;
-  const deff = deffOf(own.bad, own.starts, own.m);
-  const lowered = withBuyers(s, w, deff, sums.buyers[part] ?? []);
+  const deff = designEffect(own.bad, own.starts, own.m);
+  const lowered = lowerByBuyers(s, w, deff, sums.buyers[part] ?? []);
   return {
     point: round6(lowered.point),
     lower: round6(lowered.lower),
@@ -45,17 +48,20 @@ function partFigure(sums: Sums, part: PartName): Figure | null {
     w,
     s,
     deff,
-    below: lowered.below,
+    isAnyCallBelow: lowered.isAnyCallBelow,
     method: methodOf(`${BLOCK_HOURS}h`, w, deff),
   };
 }
 
-/** The slower of the strata that can be bounded; at a tie the paid one. */
+/**
+ * The figure of the slower stratum (free handshakes or paid calls); of the paid one where both are equally slow. A
+ * stratum with too few samples for a bound is left out.
+ */
 function latencyFigure({ free, paid }: Sums["latency"]): Figure | null {
   const [stratum, name]: [Stratum | null, string] =
     paid && (!free || paid.high >= free.high) ? [paid, "paid"] : [free, "free"];
   if (!stratum) return null;
-  const times = `stratum=${name};p95_ms=${minimal(stratum.p95)};p95_ms_hi=${minimal(stratum.high)}`;
+  const times = `stratum=${name};p95_ms=${shortDecimal(stratum.p95)};p95_ms_hi=${shortDecimal(stratum.high)}`;
   return {
     point: round6(latencyScore(stratum.p95)),
     lower: round6(latencyScore(stratum.high)),
@@ -64,7 +70,7 @@ function latencyFigure({ free, paid }: Sums["latency"]): Figure | null {
     w: stratum.w,
     s: stratum.w,
     deff: 1,
-    below: false,
+    isAnyCallBelow: false,
     method: `${methodOf(`${BLOCK_HOURS}h`, stratum.w, 1)};${times}`,
   };
 }
@@ -79,7 +85,7 @@ function priceFigure({ w, s }: Sums["price"]): Figure | null {
     w,
     s,
     deff: 1,
-    below: false,
+    isAnyCallBelow: false,
     method: methodOf("1d", w, 1),
   };
 }
@@ -95,13 +101,13 @@ export const figuresOf = (sums: Sums): Figures => ({
   price_stability: priceFigure(sums.price),
 });
 
-/** What correctness means on a tier; nothing on LIVENESS. */
-export const correctnessOf = (tier: Tier): "outcome" | "delivery" | null =>
+/** The part that correctness is measured by on a tier; null on LIVENESS_VERIFIED. */
+export const correctnessPart = (tier: Tier): "outcome" | "delivery" | null =>
   tier === "OUTCOME_VERIFIED" ? "outcome" : tier === "DELIVERY_VERIFIED" ? "delivery" : null;
 
-/** The six figures that a card of this tier shows. LIVENESS shows nothing of what was paid for. */
-export function shownOn(tier: Tier, figures: Figures): Record<keyof typeof params.weights, Figure | null> {
-  const check = correctnessOf(tier);
+/** The six figures that a card of this tier shows. A LIVENESS_VERIFIED card shows no figures of paid answers. */
+export function figuresShownOn(tier: Tier, figures: Figures): Record<keyof typeof params.weights, Figure | null> {
+  const check = correctnessPart(tier);
   return {
     liveness: figures.liveness,
     correctness: check && figures[check],
@@ -112,11 +118,13 @@ export function shownOn(tier: Tier, figures: Figures): Record<keyof typeof param
   };
 }
 
-const NONE: Component = { point: null, lower: null, upper: null, n_eff: 0, method: "lines4/1;none" };
+const EMPTY_COMPONENT: Component = { point: null, lower: null, upper: null, n_eff: 0, method: "lines4/1;none" };
 
-/** A figure as the card prints it. @param check what was checked, on the correctness component */
-export function componentOf(figure: Figure | null, check: string | null = null): Component {
-  if (!figure) return { ...NONE };
+/**
+ * Makes a card's component from a figure. @param check the part that was checked; only for the correctness component
+ */
+export function toComponent(figure: Figure | null, check: string | null = null): Component {
+  if (!figure) return { ...EMPTY_COMPONENT };
   const { point, lower, upper, n_eff, method } = figure;
   return { point, lower, upper, n_eff, method: check ? `${method};x=${check}` : method };
 }

@@ -4,29 +4,32 @@ import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { inputsDigest, type Sample } from "./sample.ts";
 
-const EMPTY = sha256hex("");
+const EMPTY_DIGEST = sha256hex("");
 
-/** Stands before the first member of a line, after the row's id. */
+/** The first quotation mark of a line follows the row's id and begins the line's first member. */
 const QUOTE = 0x22;
 const NEWLINE = 0x0a;
-/** A value that SQL does not print as RFC 8785 does, or a control character. */
-const UNPRINTED = "\\u00";
+/** Marks a value that SQL cannot print in RFC 8785 form, or a control character. */
+const UNPRINTABLE = "\\u00";
 
-/** Start and end of one line in the engine's output, and the id that lines are sorted by. */
+/** Start and end of one line in the output of DuckDB, and the row's id, by which lines are sorted. */
 interface Line {
   id: string;
   first: number;
   end: number;
 }
 
-/** sha256 of the lines, ascending by id; null where SQL could not print them. @param printed as sql/grade/digest (lines) prints them */
-function digestOf(printed: Buffer): string | null {
-  if (printed.includes(UNPRINTED)) return null;
+/**
+ * sha256 over the lines, ascending by id; null where SQL could not print a line in RFC 8785 form. @param printed lines
+ * as sql/grade/digest (lines) prints them
+ */
+function digestOfLines(printed: Buffer): string | null {
+  if (printed.includes(UNPRINTABLE)) return null;
   const lines: Line[] = [];
   for (let at = 0; at < printed.length; ) {
     const first = printed.indexOf(QUOTE, at) + 1;
     const end = printed.indexOf(NEWLINE, first) + 1;
-    // One character for each byte, so that they compare as bytes do.
+    // latin1 makes one character of each byte, so that ids compare as their bytes do.
     lines.push({ id: printed.toString("latin1", at, first - 1), first, end });
     at = end;
   }
@@ -37,57 +40,58 @@ function digestOf(printed: Buffer): string | null {
   return sha256hex(sorted.subarray(0, length));
 }
 
-/** Parameters of the statements that read the rows of a run, unix ms. */
+/** Parameters of the statements that read a run's rows: from `window_start` to before `now`, unix ms. */
 export interface Window {
   window_start: number;
   now: number;
 }
 
-/** The rows of one endpoint as the engine printed them. */
-export interface Printed {
+/** The rows of one endpoint as DuckDB printed them. `ep` is the endpoint's number in its chunk. */
+export interface PrintedRows {
   ep: number;
   lines: Uint8Array;
 }
 
 /**
- * Rows of some endpoints of the chunk, by their number in it: about 350 bytes for each, so not of many at once. An endpoint
- * without a row is not in the answer. All of it is handed out before it resolves: another statement may follow at once.
+ * Prints the rows of some endpoints of the chunk, given by their numbers. A row takes about 350 bytes, so the caller
+ * limits their number. An endpoint without rows is not in the answer. The whole result is read before the promise
+ * resolves, so that another statement may follow at once.
  */
-export async function print(db: Statements, eps: readonly number[], window: Window): Promise<Printed[]> {
+export async function printRows(db: Statements, eps: readonly number[], window: Window): Promise<PrintedRows[]> {
   if (eps.length === 0) return [];
-  return db.all<Printed>(sql("grade/digest:lines"), { eps: JSON.stringify(eps), ...window });
+  return db.all<PrintedRows>(sql("grade/digest:lines"), { eps: JSON.stringify(eps), ...window });
 }
 
-/** Endpoints that are digested between two turns of others: a few milliseconds. */
-const DIGESTED_A_TURN = 64;
+/** Endpoints that are digested before yielding to the event loop: a few milliseconds of work. */
+const DIGESTS_PER_TURN = 64;
 
-/** `inputs_digest` of the endpoints that were printed. */
+/** Computes `inputs_digest` of the printed endpoints, by their number in the chunk. */
 export async function digestsOf(
   db: Statements,
-  printed: readonly Printed[],
+  printed: readonly PrintedRows[],
   window: Window,
 ): Promise<ReadonlyMap<number, string>> {
   const digests = new Map<number, string>();
   const unprinted: number[] = [];
-  const digest = ({ ep, lines }: Printed): void => {
-    const made = digestOf(Buffer.from(lines.buffer, lines.byteOffset, lines.byteLength));
+  const digest = ({ ep, lines }: PrintedRows): void => {
+    const made = digestOfLines(Buffer.from(lines.buffer, lines.byteOffset, lines.byteLength));
     if (made === null) unprinted.push(ep);
     else digests.set(ep, made);
   };
-  await forEachYielding(printed, DIGESTED_A_TURN, digest);
-  for (const ep of unprinted) digests.set(ep, await slowDigest(db, ep, window));
+  await forEachYielding(printed, DIGESTS_PER_TURN, digest);
+  for (const ep of unprinted) digests.set(ep, await digestInProcess(db, ep, window));
   return digests;
 }
 
-/** Where SQL would print a value unlike RFC 8785, the digest is made here, from the rows. */
-async function slowDigest(db: Statements, ep: number, window: Window): Promise<string> {
+/** Computes a digest from the rows themselves, for an endpoint whose rows SQL cannot print in RFC 8785 form. */
+async function digestInProcess(db: Statements, ep: number, window: Window): Promise<string> {
   const rows = "SELECT * EXCLUDE (ep, cap, counted) FROM grade_rows($window_start, $now) WHERE ep = $ep";
   return inputsDigest(await db.all<Sample>(rows, { ep, ...window }));
 }
 
-/** The digest of one endpoint. @param rows how many it has @throws Error where it has rows and they were not printed */
-export function digestIn(digests: ReadonlyMap<number, string>, ep: number, rows: number): string {
-  const digest = rows === 0 ? EMPTY : digests.get(ep);
+/** The digest of one endpoint. @param rows number of its rows @throws Error where it has rows that were not digested */
+export function getDigest(digests: ReadonlyMap<number, string>, ep: number, rows: number): string {
+  const digest = rows === 0 ? EMPTY_DIGEST : digests.get(ep);
   if (digest === undefined) throw new Error("grade: rows of an endpoint were read and not digested");
   return digest;
 }

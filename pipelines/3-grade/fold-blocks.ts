@@ -1,31 +1,37 @@
 import { round6 } from "./bounds.ts";
 import { FACTS } from "./packed.ts";
-import { WALL_ONE_IN } from "./params.ts";
-import { type BlockSample, type PartName, partsOf, type Sums } from "./sums.ts";
+import { BLOCKS_PER_EXCUSED_WALL } from "./params.ts";
+import { type BlockSample, type PartName, type Sums, sumParts } from "./sums.ts";
 
-/** Sums of a block, one after the other in one array; the first ones are of all rows, those from PAID on of paid ones. */
+/**
+ * Offsets of a block's sums in one array. The sums before PAID are over all rows, those from PAID on are over paid
+ * rows.
+ */
 const ROWS = 0;
 const ANSWERED = 1;
 const WALLS = 2;
 const HONEST = 3;
-const TOLD = 4;
+const HONEST_KNOWN = 4;
 const PAID = 5;
 const WEIGHT = 6;
 const DELIVERY = 7;
 const OUTCOME = 8;
 const OUTCOMES = 9;
-const FITS = 10;
-const CHECKED = 11;
+const FITS_SCHEMA = 10;
+const SCHEMA_CHECKED = 11;
 const PAID_HONEST = 12;
-const PAID_TOLD = 13;
+const PAID_HONEST_KNOWN = 13;
 const WIDTH = 14;
 
 const mean = (sum: number, n: number): number | null => (n > 0 ? round6(sum / n) : null);
 
-/** Six-hour blocks of one endpoint: however often we looked, a block is one sample. Used again for the next endpoint. */
-export class Blocks {
+/**
+ * Sums over the six-hour blocks of one endpoint. A block is one sample, however many calls it has. The object is reused
+ * for the next endpoint after {@link clear}.
+ */
+export class BlockSums {
   readonly #sums: Float64Array;
-  /** @param count blocks of the window */
+  /** @param count number of blocks in the window */
   constructor(count: number) {
     this.#sums = new Float64Array(count * WIDTH);
   }
@@ -41,10 +47,10 @@ export class Blocks {
     if (bits & FACTS.answered) sums[at + ANSWERED]!++;
     if (bits & FACTS.wall) sums[at + WALLS]!++;
     if (bits & FACTS.honest) sums[at + HONEST]!++;
-    if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + TOLD]!++;
+    if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + HONEST_KNOWN]!++;
   }
 
-  /** Adds the sums of a paid row, besides {@link add}. @param outcome NaN where there is no ground truth */
+  /** Adds the further sums of a paid row, after {@link add}. @param outcome NaN where no ground truth is known */
   addPaid(block: number, bits: number, w: number, delivery: number, outcome: number): void {
     const at = block * WIDTH;
     const sums = this.#sums;
@@ -55,20 +61,23 @@ export class Blocks {
       sums[at + OUTCOME]! += outcome;
       sums[at + OUTCOMES]!++;
     }
-    if (bits & FACTS.fits) sums[at + FITS]!++;
-    if (bits & (FACTS.fits | FACTS.misfits)) sums[at + CHECKED]!++;
+    if (bits & FACTS.fits) sums[at + FITS_SCHEMA]!++;
+    if (bits & (FACTS.fits | FACTS.misfits)) sums[at + SCHEMA_CHECKED]!++;
     if (bits & FACTS.honest) sums[at + PAID_HONEST]!++;
-    if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + PAID_TOLD]!++;
+    if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + PAID_HONEST_KNOWN]!++;
   }
 
-  /** Sums of every part; the first floor(m/20) blocks with a wall are excused, in time order. */
-  parts(): Pick<Sums, "parts" | "course" | "walled"> {
+  /**
+   * Sums of every part. Of the blocks with a wall (a bot check, 403 or 429) the first are excused: one for each 20
+   * blocks, in time order.
+   */
+  sumParts(): Pick<Sums, "parts" | "course" | "walled"> {
     const sums = this.#sums;
     const samples: Record<PartName, BlockSample[]> = {
       ...{ liveness: [], honesty: [], paid_honesty: [], delivery: [], outcome: [], schema_conformance: [] },
     };
     const course: number[] = [];
-    let excusable = Math.floor(this.#seen() / WALL_ONE_IN);
+    let excusable = Math.floor(this.#countBlocks() / BLOCKS_PER_EXCUSED_WALL);
     let walled = false;
     for (let at = 0; at < sums.length; at += WIDTH) {
       const n = sums[at + ROWS]!;
@@ -77,25 +86,25 @@ export class Blocks {
       const excused = walls > 0 && excusable-- > 0;
       walled ||= walls > 0 && !excused;
       samples.liveness.push({ w: 1, x: mean(sums[at + ANSWERED]!, excused ? n - walls : n) });
-      samples.honesty.push({ w: 1, x: mean(sums[at + HONEST]!, sums[at + TOLD]!) });
+      samples.honesty.push({ w: 1, x: mean(sums[at + HONEST]!, sums[at + HONEST_KNOWN]!) });
       const paid = sums[at + PAID]!;
       if (paid === 0) continue;
       const w = sums[at + WEIGHT]! / paid;
       const delivery = mean(sums[at + DELIVERY]!, paid);
       const outcome = mean(sums[at + OUTCOME]!, sums[at + OUTCOMES]!);
-      samples.paid_honesty.push({ w: 1, x: mean(sums[at + PAID_HONEST]!, sums[at + PAID_TOLD]!) });
+      samples.paid_honesty.push({ w: 1, x: mean(sums[at + PAID_HONEST]!, sums[at + PAID_HONEST_KNOWN]!) });
       samples.delivery.push({ w, x: delivery });
       samples.outcome.push({ w, x: outcome });
-      samples.schema_conformance.push({ w, x: mean(sums[at + FITS]!, sums[at + CHECKED]!) });
+      samples.schema_conformance.push({ w, x: mean(sums[at + FITS_SCHEMA]!, sums[at + SCHEMA_CHECKED]!) });
       course.push(outcome ?? delivery!);
     }
-    return { parts: partsOf(samples), course, walled };
+    return { parts: sumParts(samples), course, walled };
   }
 
-  /** Blocks with a row. */
-  #seen(): number {
-    let seen = 0;
-    for (let at = 0; at < this.#sums.length; at += WIDTH) if (this.#sums[at + ROWS]! > 0) seen++;
-    return seen;
+  /** Counts the blocks that have a row. */
+  #countBlocks(): number {
+    let count = 0;
+    for (let at = 0; at < this.#sums.length; at += WIDTH) if (this.#sums[at + ROWS]! > 0) count++;
+    return count;
   }
 }

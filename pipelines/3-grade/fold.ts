@@ -1,19 +1,19 @@
 import { round6 } from "./bounds.ts";
-import { Blocks } from "./fold-blocks.ts";
+import { BlockSums } from "./fold-blocks.ts";
 import { FACTS, FACTS_SCALE, type PackedRows } from "./packed.ts";
 import { AFTER, BLOCK_MS, DAY_MS, QUOTES_A_DAY, windowStart } from "./params.ts";
 import { p95, priceStability } from "./scores.ts";
 import type { Sums } from "./sums.ts";
 
-/** The quotes of one endpoint by UTC day. */
-class Prices {
+/** The quoted prices of one endpoint by UTC day. */
+class DayPrices {
   readonly #days = new Map<number, number[]>();
 
   /** @param price above 0 */
   add(day: number, price: number): void {
     const quotes = this.#days.get(day);
     if (!quotes) this.#days.set(day, [price]);
-    // Most days have one price however often it was asked.
+    // A repeated price is stored once: most days have one price in all of their 402s.
     else if (quotes.at(-1) !== price) quotes.push(price);
   }
 
@@ -24,53 +24,57 @@ class Prices {
   }
 }
 
-/** What the arithmetic over an endpoint's own rows gives: all of its sums but what sql/grade/chunk knows. */
-export type Folded = Omit<
+/** The sums that are computed from an endpoint's own rows; sql/grade/chunk supplies the others. */
+export type FoldedSums = Omit<
   Sums,
   "cap" | "emptied" | "buyers" | "payToChanged" | "disputed" | "payTo" | "domain" | "evidence"
 >;
 
-/** The newest value among rows, and whether two rows of one moment differ: then the greatest id decides (sql/grade/chunk). */
+/**
+ * The newest value among rows. `isTied`: two rows of that moment have different values, and the row with the greatest
+ * id counts; sql/grade/chunk finds it.
+ */
 class Newest<T> {
   t = Number.NEGATIVE_INFINITY;
   value: T | null = null;
-  tied = false;
+  isTied = false;
 
   add(t: number, value: T): void {
     if (t > this.t) {
       this.t = t;
       this.value = value;
-      this.tied = false;
-    } else if (t === this.t && value !== this.value) this.tied = true;
+      this.isTied = false;
+    } else if (t === this.t && value !== this.value) this.isTied = true;
   }
 }
 
-const later = Math.max;
+const latest = Math.max;
 const NEVER = Number.NEGATIVE_INFINITY;
 
 /**
- * Sums of one endpoint after the other from packed rows: what `sumsOf` of pure.ts does with objects, in one pass over
- * plain numbers. Its working arrays are of one window, so a run has one of it.
+ * Computes the sums of endpoints from packed rows, one endpoint after the other. It does what `sumRows` of pure.ts does
+ * with objects, in one pass over plain numbers. Its working arrays have the size of one window, so a run creates it
+ * once.
  */
 export class Fold {
   readonly #since: number;
   readonly #theftBefore: number;
-  readonly #blocks: Blocks;
+  readonly #blocks: BlockSums;
 
-  /** @param now the run's moment: no row is of it or later */
+  /** @param now the run's moment: all rows are earlier */
   constructor(now: Date) {
     this.#since = windowStart(now).getTime();
     this.#theftBefore = now.getTime() - AFTER.pendingTheft - this.#since;
     const span = now.getTime() - this.#since;
-    this.#blocks = new Blocks(Math.ceil(span / BLOCK_MS));
+    this.#blocks = new BlockSums(Math.ceil(span / BLOCK_MS));
   }
 
-  /** @returns the sums, and whether ids must decide which answer or quote is the newest */
-  of(packed: PackedRows, ep: number): { folded: Folded; tied: boolean } {
+  /** @returns the sums; `tied` is true where the newest answer or price is ambiguous and the rows' ids must decide */
+  foldEndpoint(packed: PackedRows, ep: number): { folded: FoldedSums; tied: boolean } {
     const { rows, paid } = packed.of(ep);
     this.#blocks.clear();
-    const [free, ours, prices] = [[] as [number, number][], [] as [number, number][], new Prices()];
-    const facts = new Facts(this.#theftBefore);
+    const [free, ours, prices] = [[] as [number, number][], [] as [number, number][], new DayPrices()];
+    const facts = new FactFold(this.#theftBefore);
     for (let at = 0, paidAt = 0; at < rows.length; at += 3) {
       const row = rows[at]!;
       const t = Math.floor(row / FACTS_SCALE);
@@ -80,7 +84,7 @@ export class Fold {
       const block = Math.floor(t / BLOCK_MS);
       const isPaid = (bits & FACTS.paid) !== 0;
       this.#blocks.add(block, bits);
-      // A number that is not there is NaN.
+      // NaN marks a missing number.
       if (!Number.isNaN(ms)) (isPaid ? ours : free).push([block, ms]);
       if (!Number.isNaN(price)) prices.add(Math.floor(t / DAY_MS), price);
       facts.add(t, bits, price);
@@ -92,22 +96,25 @@ export class Fold {
     const folded = {
       counted: packed.counted[ep]!,
       unconfirmed: packed.unconfirmed[ep] === 1,
-      ...this.#blocks.parts(),
+      ...this.#blocks.sumParts(),
       latency: { free: p95(free), paid: p95(ours) },
       ...prices.sums(),
       ...facts.sums(this.#since),
     };
-    return { folded, tied: facts.tied };
+    return { folded, tied: facts.hasTie };
   }
 }
 
-type FactSums = Omit<
-  Folded,
+type FactMembers = Omit<
+  FoldedSums,
   "counted" | "unconfirmed" | "parts" | "course" | "walled" | "latency" | "price" | "dynamicPrice"
 >;
 
-/** Facts from rows that are not samples of a part. Times are ms since the start of the window. */
-class Facts {
+/**
+ * Collects the facts that are not sampled by block: first and last times, thefts, counts. Times are ms since the start
+ * of the window.
+ */
+class FactFold {
   readonly #theftBefore: number;
   #first = Number.POSITIVE_INFINITY;
   #seen = NEVER;
@@ -116,10 +123,10 @@ class Facts {
   #lastPaid = NEVER;
   readonly #honest = new Newest<boolean>();
   readonly #price = new Newest<number>();
-  #tested = NEVER;
+  #highestPaid = NEVER;
   #theft = NEVER;
   #thefts = 0;
-  #taken = 0;
+  #takenSum = 0;
   readonly #theftBlocks = new Set<number>();
   #pending = Number.POSITIVE_INFINITY;
   readonly #counts = { refunds: 0, signed: 0, settled: 0, served: 0, examples: 0 };
@@ -130,8 +137,8 @@ class Facts {
 
   add(t: number, bits: number, price: number): void {
     this.#first = Math.min(this.#first, t);
-    this.#seen = later(this.#seen, t);
-    if (bits & FACTS.answered) this.#live = later(this.#live, t);
+    this.#seen = latest(this.#seen, t);
+    if (bits & FACTS.answered) this.#live = latest(this.#live, t);
     if (bits & (FACTS.honest | FACTS.dishonest)) this.#honest.add(t, (bits & FACTS.honest) !== 0);
     if (!Number.isNaN(price)) this.#price.add(t, price);
   }
@@ -140,29 +147,29 @@ class Facts {
     const counts = this.#counts;
     counts.signed++;
     this.#firstPaid = Math.min(this.#firstPaid, t);
-    this.#lastPaid = later(this.#lastPaid, t);
+    this.#lastPaid = latest(this.#lastPaid, t);
     if (bits & FACTS.delivered) counts.served++;
     if (bits & FACTS.example) counts.examples++;
     if (!(bits & FACTS.settled)) return;
     counts.settled++;
-    if (price > this.#tested) this.#tested = price;
+    if (price > this.#highestPaid) this.#highestPaid = price;
     if (bits & FACTS.delivered) return;
     if (bits & FACTS.refunded) counts.refunds++;
     else if (t > this.#theftBefore) this.#pending = Math.min(this.#pending, t);
     else {
-      this.#theft = later(this.#theft, t);
+      this.#theft = latest(this.#theft, t);
       this.#thefts++;
-      if (!Number.isNaN(price)) this.#taken += price;
+      if (!Number.isNaN(price)) this.#takenSum += price;
       this.#theftBlocks.add(block);
     }
   }
 
-  get tied(): boolean {
-    return this.#honest.tied || this.#price.tied;
+  get hasTie(): boolean {
+    return this.#honest.isTied || this.#price.isTied;
   }
 
   /** @param since start of the window, ms */
-  sums(since: number): FactSums {
+  sums(since: number): FactMembers {
     const moment = (t: number): number | null => (Number.isFinite(t) ? since + t : null);
     return {
       ...this.#counts,
@@ -172,7 +179,7 @@ class Facts {
           : {
               blocks: this.#theftBlocks.size,
               calls: this.#thefts,
-              sum: round6(this.#taken),
+              sum: round6(this.#takenSum),
               last: since + this.#theft,
             },
       pendingFirst: moment(this.#pending),
@@ -183,7 +190,7 @@ class Facts {
       liveLast: moment(this.#live),
       honestNow: this.#honest.value,
       priceNow: this.#price.value,
-      priceTested: this.#tested === NEVER ? null : this.#tested,
+      priceTested: this.#highestPaid === NEVER ? null : this.#highestPaid,
     };
   }
 }

@@ -3,26 +3,32 @@ import { forEachYielding } from "../../infra/concurrency.ts";
 import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
-import { type Undigested, undigestedOf } from "./cards.ts";
-import { digestIn, digestsOf, type Printed, print, type Window } from "./digests.ts";
-import { Fold, type Folded } from "./fold.ts";
-import { NONE, PACKED, PACKED_SCALE, PackedRows, type RowCounts } from "./packed.ts";
+import { gradeLine, type LineWithoutDigest } from "./cards.ts";
+import { digestsOf, getDigest, type PrintedRows, printRows, type Window } from "./digests.ts";
+import { Fold, type FoldedSums } from "./fold.ts";
+import { MISSING, PACKED, PACKED_SCALE, PackedRows, type RowCounts } from "./packed.ts";
 import { AFTER, BLOCK_MS, EVIDENCE_ROWS, params, windowStart } from "./params.ts";
 import { RelatedParties, type Thief } from "./related.ts";
 import type { PartName, Sums } from "./sums.ts";
 
-/** Rows that are gathered at once, about: 24 bytes each. Every chunk reads the window of all endpoints again. */
+/**
+ * About how many rows a chunk has, at 24 bytes each in memory. Chunks should be large, since every chunk reads the rows
+ * of all endpoints in the window again.
+ */
 const CHUNK_ROWS = 16_000_000;
-/** Endpoints whose cards are in hand at once, and about how many rows: those to digest take 350 bytes each. */
-const BATCH_CAPS = 8_192;
+/** Most endpoints in a batch, and about how many rows: rows that are digested take 350 bytes each. */
+const BATCH_ENDPOINTS = 8_192;
 const BATCH_ROWS = 900_000;
-/** Endpoints whose sums are in hand at once: what lives longer than a moment is copied by every collection of garbage. */
-const SLICE_CAPS = 256;
-/** Of them, how many are graded between two turns of others: a few milliseconds. */
-const LINES_A_TURN = 32;
+/**
+ * Endpoints whose sums are in memory at once. The number is small so that the sums die young: the garbage collector
+ * copies objects that live longer.
+ */
+const SLICE_ENDPOINTS = 256;
+/** Endpoints that are graded before yielding to the event loop: a few milliseconds of work. */
+const LINES_PER_TURN = 32;
 
-/** The run's window as sql/grade asks for it: rows from its start on and before the run's moment, unix ms. */
-const windowOf = (now: Date): Window => ({ window_start: windowStart(now).getTime(), now: now.getTime() });
+/** The run's window as parameters of sql/grade: rows from the window's start to before the run's moment, unix ms. */
+const toWindow = (now: Date): Window => ({ window_start: windowStart(now).getTime(), now: now.getTime() });
 
 /** A row of `grade_endpoints` (sql/grade/chunk). */
 interface EndpointRow {
@@ -32,15 +38,18 @@ interface EndpointRow {
   pay_to: string | null;
   domain: string | null;
   disputed: boolean;
-  /** A correction withdrew a row of its window. */
+  /** Did a correction withdraw a row of the endpoint's window? */
   withdrew: boolean;
   pay_to_changed: boolean;
   evidence: string[] | null;
   buyers: { part: PartName; xs: number[] }[] | null;
 }
 
-/** All sums of one endpoint: written into the folded ones, since a copy of so many would cost as much as making them. */
-const sumsOfRow = (row: EndpointRow, folded: Folded): Sums =>
+/**
+ * Adds the sums from SQL to the folded sums of one endpoint. It writes into the given object, since a copy would cost
+ * as much as folding.
+ */
+const completeSums = (row: EndpointRow, folded: FoldedSums): Sums =>
   Object.assign(folded, {
     cap: row.cap,
     emptied: folded.seenLast === null && row.withdrew,
@@ -53,19 +62,20 @@ const sumsOfRow = (row: EndpointRow, folded: Folded): Sums =>
   });
 
 interface BatchOptions {
-  /** The run's moment: rows from here on are not read. */
+  /** The run's moment: only earlier rows are read. */
   now: Date;
-  /** Rows that are printed at once, about (default 900,000). */
+  /** About how many rows are printed for digests at once (default 900,000). */
   batchRows?: number;
   /**
-   * Lines that need not be in the run, since nothing of them would be published: they are graded all the same, but their
-   * rows are not digested, which costs as much as their letter. Called once a line (default: none is left out).
+   * Returns true for a line that can be left out of the run because nothing of it would be published. The line is
+   * graded, but its rows are not digested, which costs as much as grading. Called once a line (default: no line is left
+   * out).
    */
-  leaveOut?: (line: Undigested) => boolean;
+  leaveOut?: (line: LineWithoutDigest) => boolean;
 }
 
-/** The rows of one chunk, by endpoint. */
-async function gather(
+/** Reads the rows of one chunk, grouped by endpoint. */
+async function gatherRows(
   db: Statements,
   chunk: number,
   window: Window,
@@ -80,36 +90,39 @@ async function gather(
   for await (const batch of db.batches("SELECT n, paid FROM grade_chunk ORDER BY ep"))
     for (const [n, paid] of batch.getRows()) counts.push({ n: Number(n), paid: Number(paid) });
   const rows = new PackedRows(counts);
-  const packed = { ...window, ...PACKED, scale: PACKED_SCALE, none: NONE };
-  for await (const batch of db.batches(sql("grade/chunk:packed"), packed)) rows.take(batch);
+  const packed = { ...window, ...PACKED, scale: PACKED_SCALE, none: MISSING };
+  for await (const batch of db.batches(sql("grade/chunk:packed"), packed)) rows.addBatch(batch);
   return { counts, rows };
 }
 
-/** Ends of batches of the chunk: so many endpoints, or so many rows. */
-function* endsOf(counts: readonly RowCounts[], batchRows: number): Generator<number> {
+/**
+ * Cuts the chunk into batches, limited by endpoints and by rows. Yields each batch's end: the number of the endpoint
+ * after its last.
+ */
+function* batchEnds(counts: readonly RowCounts[], batchRows: number): Generator<number> {
   let first = 0;
   let n = 0;
-  for (const [ep, of] of counts.entries()) {
-    n += of.n;
-    if (ep + 1 - first < BATCH_CAPS && n < batchRows && ep + 1 < counts.length) continue;
+  for (const [ep, count] of counts.entries()) {
+    n += count.n;
+    if (ep + 1 - first < BATCH_ENDPOINTS && n < batchRows && ep + 1 < counts.length) continue;
     yield ep + 1;
     first = ep + 1;
     n = 0;
   }
 }
 
-/** Some endpoints of a chunk, how many rows were read for them, and the lines that go into the run. */
+/** Part of a chunk: the number of its endpoints and of the rows read for them, and the lines that go into the run. */
 interface Batch {
   caps: number;
   rows: number;
-  lines: { ep: number; rows: number; line: Undigested }[];
+  lines: { ep: number; rows: number; line: LineWithoutDigest }[];
 }
 
 const readEndpoints = (db: Statements, first: number, end: number): Promise<{ row: string }[]> =>
   db.all(sql("grade/chunk:endpoints"), { first, end });
 
-/** Sums of some endpoints; where two rows of one moment differ the engine looks at their ids. */
-async function sumsOf(
+/** Computes the sums of some endpoints. Where two newest rows of one moment differ, a query decides by their ids. */
+async function foldEndpoints(
   db: Statements,
   rows: readonly EndpointRow[],
   fold: Fold,
@@ -118,8 +131,8 @@ async function sumsOf(
 ): Promise<Sums[]> {
   const tied = new Map<number, Sums>();
   const all = rows.map((row) => {
-    const { folded, tied: isTied } = fold.of(packed, row.ep);
-    const sums = sumsOfRow(row, folded);
+    const { folded, tied: isTied } = fold.foldEndpoint(packed, row.ep);
+    const sums = completeSums(row, folded);
     if (isTied) tied.set(row.ep, sums);
     return sums;
   });
@@ -133,31 +146,34 @@ async function sumsOf(
   return all;
 }
 
-/** Cards of the chunk, batch by batch; each is made when it is asked for, from endpoints that were read before. */
-async function* batchesOf(
+/**
+ * Yields the graded lines of a chunk batch by batch. The endpoints of the next batch are read before a batch is
+ * yielded, so that the caller's own statements can follow.
+ */
+async function* gradeBatches(
   db: Statements,
   chunk: number,
   related: RelatedParties,
   options: BatchOptions,
 ): AsyncGenerator<Batch> {
   const { now, leaveOut = () => false, batchRows = BATCH_ROWS } = options;
-  const window = windowOf(now);
-  const { counts, rows } = await gather(db, chunk, window);
+  const window = toWindow(now);
+  const { counts, rows } = await gatherRows(db, chunk, window);
   const fold = new Fold(now);
-  const ends = [...endsOf(counts, batchRows)];
+  const ends = [...batchEnds(counts, batchRows)];
   let found = await readEndpoints(db, 0, ends[0]!);
   for (const [i, end] of ends.entries()) {
     const batch: Batch = { caps: found.length, rows: 0, lines: [] };
-    for (let first = 0; first < found.length; first += SLICE_CAPS) {
-      const endpoints = found.slice(first, first + SLICE_CAPS).map(({ row }) => JSON.parse(row) as EndpointRow);
-      const all = await sumsOf(db, endpoints, fold, rows, window);
+    for (let first = 0; first < found.length; first += SLICE_ENDPOINTS) {
+      const endpoints = found.slice(first, first + SLICE_ENDPOINTS).map(({ row }) => JSON.parse(row) as EndpointRow);
+      const all = await foldEndpoints(db, endpoints, fold, rows, window);
       const grade = ([at, sums]: [number, Sums]): void => {
         const { ep } = endpoints[at]!;
-        const line = undigestedOf(sums, related.of({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
+        const line = gradeLine(sums, related.flagsOf({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
         batch.rows += rows.read[ep]!;
         if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.read[ep]!, line });
       };
-      await forEachYielding(all.entries(), LINES_A_TURN, grade);
+      await forEachYielding(all.entries(), LINES_PER_TURN, grade);
     }
     if (i + 1 < ends.length) found = await readEndpoints(db, end, ends[i + 1]!);
     yield batch;
@@ -165,56 +181,70 @@ async function* batchesOf(
 }
 
 export interface GradeOptions extends BatchOptions {
-  /** Endpoints to grade; "all" is every endpoint with a sample or in `site`. Our own are left out. */
+  /**
+   * Endpoints to grade; "all" means every endpoint with a sample or in `site`. Endpoints of our own service are left
+   * out.
+   */
   caps: "all" | readonly string[];
-  /** Rows that are gathered at once, about (default 16,000,000): bounds the memory. */
+  /** About how many rows are in memory at once (default 16,000,000). */
   chunkRows?: number;
   /**
-   * The table of payees and domains that flags of related parties are made from (default: the endpoints of this lake that
-   * took money, for a lake that nothing was published of).
+   * The table of related parties (payees and domains that took money) for the flags. Default: the endpoints of this
+   * lake that took money; use it only where nothing was published yet.
    */
   related?: readonly Thief[];
 }
 
 export interface GradeSummary {
-  /** Endpoints of this lake that took money as the run leaves them, ascending: rows of the next table of related parties. */
+  /** Endpoints of this lake that took money, by this run, ascending: rows of the next table of related parties. */
   thieves: Thief[];
-  /** Endpoints graded, rows of their window that no correction withdrew, and lines that were left out. */
+  /**
+   * Number of graded endpoints, of their rows in the window that no correction withdrew, and of lines that were left
+   * out.
+   */
   read: { caps: number; rows: number; leftOut: number };
 }
 
-type Digested = Omit<Batch, "lines"> & { lines: RunLine[] };
+type DigestedBatch = Omit<Batch, "lines"> & { lines: RunLine[] };
 
-/** Begin to print the rows of a batch. */
-function printing(db: Statements, batch: Batch, window: Window): Promise<Printed[]> {
+/** Starts to print the rows of a batch. */
+function startPrinting(db: Statements, batch: Batch, window: Window): Promise<PrintedRows[]> {
   const eps = batch.lines.map(({ ep }) => ep);
-  const coming = print(db, eps, window);
-  // It is awaited later; until then a failure must not count as unhandled.
+  const coming = printRows(db, eps, window);
+  // The promise is awaited later. Until then its rejection must not count as unhandled.
   coming.catch(() => {});
   return coming;
 }
 
-/** Batches with their digests. While the engine prints one batch, the cards of the next and the hashes of the last are made. */
-async function* digested(db: Statements, batches: AsyncGenerator<Batch>, window: Window): AsyncGenerator<Digested> {
+/**
+ * Adds digests to batches. While DuckDB prints the rows of one batch, this process grades the next batch and hashes the
+ * previous one.
+ */
+async function* digestBatches(
+  db: Statements,
+  batches: AsyncGenerator<Batch>,
+  window: Window,
+): AsyncGenerator<DigestedBatch> {
   let batch: Batch | undefined = (await batches.next()).value;
-  let coming = batch && printing(db, batch, window);
+  let coming = batch && startPrinting(db, batch, window);
   while (batch && coming) {
     const following: Batch | undefined = (await batches.next()).value;
     const printed = await coming;
-    coming = following && printing(db, following, window);
+    coming = following && startPrinting(db, following, window);
     const digests = await digestsOf(db, printed, window);
-    const lines = batch.lines.map(({ ep, rows, line }) => ({ ...line, inputs_digest: digestIn(digests, ep, rows) }));
+    const lines = batch.lines.map(({ ep, rows, line }) => ({ ...line, inputs_digest: getDigest(digests, ep, rows) }));
     yield { ...batch, lines };
     batch = following;
   }
 }
 
 /**
- * Grade endpoints batch by batch, ascending by cap, in bounded memory. Reads `samples`, `withdrawn` and `site`; keeps
- * `thefts` between runs, so that a run of a few endpoints never reads the others. Lines of endpoints that did not change
- * come too: the publisher compares with what is published. Run it inside one transaction where writers are about.
- * @returns at the end, what the run header needs @throws Error of the engine; `thefts` may be newer than what is
- * published then, which the next run puts right
+ * Grades endpoints batch by batch, ascending by capability id, in bounded memory. It reads `samples`, `withdrawn` and
+ * `site`, and keeps `thefts` between runs, so that a run of a few endpoints reads no others. It also yields lines of
+ * endpoints that did not change: the publisher compares them with what is published. Run it inside one transaction if
+ * anything else writes to the lake.
+ * @returns at the end, what the run header needs @throws Error of DuckDB; then `thefts` may be newer than what is
+ * published, and the next run corrects that
  */
 export async function* gradeChunks(
   conn: DuckDBConnection | Statements,
@@ -222,7 +252,7 @@ export async function* gradeChunks(
 ): AsyncGenerator<RunLine[], GradeSummary> {
   const { now, caps, chunkRows = CHUNK_ROWS } = options;
   const db = "all" in conn ? conn : statementsOn(conn);
-  const window = windowOf(now);
+  const window = toWindow(now);
   const theftBefore = now.getTime() - AFTER.pendingTheft;
   if (caps === "all") await db.run(sql("grade/due:every"));
   else await db.run(sql("grade/due:given"), { caps: JSON.stringify(caps) });
@@ -234,7 +264,7 @@ export async function* gradeChunks(
   const chunks = await db.all<{ chunk: number }>("SELECT DISTINCT chunk FROM grade_due ORDER BY chunk");
   const read = { caps: 0, rows: 0, leftOut: 0 };
   for (const { chunk } of chunks) {
-    for await (const batch of digested(db, batchesOf(db, chunk, related, options), window)) {
+    for await (const batch of digestBatches(db, gradeBatches(db, chunk, related, options), window)) {
       const { lines } = batch;
       read.caps += batch.caps;
       read.rows += batch.rows;
@@ -246,7 +276,7 @@ export async function* gradeChunks(
   return { thieves, read };
 }
 
-/** All lines of a run at once; see {@link gradeChunks}, which holds one batch at a time. */
+/** Grades endpoints as {@link gradeChunks} does, but returns all lines of the run at once. */
 export async function gradeRun(
   conn: DuckDBConnection | Statements,
   options: GradeOptions,

@@ -3,8 +3,9 @@ import { BANDS, type Band } from "../record/vocabulary.ts";
 import { params } from "./params.ts";
 
 /**
- * A raw headline letter as a leaf published it. A letter that stood on withdrawn records is given as UNRATED: its days
- * are skipped, and the letter before it does not run on into them.
+ * A raw letter (before the hold) as a leaf of the endpoint's headline card published it. The caller passes a letter
+ * that was based on withdrawn records as UNRATED: its days are skipped, and the letter before it does not continue into
+ * them.
  */
 export interface DayLetter {
   /** UTC date. */
@@ -12,19 +13,19 @@ export interface DayLetter {
   band: Band;
 }
 
-export interface Held {
+export interface HeldLetter {
   band: Band;
-  /** First UTC day on which the letter may rise, null where nothing holds it down. */
+  /** First UTC day on which the letter may rise; null where no worse letter holds it down. */
   heldUntil: string | null;
 }
 
 const severity = (band: Band): number => (band === "UNRATED" ? -1 : BANDS.indexOf(band));
 
 /**
- * The letters that stood on each day of the window, in time order: a day without a leaf had the last one before. Today
- * is about to have one, so nothing runs on into it.
+ * Yields the letters of each day of the window, in time order. A day without a leaf has the last letter before it.
+ * Today is an exception: its letter is about to be published, so no earlier letter continues into it.
  */
-function* standing(letters: readonly DayLetter[], from: string, to: string): Generator<DayLetter> {
+function* dailyLetters(letters: readonly DayLetter[], from: string, to: string): Generator<DayLetter> {
   let next = 0;
   let last: Band = "UNRATED";
   while (next < letters.length && letters[next]!.day < from) last = letters[next++]!.band;
@@ -38,21 +39,23 @@ function* standing(letters: readonly DayLetter[], from: string, to: string): Gen
 }
 
 /**
- * The published letter: the worst raw headline letter of the last 14 days, today included (method, section 4). Down at
- * once, up after 14 clean days; from raw letters only, since published ones would latch. An UNRATED day is skipped, and
- * UNRATED today is UNRATED.
- * @param letters raw headline letters of leaves in log order, reaching at least one leaf further back than the window
+ * The letter to publish: the worst raw letter of the headline card in the last 14 days, today included
+ * (verification-method.md section 4). So a letter falls at once and rises after 14 days without a worse one. It is
+ * computed from raw letters only: if published letters counted, a low letter would never end. UNRATED days are skipped;
+ * if today is UNRATED, the result is UNRATED.
+ * @param letters raw letters of headline cards in the order of their leaves, at least one leaf older than the window
+ * included
  * @param today UTC date @param rawToday the letter that is about to be published
  */
-export function publishedBand(letters: readonly DayLetter[], today: string, rawToday: Band): Held {
-  // Most endpoints have no worse letter: their days are not gone through.
+export function publishedBand(letters: readonly DayLetter[], today: string, rawToday: Band): HeldLetter {
+  // Shortcut: most endpoints have no worse letter, and the loop over the days is not needed.
   const mayHold = letters.some(({ band }) => severity(band) > severity(rawToday));
   if (rawToday === "UNRATED" || !mayHold) return { band: rawToday, heldUntil: null };
-  let held: Held = { band: rawToday, heldUntil: null };
-  for (const { day, band } of standing(letters, addDays(today, 1 - params.hold_days), today)) {
-    // The last day of the worst letter counts, so an equal one moves the rise further out.
-    const worse = severity(band) > severity(rawToday) && severity(band) >= severity(held.band);
-    if (worse) held = { band, heldUntil: addDays(day, params.hold_days) };
+  let held: HeldLetter = { band: rawToday, heldUntil: null };
+  for (const { day, band } of dailyLetters(letters, addDays(today, 1 - params.hold_days), today)) {
+    // The last day of the worst letter counts, so an equally bad letter on a later day postpones the rise.
+    const isWorse = severity(band) > severity(rawToday) && severity(band) >= severity(held.band);
+    if (isWorse) held = { band, heldUntil: addDays(day, params.hold_days) };
   }
   return held;
 }

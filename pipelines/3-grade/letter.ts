@@ -1,11 +1,11 @@
 import type { Component, SignedCard } from "../record/card.ts";
 import { BANDS, type Band, type Flag, type Letter, type Tier } from "../record/vocabulary.ts";
 import { round6Exactly } from "./bounds.ts";
-import { correctnessOf, type Figure, type Figures, shownOn } from "./components.ts";
-import { AFTER, CUSUM_H, HEADLINE_OUTCOME_W, params } from "./params.ts";
+import { correctnessPart, type Figure, type Figures, figuresShownOn } from "./components.ts";
+import { AFTER, CUSUM_LIMIT, HEADLINE_OUTCOME_WEIGHT, params } from "./params.ts";
 import type { Sums } from "./sums.ts";
 
-/** The caps of a letter, named as the vectors name them, in the order in which `why` gives their reasons. */
+/** The caps of a letter: rules that each limit how good it can be. They have the names of the test vectors. */
 export const CAP_NAMES = [
   "by_composite",
   "by_correctness",
@@ -25,119 +25,134 @@ export const CAP_NAMES = [
 ] as const;
 export type CapName = (typeof CAP_NAMES)[number];
 
-/** The best letter that each leaves: 0 A .. 4 F. */
+/** The best letter that each cap allows, as a number from 0 (A) to 4 (F). */
 export type Caps = Record<CapName, number>;
 
 type Gates = Partial<Record<string, number>>;
-const FREE = 0;
-const number = (letter: string): number => BANDS.indexOf(letter as Letter);
+const NO_CAP = 0;
+const bandNumber = (letter: string): number => BANDS.indexOf(letter as Letter);
 
-/** The best letter whose gate x reaches. */
-function reached(gates: Gates, x: number): number {
+/** The best letter, as a number, whose gate (least value) x reaches. */
+function bestReached(gates: Gates, x: number): number {
   const letter = BANDS.findIndex((band) => gates[band] !== undefined && x >= gates[band]);
   return letter < 0 ? BANDS.length - 1 : letter;
 }
 
-/** Settlements of ours that brought nothing. They stay in the window for its whole length. */
-function byTheft(sums: Sums, figures: Figures, now: number): number {
+/**
+ * The cap for money that was taken: payments of ours that settled and got no answer. Each counts for the whole length
+ * of the window.
+ */
+function capByTheft(sums: Sums, figures: Figures, now: number): number {
   const rule = params.took_the_money;
-  if (!sums.theft) return FREE;
+  if (!sums.theft) return NO_CAP;
   const { blocks, last } = sums.theft;
   const paidBlocks = sums.parts.delivery?.m ?? 0;
-  // A quotient, since 0.1 times a whole number is not always the number it should be.
+  // It divides rather than multiplies, since 0.1 times a whole number is not always exact as a double.
   if (blocks >= rule.min_blocks_F && figures.delivery && blocks / paidBlocks >= rule.min_share_of_paid_blocks_F)
-    return number(rule.three_blocks_and_10pct);
-  if (blocks >= 2) return number(rule.two_blocks);
-  return last > now - AFTER.freshTheft ? number(rule.one_in_30d) : FREE;
+    return bandNumber(rule.three_blocks_and_10pct);
+  if (blocks >= 2) return bandNumber(rule.two_blocks);
+  return last > now - AFTER.freshTheft ? bandNumber(rule.one_in_30d) : NO_CAP;
 }
 
-/** What an endpoint does now: caps that come and go by themselves. */
-function byState(sums: Sums, now: number): Pick<Caps, "by_stale" | "by_mismatch" | "by_dark" | "by_price"> {
+/** The caps that follow from the endpoint's current state and end by themselves. */
+function capsByState(sums: Sums, now: number): Pick<Caps, "by_stale" | "by_mismatch" | "by_dark" | "by_price"> {
   const { paidLast, liveLast, priceNow } = sums;
   const untested = params.price_untested_factor * (sums.priceTested ?? 0);
   return {
-    by_stale: paidLast !== null && paidLast < now - AFTER.stalePaid ? number(params.stale.paid_30d) : FREE,
-    by_mismatch: sums.honestNow === false ? number(params.listing_mismatch_now) : FREE,
-    by_dark: liveLast === null || liveLast < now - AFTER.dark ? number(params.stale.dark_72h) : FREE,
-    by_price: paidLast !== null && priceNow !== null && priceNow > untested ? number(params.price_untested_cap) : FREE,
+    by_stale: paidLast !== null && paidLast < now - AFTER.stalePaid ? bandNumber(params.stale.paid_30d) : NO_CAP,
+    by_mismatch: sums.honestNow === false ? bandNumber(params.listing_mismatch_now) : NO_CAP,
+    by_dark: liveLast === null || liveLast < now - AFTER.dark ? bandNumber(params.stale.dark_72h) : NO_CAP,
+    by_price:
+      paidLast !== null && priceNow !== null && priceNow > untested ? bandNumber(params.price_untested_cap) : NO_CAP,
   };
 }
 
-/** All caps of a card of this tier (method, section 4). A part without a sample fails its gate unless noted. */
-function capsOf(tier: Tier, composite: number, sums: Sums, figures: Figures, now: number): Caps {
+/**
+ * All caps of a card of this tier (verification-method.md section 4). Where a part has no sample, `?? 0` fails its gate
+ * and `NO_CAP` passes it.
+ */
+function computeCaps(tier: Tier, composite: number, sums: Sums, figures: Figures, now: number): Caps {
   const { bands } = params;
   const { outcome, delivery, paid_honesty: paid, price_stability: price } = figures;
-  const check = correctnessOf(tier);
+  const check = correctnessPart(tier);
   const deeper = tier === "DELIVERY_VERIFIED" && outcome && outcome.w >= params.deeper_cap.min_weight ? outcome : null;
   const paidGates = params.paid_honesty_cap;
   return {
-    by_composite: reached(bands.composite, composite),
-    by_correctness: reached(bands.correctness, (check && figures[check]?.lower) ?? 0),
-    by_honesty: reached(bands.honesty, figures.honesty?.lower ?? 0),
-    by_liveness: reached(bands.liveness, figures.liveness?.lower ?? 0),
-    by_paid_honesty: paid && paid.w >= paidGates.min_weight ? reached(paidGates.lower_must_reach, paid.lower) : FREE,
-    by_tier: tier === "DELIVERY_VERIFIED" ? number(params.tier_cap.DELIVERY_VERIFIED) : FREE,
-    by_delivery: tier === "OUTCOME_VERIFIED" ? reached(bands.correctness, delivery?.lower ?? 0) : FREE,
-    by_deeper: deeper ? reached(bands.correctness, deeper.upper) : FREE,
-    by_ttm: byTheft(sums, figures, now),
-    ...byState(sums, now),
-    by_price_stability: price ? reached(bands.price_stability, price.lower) : FREE,
+    by_composite: bestReached(bands.composite, composite),
+    by_correctness: bestReached(bands.correctness, (check && figures[check]?.lower) ?? 0),
+    by_honesty: bestReached(bands.honesty, figures.honesty?.lower ?? 0),
+    by_liveness: bestReached(bands.liveness, figures.liveness?.lower ?? 0),
+    by_paid_honesty:
+      paid && paid.w >= paidGates.min_weight ? bestReached(paidGates.lower_must_reach, paid.lower) : NO_CAP,
+    by_tier: tier === "DELIVERY_VERIFIED" ? bandNumber(params.tier_cap.DELIVERY_VERIFIED) : NO_CAP,
+    by_delivery: tier === "OUTCOME_VERIFIED" ? bestReached(bands.correctness, delivery?.lower ?? 0) : NO_CAP,
+    by_deeper: deeper ? bestReached(bands.correctness, deeper.upper) : NO_CAP,
+    by_ttm: capByTheft(sums, figures, now),
+    ...capsByState(sums, now),
+    by_price_stability: price ? bestReached(bands.price_stability, price.lower) : NO_CAP,
     cusum_cap: cusumCap(sums.course),
   };
 }
 
-/** One letter's sum: C and whether it holds the letter back. */
+/** The CUSUM of one letter: the sum `c`, and whether it currently denies the letter. */
 interface CusumState {
   c: number;
-  latched: boolean;
+  isLatched: boolean;
 }
 
-/** What one block adds to the sum of letter k: a miss `fail`, a success `pass`, partial credit in between. */
+/**
+ * What one block adds to the sum of letter k: `fail` for a failure, `pass` for a success. A block with partial credit
+ * adds a value in between.
+ */
 const STEPS = params.cusum.good.map((good, k) => {
   const bad = params.cusum.bad[k]!;
   return { pass: Math.log(bad / good), fail: Math.log((1 - bad) / (1 - good)) };
 });
 
-/** Below this a sum is 0: its terms cancel only to the last bits. */
+/** A sum below this counts as 0, since rounding leaves small differences where its terms cancel. */
 const ZERO = 1e-9;
 
 /**
- * CUSUM over paid blocks for the letters A, B, C, D (method, section 4): at ln 200 it takes the letter away until it
- * is back at 0. @param xs block means in time order, unweighted, of the deepest check there was
+ * Computes the CUSUM (cumulative sum test) over paid blocks for each of the letters A, B, C, D (verification-method.md
+ * section 4). When a sum reaches ln 200 the letter is denied until the sum is back at 0. @param xs block means in time
+ * order, unweighted, of the deepest check that the block has
  */
 export function cusum(xs: readonly number[]): CusumState[] {
   return STEPS.map(({ pass, fail }) => {
     let c = 0;
-    let latched = false;
+    let isLatched = false;
     for (const x of xs) {
       c = Math.max(0, c + x * pass + (1 - x) * fail);
-      if (c < ZERO) latched = false;
-      if (c >= CUSUM_H) latched = true;
+      if (c < ZERO) isLatched = false;
+      if (c >= CUSUM_LIMIT) isLatched = true;
     }
-    return { c, latched };
+    return { c, isLatched };
   });
 }
 
-/** The best letter that recent calls leave, as a number: 0 A .. 4 F. */
+/** The best letter that the CUSUM of recent calls allows, as a number from 0 (A) to 4 (F). */
 export const cusumCap = (xs: readonly number[]): number =>
-  cusum(xs).reduce((cap, state, k) => (state.latched ? k + 1 : cap), 0);
+  cusum(xs).reduce((cap, state, k) => (state.isLatched ? k + 1 : cap), 0);
 
-/** One card's letter and what it stands on. */
+/** The letter of one card, with the figures and caps that it follows from. */
 export interface Grade {
   tier: Tier;
   composite: number;
   raw: Band;
   progress: number;
-  /** Upper bound of correctness already below the early-F line. */
-  early: boolean;
+  /** Is the upper bound of correctness already so low that the letter is F before there are enough calls? */
+  isEarlyF: boolean;
   caps: Caps;
   shown: Record<keyof typeof params.weights, Figure | null>;
 }
 
 export type WeightName = keyof typeof params.weights;
 
-/** Figures have 6 decimals and weights 2, so sums often end on a half; adding doubles in this order fixes the rounding. */
-const ADDED: readonly WeightName[] = [
+/**
+ * The order in which the composite's parts are added. Figures have 6 decimals and weights 2, so sums often end on a
+ * half; a fixed order makes the rounding of doubles reproducible.
+ */
+const SUM_ORDER: readonly WeightName[] = [
   "correctness",
   "schema_conformance",
   "honesty",
@@ -146,12 +161,12 @@ const ADDED: readonly WeightName[] = [
   "latency_p95",
 ];
 
-/** Weighted sum of lower bounds. A missing part keeps its weight and adds 0. */
-export const compositeOf = (lowers: Partial<Record<WeightName, number | null>>): number =>
-  round6Exactly(ADDED.reduce((sum, name) => sum + params.weights[name] * (lowers[name] ?? 0), 0));
+/** The composite: the weighted sum of lower bounds. A missing part adds 0, and the other weights do not change. */
+export const computeComposite = (lowers: Partial<Record<WeightName, number | null>>): number =>
+  round6Exactly(SUM_ORDER.reduce((sum, name) => sum + params.weights[name] * (lowers[name] ?? 0), 0));
 
-/** Tiers with at least one sample, deepest first; none where no row of ours counts. */
-export function tiersOf(sums: Sums, figures: Figures): Tier[] {
+/** Tiers with at least one sample, the deepest first; empty where no row of our own counts. */
+export function sampledTiers(sums: Sums, figures: Figures): Tier[] {
   if (sums.seenLast === null) return [];
   const tiers: Tier[] = ["LIVENESS_VERIFIED"];
   if (figures.delivery) tiers.unshift("DELIVERY_VERIFIED");
@@ -159,64 +174,69 @@ export function tiersOf(sums: Sums, figures: Figures): Tier[] {
   return tiers;
 }
 
-/** The tier that check, index and hold go by. */
-export const headlineOf = (figures: Figures): Tier =>
-  (figures.outcome?.w ?? 0) >= HEADLINE_OUTCOME_W
+/** The tier of the headline card, which `check`, the index and the hold use. */
+export const headlineTier = (figures: Figures): Tier =>
+  (figures.outcome?.w ?? 0) >= HEADLINE_OUTCOME_WEIGHT
     ? "OUTCOME_VERIFIED"
     : figures.delivery
       ? "DELIVERY_VERIFIED"
       : "LIVENESS_VERIFIED";
 
-/** Whether a moment lies further back than `ms`; false for null. */
-export const longAgo = (moment: number | null, ms: number, now: number): boolean =>
+/** Is a moment more than `ms` before `now`? false for null. */
+export const isLongAgo = (moment: number | null, ms: number, now: number): boolean =>
   moment !== null && moment < now - ms;
 
-/** Whole paid blocks toward a letter. @param weight W of correctness */
-const blocksToward = (weight: number): number => Math.min(params.letter_min_effective_paid, Math.floor(weight));
+/**
+ * Number of paid blocks that count towards a letter, at most the number that is needed. @param weight W of correctness
+ */
+const countTowardLetter = (weight: number): number => Math.min(params.letter_min_effective_paid, Math.floor(weight));
 
-/** Paid calls toward a letter, as `why` and every page tell it. Where no payment settled nobody paid, whatever we sent. */
-export const progressOf = (weight: number, settled: number): number =>
-  settled < params.letter_min_settled_paid ? 0 : blocksToward(weight);
+/** Number of paid calls towards a letter, as `why` and the pages show it; 0 where none of our payments settled. */
+export const paidProgress = (weight: number, settled: number): number =>
+  settled < params.letter_min_settled_paid ? 0 : countTowardLetter(weight);
 
-const FLAG_UNPAID: Flag = "refuses_payment";
+const UNPAID_FLAG: Flag = "refuses_payment";
 
-/** Progress of a published card: W is in the `method` of its correctness, and a flag marks that nothing settled. */
-export function progressOfCard({ components, flags = [] }: Pick<SignedCard, "components" | "flags">): number {
-  const weight = components ? weightIn(components.correctness) : 0;
-  return progressOf(weight, flags.includes(FLAG_UNPAID) ? 0 : Number.POSITIVE_INFINITY);
+/**
+ * Progress of a published card, read from the card: W is in the `method` of its correctness, and the flag
+ * `refuses_payment` marks that no payment settled.
+ */
+export function publishedProgress({ components, flags = [] }: Pick<SignedCard, "components" | "flags">): number {
+  const weight = components ? parseWeight(components.correctness) : 0;
+  return paidProgress(weight, flags.includes(UNPAID_FLAG) ? 0 : Number.POSITIVE_INFINITY);
 }
 
-/** W of a published component, blocks; 0 without a sample. */
-export const weightIn = ({ method }: Pick<Component, "method">): number =>
+/** Reads the weight W, in blocks, from the `method` of a published component; 0 without a sample. */
+export const parseWeight = ({ method }: Pick<Component, "method">): number =>
   Number(/;W=(\d{1,9}(?:\.\d{1,6})?);/.exec(method)?.[1] ?? 0);
 
-/** Why a paid tier has no letter yet, apart from bad news early. */
-function unrated(sums: Sums, weight: number, now: number): boolean {
+/** Has a paid tier too few or too old calls for a letter? An early F is decided before. */
+function isUnrated(sums: Sums, weight: number, now: number): boolean {
   return (
     weight < params.letter_min_effective_paid ||
-    longAgo(sums.paidLast, AFTER.unratedPaid, now) ||
-    longAgo(sums.seenLast, AFTER.unseen, now)
+    isLongAgo(sums.paidLast, AFTER.unratedPaid, now) ||
+    isLongAgo(sums.seenLast, AFTER.unseen, now)
   );
 }
 
-/** The letter of one tier (method, section 4). @param now ms */
+/** Grades one tier (verification-method.md section 4). @param now ms */
 export function gradeTier(tier: Tier, sums: Sums, figures: Figures, now: number): Grade {
-  const shown = shownOn(tier, figures);
-  const composite = compositeOf(
+  const shown = figuresShownOn(tier, figures);
+  const composite = computeComposite(
     Object.fromEntries(Object.entries(shown).map(([name, figure]) => [name, figure?.lower])) as Record<
       WeightName,
       number
     >,
   );
-  const caps = capsOf(tier, composite, sums, figures, now);
+  const caps = computeCaps(tier, composite, sums, figures, now);
   const weight = shown.correctness?.w ?? 0;
   const { min_weight, upper_below } = params.early_F;
   const early = shown.correctness !== null && weight >= min_weight && shown.correctness.upper < upper_below;
-  const thief = caps.by_ttm === BANDS.indexOf("F");
+  const isThief = caps.by_ttm === BANDS.indexOf("F");
   let raw: Band;
   if (tier === "LIVENESS_VERIFIED" || sums.settled < params.letter_min_settled_paid) raw = "UNRATED";
-  else if (early || thief) raw = "F";
-  else if (unrated(sums, weight, now)) raw = "UNRATED";
+  else if (early || isThief) raw = "F";
+  else if (isUnrated(sums, weight, now)) raw = "UNRATED";
   else raw = BANDS[Math.max(0, ...Object.values(caps))]!;
-  return { tier, composite, raw, progress: blocksToward(weight), early, caps, shown };
+  return { tier, composite, raw, progress: countTowardLetter(weight), isEarlyF: early, caps, shown };
 }

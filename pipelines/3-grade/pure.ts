@@ -1,21 +1,21 @@
 import { listsRepeatedAnswers, type RunLine, VERIFIER_VERSION } from "../record/card.ts";
-import { round6, worstOf } from "./bounds.ts";
-import { lineOf } from "./cards.ts";
-import { AFTER, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, WALL_ONE_IN, windowStart } from "./params.ts";
+import { round6, worstBlocks } from "./bounds.ts";
+import { gradeLineWithDigest } from "./cards.ts";
+import { AFTER, BLOCKS_PER_EXCUSED_WALL, DAY_MS, EVIDENCE_ROWS, QUOTES_A_DAY, windowStart } from "./params.ts";
 import type { RelatedParties } from "./related.ts";
-import { counts, inputsDigest, type Reading, readingOf, type Sample } from "./sample.ts";
+import { inputsDigest, isCounted, readSample, type Sample, type SampleReading } from "./sample.ts";
 import { p95, priceStability } from "./scores.ts";
-import { type BlockSample, PARTS, type PartName, partsOf, type Sums } from "./sums.ts";
+import { type BlockSample, PARTS, type PartName, type Sums, sumParts } from "./sums.ts";
 
 const mean = (xs: readonly number[]): number | null =>
   xs.length === 0 ? null : round6(xs.reduce((sum, x) => sum + x, 0) / xs.length);
-const known = <T>(xs: readonly (T | null)[]): T[] => xs.filter((x) => x !== null);
-const meanOf = (xs: readonly (number | null)[]): number | null => mean(known(xs));
-const shareOf = (xs: readonly (boolean | null)[]): number | null => meanOf(known(xs).map(Number));
+const withoutNulls = <T>(xs: readonly (T | null)[]): T[] => xs.filter((x) => x !== null);
+const meanOf = (xs: readonly (number | null)[]): number | null => mean(withoutNulls(xs));
+const shareOf = (xs: readonly (boolean | null)[]): number | null => meanOf(withoutNulls(xs).map(Number));
 
-/** Own rows by block, in time order. */
-function byBlock(rows: readonly Reading[]): Reading[][] {
-  const blocks = new Map<number, Reading[]>();
+/** Groups our own rows by block, blocks in time order. */
+function groupByBlock(rows: readonly SampleReading[]): SampleReading[][] {
+  const blocks = new Map<number, SampleReading[]>();
   for (const row of rows) {
     const block = blocks.get(row.block);
     if (block) block.push(row);
@@ -24,23 +24,26 @@ function byBlock(rows: readonly Reading[]): Reading[][] {
   return [...blocks].sort(([a], [b]) => a - b).map(([, block]) => block);
 }
 
-/** Blocks with a wall: the first m/20, in time order, are excused. */
-function wallsOf(blocks: readonly Reading[][]): { excused: Set<Reading[]>; walled: boolean } {
-  const holding = blocks.filter((block) => block.some((row) => row.wall));
-  const allowed = Math.floor(blocks.length / WALL_ONE_IN);
-  return { excused: new Set(holding.slice(0, allowed)), walled: holding.length > allowed };
+/**
+ * Finds the blocks with a wall (a bot check, 403 or 429). The first of them in time order are excused, one for each 20
+ * blocks.
+ */
+function excuseWalls(blocks: readonly SampleReading[][]): { excused: Set<SampleReading[]>; walled: boolean } {
+  const blocksWithWall = blocks.filter((block) => block.some((row) => row.wall));
+  const allowed = Math.floor(blocks.length / BLOCKS_PER_EXCUSED_WALL);
+  return { excused: new Set(blocksWithWall.slice(0, allowed)), walled: blocksWithWall.length > allowed };
 }
 
-/** A paid block weighs the mean of its rows' weights, fixed before their outcome and never above 1. */
-const weightOf = (paid: readonly Reading[]): number =>
+/** Weight of a paid block: the mean of its rows' weights. These were fixed before the calls and are at most 1. */
+const blockWeight = (paid: readonly SampleReading[]): number =>
   paid.reduce((sum, { row }) => sum + Math.min(row.w ?? 1, 1), 0) / Math.max(1, paid.length);
 
-function samplesOf(block: readonly Reading[], excused: boolean): Record<PartName, BlockSample> {
+function sampleBlock(block: readonly SampleReading[], excused: boolean): Record<PartName, BlockSample> {
   const paid = block.filter((row) => row.paid);
-  const w = weightOf(paid);
-  const looked = excused ? block.filter((row) => !row.wall) : block;
+  const w = blockWeight(paid);
+  const relevantRows = excused ? block.filter((row) => !row.wall) : block;
   return {
-    liveness: { w: 1, x: shareOf(looked.map((row) => row.answered)) },
+    liveness: { w: 1, x: shareOf(relevantRows.map((row) => row.answered)) },
     honesty: { w: 1, x: shareOf(block.map((row) => row.honest)) },
     paid_honesty: { w: 1, x: shareOf(paid.map((row) => row.honest)) },
     delivery: { w, x: meanOf(paid.map((row) => row.delivery)) },
@@ -49,39 +52,42 @@ function samplesOf(block: readonly Reading[], excused: boolean): Record<PartName
   };
 }
 
-/** Sums of every part, and the course of the paid blocks by the deepest check there was. */
-function blockSums(blocks: readonly Reading[][]): Pick<Sums, "parts" | "course" | "walled"> {
-  const { excused, walled } = wallsOf(blocks);
-  const all = blocks.map((block) => samplesOf(block, excused.has(block)));
-  const samples = Object.fromEntries(PARTS.map((name) => [name, all.map((of) => of[name])]));
-  const course = known(all.map((of) => of.outcome.x ?? of.delivery.x));
-  return { parts: partsOf(samples as Record<PartName, BlockSample[]>), course, walled };
+/** Sums of every part, and the values of the paid blocks in time order (`course`), each by its deepest check. */
+function sumBlocks(blocks: readonly SampleReading[][]): Pick<Sums, "parts" | "course" | "walled"> {
+  const { excused, walled } = excuseWalls(blocks);
+  const blockSamples = blocks.map((block) => sampleBlock(block, excused.has(block)));
+  const samples = Object.fromEntries(PARTS.map((name) => [name, blockSamples.map((of) => of[name])]));
+  const course = withoutNulls(blockSamples.map((of) => of.outcome.x ?? of.delivery.x));
+  return { parts: sumParts(samples as Record<PartName, BlockSample[]>), course, walled };
 }
 
-/** One endpoint as the record holds it. */
+/** One endpoint with its rows, from the record. */
 export interface Endpoint {
   cap: string;
   pay_to: string | null;
   domain: string | null;
   disputed: boolean;
-  /** All its rows, any order; those outside the window are left aside. */
+  /** All rows of the endpoint, in any order; rows outside the window are ignored. */
   rows: readonly Sample[];
   /** Ids of rows that a correction withdrew. */
   withdrawn: ReadonlySet<string>;
 }
 
-/** Newest first; among rows of the same moment the greatest id is the newest. */
-const newestFirst = (a: Reading, b: Reading): number =>
+/** Compares for an order with the newest row first; of rows at one moment the one with the greatest id is first. */
+const newestFirst = (a: SampleReading, b: SampleReading): number =>
   b.row.t.getTime() - a.row.t.getTime() || Buffer.compare(Buffer.from(b.row.obs_id), Buffer.from(a.row.obs_id));
 
-const newest = (rows: readonly Reading[]): number | null =>
+const newestTime = (rows: readonly SampleReading[]): number | null =>
   rows.reduce<number | null>((last, { row }) => Math.max(last ?? row.t.getTime(), row.t.getTime()), null);
 
-/** Worst call of each payer in each block, then the worst blocks of each payer. */
-function buyersOf(rows: readonly Sample[]): Sums["buyers"] {
+/**
+ * Values of buyers' published calls for each part: the worst call of each payer in each block, and of these the worst
+ * blocks of each payer.
+ */
+function worstBuyerBlocks(rows: readonly Sample[]): Sums["buyers"] {
   const worst = new Map<PartName, Map<string | null, Map<number, number>>>();
   for (const row of rows) {
-    const call = readingOf(row, row.settled === true);
+    const call = readSample(row, row.settled === true);
     const values: [PartName, number | boolean | null][] = [
       ["liveness", call.answered],
       ["honesty", call.honest],
@@ -99,32 +105,39 @@ function buyersOf(rows: readonly Sample[]): Sums["buyers"] {
     }
   }
   return Object.fromEntries(
-    [...worst].map(([part, payers]) => [part, [...payers.values()].flatMap((blocks) => worstOf([...blocks.values()]))]),
+    [...worst].map(([part, payers]) => [
+      part,
+      [...payers.values()].flatMap((blocks) => worstBlocks([...blocks.values()])),
+    ]),
   );
 }
 
-const oldest = (rows: readonly Reading[]): number | null =>
+const oldestTime = (rows: readonly SampleReading[]): number | null =>
   rows.reduce<number | null>((first, { row }) => Math.min(first ?? row.t.getTime(), row.t.getTime()), null);
 
-const amount = (taken: readonly Reading[]) => ({
+const countAndSum = (taken: readonly SampleReading[]) => ({
   calls: taken.length,
   sum: round6(taken.reduce((sum, { price }) => sum + (price ?? 0), 0)),
 });
 
-/** Settlements of ours that brought nothing and were not refunded: those that count by now, and the first that does not. */
-function theftsOf(paid: readonly Reading[], now: number): Pick<Sums, "theft" | "pendingFirst"> {
+/**
+ * Payments of ours that settled, got no answer and were not refunded: the sums of those that count as theft by now, and
+ * the time of the first that does not count yet.
+ */
+function sumThefts(paid: readonly SampleReading[], now: number): Pick<Sums, "theft" | "pendingFirst"> {
   const taken = paid.filter(({ row, delivered }) => row.settled && !delivered && !row.refunded);
   const final = taken.filter(({ row }) => row.t.getTime() <= now - AFTER.pendingTheft);
   const pending = taken.filter(({ row }) => row.t.getTime() > now - AFTER.pendingTheft);
-  const last = newest(final);
+  const last = newestTime(final);
   return {
-    theft: last === null ? null : { blocks: new Set(final.map(({ block }) => block)).size, ...amount(final), last },
+    theft:
+      last === null ? null : { blocks: new Set(final.map(({ block }) => block)).size, ...countAndSum(final), last },
     pendingFirst: pending.length === 0 ? null : Math.min(...pending.map(({ row }) => row.t.getTime())),
   };
 }
 
-function pricesOf(own: readonly Reading[]): Pick<Sums, "price" | "dynamicPrice" | "priceNow" | "priceTested"> {
-  const quoted = own.filter((row): row is Reading & { price: number } => row.price !== null).sort(newestFirst);
+function sumPrices(own: readonly SampleReading[]): Pick<Sums, "price" | "dynamicPrice" | "priceNow" | "priceTested"> {
+  const quoted = own.filter((row): row is SampleReading & { price: number } => row.price !== null).sort(newestFirst);
   const days = new Map<number, number[]>();
   for (const { row, price } of quoted) {
     const day = Math.floor(row.t.getTime() / DAY_MS);
@@ -140,48 +153,48 @@ function pricesOf(own: readonly Reading[]): Pick<Sums, "price" | "dynamicPrice" 
   };
 }
 
-function latencyOf(own: readonly Reading[]): Sums["latency"] {
+function measureLatency(own: readonly SampleReading[]): Sums["latency"] {
   const timed = (paid: boolean) =>
     own.filter((row) => row.paid === paid && row.ms !== null).map(({ block, ms }) => [block, ms ?? 0] as const);
   return { free: p95(timed(false)), paid: p95(timed(true)) };
 }
 
 /**
- * The sums of one endpoint from its rows: what sql/grade and fold.ts make of the lake, written a second time, plainly
- * and without a database.
- * @param version of our checks: what cards of it name (record/card, namesRepeats)
+ * Computes the sums of one endpoint from its rows. sql/grade and fold.ts compute the same sums from the lake; this
+ * second implementation is simple and needs no database.
+ * @param version version of our checks, by which cards list their evidence (record/card, listsRepeatedAnswers)
  */
-export function sumsOf(endpoint: Endpoint, now: Date, version: string = VERIFIER_VERSION): Sums {
+export function sumRows(endpoint: Endpoint, now: Date, version: string = VERIFIER_VERSION): Sums {
   const since = windowStart(now);
   const inWindow = endpoint.rows.filter(({ t }) => t >= since && t < now);
-  const standing = inWindow.filter(({ obs_id }) => !endpoint.withdrawn.has(obs_id));
-  const counted = standing.filter(counts);
-  const own = counted.filter(({ kind }) => kind < 2).map((row) => readingOf(row, row.kind === 1));
+  const remaining = inWindow.filter(({ obs_id }) => !endpoint.withdrawn.has(obs_id));
+  const counted = remaining.filter(isCounted);
+  const own = counted.filter(({ kind }) => kind < 2).map((row) => readSample(row, row.kind === 1));
   const paid = own.filter((row) => row.paid);
-  const told = own.filter(({ honest }) => honest !== null).sort(newestFirst);
+  const withHonesty = own.filter(({ honest }) => honest !== null).sort(newestFirst);
   const answers = paid.filter(({ delivered, row }) => delivered && row.response_sha256 !== null).sort(newestFirst);
   const hashes = answers.map(({ row }) => row.response_sha256 ?? "");
   return {
     cap: endpoint.cap,
     counted: own.length,
-    emptied: own.length === 0 && standing.length < inWindow.length,
-    ...blockSums(byBlock(own)),
-    buyers: buyersOf(counted.filter(({ kind }) => kind === 2)),
-    latency: latencyOf(own),
-    ...pricesOf(own),
-    ...theftsOf(paid, now.getTime()),
+    emptied: own.length === 0 && remaining.length < inWindow.length,
+    ...sumBlocks(groupByBlock(own)),
+    buyers: worstBuyerBlocks(counted.filter(({ kind }) => kind === 2)),
+    latency: measureLatency(own),
+    ...sumPrices(own),
+    ...sumThefts(paid, now.getTime()),
     refunds: paid.filter(({ row, delivered }) => row.settled && !delivered && row.refunded).length,
     signed: paid.length,
     settled: paid.filter(({ row }) => row.settled).length,
     served: paid.filter(({ delivered }) => delivered).length,
     examples: paid.filter(({ row }) => row.input === "example" || row.input === "known_answer").length,
-    seenFirst: oldest(own),
-    seenLast: newest(own),
-    paidFirst: oldest(paid),
-    paidLast: newest(paid),
-    liveLast: newest(own.filter(({ answered }) => answered)),
-    honestNow: told[0]?.honest ?? null,
-    unconfirmed: standing.some(({ kind, fault }) => kind === 2 && fault === "unconfirmed"),
+    seenFirst: oldestTime(own),
+    seenLast: newestTime(own),
+    paidFirst: oldestTime(paid),
+    paidLast: newestTime(paid),
+    liveLast: newestTime(own.filter(({ answered }) => answered)),
+    honestNow: withHonesty[0]?.honest ?? null,
+    unconfirmed: remaining.some(({ kind, fault }) => kind === 2 && fault === "unconfirmed"),
     payToChanged: new Set(own.map(({ row }) => row.pay_to).filter((payTo) => payTo !== null)).size > 1,
     disputed: endpoint.disputed,
     payTo: endpoint.pay_to,
@@ -191,9 +204,10 @@ export function sumsOf(endpoint: Endpoint, now: Date, version: string = VERIFIER
 }
 
 /**
- * The grade of one endpoint from its rows alone, without DuckDB: for the auditor and for light clients. Equal to the
- * line of a grade run at the same moment, figure by figure.
- * @param version of our checks: that of a published card makes the line as it was made then
+ * Grades one endpoint from its rows alone, without DuckDB, for auditors and light clients. The result equals the line
+ * of a grade run at that moment in every figure.
+ * @param version version of our checks: with the version of a published card the line is made by the rules of that
+ * version
  */
 export function gradeRows(
   endpoint: Endpoint,
@@ -202,6 +216,12 @@ export function gradeRows(
   version: string = VERIFIER_VERSION,
 ): RunLine {
   const since = windowStart(now);
-  const standing = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));
-  return lineOf(sumsOf(endpoint, now, version), related.of(endpoint), inputsDigest(standing), now, version);
+  const remaining = endpoint.rows.filter(({ t, obs_id }) => t >= since && t < now && !endpoint.withdrawn.has(obs_id));
+  return gradeLineWithDigest(
+    sumRows(endpoint, now, version),
+    related.flagsOf(endpoint),
+    inputsDigest(remaining),
+    now,
+    version,
+  );
 }

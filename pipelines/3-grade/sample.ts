@@ -3,11 +3,11 @@ import { canonicalText } from "../../infra/canonical.ts";
 import { rfc3339 } from "../record/time.ts";
 import { BLOCK_MS } from "./params.ts";
 
-/** One observation of an endpoint: a row of `samples` in the lake, a line of an evidence file. */
+/** One observation of an endpoint: a row of `samples` in the lake, or a line of an evidence file. */
 export interface Sample {
   obs_id: string;
   t: Date;
-  /** 0 an exchange without payment, 1 our signed payment was sent, 2 a published call of a buyer. */
+  /** 0: an exchange without payment; 1: our signed payment was sent; 2: a call that a buyer published. */
   kind: number;
   payer: string | null;
   w: number | null;
@@ -27,9 +27,12 @@ export interface Sample {
   pay_to: string | null;
 }
 
-const bytewise = (a: Sample, b: Sample): number => Buffer.compare(Buffer.from(a.obs_id), Buffer.from(b.obs_id));
+const compareIds = (a: Sample, b: Sample): number => Buffer.compare(Buffer.from(a.obs_id), Buffer.from(b.obs_id));
 
-/** The 16 fields of a row that enter the digest of a letter's inputs; its time is `YYYY-MM-DDTHH:MM:SS.mmmZ`. */
+/**
+ * A row's line for the digest of a letter's inputs: 16 fields in RFC 8785 form and a newline. The time is
+ * `YYYY-MM-DDTHH:MM:SS.mmmZ`.
+ */
 export function inputLine(row: Sample): string {
   const { obs_id, kind, payer, w, fault, live, honest, settled, delivered, refunded } = row;
   const { delivery, outcome, schema_ok, latency_ms, price } = row;
@@ -41,24 +44,24 @@ export function inputLine(row: Sample): string {
 /** `inputs.digest` of a leaf: sha256 over the lines of the window's rows that no correction withdrew, ascending by id. */
 export function inputsDigest(rows: readonly Sample[]): string {
   const hash = createHash("sha256");
-  for (const row of [...rows].sort(bytewise)) hash.update(inputLine(row));
+  for (const row of [...rows].sort(compareIds)) hash.update(inputLine(row));
   return hash.digest("hex");
 }
 
-/** A wall: a bot check, a 403 or a 429 instead of an answer. */
-const blocked = (row: Sample): boolean => row.fault === "blocked";
+/** Is the row a wall: a bot check, a 403 or a 429 instead of an answer? */
+const isBlocked = (row: Sample): boolean => row.fault === "blocked";
 
 /**
- * Whether a row is a sample (method, section 1): out are our own fault, a synthetic input that moved no money, and a
- * published call that none of ours reproduced.
+ * Does a row count as a sample (verification-method.md section 1)? These do not: rows with a fault of our own, calls
+ * with a synthetic input where no payment settled, and published calls that no call of ours reproduced.
  */
-export const counts = (row: Sample): boolean =>
-  row.fault === null || (row.kind < 2 && (blocked(row) || (row.fault === "bad_input" && row.settled === true)));
+export const isCounted = (row: Sample): boolean =>
+  row.fault === null || (row.kind < 2 && (isBlocked(row) || (row.fault === "bad_input" && row.settled === true)));
 
 const blockNumber = (row: Sample): number => Math.floor(row.t.getTime() / BLOCK_MS);
 
-/** Sample of one counted row for each part; null where the row is none. */
-export interface Reading {
+/** The values of one counted row for each part of the grade; null where the row is no sample of a part. */
+export interface SampleReading {
   row: Sample;
   block: number;
   paid: boolean;
@@ -66,32 +69,34 @@ export interface Reading {
   answered: boolean;
   honest: boolean | null;
   delivered: boolean;
-  /** 0 where a payment brought no bytes, whatever the reason. */
+  /** 0 where a payment got no answer, for whatever reason. */
   delivery: number | null;
   outcome: number | null;
   schema_ok: boolean | null;
-  /** Silence has no latency: it is counted in liveness. */
+  /** Latency, ms; null without an answer, which liveness counts. */
   ms: number | null;
   price: number | null;
 }
 
-/** @param pays whether a payment of this row counts for correctness: ours always, a buyer's when it settled */
-export function readingOf(row: Sample, pays: boolean): Reading {
+/**
+ * @param paymentCounts does this row's payment count for correctness? Our own always does, a buyer's only if it settled
+ */
+export function readSample(row: Sample, paymentCounts: boolean): SampleReading {
   const live = row.live === true;
   const delivered = row.delivered === true;
-  const answered = live && !blocked(row);
+  const answered = live && !isBlocked(row);
   return {
     row,
     block: blockNumber(row),
     paid: row.kind === 1,
-    wall: blocked(row) && row.kind === 0,
+    wall: isBlocked(row) && row.kind === 0,
     answered,
     honest: answered ? row.honest : null,
     delivered,
-    delivery: pays ? (delivered ? (row.delivery ?? 0) : 0) : null,
-    outcome: pays && row.outcome !== null ? (delivered ? row.outcome : 0) : null,
-    schema_ok: pays && delivered ? row.schema_ok : null,
-    ms: !blocked(row) && (row.kind === 0 ? live : delivered) ? row.latency_ms : null,
+    delivery: paymentCounts ? (delivered ? (row.delivery ?? 0) : 0) : null,
+    outcome: paymentCounts && row.outcome !== null ? (delivered ? row.outcome : 0) : null,
+    schema_ok: paymentCounts && delivered ? row.schema_ok : null,
+    ms: !isBlocked(row) && (row.kind === 0 ? live : delivered) ? row.latency_ms : null,
     price: row.price !== null && row.price > 0 ? row.price : null,
   };
 }

@@ -1,59 +1,65 @@
-import { needHigh, needLow, round6 } from "./bounds.ts";
+import { maxSuccessesForLowBound, minSuccessesForHighBound, round6 } from "./bounds.ts";
 import { PERCENTILE, params } from "./params.ts";
 
-/** p95 of one stratum in ms, and the times that it is no later and no earlier than. */
+/**
+ * The 95th percentile of the latency of one stratum (free or paid calls) in ms, with its upper bound `high` and its
+ * lower bound `low`.
+ */
 export interface Stratum {
-  /** Blocks. */
+  /** Number of blocks. */
   w: number;
   p95: number;
   high: number;
   low: number;
 }
 
-/** 1 at 300 ms or less, 0 at 30 s or more; every factor of ten costs one half. */
+/** Scores a latency: 1 at 300 ms or less, 0 at 30 s or more, and half a point less for each factor of ten between. */
 export function latencyScore(ms: number): number {
   const { full_ms, zero_ms } = params.latency;
   return Math.min(1, Math.max(0, 1 - Math.log(ms / full_ms) / Math.log(zero_ms / full_ms)));
 }
 
-/** Sums of 1/n are not exact. */
+/** Tolerance for sums of 1/n, which are not exact as doubles. */
 const EPSILON = 1e-9;
 
 /**
- * Order statistics of one stratum: a row weighs 1/(rows of its block).
- * @param rows [block, ms], any order @returns null where there are too few blocks for a bound
+ * Finds the 95th percentile of one stratum and its bounds as order statistics. Each row weighs 1/(rows of its block),
+ * so that every block weighs 1.
+ * @param rows [block, ms] in any order @returns null where there are too few blocks for a bound
  */
 export function p95(rows: readonly (readonly [block: number, ms: number])[]): Stratum | null {
-  const inBlock = new Map<number, number>();
-  for (const [block] of rows) inBlock.set(block, (inBlock.get(block) ?? 0) + 1);
-  const w = inBlock.size;
-  if (!(w >= needHigh(w))) return null;
-  const bySlowness = rows.map(([block, ms]) => ({ ms, v: 1 / inBlock.get(block)! })).sort((a, b) => a.ms - b.ms);
-  const from: Record<"p95" | "high" | "low", number> = {
+  const rowsInBlock = new Map<number, number>();
+  for (const [block] of rows) rowsInBlock.set(block, (rowsInBlock.get(block) ?? 0) + 1);
+  const w = rowsInBlock.size;
+  if (!(w >= minSuccessesForHighBound(w))) return null;
+  const sorted = rows.map(([block, ms]) => ({ ms, weight: 1 / rowsInBlock.get(block)! })).sort((a, b) => a.ms - b.ms);
+  const targets: Record<"p95" | "high" | "low", number> = {
     p95: PERCENTILE * w - EPSILON,
-    high: needHigh(w),
-    low: w - needLow(w),
+    high: minSuccessesForHighBound(w),
+    low: w - maxSuccessesForLowBound(w),
   };
-  const found: Partial<Record<"p95" | "high" | "low", number>> = {};
-  let upto = 0;
-  bySlowness.forEach(({ ms, v }, i) => {
-    upto += v;
-    if (bySlowness[i + 1]?.ms === ms) return;
-    const s = round6(upto);
-    for (const key of ["p95", "high", "low"] as const) if (s >= from[key]) found[key] ??= ms;
+  const times: Partial<Record<"p95" | "high" | "low", number>> = {};
+  let weightSoFar = 0;
+  sorted.forEach(({ ms, weight }, i) => {
+    weightSoFar += weight;
+    if (sorted[i + 1]?.ms === ms) return;
+    const s = round6(weightSoFar);
+    for (const key of ["p95", "high", "low"] as const) if (s >= targets[key]) times[key] ??= ms;
   });
-  const { p95, high, low } = found;
+  const { p95, high, low } = times;
   return p95 === undefined || high === undefined || low === undefined ? null : { w, p95, high, low };
 }
 
 const { tolerance, zero_at_ratio, baseline_days } = params.price;
 
-/** What a day is worth whose dearest quote stands at r times the lowest of the days before. */
+/** Scores a day whose highest price is r times the lowest price of the days before. */
 const priceScore = (r: number): number => (r <= tolerance ? 1 : Math.max(0, 1 - Math.log(r) / Math.log(zero_at_ratio)));
 
 /**
- * Price stability over UTC days (method, section 1).
- * @param quotes day number -> quotes above 0 of that day @returns days that are a sample, and their sum
+ * Price stability over UTC days (verification-method.md section 1). A day is a sample if the days before it have a
+ * price.
+ * @param quotes day number -> prices above 0 of that day @returns number of days that are a sample, and the sum of
+ * their scores
  */
 export function priceStability(quotes: ReadonlyMap<number, readonly number[]>): { w: number; s: number } {
   let w = 0;

@@ -2,46 +2,59 @@ import { round6 } from "./bounds.ts";
 import { BAD_BELOW } from "./params.ts";
 import type { Stratum } from "./scores.ts";
 
-/** What is sampled. Correctness is `outcome` or `delivery`, by the tier; `paid_honesty` only caps. */
+/**
+ * The parts of a grade that are sampled by block. Correctness is `outcome` or `delivery`, depending on the tier;
+ * `paid_honesty` only limits the letter.
+ */
 export const PARTS = ["liveness", "honesty", "paid_honesty", "delivery", "outcome", "schema_conformance"] as const;
 export type PartName = (typeof PARTS)[number];
 
-/** One part over its blocks: all that its bounds need. */
+/** The sums of one part over its blocks, from which its bounds are computed. */
 export interface PartSums {
-  /** Sum of weights and of weighted successes, 6 decimals. */
+  /** Sum of the weights, and of the weighted successes, 6 decimals. */
   w: number;
   s: number;
-  /** Blocks, bad ones, and the runs those make. */
+  /** Number of blocks, of bad blocks, and of runs of bad blocks. */
   m: number;
   bad: number;
   starts: number;
 }
 
 /**
- * Everything that the letter of one endpoint needs: what `fold.ts` makes of the lake, and `pure.ts` of an evidence file.
- * Both are graded by the same code from here on. Moments are ms since 1970 UTC; rows are our own unless a member is
- * described otherwise.
+ * Everything from which the letter of one endpoint is computed. `fold.ts` makes it from the lake, `pure.ts` from an
+ * evidence file, and the same code grades both. Times are ms since 1970 UTC. Rows are our own, except where a member's
+ * comment names buyers.
  */
 export interface Sums {
   cap: string;
-  /** Rows of ours in the window that count: a buyer's published calls would raise it, and raise nothing. */
+  /**
+   * Number of our own rows in the window that count. Calls that buyers published are not included, since they must not
+   * raise anything.
+   */
   counted: number;
-  /** None of ours counts, and corrections withdrew some. */
+  /** True where no row of our own counts and corrections withdrew some. */
   emptied: boolean;
   parts: Partial<Record<PartName, PartSums>>;
-  /** Values of the buyers' worst blocks, each payer's worst few, any order. */
+  /** Values of blocks with calls that buyers published: the worst few of each payer, in any order. */
   buyers: Partial<Record<PartName, number[]>>;
-  /** Time to the 402, and paid time to the last byte; null where the blocks are too few. */
+  /** Time to the 402 (free), and time to the last byte of a paid answer; null where there are too few blocks. */
   latency: { free: Stratum | null; paid: Stratum | null };
-  /** Days that are a price sample and their sum, 6 decimals. */
+  /** Number of days that are a price sample, and the sum of their scores, 6 decimals. */
   price: { w: number; s: number };
-  /** Paid blocks in time order, deepest check there was. */
+  /** Values of the paid blocks in time order, each by its deepest check. */
   course: number[];
-  /** Settlements of ours that brought nothing and were not paid back: their blocks, calls, prices together and the newest. */
+  /**
+   * Payments of ours that settled, got no answer and were not paid back: number of blocks and of calls, sum of prices,
+   * time of the newest.
+   */
   theft: { blocks: number; calls: number; sum: number; last: number } | null;
+  /** Time of the first such payment that is too recent to count as theft. */
   pendingFirst: number | null;
   refunds: number;
-  /** Payments we sent, those that settled, those answered with bytes, those with an example or a known answer. */
+  /**
+   * Number of payments that we sent, and of those: how many settled, were answered with bytes, and had a declared
+   * example or a known answer as input.
+   */
   signed: number;
   settled: number;
   served: number;
@@ -51,11 +64,14 @@ export interface Sums {
   paidFirst: number | null;
   paidLast: number | null;
   liveLast: number | null;
-  /** Whether the newest answer kept to the seller's own listing. */
+  /** Did the newest answer agree with the seller's own listing? */
   honestNow: boolean | null;
   priceNow: number | null;
   priceTested: number | null;
-  /** A wall that was not excused; a published call that waits for its re-tests. */
+  /**
+   * Is there a wall (bot check, 403, 429) that was not excused? `unconfirmed`: is there a published call that waits for
+   * its re-tests?
+   */
   walled: boolean;
   unconfirmed: boolean;
   payToChanged: boolean;
@@ -63,25 +79,25 @@ export interface Sums {
   disputed: boolean;
   payTo: string | null;
   domain: string | null;
-  /** Hashes of the newest answers we paid for. */
+  /** Hashes of the newest answers that we paid for. */
   evidence: string[];
 }
 
-/** One block of one part: weight, and mean of its rows; null where no row is a sample of the part. */
+/** One block of one part: its weight, and the mean of its rows; `x` is null where no row is a sample of the part. */
 export interface BlockSample {
   w: number;
   x: number | null;
 }
 
-/** Bad blocks of a part, and how many runs they make. @param xs block means in time order */
-function badRuns(xs: readonly number[]): { bad: number; starts: number } {
+/** Counts the bad blocks of a part and the runs that they form. @param xs block means in time order */
+function countBadRuns(xs: readonly number[]): { bad: number; starts: number } {
   const isBad = (x: number | undefined): boolean => x !== undefined && x < BAD_BELOW;
   const bad = xs.filter(isBad).length;
   return { bad, starts: bad === 0 ? 0 : xs.filter((x, i) => isBad(x) && !isBad(xs[i - 1])).length };
 }
 
-/** Sums of the parts that have a sample. @param samples of every part, blocks in time order */
-export function partsOf(samples: Record<PartName, readonly BlockSample[]>): Sums["parts"] {
+/** Sums of the parts that have a sample. @param samples block samples of every part, in time order */
+export function sumParts(samples: Record<PartName, readonly BlockSample[]>): Sums["parts"] {
   const parts: Sums["parts"] = {};
   for (const name of PARTS) {
     const xs: number[] = [];
@@ -93,7 +109,7 @@ export function partsOf(samples: Record<PartName, readonly BlockSample[]>): Sums
       w += sample.w;
       s += sample.w * sample.x;
     }
-    if (xs.length > 0) parts[name] = { w: round6(w), s: round6(s), m: xs.length, ...badRuns(xs) };
+    if (xs.length > 0) parts[name] = { w: round6(w), s: round6(s), m: xs.length, ...countBadRuns(xs) };
   }
   return parts;
 }

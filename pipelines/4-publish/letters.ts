@@ -1,4 +1,4 @@
-import { type DayLetter, type Held, publishedBand } from "../3-grade/hold.ts";
+import { type DayLetter, type HeldLetter, publishedBand } from "../3-grade/hold.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import type { PublishedCorrection, RawLetter } from "../published/endpoint.ts";
 import type { Band } from "../record/vocabulary.ts";
@@ -41,4 +41,4 @@ export const holdOf = (
   corrections: readonly PublishedCorrection[],
   today: string,
   raw: Band,
-): Held => publishedBand(cap ? lettersOf(cap, corrections) : [], today, raw);
+): HeldLetter => publishedBand(cap ? lettersOf(cap, corrections) : [], today, raw);

@@ -1,6 +1,11 @@
 import { forEachYielding } from "../../infra/concurrency.ts";
 import { type Signer, signTextSoon } from "../../infra/keys/signer.ts";
-import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../3-grade/changed.ts";
+import {
+  type CardFacts,
+  decidePublication,
+  type PublicationDecision,
+  type PublishedFacts,
+} from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
 import { correctedBetween, lastCounted, type PublishedCap } from "../published/caps.ts";
 import type { PublishedCorrection } from "../published/endpoint.ts";
@@ -89,10 +94,10 @@ function evaluate(
   now: string,
   line: Pick<RunLine, "cards">,
   own: readonly CorrectionDraft[],
-): { cards: NextCard[]; verdict: Verdict } {
+): { cards: NextCard[]; verdict: PublicationDecision } {
   const cards = cardsOf(known, { now }, line, own);
   const corrected = own.some((draft) => draft.kind !== "dispute") || correctedSinceCards(known);
-  return { cards, verdict: mustPublish(factsOf(known), cards.map(nextFacts), new Date(now), corrected) };
+  return { cards, verdict: decidePublication(factsOf(known), cards.map(nextFacts), new Date(now), corrected) };
 }
 
 /**

@@ -2,8 +2,8 @@ import { FAST_UNTIL } from "../1-observe/plan/plan.ts";
 import { BLOCKS_PER_DAY } from "../1-observe/plan/steps.ts";
 import { figuresOf } from "../3-grade/components.ts";
 import { type DayLetter, publishedBand } from "../3-grade/hold.ts";
-import { gradeTier, headlineOf } from "../3-grade/letter.ts";
-import { type Endpoint, sumsOf } from "../3-grade/pure.ts";
+import { gradeTier, headlineTier } from "../3-grade/letter.ts";
+import { type Endpoint, sumRows } from "../3-grade/pure.ts";
 import type { Sample } from "../3-grade/sample.ts";
 import { BLOCK_MS, blockOf, blockStart, dayOf, dayStart } from "../record/time.ts";
 import { BANDS, type Band } from "../record/vocabulary.ts";
@@ -50,9 +50,9 @@ export interface NextLetter {
 const rank = (band: Band): number => (band === "UNRATED" ? BANDS.length : BANDS.indexOf(band));
 
 function rawAt(endpoint: Endpoint, at: Date): Band {
-  const sums = sumsOf(endpoint, at);
+  const sums = sumRows(endpoint, at);
   const figures = figuresOf(sums);
-  return gradeTier(headlineOf(figures), sums, figures, at.getTime()).raw;
+  return gradeTier(headlineTier(figures), sums, figures, at.getTime()).raw;
 }
 
 const median = (values: readonly number[]): number | null =>

@@ -1,5 +1,5 @@
 import { canonicalText } from "../../infra/canonical.ts";
-import { mustPublish, type Reason } from "../3-grade/changed.ts";
+import { decidePublication, type PublicationReason } from "../3-grade/changed.ts";
 import { cardTextOf } from "../record/card-cut.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
 import { type Endpoint, type Projection, type RawLetter, rawLetters } from "./endpoint.ts";
@@ -88,7 +88,11 @@ export const correctedBetween = (cap: PublishedCap, after: number, before = Numb
   cap.corrections.some((one) => one.leaf > after && one.leaf < before && WITHDRAWING.has(one.kind));
 
 /** Reasons that do not use up the one publication of a day (verification-method.md section 6). */
-const FREE: ReadonlySet<Reason | null> = new Set<Reason | null>(["first_card", "correction", "worse_letter"]);
+const FREE: ReadonlySet<PublicationReason | null> = new Set<PublicationReason | null>([
+  "first_card",
+  "correction",
+  "worse_letter",
+]);
 
 /** Only letters decide whether a publication was free, so nothing else of an older group is kept. */
 const factsOf = (letters: readonly LetterOfTier[]) =>
@@ -105,6 +109,6 @@ export function lastCounted(cap: PublishedCap): string {
   const now = new Date(cap.computedAt);
   const before = { cards: factsOf(cap.before), at: now, countedDay: null };
   const corrected = correctedBetween(cap, cap.beforeLeaf, first.leaf);
-  const { reason } = mustPublish(before, factsOf(cap.cards), now, corrected);
+  const { reason } = decidePublication(before, factsOf(cap.cards), now, corrected);
   return FREE.has(reason) && reason !== null ? cap.countedBefore : cap.day;
 }

@@ -1,6 +1,6 @@
 import { Compressor, Decompressor } from "zstd-napi";
 import { canonicalText } from "../../infra/canonical.ts";
-import { progressOfCard, weightIn } from "../../pipelines/3-grade/letter.ts";
+import { parseWeight, publishedProgress } from "../../pipelines/3-grade/letter.ts";
 import {
   type Endpoint,
   type ListingFacts,
@@ -108,8 +108,8 @@ export const SERVING_PROJECTION: Projection<Entry> = {
     band: leaf.card.band,
     measured: leaf.card.components !== null,
     composite: leaf.card.composite,
-    paidSamples: leaf.card.components ? weightIn(leaf.card.components.correctness) : 0,
-    progress: progressOfCard(leaf.card),
+    paidSamples: leaf.card.components ? parseWeight(leaf.card.components.correctness) : 0,
+    progress: publishedProgress(leaf.card),
     latencyMs: latencyOf(leaf.card),
   }),
   letters: (before, leaf) => {

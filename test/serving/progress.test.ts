@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { progressOfCard } from "../../pipelines/3-grade/letter.ts";
+import { publishedProgress } from "../../pipelines/3-grade/letter.ts";
 import { gradeRows } from "../../pipelines/3-grade/pure.ts";
 import { RelatedParties } from "../../pipelines/3-grade/related.ts";
 import { cardOf, componentsOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
@@ -18,7 +18,7 @@ describe("progress of a published card is what its `why` counts", () => {
   test("in every endpoint of the vectors that is told how far it is", () => {
     const told = cards.flatMap(({ id, run: { card, why } }) => {
       const said = /^(\d+) of 30 paid calls/.exec(why.unrated ?? "");
-      return said && card.components ? [[id, card.tier, Number(said[1]), progressOfCard(card)] as const] : [];
+      return said && card.components ? [[id, card.tier, Number(said[1]), publishedProgress(card)] as const] : [];
     });
     expect(told.length).toBeGreaterThan(20);
     for (const [id, tier, said, shown] of told) expect([id, tier, shown]).toEqual([id, tier, said]);
@@ -29,7 +29,7 @@ describe("progress of a published card is what its `why` counts", () => {
   test("in every letter it is 30, unless the bad news came early", () => {
     for (const { id, run } of cards) {
       if (run.raw_band === "UNRATED" || run.card.flags.includes("early_fail") || run.raw_band === "F") continue;
-      expect([id, progressOfCard(run.card)]).toEqual([id, 30]);
+      expect([id, publishedProgress(run.card)]).toEqual([id, 30]);
     }
   });
 });

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { params } from "../../../pipelines/3-grade/params.ts";
-import { sumsOf } from "../../../pipelines/3-grade/pure.ts";
+import { sumRows } from "../../../pipelines/3-grade/pure.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import { METHOD_PAGE } from "../../../pipelines/record/card.ts";
 import type { Flag } from "../../../pipelines/record/vocabulary.ts";
@@ -71,7 +71,7 @@ describe("a card", () => {
     expect(grade(rows).cards[0]!.card.evidence_sample).toEqual(["sha0", "sha2", "sha1"]);
     const endpoint = { cap: "cap_x", pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set<string>() };
     // As the first version named them, which cards of that version are recomputed with.
-    expect(sumsOf(endpoint, NOW, "touchstone-verifier-1").evidence).toEqual(["sha0", "sha2", "sha1", "sha0", "sha2"]);
+    expect(sumRows(endpoint, NOW, "touchstone-verifier-1").evidence).toEqual(["sha0", "sha2", "sha1", "sha0", "sha2"]);
   });
 
   const quotes = (prices: number[]) => prices.map((price, i) => at(3 * DAY + i * 60_000, { price }));

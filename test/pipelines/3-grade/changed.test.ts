@@ -1,5 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { type CardFacts, mustPublish, type PublishedFacts, type Verdict } from "../../../pipelines/3-grade/changed.ts";
+import {
+  type CardFacts,
+  decidePublication,
+  type PublicationDecision,
+  type PublishedFacts,
+} from "../../../pipelines/3-grade/changed.ts";
 import type { Band, Flag, Tier } from "../../../pipelines/record/vocabulary.ts";
 
 const NOW = new Date("2026-11-15T12:00:00Z");
@@ -48,12 +53,20 @@ const published = (cards: CardFacts[], at: string, countedDay: string | null): P
 });
 const YESTERDAY = published([facts()], "2026-11-14T23:00:00Z", "2026-11-14");
 const TODAY = published([facts()], "2026-11-15T01:00:00Z", "2026-11-15");
-const now = (reason: Verdict["reason"], counts: boolean): Verdict => ({ publish: "now", reason, counts });
-const later = (reason: Verdict["reason"]): Verdict => ({ publish: "later", reason, counts: false });
-const NO: Verdict = { publish: "no", reason: null, counts: false };
+const now = (reason: PublicationDecision["reason"], counts: boolean): PublicationDecision => ({
+  publish: "now",
+  reason,
+  counts,
+});
+const later = (reason: PublicationDecision["reason"]): PublicationDecision => ({
+  publish: "later",
+  reason,
+  counts: false,
+});
+const NO: PublicationDecision = { publish: "no", reason: null, counts: false };
 
 describe("when a card is signed anew", () => {
-  const table: [string, PublishedFacts | null, CardFacts[], boolean, Verdict][] = [
+  const table: [string, PublishedFacts | null, CardFacts[], boolean, PublicationDecision][] = [
     ["the first card", null, [facts()], false, now("first_card", false)],
     [
       "a published endpoint without cards",
@@ -88,18 +101,18 @@ describe("when a card is signed anew", () => {
     ],
   ];
   it.each(table)("%s", (_, before, next, corrected, verdict) => {
-    expect(mustPublish(before, next, NOW, corrected)).toEqual(verdict);
+    expect(decidePublication(before, next, NOW, corrected)).toEqual(verdict);
   });
 
   it("an UNRATED endpoint's first F is bad news, its first B is none", () => {
     const before = published([facts({ band: "UNRATED" })], "2026-11-15T01:00:00Z", "2026-11-15");
-    expect(mustPublish(before, [facts({ band: "F" })], NOW)).toEqual(now("worse_letter", false));
-    expect(mustPublish(before, [facts({ band: "B" })], NOW)).toEqual(later("changed"));
+    expect(decidePublication(before, [facts({ band: "F" })], NOW)).toEqual(now("worse_letter", false));
+    expect(decidePublication(before, [facts({ band: "B" })], NOW)).toEqual(later("changed"));
   });
 
   it("0.29 lies on its own grid line", () => {
     const before = published([facts({ correctness: 0.29 })], "2026-11-14T01:00:00Z", null);
-    expect(mustPublish(before, [facts({ correctness: 0.295 })], NOW)).toEqual(NO);
-    expect(mustPublish(before, [facts({ correctness: 0.289999 })], NOW).publish).toBe("now");
+    expect(decidePublication(before, [facts({ correctness: 0.295 })], NOW)).toEqual(NO);
+    expect(decidePublication(before, [facts({ correctness: 0.289999 })], NOW).publish).toBe("now");
   });
 });

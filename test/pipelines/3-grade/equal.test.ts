@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
-import { type Endpoint, gradeRows, sumsOf } from "../../../pipelines/3-grade/pure.ts";
+import { type Endpoint, gradeRows, sumRows } from "../../../pipelines/3-grade/pure.ts";
 import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
 import { RunLine } from "../../../pipelines/record/card.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -25,7 +25,7 @@ async function fill(lake: TestLake, endpoints: readonly Endpoint[]): Promise<voi
 
 /** The same lines without a database. */
 function purely(endpoints: readonly Endpoint[]): RunLine[] {
-  const kin = new RelatedParties(endpoints.filter((endpoint) => sumsOf(endpoint, NOW).theft !== null));
+  const kin = new RelatedParties(endpoints.filter((endpoint) => sumRows(endpoint, NOW).theft !== null));
   return endpoints.map((endpoint) => gradeRows(endpoint, kin, NOW)).sort((a, b) => (a.cap < b.cap ? -1 : 1));
 }
 

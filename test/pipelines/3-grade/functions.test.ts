@@ -1,19 +1,19 @@
 import { describe, expect, it } from "vitest";
 import {
-  deffOf,
+  designEffect,
   lower,
-  needHigh,
-  needLow,
+  lowerByBuyers,
+  maxSuccessesForLowBound,
+  minSuccessesForHighBound,
   round6,
   upper,
-  withBuyers,
-  worstOf,
+  worstBlocks,
 } from "../../../pipelines/3-grade/bounds.ts";
 import { type DayLetter, publishedBand } from "../../../pipelines/3-grade/hold.ts";
-import { compositeOf, cusum, cusumCap } from "../../../pipelines/3-grade/letter.ts";
+import { computeComposite, cusum, cusumCap } from "../../../pipelines/3-grade/letter.ts";
 import { nextMonday, windowStart } from "../../../pipelines/3-grade/params.ts";
 import { latencyScore, p95, priceStability } from "../../../pipelines/3-grade/scores.ts";
-import { type BlockSample, PARTS, type PartName, partsOf } from "../../../pipelines/3-grade/sums.ts";
+import { type BlockSample, PARTS, type PartName, sumParts } from "../../../pipelines/3-grade/sums.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { vectorFunctions, vectorsOf } from "./vectors.ts";
@@ -44,10 +44,10 @@ const CODE: Record<string, (...input: never[]) => unknown[]> = {
   streak_deff: (xs: number[]) => {
     const blocks = xs.map((x) => ({ w: 1, x }));
     const samples = Object.fromEntries(PARTS.map((name) => [name, blocks])) as Record<PartName, BlockSample[]>;
-    const { bad, starts, m } = partsOf(samples).delivery!;
-    return [deffOf(bad, starts, m)];
+    const { bad, starts, m } = sumParts(samples).delivery!;
+    return [designEffect(bad, starts, m)];
   },
-  cusum: (xs: number[]) => cusum(xs).flatMap(({ c, latched }) => [c, Number(latched)]),
+  cusum: (xs: number[]) => cusum(xs).flatMap(({ c, isLatched: latched }) => [c, Number(latched)]),
   p95: (rows: [number, number][]) => {
     const stratum = p95(rows)!;
     return [stratum.p95, stratum.high, stratum.low];
@@ -59,11 +59,11 @@ const CODE: Record<string, (...input: never[]) => unknown[]> = {
     return [s / w, lower(s, w)];
   },
   with_buyers: (s: number, n: number, payers: Record<string, number[]>) => {
-    const lowered = withBuyers(s, n, 1, Object.values(payers).flatMap(worstOf));
+    const lowered = lowerByBuyers(s, n, 1, Object.values(payers).flatMap(worstBlocks));
     return [lowered.point, lowered.lower];
   },
   window_start: (now: string) => [windowStart(new Date(now)).toISOString().replace(".000Z", "Z")],
-  composite: (lowers: Parameters<typeof compositeOf>[0]) => [compositeOf(lowers)],
+  composite: (lowers: Parameters<typeof computeComposite>[0]) => [computeComposite(lowers)],
   published_band: (earlier: Band[], today: Band) => [publishedVector(earlier, today)],
 };
 
@@ -87,11 +87,11 @@ describe("the functions of the vectors", () => {
 });
 
 describe("bounds", () => {
-  it("needHigh and needLow are where lower reaches .95 and .05", () => {
+  it("finds the fewest successes whose lower bound is .95 and the most whose bound is .05", () => {
     for (const n of [0.25, 5, 29.75, 72, 364]) {
       for (const [need, level] of [
-        [needHigh, 0.95],
-        [needLow, 0.05],
+        [minSuccessesForHighBound, 0.95],
+        [maxSuccessesForLowBound, 0.05],
       ] as const) {
         const s = need(n);
         expect(lower(s, n)).toBeCloseTo(level, 9);
@@ -99,8 +99,8 @@ describe("bounds", () => {
         expect(lower(s + 0.01, n)!).toBeGreaterThan(level);
       }
     }
-    expect(72).toBeGreaterThanOrEqual(needHigh(72));
-    expect(71).toBeLessThan(needHigh(71));
+    expect(72).toBeGreaterThanOrEqual(minSuccessesForHighBound(72));
+    expect(71).toBeLessThan(minSuccessesForHighBound(71));
   });
 
   it("no sample has no bound, and no bound leaves [0, 1]", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { round6, withBuyers, worstOf } from "../../../pipelines/3-grade/bounds.ts";
+import { lowerByBuyers, round6, worstBlocks } from "../../../pipelines/3-grade/bounds.ts";
 import { gradeRun } from "../../../pipelines/3-grade/grade.ts";
 import { gradeRows } from "../../../pipelines/3-grade/pure.ts";
 import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
@@ -105,7 +105,7 @@ describe("a published call", () => {
         (w, share, deff, calls) => {
           const payers = new Map<string, number[]>();
           const figure = () => {
-            const lowered = withBuyers(w * share, w, deff, [...payers.values()].flatMap(worstOf));
+            const lowered = lowerByBuyers(w * share, w, deff, [...payers.values()].flatMap(worstBlocks));
             return { point: round6(lowered.point), lower: round6(lowered.lower) };
           };
           let before = figure();

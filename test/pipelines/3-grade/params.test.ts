@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
-import { AFTER, CUSUM_H, PARAMS_SHA256, params, readParams } from "../../../pipelines/3-grade/params.ts";
+import { AFTER, CUSUM_LIMIT, PARAMS_SHA256, params, readParams } from "../../../pipelines/3-grade/params.ts";
 import { SHARED_DESIGN } from "./vectors.ts";
 
 const OWN = fileURLToPath(new URL("../../../pipelines/3-grade/grading-params.json", import.meta.url));
@@ -47,7 +47,7 @@ describe("grading-params.json", () => {
       pendingTheft: 24 * hour,
       freshTheft: 30 * 24 * hour,
     });
-    expect(CUSUM_H).toBe(Math.log(200));
+    expect(CUSUM_LIMIT).toBe(Math.log(200));
   });
 });
 

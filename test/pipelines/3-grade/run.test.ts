@@ -197,7 +197,7 @@ describe("a run", () => {
     const packed = new PackedRows([{ n: 0, paid: 0 }]);
     const row = "SELECT 0::UINTEGER, 0.0::DOUBLE, 1.0::DOUBLE, 1.0::DOUBLE, 1.0::DOUBLE, 0.0::DOUBLE, 0.0::DOUBLE";
     for await (const batch of statementsOn(lake.conn).batches(row))
-      expect(() => packed.take(batch)).toThrow(/samples changed/);
+      expect(() => packed.addBatch(batch)).toThrow(/samples changed/);
     expect(packed.read[0]).toBe(1);
   });
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { deffOf, lower } from "../../../pipelines/3-grade/bounds.ts";
+import { designEffect, lower } from "../../../pipelines/3-grade/bounds.ts";
 import { params } from "../../../pipelines/3-grade/params.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { PartSums } from "../../../pipelines/3-grade/sums.ts";
@@ -19,7 +19,7 @@ const MOST = 400;
  */
 function blocksToGate({ w, s, m, bad, starts }: PartSums, gate: number): number | null {
   for (let n = 0; n <= MOST; n++) {
-    const deff = deffOf(bad, starts, m + n);
+    const deff = designEffect(bad, starts, m + n);
     if ((lower((s + n) / deff, (w + n) / deff) ?? 0) >= gate) return n;
   }
   return null;
