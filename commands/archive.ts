@@ -5,7 +5,7 @@ import { fixedPartitions } from "../infra/log/ownership.ts";
 import { originOf } from "../infra/tree/checkpoint.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
-import { archivePlace } from "../pipelines/5-archive/place.ts";
+import { createArchivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
 import { type ArchiveReport, archiveDays, printerOf } from "../pipelines/roles/days.ts";
 import type { Ingesting } from "../pipelines/roles/ingesting.ts";
@@ -38,7 +38,7 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: Ingesti
   const publisher = createPublisher({ ...stores, ...common, signers: keys, origin, partitions, witnesses });
   await publisher.start();
   await publisher.publishKeys(keysDocument(keys.ring));
-  const place = { ...archivePlace(publicStore, keys, origin, config.base_url), now: () => clock.now() };
+  const place = { ...createArchivePlace(publicStore, keys, origin, config.base_url), now: () => clock.now() };
   const ownership = fixedPartitions(Array.from({ length: partitions }, (_, partition) => partition));
   const turn = { ...stores, log, clock, logger, metrics };
   const owner = new Owner({ ...turn, lake, ingest, ownership, followed: publisher });

@@ -11,9 +11,9 @@ import {
   type BudgetLine,
   type BudgetReport,
   budgetReport,
+  deriveDayReport,
   isFresh,
-  keptReport,
-  reportOfDay,
+  readStoredReport,
 } from "../pipelines/budget/report.ts";
 import type { ArchiveFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
@@ -56,13 +56,13 @@ const computed = (
  * @throws Failure `busy` when no report is stored
  */
 async function kept({ privateStore }: BudgetParts, asked: string | undefined): Promise<BudgetReport> {
-  const report = await keptReport(privateStore);
+  const report = await readStoredReport(privateStore);
   if (!report || (asked !== undefined && asked > report.day)) {
     const none = report ? `its newest report is of ${report.day}` : "it has kept no report yet";
     throw new Failure("busy", `a running service owns the lake, and ${none}: ask again in ten minutes`);
   }
   if (asked === undefined || report.day === asked) return report;
-  const turned = await reportOfDay(asked, report, privateStore);
+  const turned = await deriveDayReport(asked, report, privateStore);
   if (turned) return turned;
   throw new Failure(
     "busy",
@@ -103,7 +103,7 @@ const budgetHere = (config: Config, options: BudgetOptions): Promise<BudgetRepor
 const budgetOverCluster = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
   withOpen(openOwnerParts(config, systemClock), async (parts) => {
     const now = systemClock.now();
-    const known = await keptReport(parts.privateStore);
+    const known = await readStoredReport(parts.privateStore);
     if (known && isFresh(known, options.day ?? dayOf(now), now)) return known;
     return computedOrKept({ ...parts, config }, (archived) => openIngestOf({ ...parts, config }, archived), options);
   });

@@ -2,7 +2,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { LOG_FORMAT, logFileIn, migrateLogFile } from "../infra/log/log-file.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { archiveFold } from "../pipelines/5-archive/place.ts";
+import { readArchiveFold } from "../pipelines/5-archive/place.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { FORMS } from "../pipelines/roles/forms.ts";
 import { dropOtherLake, openIngestOf } from "../pipelines/roles/ingesting.ts";
@@ -53,7 +53,7 @@ async function migrateLake(
   // In a cluster each owner and observer loads its share itself.
   if (config.log !== null) return "removed: the role loads its share of the segments as it starts";
   const trust = trustOf(originOf(config.base_url), parts.ring, systemClock.now());
-  const archived = () => archiveFold(parts.publicStore, trust);
+  const archived = () => readArchiveFold(parts.publicStore, trust);
   return withOpen(openIngestOf({ ...parts, config }, archived), async ({ ingest }) => {
     const rows = await rebuildLake(ingest, options);
     return `made anew from the segments, ${rows} records`;

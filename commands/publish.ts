@@ -9,7 +9,7 @@ import { originOf } from "../infra/tree/checkpoint.ts";
 import { chainTimeReader } from "../pipelines/4-publish/clocks.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
-import { archivePlace, trustOf } from "../pipelines/5-archive/place.ts";
+import { archiveTrust, createArchivePlace } from "../pipelines/5-archive/place.ts";
 import { Notifier } from "../pipelines/6-notify/notifier.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { rfc3339 } from "../pipelines/record/time.ts";
@@ -81,7 +81,7 @@ const PUBLISHER_JOBS = jobsOf<"publisher", Publishers>("publisher", {
   publish: turn,
   tables: whenActive(({ publishing }) => publishing.tables()),
   checkpoint: whenActive(({ publisher }) => publisher.refreshCheckpoint()),
-  notify: whenActive(({ notifier }) => notifier.turn()),
+  notify: whenActive(({ notifier }) => notifier.runOnce()),
   plans: whenActive(({ publishing }) => publishing.plans()),
   evidence: whenActive(({ publishing }) => publishing.evidence()),
   archive: whenActive(({ publishing, filing }) => publishing.archive(filing)),
@@ -129,7 +129,7 @@ function publisherOf(
     ...{ origin, partitions: log.partitions, witnesses: witnessesOf(config, { clock, logger, metrics }) },
     ...(networks.length > 0 ? { chainTime: chainTimeReader(railOn(networks), logger) } : {}),
   });
-  const tree = new PublishedTree(publicStore, trustOf(origin, keys));
+  const tree = new PublishedTree(publicStore, archiveTrust(origin, keys));
   const notifier = new Notifier({
     ...{ log, tree, egress, signers: keys, clock, logger, metrics, folds: foldsOf(config, log, logger) },
     perDomainMinute: config.limits.notices_per_minute,
@@ -148,7 +148,7 @@ function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "pub
   const { memory_limit: memoryLimit, threads } = config.lake;
   const settings = { memoryLimit, threads, init: ["tables/settings", "tables/rules"].map(sql), readers: 1 };
   return {
-    ...archivePlace(publicStore, keys, originOf(config.base_url), config.base_url),
+    ...createArchivePlace(publicStore, keys, originOf(config.base_url), config.base_url),
     now: () => clock.now(),
     scratch: () => openLake(join(config.data_dir, "archive", "scratch.duckdb"), settings),
   };
@@ -164,8 +164,8 @@ async function once({ publishing, publisher, filing, notifier, options, keys }: 
   await publishing.index();
   const tables = await publishing.tables();
   await publisher.refreshCheckpoint();
-  await notifier.turn();
-  await notifier.idle();
+  await notifier.runOnce();
+  await notifier.waitUntilIdle();
   const { size: tree_size } = await publisher.current();
   report(options, { runs, cards, days: days.length, archived: files, tables, tree_size }, "touchstone serve");
 }

@@ -19,14 +19,14 @@ import { linesOf } from "./lines.ts";
 import { daysWithNews, positionsOfBucket, recordGroups } from "./records.ts";
 
 export interface EvidenceReport {
-  /** Days that were closed: days that ended, and earlier days that got records since they were closed. */
+  /** Days that were closed: days that ended, and earlier days that got further records after their last close. */
   days: string[];
   files: number;
   rows: number;
 }
 
 /** Sums up closes of days for a report. */
-export function reportOf(closes: readonly DayClose[]): EvidenceReport {
+export function summarizeCloses(closes: readonly DayClose[]): EvidenceReport {
   const drafts = closes.flatMap((close) => close.drafts);
   return {
     days: closes.map(({ day }) => day),
@@ -35,20 +35,21 @@ export function reportOf(closes: readonly DayClose[]): EvidenceReport {
   };
 }
 
+/** Adds the second report to the first. */
 export function addEvidence(report: EvidenceReport, { days, files, rows }: EvidenceReport): void {
   report.days.push(...days);
   report.files += files;
   report.rows += rows;
 }
 
-/** A day is closed this long after its end, ms: what was observed on it has been ingested by then. */
-const CLOSED_AFTER_MS = 6 * 3_600_000;
-/** Most days in one publication. After a long pause the following publications close the rest. */
-export const DAYS_AT_ONCE = 7;
+/** A day is closed this long after its end, ms, so that what was observed on it has been ingested. */
+const CLOSING_DELAY_MS = 6 * 3_600_000;
+/** Most new days in one publication. After a long pause, later publications close the other days. */
+export const MAX_DAYS_AT_ONCE = 7;
 /** Files that are written to the store at once. */
 const PUTS_AT_ONCE = 8;
 
-/** What the owner of partitions needs to make evidence files. The tree's publisher publishes them. */
+/** What the owner of partitions needs to make evidence files. The publisher of the tree then publishes them. */
 export interface FileParts {
   lake: Lake;
   privateStore: Store;
@@ -59,24 +60,24 @@ export interface FileParts {
   logger: Logger;
 }
 
-/** What the tree's publisher needs to close a day. It needs no lake. */
+/** What the publisher of the tree needs to close a day. It needs no lake (the database of rows). */
 export interface CloseParts {
   privateStore: Store;
   publisher: Pick<Publisher, "current" | "putEvidence">;
   logger: Logger;
 }
 
-/** First day that is not closed at this moment. */
-export const closedUntil = (now: Date): string => dayOf(new Date(now.getTime() - CLOSED_AFTER_MS));
+/** First UTC day that is not due to be closed yet. */
+export const firstUnclosedDay = (now: Date): string => dayOf(new Date(now.getTime() - CLOSING_DELAY_MS));
 
 /**
- * Days to close now. Closed days with news are all closed again at once, since the next close states that everything
- * before it was read.
+ * Finds the days to close now. All closed days with new records are closed again at once, since a later close states
+ * that all records below its positions were read.
  */
 export async function dueDays({ lake, publisher, partitions }: FileParts, closed: string) {
   const { evidence } = await publisher.current();
   const ends = await lakePositions(lake);
-  // A closed day stays closed, also for a simulated clock that lives through it again after a crash.
+  // A closed day stays closed, even where a simulated clock runs through that day again after a crash.
   const afterNewest = evidence.newest ? addDays(evidence.newest, 1) : "";
   const until = closed > afterNewest ? closed : afterNewest;
   const news = await daysWithNews(lake, evidence, ends, until, partitions);
@@ -84,46 +85,54 @@ export async function dueDays({ lake, publisher, partitions }: FileParts, closed
   const late = [...new Set([...news.filter((day) => day <= evidence.newest), ...named])].sort();
   const days: string[] = [];
   const first = afterNewest || news[0];
-  if (first) for (let day = first; day < until && days.length <= DAYS_AT_ONCE; day = addDays(day, 1)) days.push(day);
-  return { days: [...late, ...days.slice(0, DAYS_AT_ONCE)], more: days.length > DAYS_AT_ONCE, ends, until };
+  if (first)
+    for (let day = first; day < until && days.length <= MAX_DAYS_AT_ONCE; day = addDays(day, 1)) days.push(day);
+  return { days: [...late, ...days.slice(0, MAX_DAYS_AT_ONCE)], more: days.length > MAX_DAYS_AT_ONCE, ends, until };
 }
 
-/** Closed days with cards that name a table of related parties which no published file has. */
+/**
+ * Closed days with cards that name a table of related parties (payees and domains that took money) that no published
+ * file contains.
+ */
 export const daysWithoutTables = (evidence: PublishedFold["evidence"]): string[] =>
   [...evidence.relatedParties.keys()].filter((day) => day <= evidence.newest);
 
-/** How often a day was closed, as published. Ask this before the files are read: the fold may move on meanwhile. */
-export const closesOf = (evidence: PublishedFold["evidence"], day: string): number =>
+/**
+ * How often a day was closed, as published. Call it before reading the files, since the published state may change
+ * meanwhile.
+ */
+export const countCloses = (evidence: PublishedFold["evidence"], day: string): number =>
   evidence.days.get(day)?.closes ?? 0;
 
 /**
- * Makes the close of one day from the files of its buckets; adds the file of its tables of related parties.
- * @param close number of the close that the files were read for: the member `freeze` of its leaves
- * @returns null when a closed day has nothing new, or when another publisher closed it meanwhile, who read the same
- * records
+ * Makes the close of one day (its numbered evidence leaves) from the files of its buckets, and adds the file with the
+ * day's tables of related parties.
+ * @param close number of the close that the files were made for; its leaves have it as `freeze`
+ * @returns null when a closed day has nothing new, or when another publisher, which read these records too, closed it
+ * meanwhile
  */
-export async function closeOf(
+export async function createClose(
   parts: CloseParts,
   day: string,
   close: number,
   buckets: readonly EvidenceDraft[],
 ): Promise<DayClose | null> {
   const { size, evidence, relatedParties } = await parts.publisher.current();
-  if (closesOf(evidence, day) !== close) return null;
+  if (countCloses(evidence, day) !== close) return null;
   const drafts: EvidenceDraft[] = [...buckets];
   const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([name]) => name);
   const missing = (name: string) =>
     parts.logger.error({ day, kin: name }, "no leaf and no run has a table of related parties: cards cannot be proven");
   const known = relatedParties.tables(names);
-  for (const name of names) if (!known.has(name)) await keptTable(parts.privateStore, name, known);
-  const tables = relatedLines(known, names, missing);
+  for (const name of names) if (!known.has(name)) await loadKeptTable(parts.privateStore, name, known);
+  const tables = tableLines(known, names, missing);
   if (tables.length > 0) {
     const file = newFile();
     await addLines(file, tables);
     drafts.push(await put(parts, day, "kin", file, { holds: "kin", bucket: null, positions: {}, below: size }));
   }
   if (drafts.length === 0 && close > 0) return null;
-  if (drafts.length === 0) drafts.push(nothingOf(day));
+  if (drafts.length === 0) drafts.push(createEmptyDraft(day));
   return {
     day,
     close,
@@ -132,8 +141,8 @@ export async function closeOf(
 }
 
 /**
- * Makes one file for each bucket with a line, ascending. In memory are the records of one sample or endpoint at a time,
- * and the packed bytes of the few files that are being written.
+ * Makes one file for each bucket that has a line, in ascending order. It holds in memory the records of one sample or
+ * endpoint at a time, and the packed bytes of the few files that are being written.
  */
 export async function bucketFiles(parts: FileParts, day: string, ends: Positions): Promise<EvidenceDraft[]> {
   const { evidence } = await parts.publisher.current();
@@ -144,7 +153,7 @@ export async function bucketFiles(parts: FileParts, day: string, ends: Positions
     if (!file) return;
     const positions = positionsOfBucket(ends, bucket, parts.partitions);
     const putting = put(parts, day, bucket, file, { holds: "rows", bucket, positions, below: null });
-    // Awaited below; until then a failure must not count as an unhandled rejection.
+    // The promise is awaited later. Until then its rejection must not count as unhandled.
     putting.catch(() => undefined);
     puts.push(putting);
     if (puts.length % PUTS_AT_ONCE === 0) await Promise.all(puts);
@@ -163,7 +172,7 @@ export async function bucketFiles(parts: FileParts, day: string, ends: Positions
   return Promise.all(puts);
 }
 
-/** The file that is being made: lines in RFC 8785, each with a newline. */
+/** A file that is being made: lines in RFC 8785 form, each with a newline. */
 interface LinesFile {
   packing: ZstdPacking;
   rows: number;
@@ -176,36 +185,39 @@ async function addLines(file: LinesFile, lines: readonly unknown[]): Promise<voi
   await file.packing.add(Buffer.from(lines.map((line) => `${canonicalText(line)}\n`).join("")));
 }
 
-type Held = Pick<EvidenceDraft, "holds" | "bucket" | "positions" | "below">;
+type FileContents = Pick<EvidenceDraft, "holds" | "bucket" | "positions" | "below">;
 
 async function put(
   { publisher }: { publisher: Pick<Publisher, "putEvidence"> },
   day: string,
   part: number | "kin",
   { packing, rows }: LinesFile,
-  held: Held,
+  contents: FileContents,
 ): Promise<EvidenceDraft> {
   const { packed, sha256: unpackedSha256, bytes: unpackedBytes } = await packing.end();
   const key = evidenceKey(day, part, unpackedSha256);
-  // Another writer's compressor may have packed the same lines differently. Then its file stays, and the leaf names
-  // that one.
-  const there = await publisher.putEvidence(key, packed);
+  // Another writer with another compressor version may have stored these lines already. Then its file stays, and the
+  // leaf names the hash of that file.
+  const stored = await publisher.putEvidence(key, packed);
   return {
-    ...{ kind: "evidence", day, freeze: 0, part: 1, parts: 1, ...held, rows, key },
-    ...{ sha256: sha256hex(there), bytes: there.length },
+    ...{ kind: "evidence", day, freeze: 0, part: 1, parts: 1, ...contents, rows, key },
+    ...{ sha256: sha256hex(stored), bytes: stored.length },
     ...{ unpacked_sha256: unpackedSha256, unpacked_bytes: unpackedBytes },
   };
 }
 
-/** The leaf for a day without rows. Such a day has a leaf too, so that a missing day is noticed as kept back. */
-const nothingOf = (day: string): EvidenceDraft => ({
+/** The leaf for a day without rows. Such a day has a leaf too, so that readers notice when a day is withheld. */
+const createEmptyDraft = (day: string): EvidenceDraft => ({
   ...{ kind: "evidence", day, freeze: 0, part: 1, parts: 1 },
   ...{ holds: "nothing", bucket: null, rows: 0, positions: {}, below: null },
   ...{ key: null, sha256: null, bytes: 0, unpacked_sha256: null, unpacked_bytes: 0 },
 });
 
-/** A table that runs of form 1 kept for the evidence of their day: no leaf names it. @throws BadPrivate when it is damaged */
-async function keptTable(privateStore: Store, sha256: string, known: Map<string, readonly Thief[]>): Promise<void> {
+/**
+ * Loads a table of related parties that runs of version 1 stored as a private object; no leaf contains it. @throws
+ * BadPrivate when the object is damaged
+ */
+async function loadKeptTable(privateStore: Store, sha256: string, known: Map<string, readonly Thief[]>): Promise<void> {
   const key = `kin/${sha256}.json`;
   const object = await privateStore.get(key);
   if (!object) return;
@@ -218,11 +230,12 @@ async function keptTable(privateStore: Store, sha256: string, known: Map<string,
 }
 
 /**
- * Lines of a day's file: each table that a card of the day names, as what differs from the line before it, the first from
- * nobody.
- * @param names hashes in the order of their first card @param missing told of each one that is not known
+ * Makes the lines of a day's file: each table that a card of the day names, as changes since the table on the line
+ * before. The first line changes an empty table.
+ * @param names hashes of tables in the order of the first card that names each @param missing called with each hash
+ * whose table is not known
  */
-function relatedLines(
+function tableLines(
   tables: ReadonlyMap<string, readonly Thief[]>,
   names: readonly string[],
   missing: (sha256: string) => void,
@@ -235,11 +248,12 @@ function relatedLines(
       missing(name);
       continue;
     }
-    const had = new Map(before.map((thief) => [thief.cap, thief]));
-    const has = new Set(table.map(({ cap }) => cap));
-    const same = (a: Thief, b: Thief | undefined) => b !== undefined && a.domain === b.domain && a.pay_to === b.pay_to;
-    const add = table.filter((thief) => !same(thief, had.get(thief.cap))).map((thief) => ({ ...thief }));
-    lines.push({ kin: name, add, remove: before.flatMap(({ cap }) => (has.has(cap) ? [] : [cap])) });
+    const thievesBefore = new Map(before.map((thief) => [thief.cap, thief]));
+    const capsNow = new Set(table.map(({ cap }) => cap));
+    const isSame = (a: Thief, b: Thief | undefined) =>
+      b !== undefined && a.domain === b.domain && a.pay_to === b.pay_to;
+    const add = table.filter((thief) => !isSame(thief, thievesBefore.get(thief.cap))).map((thief) => ({ ...thief }));
+    lines.push({ kin: name, add, remove: before.flatMap(({ cap }) => (capsNow.has(cap) ? [] : [cap])) });
     before = table;
   }
   return lines;

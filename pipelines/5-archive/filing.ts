@@ -14,16 +14,16 @@ import { ArchiveManifest, archiveFileKey, archiveManifestKey, formatOf, reproduc
 import { archiveId } from "../record/ids.ts";
 import { addDays, rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { type MadeFile, madeFile, readBack } from "./read-back.ts";
+import { type MadeFile, readBack, writeMadeFile } from "./read-back.ts";
 
-/** Steps of the job, in order. Tests make it fail at each. */
+/** Steps of the archive job, in order. Tests make the job fail at each step. */
 export type ArchiveStep = "made" | "packed" | "put" | "read back" | "counted" | "signed" | "manifest put" | "published";
 
 export interface FilingParts {
   publicStore: Store;
   /** Signs manifests. */
   cards: Signer;
-  /** The published keys, which verify a manifest that is in the store already. */
+  /** The published keys, to verify a manifest that is already in the store. */
   jwks: () => Promise<Jwks | null>;
   /** Base address of the served files, without a trailing slash. */
   baseUrl: string;
@@ -31,7 +31,8 @@ export interface FilingParts {
   onStep?: (step: ArchiveStep, subject: ArchiveSubject | null, day: string | null) => void | Promise<void>;
 }
 
-export interface What {
+/** What a new archive file is for. */
+export interface FileDescription {
   subject: ArchiveSubject;
   day: string;
   supersedes: string | null;
@@ -39,18 +40,23 @@ export interface What {
   positions: ArchiveDraft["positions"];
 }
 
-/** A file without rows. A day without rows gets one too, so that a missing day is noticed as kept back. */
-export const emptyFile = (lake: Pick<Lake, "workDir">): Promise<MadeFile> => madeFile(lake, new ZstdPacking(true), 0);
+/** Makes a file without rows. A day without rows gets such a file, so that readers notice when a day is withheld. */
+export const createEmptyFile = (lake: Pick<Lake, "workDir">): Promise<MadeFile> =>
+  writeMadeFile(lake, new ZstdPacking(true), 0);
 
 /**
- * Puts one made file into the store, reads it back as any reader gets it, compares its text and lines with what was
- * made, and signs a manifest for it. The caller removes the made file.
+ * Files one made file: puts it into the public store, reads it back as any reader would, compares its text and line
+ * count with the made file, and signs a manifest for it. The caller removes the local file.
  * @returns the leaf
- * @throws Unproven, PublicConflict and what the store throws: then nothing is published and no row is removed
+ * @throws Unproven, PublicConflict and errors of the store; then nothing is published and no row is removed
  */
-export async function fileOne(parts: FilingParts, made: MadeFile, what: What): Promise<ArchiveDraft> {
+export async function fileMade(
+  parts: FilingParts,
+  made: MadeFile,
+  description: FileDescription,
+): Promise<ArchiveDraft> {
   const { publicStore, onStep = () => undefined } = parts;
-  const { subject, day } = what;
+  const { subject, day } = description;
   const step = (name: ArchiveStep) => onStep(name, subject, day);
   const { rows, contentHash, unpackedBytes } = made;
   const bytes = await readFile(made.path);
@@ -61,19 +67,22 @@ export async function fileOne(parts: FilingParts, made: MadeFile, what: What): P
   const expected = { key, contentHash, unpackedBytes, rows };
   const packed = await readBack(publicStore, expected, () => step("read back"));
   await step("counted");
-  const manifest = await manifestOf(parts, what, { key, rows, contentHash, bytes: packed.length });
+  const manifest = await putManifest(parts, description, { key, rows, contentHash, bytes: packed.length });
   await step("manifest put");
-  const { supersedes, reason, positions } = what;
+  const { supersedes, reason, positions } = description;
   return {
     ...{ kind: "archive", manifest, sha256: sha256hex(packed), unpacked_bytes: unpackedBytes },
     ...{ supersedes, reason, positions },
   };
 }
 
-/** The signed manifest: ours, or one that a writer which died has left. @throws PublicConflict */
-async function manifestOf(
+/**
+ * Signs and stores the manifest. If the store already has one, left by a writer that died, that one is returned
+ * instead. @throws PublicConflict where the stored manifest is for another file or not ours
+ */
+async function putManifest(
   { cards, publicStore, jwks, baseUrl, now, onStep }: FilingParts,
-  { subject, day, supersedes }: What,
+  { subject, day, supersedes }: FileDescription,
   file: { key: string; rows: number; contentHash: string; bytes: number },
 ): Promise<ArchiveManifest> {
   const url = `${baseUrl}/${file.key}`;
@@ -84,22 +93,25 @@ async function manifestOf(
     ...{ rows: file.rows, content_hash: file.contentHash, bytes: file.bytes, verified_at: rfc3339(now()) },
     ...{ format: formatOf(subject, supersedes), file: url, reproduce: reproduceOf(url) },
   };
-  const ours = signObject(cards, unsigned);
+  const ownManifest = signObject(cards, unsigned);
   await onStep?.("signed", subject, day);
   const key = archiveManifestKey(id);
-  const bytes = canonicalBytes(ours, { published: true });
+  const bytes = canonicalBytes(ownManifest, { published: true });
   await publicStore.create(key, bytes, headersOf(key));
-  const there = await publicStore.get(key);
-  if (there && bytes.equals(there.bytes)) return ours;
-  const { data: theirs } = ArchiveManifest.safeParse(there && parseJson(there.bytes));
-  // A manifest in the store is adopted if it describes this file; its time of reading back and its address may differ.
-  const { verified_at: _, file: __, reproduce: ___, ...same } = unsigned;
+  const stored = await publicStore.get(key);
+  if (stored && bytes.equals(stored.bytes)) return ownManifest;
+  const { data: storedManifest } = ArchiveManifest.safeParse(stored && parseJson(stored.bytes));
+  // A manifest in the store is accepted if it describes this file. Its time of verification and its address may differ.
+  const { verified_at: _, file: __, reproduce: ___, ...fixedMembers } = unsigned;
   const agrees =
-    theirs?.file.endsWith(`/${file.key}`) &&
-    theirs.reproduce === reproduceOf(theirs.file) &&
-    Object.entries(same).every(([name, value]) => theirs[name as keyof typeof same] === value);
+    storedManifest?.file.endsWith(`/${file.key}`) &&
+    storedManifest.reproduce === reproduceOf(storedManifest.file) &&
+    Object.entries(fixedMembers).every(([name, value]) => storedManifest[name as keyof typeof fixedMembers] === value);
   const keys = await jwks();
-  const signed = theirs && keys && verifyObject(keys, theirs, { purpose: "cards", at: theirs.verified_at }).ok;
+  const signed =
+    storedManifest &&
+    keys &&
+    verifyObject(keys, storedManifest, { purpose: "cards", at: storedManifest.verified_at }).ok;
   if (!agrees || !signed) throw new PublicConflict(key);
-  return theirs;
+  return storedManifest;
 }

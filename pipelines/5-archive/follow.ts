@@ -4,26 +4,31 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { ArchiveFold } from "../published/fold.ts";
 import { dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
-import { isProbes, PROBES } from "./read-back.ts";
+import { isProbeSubject, PROBE_SUBJECTS } from "./read-back.ts";
 
-/** Files of one subject and UTC day that were made at the same positions, including replaced ones. */
-interface Group {
+/**
+ * Archive files of one subject and UTC day that were made at equal log positions, including files that were replaced
+ * later.
+ */
+interface FileGroup {
   type: string;
   topic: string;
   day: string;
-  /** Partition -> offset: the partition's rows below it are in these files or in earlier ones. */
+  /** Partition -> offset. The partition's rows below the offset are in these files or in earlier ones. */
   next: Record<string, number>;
   leaves: ArchiveLeaf[];
 }
 
-/** Groups of the files whose rows leave the lake, in the order of the log. */
-function groupsOf(fold: ArchiveFold): Group[] {
-  const groups = new Map<string, Group>();
+/**
+ * Groups the archive files whose rows are deleted from the lake (the database of rows), in the order of their leaves.
+ */
+function groupFiles(fold: ArchiveFold): FileGroup[] {
+  const groups = new Map<string, FileGroup>();
   for (const leaf of fold.files.values()) {
     const { subject } = leaf.manifest;
-    if (!isProbes(subject)) continue;
+    if (!isProbeSubject(subject)) continue;
     const day = dayOfManifest(leaf.manifest);
-    const { type, topic } = PROBES[subject];
+    const { type, topic } = PROBE_SUBJECTS[subject];
     const next = leaf.positions[topic] ?? {};
     const name = JSON.stringify([type, day, next]);
     const group = groups.get(name) ?? { type, topic, day, next, leaves: [] };
@@ -33,62 +38,66 @@ function groupsOf(fold: ArchiveFold): Group[] {
   return [...groups.values()];
 }
 
-interface Noted {
+/** A row of `archived`: the lake has deleted the rows of this partition that the archive file has. */
+interface NotedFile {
   arc_id: string;
   part: number;
 }
-const nameOf = ({ arc_id, part }: Noted): string => `${arc_id} ${part}`;
+const nameOf = ({ arc_id, part }: NotedFile): string => `${arc_id} ${part}`;
 
-async function notedIn(lake: Pick<Lake, "all">): Promise<Set<string>> {
-  return new Set((await lake.all<Noted>("SELECT arc_id, part FROM archived")).map(nameOf));
+async function readNoted(lake: Pick<Lake, "all">): Promise<Set<string>> {
+  return new Set((await lake.all<NotedFile>("SELECT arc_id, part FROM archived")).map(nameOf));
 }
 
-/** Partitions of a group for which the lake has not recorded every file. */
-const unnotedOf = ({ leaves }: Group, parts: Iterable<number>, noted: ReadonlySet<string>): number[] =>
+/** Partitions of a group for which the lake has not yet recorded every file in `archived`. */
+const findUnnotedParts = ({ leaves }: FileGroup, parts: Iterable<number>, noted: ReadonlySet<string>): number[] =>
   [...parts].filter((part) => leaves.some(({ manifest }) => !noted.has(nameOf({ arc_id: manifest.id, part }))));
 
-const noteOf = ({ type, day, next, leaves }: Group, part: number, removed: number | null) => ({
+const noteParameters = ({ type, day, next, leaves }: FileGroup, part: number, removed: number | null) => ({
   ids: JSON.stringify(leaves.map(({ manifest }) => manifest.id)),
   ...{ type, day, part, next: next[String(part)] ?? 0, removed },
 });
 
-/** The rows of a published file are not the ones in the lake: nothing was deleted, an operator has to look. */
+/**
+ * The error for a published file whose rows do not match those in the lake. Nothing was deleted, and an operator has to
+ * look.
+ */
 const mismatch = (id: string, says: string): Failure => new Failure("record", `${id}: ${says}`);
 
 /**
- * Makes the lake follow the archive's leaves. The leaves alone decide what was archived: rows of a type, UTC day and
- * partition below the leaf's positions leave the lake. This is done for each partition, since an owner's partitions
- * come and go, in one transaction that also records the manifests, and only if the lake has as many rows as the files.
- * May be called at any time, repeatedly, and after any failure.
- * @returns rows that were removed now
- * @throws Failure; groups that were followed before stay so
+ * Deletes archived rows from the lake. Only the published leaves decide what was archived: rows of a leaf's type, UTC
+ * day and partition below the leaf's positions. It works partition by partition, since an owner's partitions change, in
+ * one transaction that also records the manifests, and only if the lake has as many rows as the files. It may be called
+ * at any time, repeatedly, and after any failure.
+ * @returns number of rows that this call removed
+ * @throws Failure; groups that were done before stay done
  */
 export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<number> {
-  const noted = await notedIn(lake);
+  const noted = await readNoted(lake);
   let rows = 0;
-  for (const group of groupsOf(fold)) {
-    const here = await lake.all<{ part: number; next: bigint }>(
+  for (const group of groupFiles(fold)) {
+    const positions = await lake.all<{ part: number; next: bigint }>(
       "SELECT part, next FROM positions WHERE topic = $topic",
       {
         topic: group.topic,
       },
     );
-    const loaded = new Map(here.map(({ part, next }) => [part, Number(next)]));
-    const unnoted = unnotedOf(group, loaded.keys(), noted);
-    if (unnoted.length > 0) rows += await evict(lake, group, unnoted, { fold, loaded, noted });
+    const loaded = new Map(positions.map(({ part, next }) => [part, Number(next)]));
+    const unnoted = findUnnotedParts(group, loaded.keys(), noted);
+    if (unnoted.length > 0) rows += await evictRows(lake, group, unnoted, { fold, loaded, noted });
   }
   return rows;
 }
 
-async function evict(
+async function evictRows(
   lake: Lake,
-  group: Group,
+  group: FileGroup,
   unnoted: readonly number[],
   { fold, loaded, noted }: { fold: ArchiveFold; loaded: ReadonlyMap<number, number>; noted: ReadonlySet<string> },
 ): Promise<number> {
   const { type, day, next, leaves } = group;
-  const standing = leaves.filter(({ manifest }) => !fold.superseded.has(manifest.id));
-  const filed = standing.reduce((sum, { manifest }) => sum + manifest.rows, 0);
+  const validLeaves = leaves.filter(({ manifest }) => !fold.superseded.has(manifest.id));
+  const filedCount = validLeaves.reduce((sum, { manifest }) => sum + manifest.rows, 0);
   const parts = Object.keys(next).map(Number);
   const isWhole = parts.every(
     (part) =>
@@ -102,42 +111,46 @@ async function evict(
       const count = async () => Number((await tx.all<{ n: bigint }>(sql("archive/evict:count"), filedRows))[0]!.n);
       await tx.run(sql("archive/evict:hanging"), filedRows);
       const before = await count();
-      const take = () => tx.all<{ Count: bigint }>(sql("archive/evict:rows"), filedRows);
-      const [taken] = before === 0 ? [{ Count: 0n }] : await take();
+      const deleteRows = () => tx.all<{ Count: bigint }>(sql("archive/evict:rows"), filedRows);
+      const [deleted] = before === 0 ? [{ Count: 0n }] : await deleteRows();
       const after = await count();
-      if (Number(taken!.Count) !== before || after !== 0)
+      if (Number(deleted!.Count) !== before || after !== 0)
         throw mismatch(
           leaves[0]!.manifest.id,
-          `${before} rows of partition ${part}, ${taken!.Count} left, ${after} are there`,
+          `${before} rows of partition ${part}, ${deleted!.Count} left, ${after} are there`,
         );
-      await tx.run(sql("archive/evict:note"), noteOf(group, part, before));
+      await tx.run(sql("archive/evict:note"), noteParameters(group, part, before));
       removed += before;
     }
-    // Fewer where other partitions have other owners, or were loaded without rows that were archived already.
-    if (isWhole ? removed !== filed : removed > filed)
-      throw mismatch(standing.map(({ manifest }) => manifest.id).join(", "), `${filed} rows, ${removed} in the lake`);
+    // There may be fewer rows than in the files, where partitions have other owners or were loaded without their
+    // archived rows.
+    if (isWhole ? removed !== filedCount : removed > filedCount)
+      throw mismatch(
+        validLeaves.map(({ manifest }) => manifest.id).join(", "),
+        `${filedCount} rows, ${removed} in the lake`,
+      );
     return removed;
   });
 }
 
 /**
- * What ingest calls before it loads partitions that are new to this lake: it records which of their rows were archived,
- * so that these are counted in the totals and not loaded.
- * @param folded the archive's part of the published fold
+ * Makes the object that ingest calls before it loads partitions that are new to this lake. It records which of their
+ * rows were archived, so that these rows are counted in the totals and not loaded.
+ * @param folded reads the archive's part of what the tree publishes
  */
-export const movedOut = (folded: () => Promise<ArchiveFold>) => ({
+export const archivedMarker = (folded: () => Promise<ArchiveFold>) => ({
   async mark(lake: Lake): Promise<void> {
-    const groups = groupsOf(await folded());
-    const noted = await notedIn(lake);
+    const groups = groupFiles(await folded());
+    const noted = await readNoted(lake);
     await lake.transaction(async (tx) => {
-      const here = await tx.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
+      const positions = await tx.all<{ topic: string; part: number }>("SELECT topic, part FROM positions");
       for (const group of groups) {
-        const loaded = new Set(here.filter(({ topic }) => topic === group.topic).map(({ part }) => part));
+        const loaded = new Set(positions.filter(({ topic }) => topic === group.topic).map(({ part }) => part));
         const fresh = Object.keys(group.next)
           .map(Number)
           .filter((part) => !loaded.has(part));
-        for (const part of unnotedOf(group, fresh, noted))
-          await tx.run(sql("archive/evict:note"), noteOf(group, part, null));
+        for (const part of findUnnotedParts(group, fresh, noted))
+          await tx.run(sql("archive/evict:note"), noteParameters(group, part, null));
       }
     });
   },

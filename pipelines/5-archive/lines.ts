@@ -5,29 +5,29 @@ import { plannedSlot } from "../record/ids.ts";
 import { BLOCK_MS, blockStart, DAY_MS, rfc3339 } from "../record/time.ts";
 import { type PaidFact, type PaidState, paidState } from "./paid-state.ts";
 
-/** One record and what it is about (`of`): a sample, or a capability. */
+/** One record, with the id of the sample or capability that it is about (`of`). */
 export interface Fact extends PaidFact {
   of: string;
   cap: string;
   topic: string;
 }
 
-/** Money in the record always has six decimals; a row's price is a number. */
-const priceOf = (money: string | null): number | null => (money === null ? null : Number(money.replace(".", "")) / 1e6);
+/** Converts money text, which always has six decimals, to the number in a row. */
+const toPrice = (money: string | null): number | null => (money === null ? null : Number(money.replace(".", "")) / 1e6);
 
 const plannedAt = ({ block, minute }: { block: number; minute: number }): string =>
   rfc3339(new Date(blockStart(block).getTime() + minute * 60_000));
 
-const namesOf = ({ of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
+const identityOf = ({ of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
 
-/** The line of a handshake, which is one record and never amended. */
+/** Makes the line of a handshake. A handshake is one record and is never amended. */
 function probeSample(fact: Fact): SampleLine {
   const { slot, planned, state, live, honest, wall, fault, latency_ms, price, ...rest } =
     fact.body as BodyOf<"handshake">;
   return {
-    // Members of the body that are not known here are kept too.
+    // Members of the body that this version does not know are kept too.
     ...rest,
-    ...namesOf(fact),
+    ...identityOf(fact),
     position: fact.offset,
     first: fact.offset,
     t: rfc3339(new Date(fact.t)),
@@ -37,7 +37,7 @@ function probeSample(fact: Fact): SampleLine {
     fault: fault ?? (wall ? "blocked" : null),
     ...{ live, honest, wall, state, planned, latency_ms },
     ...{ settled: false, delivered: null, refunded: false, delivery: null, outcome: null, schema_ok: null },
-    price: priceOf(price),
+    price: toPrice(price),
     input: null,
     response_sha256: null,
     slot: plannedSlot(slot.block, slot.minute),
@@ -49,14 +49,15 @@ function probeSample(fact: Fact): SampleLine {
   };
 }
 
-/** The members that differ, with the values of `to`. */
-function changes<S extends object>(from: S, to: S): [string, unknown][] {
+/** The members whose values differ, with the values of `to`. */
+function changedMembers<S extends object>(from: S, to: S): [string, unknown][] {
   const names = Object.keys(to) as (keyof S & string)[];
   return names.flatMap((name): [string, unknown][] =>
     canonicalText(from[name]) === canonicalText(to[name]) ? [] : [[name, to[name]]],
   );
 }
 
+/** The state of a row after one of its records. */
 interface Step<S> {
   offset: number;
   state: S;
@@ -64,7 +65,8 @@ interface Step<S> {
 }
 
 /**
- * A kind of row that later records change: the type of its first record, its state after some records, and its line.
+ * A kind of row that later records change: the type of its first record, and functions that compute its state after
+ * some records and its line.
  */
 interface RowKind<S extends object> {
   head: "paid.intent" | "paid.published";
@@ -72,8 +74,11 @@ interface RowKind<S extends object> {
   lineOf(head: Fact, steps: readonly Step<S>[]): SampleLine;
 }
 
-/** The state of the row after each record, from its first record on, in the order of the log. */
-function stepsOf<S extends object>(facts: readonly Fact[], kind: RowKind<S>): { head: Fact; steps: Step<S>[] } | null {
+/**
+ * Computes the state of a row after each of its records in the order of the log, from the first record of type `head`
+ * on; null where there is none.
+ */
+function rowSteps<S extends object>(facts: readonly Fact[], kind: RowKind<S>): { head: Fact; steps: Step<S>[] } | null {
   const ordered = [...facts].sort((a, b) => a.offset - b.offset);
   const at = ordered.findIndex(({ type }) => type === kind.head);
   const head = ordered[at];
@@ -86,13 +91,13 @@ function stepsOf<S extends object>(facts: readonly Fact[], kind: RowKind<S>): { 
   return { head, steps };
 }
 
-/** The member `before` of a line that holds the last of these states. */
-function beforeOf(steps: readonly Step<object>[]): NonNullable<SampleLine["before"]> {
+/** Makes the member `before` of a line that holds the last of these states. */
+function earlierStates(steps: readonly Step<object>[]): NonNullable<SampleLine["before"]> {
   const now = steps.at(-1)!.state;
   const earlier = steps.slice(0, -1).map(({ state }, i) => {
-    return { upto: steps[i + 1]!.offset, ...Object.fromEntries(changes(now, state)) };
+    return { upto: steps[i + 1]!.offset, ...Object.fromEntries(changedMembers(now, state)) };
   });
-  // Equal states in a row are one entry; a state that equals the line's own is left out.
+  // Of equal consecutive states only the last becomes an entry; a state equal to the line's own is left out.
   const same = (a: object, b: object | undefined) =>
     b !== undefined && canonicalText({ ...a, upto: 0 }) === canonicalText({ ...b, upto: 0 });
   return earlier.filter((entry, i) => !same(entry, earlier[i + 1] ?? { upto: 0 }));
@@ -100,10 +105,10 @@ function beforeOf(steps: readonly Step<object>[]): NonNullable<SampleLine["befor
 
 function paidLine(intent: Fact, steps: readonly Step<PaidState>[]): SampleLine {
   const body = intent.body as BodyOf<"paid.intent">;
-  const before = beforeOf(steps);
+  const before = earlierStates(steps);
   const { state, offset } = steps.at(-1)!;
   return {
-    ...namesOf(intent),
+    ...identityOf(intent),
     ...state,
     position: offset,
     first: intent.offset,
@@ -112,7 +117,7 @@ function paidLine(intent: Fact, steps: readonly Step<PaidState>[]): SampleLine {
     kind: 1,
     payer: null,
     w: body.w,
-    price: priceOf(body.quote.price),
+    price: toPrice(body.quote.price),
     input: body.input,
     pay_to: body.quote.pay_to,
     slot: plannedSlot(body.slot.block, body.slot.minute),
@@ -136,23 +141,23 @@ function paidLine(intent: Fact, steps: readonly Step<PaidState>[]): SampleLine {
   };
 }
 
-const PAID: RowKind<PaidState> = {
+const PAID_ROW: RowKind<PaidState> = {
   head: "paid.intent",
   stateOf: (intent, facts) => paidState({ ...intent, body: intent.body as BodyOf<"paid.intent"> }, facts),
   lineOf: paidLine,
 };
 
-/** Statuses with which a seller rejects the request itself: such a failure never counts. */
-const REFUSED: ReadonlySet<number | null> = new Set([400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422]);
+/** HTTP statuses with which a seller rejects the request itself. Such a failure never counts. */
+const REFUSING_STATUSES: ReadonlySet<number | null> = new Set([400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422]);
 
 /**
- * The state of a published call after some records: whether its failure counts. sql/samples/published computes this in
- * the lake for now; here it is computed for any position of the log.
+ * The state of a call that a buyer published, after some of its records: does its failure count? sql/samples/published
+ * computes the current state in the lake; this function computes it for any position of the log.
  */
 function publishedState({ body, t }: Fact, facts: readonly Fact[]): { fault: string | null } {
   const { pass, status } = body as BodyOf<"paid.published">;
   if (pass) return { fault: null };
-  if (REFUSED.has(status)) return { fault: "bad_input" };
+  if (REFUSING_STATUSES.has(status)) return { fault: "bad_input" };
   const verdicts = facts.filter((fact) => {
     const { kind } = fact.body as BodyOf<"paid.followup">;
     const verdict = kind === "reproduced" || kind === "not_reproduced";
@@ -163,13 +168,16 @@ function publishedState({ body, t }: Fact, facts: readonly Fact[]): { fault: str
   return { fault: (first.body as BodyOf<"paid.followup">).kind === "reproduced" ? null : "not_reproduced" };
 }
 
-/** The line leaves out the order's id: its holder may read the order, and would find the buyer's wallet in it. */
+/**
+ * Makes the line of a call that a buyer published. It leaves out the order's id, since anyone with the id could read
+ * the order and find the buyer's wallet.
+ */
 function publishedLine(head: Fact, steps: readonly Step<{ fault: string | null }>[]): SampleLine {
   const body = head.body as BodyOf<"paid.published">;
-  const before = beforeOf(steps);
+  const before = earlierStates(steps);
   const { state, offset } = steps.at(-1)!;
   return {
-    ...namesOf(head),
+    ...identityOf(head),
     ...state,
     position: offset,
     first: head.offset,
@@ -180,7 +188,7 @@ function publishedLine(head: Fact, steps: readonly Step<{ fault: string | null }
     w: 1,
     ...{ live: true, honest: null, settled: true, refunded: false, outcome: null },
     ...{ delivered: body.delivered, delivery: body.delivery, schema_ok: body.schema_ok, latency_ms: body.latency_ms },
-    price: priceOf(body.price),
+    price: toPrice(body.price),
     input: null,
     pay_to: body.pay_to,
     block: Math.floor(head.t / BLOCK_MS),
@@ -191,13 +199,13 @@ function publishedLine(head: Fact, steps: readonly Step<{ fault: string | null }
   };
 }
 
-const PUBLISHED: RowKind<{ fault: string | null }> = {
+const PUBLISHED_ROW: RowKind<{ fault: string | null }> = {
   head: "paid.published",
   stateOf: publishedState,
   lineOf: publishedLine,
 };
 
-const amendment = (fact: Fact, field: string, value: unknown): AmendmentLine => ({
+const createAmendment = (fact: Fact, field: string, value: unknown): AmendmentLine => ({
   of: fact.of,
   capability_id: fact.cap,
   topic: fact.topic,
@@ -208,32 +216,34 @@ const amendment = (fact: Fact, field: string, value: unknown): AmendmentLine => 
 });
 
 /**
- * The lines of a file for one call. If the call's first record is a member of the file, its line covers this record and
- * the members that follow it up to the first record that is not a member. Each later member becomes amendments with
- * what it changed. Records without the call's first record make no line.
+ * Makes the lines of one call. If the call's first record belongs to the file (is a member), the call's line covers
+ * this record and the members after it, up to the first record that is no member. Each later member becomes amendments,
+ * one for each member of the row that it changed. Without the call's first record there are no lines.
  */
 function callLines<S extends object>(facts: readonly Fact[], kind: RowKind<S>): EvidenceLine[] {
-  const found = stepsOf(facts, kind);
-  if (!found) return [];
-  const { head, steps } = found;
-  const stranger = steps.findIndex(({ fact }) => !fact.member);
-  const merged = head.member ? (stranger < 0 ? steps.length : stranger) : 0;
-  const lines: EvidenceLine[] = merged > 0 ? [kind.lineOf(head, steps.slice(0, merged))] : [];
+  const rowHistory = rowSteps(facts, kind);
+  if (!rowHistory) return [];
+  const { head, steps } = rowHistory;
+  const firstOutside = steps.findIndex(({ fact }) => !fact.member);
+  const mergedSteps = head.member ? (firstOutside < 0 ? steps.length : firstOutside) : 0;
+  const lines: EvidenceLine[] = mergedSteps > 0 ? [kind.lineOf(head, steps.slice(0, mergedSteps))] : [];
   for (const [i, { fact, state }] of steps.entries()) {
-    // What was in the log before the first record is part of every state already.
-    if (i < Math.max(merged, 1) || !fact.member) continue;
-    for (const [field, value] of changes(steps[i - 1]!.state, state)) lines.push(amendment(fact, field, value));
+    // Records before the call's first record in the log are already part of every state.
+    if (i < Math.max(mergedSteps, 1) || !fact.member) continue;
+    for (const [field, value] of changedMembers(steps[i - 1]!.state, state))
+      lines.push(createAmendment(fact, field, value));
   }
   return lines;
 }
 
 /**
- * All lines of a file about one sample, or about one capability's corrections.
- * @param facts all its records in the log; those that the file is to contain are marked as members
+ * Makes all lines of a file about one sample, or about the corrections of one capability.
+ * @param facts all records of the sample or capability in the log; records that the file has to contain are marked as
+ * members
  */
 export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
   const paid = facts.filter(({ topic }) => topic === "observations.paid");
-  const lines: EvidenceLine[] = [...callLines(paid, PAID), ...callLines(paid, PUBLISHED)];
+  const lines: EvidenceLine[] = [...callLines(paid, PAID_ROW), ...callLines(paid, PUBLISHED_ROW)];
   for (const fact of facts) {
     if (!fact.member) continue;
     switch (fact.type) {
@@ -242,19 +252,19 @@ export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
         lines.push(probeSample(fact));
         break;
       case "mcp.paid":
-        lines.push(amendment(fact, "mcp", fact.body));
+        lines.push(createAmendment(fact, "mcp", fact.body));
         break;
       case "correction":
       case "reinstated":
       case "dispute":
-        lines.push(amendment(fact, fact.type, fact.body));
+        lines.push(createAmendment(fact, fact.type, fact.body));
     }
   }
-  return lines.sort(inOrder);
+  return lines.sort(compareLines);
 }
 
-/** The sample first, then amendments by position in the log; fields of one record by name. */
-function inOrder(a: EvidenceLine, b: EvidenceLine): number {
+/** Compares for the order in a file: the sample first, then amendments by position in the log, then by field name. */
+function compareLines(a: EvidenceLine, b: EvidenceLine): number {
   const key = (line: EvidenceLine) => [
     "obs_id" in line ? 0 : 1,
     line.topic,

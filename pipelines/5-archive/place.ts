@@ -10,17 +10,17 @@ import type { FilingParts } from "./filing.ts";
 
 /** The stores, addresses and keys of a deployment's archive. */
 export interface ArchivePlace extends Pick<FilingParts, "publicStore" | "cards" | "jwks" | "baseUrl"> {
-  /** Keys of our own checkpoint, to read grades from the proven log. */
+  /** Keys that verify our own tree's checkpoint, to read grades from the tree. */
   trust: CheckpointTrust;
 }
 
-/** The keys that are trusted when our own public log is read. */
-export const trustOf = (origin: string, keys: Keys): CheckpointTrust => ownTrust(checkpointKeys(origin, keys));
+/** The keys that are trusted for the checkpoint of our own tree. */
+export const archiveTrust = (origin: string, keys: Keys): CheckpointTrust => ownTrust(checkpointKeys(origin, keys));
 
 /** @param baseUrl base address of the served files */
-export const archivePlace = (publicStore: Store, keys: Keys, origin: string, baseUrl: string): ArchivePlace => ({
+export const createArchivePlace = (publicStore: Store, keys: Keys, origin: string, baseUrl: string): ArchivePlace => ({
   publicStore,
-  trust: trustOf(origin, keys),
+  trust: archiveTrust(origin, keys),
   cards: keys.cards,
   jwks: async () => keysDocument(keys.ring),
   baseUrl: baseUrl.replace(/\/+$/, ""),
@@ -29,8 +29,8 @@ export const archivePlace = (publicStore: Store, keys: Keys, origin: string, bas
 /** Rows of UTC days before this one may move to the archive. */
 export const archivedUntil = (now: Date): string => dayOf(new Date(now.getTime() - KEPT_DAYS * DAY_MS));
 
-/** The archive's part of the public log; empty before the first checkpoint. */
-export async function archiveFold(store: Store, trust: CheckpointTrust): Promise<ArchiveFold> {
+/** Reads the archive's leaves from our public tree; empty before the first checkpoint. */
+export async function readArchiveFold(store: Store, trust: CheckpointTrust): Promise<ArchiveFold> {
   const fold = new ArchiveFold();
   const head = await readCheckpoint(store, trust);
   if (!head) return fold;

@@ -13,10 +13,10 @@ import type { RecordReader } from "../published/reader.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { type MadeFile, madeFile, PROBES, type ProbeSubject, removeFiles } from "./read-back.ts";
+import { type MadeFile, PROBE_SUBJECTS, type ProbeSubject, removeFiles, writeMadeFile } from "./read-back.ts";
 
-/** The engine that prints lines, with a work folder of its own. None of its tables are used. */
-export type Printer = Pick<Lake, "batches" | "workDir">;
+/** A DuckDB instance that prints lines, with a work folder of its own. None of its tables are used. */
+export type LinePrinter = Pick<Lake, "batches" | "workDir">;
 
 /** The rows of one partition from offset `first` to before `next`. */
 export interface PartRows {
@@ -29,28 +29,28 @@ export interface PartRows {
 
 export interface ProbeFiles {
   files: MadeFile[];
-  /** Lines of each partition. */
+  /** Number of lines of each partition. */
   rows: Map<number, number>;
 }
 
-/** Rows of one file; a day with more gets several. Bounds the packed bytes in memory. */
-const ROWS_A_FILE = 1_000_000;
-/** First byte of rows that the engine does not print as lines, and that are printed here. */
-const ODD = 0x1e;
+/** Most rows of one file; a day with more rows gets several files. It bounds the packed bytes in memory. */
+const ROWS_PER_FILE = 1_000_000;
+/** First byte of a row that DuckDB cannot print in RFC 8785 form. {@link probeLine} prints these rows. */
+const UNPRINTED_MARK = 0x1e;
 
 /**
- * Makes packed files of the rows of one subject and UTC day, read from the segments, in the order of (capability,
- * record); none when there is no row.
- * @param others paths of NDJSON files; rows in them are left out
- * @throws DamagedChain, and what store and engine throw
+ * Makes compressed files of the rows of one subject and UTC day, read from the segment files, in the order of
+ * (capability, record). There is no file where there is no row.
+ * @param others paths of NDJSON files with rows that are left out
+ * @throws DamagedChain, and errors of the store and of DuckDB
  */
-export async function probeFiles(
-  from: { printer: Printer; privateStore: Store; logId: string },
+export async function makeProbeFiles(
+  from: { printer: LinePrinter; privateStore: Store; logId: string },
   { subject, day, parts }: { subject: ProbeSubject; day: string; parts: readonly PartRows[] },
-  { rowsAFile = ROWS_A_FILE, others = [] }: { rowsAFile?: number; others?: readonly string[] } = {},
+  { rowsAFile = ROWS_PER_FILE, others = [] }: { rowsAFile?: number; others?: readonly string[] } = {},
 ): Promise<ProbeFiles> {
   const { printer, privateStore, logId } = from;
-  const { topic, type } = PROBES[subject];
+  const { topic, type } = PROBE_SUBJECTS[subject];
   const segments = await openSegments(
     { workDir: printer.workDir, privateStore, logId },
     parts.map(({ part: partition, next, spans }) => ({
@@ -58,26 +58,26 @@ export async function probeFiles(
       wants: (ref) => ref.first < next && spans.some(([first, last]) => ref.first <= last && ref.last >= first),
     })),
   );
-  const into = new LineFiles(printer, type === "mcp.probe", rowsAFile);
+  const output = new LineFiles(printer, type === "mcp.probe", rowsAFile);
   try {
     if (segments.files === null) return { files: [], rows: new Map() };
-    // The engine does not read an empty list of files.
+    // DuckDB cannot read an empty list of files, so the list always has this empty file.
     const none = join(segments.folder, "none.ndjson");
     await writeFile(none, "");
     const bounds = JSON.stringify(parts.map(({ part, first, next }) => ({ part, first, next })));
     const params = { files: segments.files, others: JSON.stringify([none, ...others]), type, day, bounds };
     for await (const batch of printer.batches(sql("archive/lines"), params)) {
-      const of = batch.getColumnVector(0) as DuckDBVector<number>;
+      const parts = batch.getColumnVector(0) as DuckDBVector<number>;
       const lines = batch.getColumnVector(1) as DuckDBBlobVector;
       for (let row = 0; row < batch.rowCount; row++) {
-        if (into.add(of.getItem(row)!, lines.getItemBytes(row)!)) await into.close();
+        if (output.add(parts.getItem(row)!, lines.getItemBytes(row)!)) await output.close();
       }
-      await into.flush();
+      await output.flush();
     }
-    await into.close();
-    return into;
+    await output.close();
+    return output;
   } catch (error) {
-    await removeFiles(into.files);
+    await removeFiles(output.files);
     throw error;
   } finally {
     await segments.close();
@@ -85,17 +85,17 @@ export async function probeFiles(
 }
 
 /**
- * Spans of offsets with the records of a day. Neighbours are one span, so that segments that are merged later are found
- * too.
+ * Reads the spans of offsets that contain the records of a day. Adjacent spans are joined, so that segments are still
+ * found after they were merged.
  */
-export async function spansOf(
+export async function daySpans(
   lake: Pick<Lake, "all">,
   subject: ProbeSubject,
   day: string,
   part: number,
 ): Promise<[number, number][]> {
   const spans: [number, number][] = [];
-  const { topic } = PROBES[subject];
+  const { topic } = PROBE_SUBJECTS[subject];
   for (const { first, last } of await lake.all<{ first: number; last: number }>(sql("staging/loaded:day"), {
     topic,
     part,
@@ -108,7 +108,7 @@ export async function spansOf(
   return spans;
 }
 
-/** Packs and hashes lines as they come. No unpacked text is written to a disk. */
+/** Compresses and hashes lines as they arrive. No uncompressed text is written to disk. */
 class LineFiles {
   readonly rows = new Map<number, number>();
   readonly files: MadeFile[] = [];
@@ -117,17 +117,17 @@ class LineFiles {
   #count = 0;
 
   constructor(
-    private readonly at: Pick<Lake, "workDir">,
+    private readonly lake: Pick<Lake, "workDir">,
     private readonly isTool: boolean,
     private readonly rowsAFile: number,
   ) {}
 
   /**
-   * Adds a line, which must stay valid in the engine's memory until {@link flush}.
-   * @returns true when the file is full: call `close`
+   * Adds a line. Its bytes are in DuckDB's memory and must stay valid until {@link flush}.
+   * @returns true when the file is full; then the caller calls {@link close}
    */
-  add(part: number, told: Uint8Array): boolean {
-    this.#lines.push(told[0] === ODD ? this.#print(told) : told);
+  add(part: number, printedRow: Uint8Array): boolean {
+    this.#lines.push(printedRow[0] === UNPRINTED_MARK ? this.#print(printedRow) : printedRow);
     this.rows.set(part, (this.rows.get(part) ?? 0) + 1);
     return ++this.#count === this.rowsAFile;
   }
@@ -136,20 +136,22 @@ class LineFiles {
     await this.#packing.add(Buffer.concat(this.#lines.splice(0)));
   }
 
-  /** Ends the file, if it has a line. */
+  /** Ends the current file, if it has a line, and begins the next. */
   async close(): Promise<void> {
     await this.flush();
-    if (this.#count > 0) this.files.push(await madeFile(this.at, this.#packing, this.#count));
+    if (this.#count > 0) this.files.push(await writeMadeFile(this.lake, this.#packing, this.#count));
     [this.#packing, this.#count] = [new ZstdPacking(true), 0];
   }
 
-  #print(told: Uint8Array): Buffer {
-    const row = JSON.parse(Buffer.from(told.buffer, told.byteOffset + 1, told.length - 1).toString("utf8")) as ProbeRow;
+  #print(printedRow: Uint8Array): Buffer {
+    const row = JSON.parse(
+      Buffer.from(printedRow.buffer, printedRow.byteOffset + 1, printedRow.length - 1).toString("utf8"),
+    ) as ProbeRow;
     return Buffer.from(`${probeLine(row, this.isTool)}\n`);
   }
 }
 
-/** One probe, in the form of the lake. */
+/** One probe, as the segment files have it. */
 interface ProbeRow {
   event_id: string;
   cap: string;
@@ -159,7 +161,7 @@ interface ProbeRow {
   body: string;
 }
 
-/** The archive's line of a probe (records.md, Archive rows) in RFC 8785, without its newline. */
+/** Prints the archive's line of a probe (records.md, Archive rows) in RFC 8785 form, without its newline. */
 function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): string {
   const { state, status, latency_ms, price, terms, ...seen } = JSON.parse(body) as BodyOf<"mcp.probe">;
   const offers = terms?.offers ?? [];
@@ -173,7 +175,7 @@ function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): strin
     fault,
     initialize_ms: isTool ? (seen.initialize_ms ?? null) : undefined,
     latency_ms: latency_ms ?? null,
-    networks: networks.length > 1 ? networks.sort(bytewise) : networks,
+    networks: networks.length > 1 ? networks.sort(compareBytes) : networks,
     observed_at: rfc3339(new Date(t)),
     protocols: terms?.protocols ?? [],
     record_id: event_id,
@@ -185,37 +187,37 @@ function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): strin
   });
 }
 
-const bytewise = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));
+const compareBytes = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));
 
 const LF = Buffer.from("\n");
-/** Leaves after which other work has its turn: a few milliseconds. */
-const LEAVES_A_TURN = 64;
-/** Most leaves of one file; a leaf has some two kilobytes. */
-const LEAVES_A_FILE = 100_000;
+/** Leaves after which the loop yields to other work: a few milliseconds. */
+const LEAVES_PER_TURN = 64;
+/** Most leaves of one file. A leaf has about two kilobytes. */
+const LEAVES_PER_FILE = 100_000;
 
 /**
- * Makes files of the grade leaves of one UTC day (the leaf's `day`): the bytes of the log, one leaf a line, in its
- * order. Grades of MCP tools are a subject of their own.
- * @param span leaves that are read
+ * Makes files of the grade leaves of one UTC day (the leaf's `day`): the leaves' bytes in the order of the tree, one
+ * leaf a line. Grades of MCP tools are a separate subject.
+ * @param span range of leaves to read
  */
-export async function gradeFiles(
+export async function makeGradeFiles(
   reader: RecordReader,
   lake: Pick<Lake, "workDir">,
   fold: Pick<ArchiveFold, "subjectOf">,
   { subject, day, span }: { subject: ArchiveSubject; day: string; span: LeafSpan },
-  leavesAFile = LEAVES_A_FILE,
+  leavesAFile = LEAVES_PER_FILE,
 ): Promise<MadeFile[]> {
   const files: MadeFile[] = [];
   let rows = 0;
   let packing: ZstdPacking | null = null;
   const close = async () => {
     if (!packing) return;
-    files.push(await madeFile(lake, packing, rows));
+    files.push(await writeMadeFile(lake, packing, rows));
     [rows, packing] = [0, null];
   };
-  const giveTurn = createYielder(LEAVES_A_TURN);
+  const yieldAfterLeaf = createYielder(LEAVES_PER_TURN);
   for await (const { bytes, leaf } of reader.leaves(span.first, span.end)) {
-    await giveTurn();
+    await yieldAfterLeaf();
     if (leaf.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) continue;
     rows++;
     packing ??= new ZstdPacking(true);

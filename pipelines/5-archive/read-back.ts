@@ -14,8 +14,8 @@ import type { ArchiveLeaf } from "../record/leaf.ts";
 import type { Topic } from "../record/topics.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 
-/** The expected properties of a file. */
-export interface Expected {
+/** The expected properties of an archive file in the store. */
+export interface ExpectedFile {
   key: string;
   contentHash: string;
   unpackedBytes: number;
@@ -23,25 +23,25 @@ export interface Expected {
 }
 
 /**
- * Reads a file back through the public store, as any reader gets it, unpacks it and compares hash, length and number of
+ * Reads a file back from the public store, as any reader would, unpacks it, and compares hash, length and number of
  * lines.
- * @param onRead called when the file was read, before it is checked
- * @param onText called with each piece of the unpacked text, before it is checked; it must not keep the piece
+ * @param onRead called after the file was read and before it is checked
+ * @param onText called with each piece of the unpacked text before the check; it must not keep the piece
  * @returns the packed bytes
- * @throws Unproven, and what the store throws
+ * @throws Unproven where the file differs or is missing, and errors of the store
  */
 export async function readBack(
   publicStore: Pick<Store, "get">,
-  { key, contentHash, unpackedBytes, rows }: Expected,
+  { key, contentHash, unpackedBytes, rows }: ExpectedFile,
   onRead: () => void | Promise<void> = () => undefined,
   onText?: (piece: Uint8Array) => void,
 ): Promise<Uint8Array> {
-  const want = described({ size: unpackedBytes, lines: rows, sha256: contentHash });
+  const expected = described({ size: unpackedBytes, lines: rows, sha256: contentHash });
   const object = await publicStore.get(key);
-  if (!object) throw new Unproven(key, want, "no object");
+  if (!object) throw new Unproven(key, expected, "no object");
   await onRead();
   const found = described(await factsOfFrame(object.bytes, unpackedBytes, { onChunk: onText }));
-  if (found !== want) throw new Unproven(key, want, found);
+  if (found !== expected) throw new Unproven(key, expected, found);
   return object.bytes;
 }
 
@@ -50,22 +50,22 @@ export async function readBack(
  * @returns path of its unpacked text, which the caller removes
  * @throws Unproven
  */
-export async function readNamed(
+export async function readLeafFile(
   publicStore: Pick<Store, "get">,
   lake: Pick<Lake, "workDir">,
   { manifest, sha256, unpacked_bytes }: ArchiveLeaf,
 ): Promise<string> {
   const { subject, rows, content_hash } = manifest;
   const key = archiveFileKey(subject, dayOfManifest(manifest), content_hash);
-  const want = { key, contentHash: content_hash, unpackedBytes: unpacked_bytes, rows };
+  const expected = { key, contentHash: content_hash, unpackedBytes: unpacked_bytes, rows };
   const path = workPath(lake);
   const file = openSync(path, "wx");
   const write = (piece: Uint8Array) => {
     for (let at = 0; at < piece.length; ) at += writeSync(file, piece, at);
   };
   try {
-    const got = sha256hex(await readBack(publicStore, want, undefined, write));
-    if (got !== sha256) throw new Unproven(key, `packed ${sha256}`, got);
+    const hash = sha256hex(await readBack(publicStore, expected, undefined, write));
+    if (hash !== sha256) throw new Unproven(key, `packed ${sha256}`, hash);
     return path;
   } catch (error) {
     await rm(path, { force: true });
@@ -75,20 +75,21 @@ export async function readNamed(
   }
 }
 
-/** Subjects whose rows are records of the event log. These rows leave the lake for good. */
-export const PROBES = {
+/** Subjects whose rows are records of the event log. After archiving, these rows are deleted from the lake. */
+export const PROBE_SUBJECTS = {
   liveness_probes: { type: "handshake", topic: "observations.free" },
   mcp_probes: { type: "mcp.probe", topic: "observations.mcp" },
 } as const satisfies Record<string, { type: RecordType; topic: Topic }>;
-export type ProbeSubject = keyof typeof PROBES;
+export type ProbeSubject = keyof typeof PROBE_SUBJECTS;
 
-export const isProbes = (subject: ArchiveSubject): subject is ProbeSubject => Object.hasOwn(PROBES, subject);
+export const isProbeSubject = (subject: ArchiveSubject): subject is ProbeSubject =>
+  Object.hasOwn(PROBE_SUBJECTS, subject);
 
 /** Subject of the records of a type, or null for types that are not archived. */
 export const subjectOf = (type: string): ProbeSubject | null =>
-  (Object.keys(PROBES) as ProbeSubject[]).find((subject) => PROBES[subject].type === type) ?? null;
+  (Object.keys(PROBE_SUBJECTS) as ProbeSubject[]).find((subject) => PROBE_SUBJECTS[subject].type === type) ?? null;
 
-/** A file that was made and not put into the store yet. */
+/** A file that was made on this machine and is not in the store yet. */
 export interface MadeFile {
   /** Path of the packed file on this machine. */
   path: string;
@@ -101,15 +102,19 @@ export interface MadeFile {
 const workPath = (lake: Pick<Lake, "workDir">): string =>
   join(lake.workDir, `archive-${randomBytes(8).toString("hex")}`);
 
-/** Ends the packing and writes the packed bytes to a file. @param rows lines in it */
-export async function madeFile(lake: Pick<Lake, "workDir">, packing: ZstdPacking, rows: number): Promise<MadeFile> {
+/** Ends the compression and writes the compressed bytes to a local file. @param rows number of its lines */
+export async function writeMadeFile(
+  lake: Pick<Lake, "workDir">,
+  packing: ZstdPacking,
+  rows: number,
+): Promise<MadeFile> {
   const { packed, sha256, bytes } = await packing.end();
   const path = workPath(lake);
   await writeFile(path, packed);
   return { path, contentHash: sha256, unpackedBytes: bytes, rows };
 }
 
-/** Removes made files that were put into the store, or will not be. */
+/** Removes local files that were put into the store or are no longer needed. */
 export async function removeFiles(files: readonly Pick<MadeFile, "path">[]): Promise<void> {
   for (const { path } of files) await rm(path, { force: true });
 }

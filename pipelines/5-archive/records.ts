@@ -11,8 +11,8 @@ import type { Fact } from "./lines.ts";
 /** Topics whose records become evidence. */
 const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
 
-/** Records after which other work has its turn: a few milliseconds. */
-const FACTS_A_TURN = 32;
+/** Records after which the loop yields to other work: a few milliseconds. */
+const FACTS_PER_TURN = 32;
 
 interface Row {
   bucket: number;
@@ -33,19 +33,19 @@ export interface RecordGroup {
   facts: Fact[];
 }
 
-const endsText = (ends: Positions): string =>
+const positionsText = (ends: Positions): string =>
   JSON.stringify(
     EVIDENCE_TOPICS.flatMap((topic) =>
       Object.entries(ends[topic] ?? {}).map(([part, next]) => ({ topic, part: Number(part), next })),
     ),
   );
 
-/** {topic: next offset} of one bucket's partition. */
+/** {topic: next offset} of the partition that a bucket belongs to. */
 export const positionsOfBucket = (ends: Positions, bucket: number, partitions: number): Record<string, number> =>
   positionsOf(ends, partitionOfBucket(bucket, partitions), EVIDENCE_TOPICS);
 
-/** Positions up to which the published closes of days have read each partition. */
-function readOf(fold: EvidenceFold, partitions: number): Positions {
+/** Log positions up to which the published closes of days have read each partition. */
+function closedPositions(fold: EvidenceFold, partitions: number): Positions {
   const read: Positions = {};
   for (const { buckets } of fold.days.values()) {
     for (const [bucket, positions] of buckets) {
@@ -60,8 +60,9 @@ function readOf(fold: EvidenceFold, partitions: number): Positions {
 }
 
 /**
- * Closed days that got records since, and unclosed days before `until` that have records. Ascending.
- * @param ends positions up to which the lake is loaded
+ * Days, ascending, that have records which no close has read: closed days with later records, and unclosed days before
+ * `until`.
+ * @param ends log positions up to which the lake is loaded
  */
 export async function daysWithNews(
   lake: Pick<Lake, "all">,
@@ -73,16 +74,16 @@ export async function daysWithNews(
   const rows = await lake.all<{ day: string }>(sql("evidence/records:days"), {
     until,
     newest: fold.newest || "0001-01-01",
-    read: endsText(readOf(fold, partitions)),
-    ends: endsText(ends),
+    read: positionsText(closedPositions(fold, partitions)),
+    ends: positionsText(ends),
   });
   return rows.map(({ day }) => day);
 }
 
 /**
- * The records that a close of this day has to read, bucket by bucket, samples and capabilities ascending by id, one at
- * a time in memory. The lake tells which records these are; their bodies are read from the segments of their day,
- * partition by partition.
+ * Yields the records that a close of this day has to read, grouped by sample or capability: partition by partition,
+ * bucket by bucket, ascending by id. One group at a time is in memory. The lake knows which records these are; their
+ * bodies are read from the segment files of their day.
  */
 export async function* recordGroups(
   parts: DaySegmentsParts & { lake: Pick<Lake, "stream"> },
@@ -90,8 +91,8 @@ export async function* recordGroups(
   ends: Positions,
   day: string,
 ): AsyncGenerator<RecordGroup> {
-  const held = new Set(EVIDENCE_TOPICS.flatMap((topic) => Object.keys(ends[topic] ?? {}).map(Number)));
-  for (const partition of [...held].sort((a, b) => a - b)) {
+  const partitions = new Set(EVIDENCE_TOPICS.flatMap((topic) => Object.keys(ends[topic] ?? {}).map(Number)));
+  for (const partition of [...partitions].sort((a, b) => a - b)) {
     const below = positionsOf(ends, partition, EVIDENCE_TOPICS);
     const segments = await openDaySegments(parts, { partition, day, below });
     try {
@@ -115,20 +116,20 @@ async function* recordGroupsIn(
   );
   const ends = JSON.stringify(Object.entries(below).map(([topic, next]) => ({ topic, part, next })));
   const params = { day, files, ends, known: JSON.stringify(known) };
-  const giveTurn = createYielder(FACTS_A_TURN);
-  let held: (RecordGroup & { about: string; cap: string }) | null = null;
+  const yieldAfterFact = createYielder(FACTS_PER_TURN);
+  let group: (RecordGroup & { about: string; cap: string }) | null = null;
   for await (const rows of lake.stream<Row>(sql("evidence/records:of_day"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
-      // The engine returns thousands of rows at once, and the caller makes lines of each.
-      await giveTurn();
+      // DuckDB returns thousands of rows at once, and the caller makes lines of each, so the loop yields in between.
+      await yieldAfterFact();
       const fact: Fact = { ...rest, of: about, offset: log_offset, body: JSON.parse(body) };
-      if (held && held.bucket === bucket && held.about === about && held.cap === fact.cap) {
-        held.facts.push(fact);
+      if (group && group.bucket === bucket && group.about === about && group.cap === fact.cap) {
+        group.facts.push(fact);
         continue;
       }
-      if (held) yield held;
-      held = { bucket, about, cap: fact.cap, facts: [fact] };
+      if (group) yield group;
+      group = { bucket, about, cap: fact.cap, facts: [fact] };
     }
   }
-  if (held) yield held;
+  if (group) yield group;
 }

@@ -8,14 +8,21 @@ import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { type ArchiveManifest, dayOfManifest } from "../record/archive.ts";
 import { archiveId } from "../record/ids.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
-import { emptyFile, type FilingParts, fileOne } from "./filing.ts";
+import { createEmptyFile, type FilingParts, fileMade } from "./filing.ts";
 import { followArchive } from "./follow.ts";
 import type { ArchivePlace } from "./place.ts";
-import { gradeFiles, probeFiles, spansOf } from "./probe-files.ts";
-import { isProbes, type MadeFile, PROBES, type ProbeSubject, readNamed, removeFiles } from "./read-back.ts";
+import { daySpans, makeGradeFiles, makeProbeFiles } from "./probe-files.ts";
+import {
+  isProbeSubject,
+  type MadeFile,
+  PROBE_SUBJECTS,
+  type ProbeSubject,
+  readLeafFile,
+  removeFiles,
+} from "./read-back.ts";
 
 export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
-  /** Has every partition, and everything that the log holds. */
+  /** A lake that has loaded every partition and all records of the log. */
   lake: Lake;
   privateStore: Store;
   publisher: Publisher;
@@ -23,15 +30,16 @@ export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | 
   logId: string;
 }
 
-/** A file that replaces another is one file, however many rows it has. */
-const ALL_ROWS = 1_000_000_000;
+/** No limit of rows: a file that replaces another is always one file. */
+const UNLIMITED_ROWS = 1_000_000_000;
 
 /**
- * Replaces a wrong file, when an operator asks for it. Its rows are made again from their source (the commit chain's
- * segments, which keep every record, or the log for grades). The new file's leaf names the one that it replaces, and
- * the reason. The wrong file stays in the store and in the log. Rows that only it had are in no valid file any more.
- * @throws Failure `unknown` for an unknown id, `usage` for a missing reason, `already` for one that was replaced already or
- * when the new bytes equal the old ones; Unproven, PublicConflict and what lake, stores and publisher throw
+ * Replaces a wrong archive file on an operator's request. The rows are made again from their source: the segment files,
+ * which keep every record, or the tree for grades. The new file's leaf names the file that it replaces, and the reason.
+ * The wrong file stays in the store, and its leaf in the tree. Rows that only the wrong file had are in no valid file
+ * afterwards.
+ * @throws Failure `unknown` for an unknown id, `usage` for a missing reason, `already` where the file was replaced
+ * before or the new bytes equal the old ones; Unproven, PublicConflict, and errors of lake, stores and publisher
  */
 export async function supersede(parts: SupersedeParts, id: string, reason: string): Promise<ArchiveManifest> {
   if (reason.trim() === "" || reason.length > 2_000)
@@ -39,12 +47,12 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   const { archive: fold } = await parts.publisher.current();
   const wrong = fold.files.get(id);
   if (!wrong) throw new Failure("unknown", `${id} is not in the archive`);
-  const by = fold.superseded.get(id);
-  if (by) throw new Failure("already", `${id} was replaced by ${by} already`);
+  const replacement = fold.superseded.get(id);
+  if (replacement) throw new Failure("already", `${id} was replaced by ${replacement} already`);
   const { subject } = wrong.manifest;
   const day = dayOfManifest(wrong.manifest);
   const known = fold.filed(subject, day).length;
-  const made = await madeAgain(parts, fold, wrong);
+  const made = await remakeFile(parts, fold, wrong);
   const { contentHash } = made;
   if (fold.files.has(archiveId(subject, day, contentHash))) {
     await removeFiles([made]);
@@ -52,7 +60,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   }
   const what = { subject, day, supersedes: id, reason, positions: wrong.positions };
   try {
-    const draft = await fileOne(parts, made, what);
+    const draft = await fileMade(parts, made, what);
     const { manifest } = draft;
     const { leaves, refused } = await parts.publisher.publishFilings([{ subject, day, known, drafts: [draft] }]);
     if (refused[0]) throw refused[0];
@@ -64,25 +72,28 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   }
 }
 
-async function madeAgain(parts: SupersedeParts, fold: ArchiveFold, wrong: ArchiveLeaf): Promise<MadeFile> {
+async function remakeFile(parts: SupersedeParts, fold: ArchiveFold, wrong: ArchiveLeaf): Promise<MadeFile> {
   const { subject } = wrong.manifest;
   const day = dayOfManifest(wrong.manifest);
   const others = fold.standing(subject, day).filter(({ manifest }) => manifest.id !== wrong.manifest.id);
   const { lake, publicStore, trust } = parts;
   let made: MadeFile[];
-  if (isProbes(subject)) made = await probesAgain(parts, subject, day, wrong, others);
+  if (isProbeSubject(subject)) made = await remakeProbes(parts, subject, day, wrong, others);
   else {
     const end = wrong.positions.tree?.["0"] ?? 0;
     const below = others.map(({ positions }) => positions.tree?.["0"] ?? 0).filter((size) => size < end);
     const span = { first: Math.max(0, ...below), end };
     const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, trust))!);
-    made = await gradeFiles(reader, lake, fold, { subject, day, span }, ALL_ROWS);
+    made = await makeGradeFiles(reader, lake, fold, { subject, day, span }, UNLIMITED_ROWS);
   }
-  return made[0] ?? emptyFile(lake);
+  return made[0] ?? createEmptyFile(lake);
 }
 
-/** Makes the rows again from the segments, below the wrong file's positions, without those of other valid files. */
-async function probesAgain(
+/**
+ * Makes the rows of probes again from the segment files: all rows below the wrong file's positions, without those in
+ * other valid files.
+ */
+async function remakeProbes(
   { lake, publicStore, privateStore, logId }: SupersedeParts,
   subject: ProbeSubject,
   day: string,
@@ -90,16 +101,16 @@ async function probesAgain(
   others: readonly ArchiveLeaf[],
 ): Promise<MadeFile[]> {
   const parts = await Promise.all(
-    Object.entries(wrong.positions[PROBES[subject].topic] ?? {}).map(async ([name, next]) => {
+    Object.entries(wrong.positions[PROBE_SUBJECTS[subject].topic] ?? {}).map(async ([name, next]) => {
       const part = Number(name);
-      return { part, first: 0, next, spans: await spansOf(lake, subject, day, part) };
+      return { part, first: 0, next, spans: await daySpans(lake, subject, day, part) };
     }),
   );
   const texts: string[] = [];
   try {
-    for (const other of others) texts.push(await readNamed(publicStore, lake, other));
+    for (const other of others) texts.push(await readLeafFile(publicStore, lake, other));
     const from = { printer: lake, privateStore, logId };
-    return (await probeFiles(from, { subject, day, parts }, { rowsAFile: ALL_ROWS, others: texts })).files;
+    return (await makeProbeFiles(from, { subject, day, parts }, { rowsAFile: UNLIMITED_ROWS, others: texts })).files;
   } finally {
     for (const text of texts) await rm(text, { force: true });
   }

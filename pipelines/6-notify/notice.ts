@@ -8,10 +8,10 @@ import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { noticeId } from "../record/ids.ts";
 import type { NoticeChange } from "../record/vocabulary.ts";
 
-/** A notice that is to be sent: the card in one leaf, to one watcher. */
+/** A notice to send to one watcher: the card in one leaf of the tree differs from the endpoint's card before. */
 export interface Change {
   capability: string;
-  /** Position of the card's leaf. */
+  /** Position of the card's leaf in the tree. */
   leaf: number;
   /** Number of the notice for this watcher and endpoint, from 1. */
   seq: number;
@@ -21,15 +21,15 @@ export interface Change {
 }
 
 /** The members of a card that notices compare. */
-export const standingOf = ({ band, tier, composite, computed_at, flags = [] }: SignedCard): Standing => ({
+export const comparedMembers = ({ band, tier, composite, computed_at, flags = [] }: SignedCard): Standing => ({
   ...{ band, tier, composite, computed_at: computed_at ?? null, flags: [...flags] },
 });
 
 /**
- * How a card differs from the one before.
- * @param corrected a correction, or the withdrawal of one, was published between the two
+ * Classifies how a card differs from the endpoint's card before.
+ * @param corrected true where a correction, or the withdrawal of one, was published between the two cards
  */
-export function changeOf(from: Standing | null, to: Standing, corrected: boolean): NoticeChange {
+export function classifyChange(from: Standing | null, to: Standing, corrected: boolean): NoticeChange {
   if (from === null) return "first";
   if (corrected) return "corrected";
   if (from.band !== to.band) return "band";
@@ -37,7 +37,7 @@ export function changeOf(from: Standing | null, to: Standing, corrected: boolean
   return from.flags.join() === to.flags.join() ? "figures" : "flags";
 }
 
-/** A request that its receiver can verify (Standard Webhooks). */
+/** A signed request that its receiver can verify (Standard Webhooks). */
 export interface Message {
   id: string;
   headers: Record<string, string>;
@@ -45,11 +45,12 @@ export interface Message {
 }
 
 /**
- * Makes a message under Standard Webhooks: `webhook-signature` has `v1a,<base64>` of each signer, over
- * `id.timestamp.body`, and before them, where the receiver gave a key, `v1,<base64>`: the one kind that stock libraries know.
- * @param at time of this attempt; receivers refuse old ones @param hmacKey base64
+ * Signs a message under Standard Webhooks. Header `webhook-signature` has `v1a,<base64>` of each signer, over
+ * `id.timestamp.body`. If the receiver gave a key, `v1,<base64>` (HMAC) comes first, which is the only kind that stock
+ * libraries verify.
+ * @param at time of this attempt; receivers refuse messages with an old time @param hmacKey base64
  */
-export function messageOf(
+export function signMessage(
   id: string,
   text: string,
   at: Date,
@@ -78,7 +79,7 @@ export function messageOf(
 
 export interface NoticeParts {
   watcher: string;
-  /** As {@link messageOf} takes it. */
+  /** Base64, or null where the receiver gave no key. */
   hmacKey: string | null;
   change: Change;
   card: SignedCard;
@@ -89,10 +90,10 @@ export interface NoticeParts {
 }
 
 /**
- * Makes a notice, signed with two keys (egress.md, Notices): the cards key, which tells receivers who sent it, and the
- * answers key. Every attempt has the same body.
+ * Makes a notice, signed with two keys (egress.md, Notices): the key that signs cards, which identifies the sender, and
+ * the key that signs answers. Every attempt has an equal body.
  */
-export function noticeOf(parts: NoticeParts, at: Date, signers: { cards: Signer; answers: Signer }): Message {
+export function createNotice(parts: NoticeParts, at: Date, signers: { cards: Signer; answers: Signer }): Message {
   const { watcher, hmacKey, change, card, asked, published } = parts;
   const body = {
     type: "card.changed",
@@ -108,7 +109,7 @@ export function noticeOf(parts: NoticeParts, at: Date, signers: { cards: Signer;
     at: published,
   };
   const id = noticeId(watcher, card.signature);
-  return messageOf(id, canonicalText(body), at, [signers.cards, signers.answers], hmacKey);
+  return signMessage(id, canonicalText(body), at, [signers.cards, signers.answers], hmacKey);
 }
 
 export type WatcherType =
@@ -122,13 +123,16 @@ export type WatcherType =
  * Makes a record of the topic `watchers`. Its key is the watcher's id, so all records of a watcher lie in one
  * partition.
  */
-export function watcherRecord<T extends WatcherType>(
+export function createWatcherRecord<T extends WatcherType>(
   type: T,
   body: BodyOf<T>,
-  by: { now: Date; producer: string },
+  context: { now: Date; producer: string },
   partitions: number,
 ): NewRecord {
   const { id } = body as { id: string };
   const slot = sha256hex(canonicalText(body));
-  return sealEnvelope(envelopeOf({ type, key: id, slot, at: by.now, producer: by.producer, body }), partitions);
+  return sealEnvelope(
+    envelopeOf({ type, key: id, slot, at: context.now, producer: context.producer, body }),
+    partitions,
+  );
 }

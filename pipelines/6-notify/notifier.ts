@@ -13,39 +13,49 @@ import type { PublishedTree, Snapshot } from "../published/reader.ts";
 import type { BodyOf } from "../record/bodies.ts";
 import { rfc3339 } from "../record/time.ts";
 import { PLATFORM_CAP_FACTOR } from "../record/url.ts";
-import { type Change, type Message, noticeOf, type WatcherType, watcherRecord } from "./notice.ts";
-import { isBehind, type Line, MAX_WAITING_ALL, scan, type Watcher, WatcherTable } from "./watcher-table.ts";
+import { type Change, createNotice, createWatcherRecord, type Message, type WatcherType } from "./notice.ts";
+import {
+  isBehind,
+  MAX_WAITING_ALL,
+  type NoticeQueue,
+  scanLeaves,
+  type Watcher,
+  WatcherTable,
+} from "./watcher-table.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 
-/** Pauses after the first, second .. failed attempt, ms (egress.md, Notices); the last one repeats. */
-const PAUSES = [5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 10 * HOUR];
-/** A receiver that accepted nothing for this long gets no further notice, ms. */
-export const DISABLED_AFTER = 5 * 24 * HOUR;
+/** Pauses after the first, second, and each further failed attempt, ms (egress.md, Notices). The last pause repeats. */
+const RETRY_PAUSES_MS = [5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 10 * HOUR];
+/** A receiver whose attempts have all failed for this long gets no further notice, ms. */
+export const DISABLED_AFTER_MS = 5 * 24 * HOUR;
 /** Longest pause that a receiver may ask for, ms. */
-const MAX_ASKED = 24 * HOUR;
-/** Up to this part of a pause is added at random, so that attempts that failed together are not repeated together. */
-const JITTER = 0.1;
+const MAX_RETRY_AFTER_MS = 24 * HOUR;
+/**
+ * Up to this fraction of a pause is added at random, so that attempts that failed together are not repeated at one
+ * time.
+ */
+const MAX_JITTER = 0.1;
 
 /**
- * When the next attempt is due, unix ms: after the schedule's pause, or later where the receiver asked for that. Never
- * later than the moment at which the receiver is given up, so that the last attempt is at that moment.
+ * When the next attempt is due, unix ms: after the schedule's pause, or later where the receiver asked for a longer
+ * one. It is never later than the moment at which the receiver is disabled, so that a last attempt is made then.
  * @param attempts number of attempts that failed
- * @param times.since first failed attempt since the last accepted notice, unix ms
- * @param asked pause that Retry-After asks for, ms, or null
+ * @param times.since time of the first failed attempt since the last accepted notice, unix ms
+ * @param asked pause that header Retry-After asks for, ms, or null
  * @param random in [0, 1)
  */
-export function nextAttempt(
+export function nextAttemptAt(
   attempts: number,
   times: { now: number; since: number },
   asked: number | null,
   random: number,
 ) {
-  const pause = PAUSES[Math.min(attempts, PAUSES.length) - 1]! * (1 + JITTER * random);
-  const due = times.now + Math.max(pause, Math.min(asked ?? 0, MAX_ASKED));
-  return Math.min(due, times.since + DISABLED_AFTER);
+  const pause = RETRY_PAUSES_MS[Math.min(attempts, RETRY_PAUSES_MS.length) - 1]! * (1 + MAX_JITTER * random);
+  const due = times.now + Math.max(pause, Math.min(asked ?? 0, MAX_RETRY_AFTER_MS));
+  return Math.min(due, times.since + DISABLED_AFTER_MS);
 }
 
 export interface NotifierParts {
@@ -56,53 +66,57 @@ export interface NotifierParts {
   clock: Clock;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Metrics;
-  /** Most attempts in a minute for one receiver's registrable domain. */
+  /** Most attempts in a minute to receivers under one registrable domain. */
   perDomainMinute: number;
-  /** Folder in which the topic's fold is kept, so that a start reads only the records after it. */
+  /** Folder in which the watcher table is saved, so that a start reads only later records of the topic. */
   folds?: FoldFolder;
   /** Random number in [0, 1) (default Math.random). */
   random?: () => number;
 }
 
-/** Attempts at once for one registrable domain: a receiver that takes its 15 s delays at most its own domain. */
-const PER_DOMAIN_AT_ONCE = 2;
+/**
+ * Most attempts at once to one registrable domain, so that a receiver that takes the full 15 s delays only its own
+ * domain.
+ */
+const MAX_ATTEMPTS_PER_DOMAIN = 2;
 const MINUTE_MS = 60_000;
-/** Pause after a fault of our own (log or store), ms. It counts as no attempt. */
-const OURS_MS = 5_000;
-/** Pause when nothing could be sent (no place of egress, or no network), ms. It counts as no attempt. */
-const NO_WAY_MS = 60_000;
+/** Pause after a fault of our own (log or store), ms. Such a fault does not count as an attempt. */
+const OWN_FAULT_PAUSE_MS = 5_000;
+/** Pause after nothing could be sent (no free connection, or no network), ms. It does not count as an attempt. */
+const NO_EGRESS_PAUSE_MS = 60_000;
 
-type Notified = Pick<
+type NoticeMembers = Pick<
   BodyOf<"watcher.failed">,
   "id" | "notice" | "capability_id" | "seq" | "leaf" | "change" | "attempt" | "at"
 >;
 
-interface Sending extends Line {
+/** The queue of one watcher with the state of its sending. */
+interface SendingQueue extends NoticeQueue {
   busy: boolean;
   /** Nothing is sent before this time, unix ms, for a reason of our own. */
-  held: number;
-  /** A result that is not in the log yet. Nothing else is sent before it is. */
+  pausedUntil: number;
+  /** The result of an attempt that is not in the log yet. No further notice is sent before it is. */
   unrecorded: { type: WatcherType; body: BodyOf<WatcherType> } | null;
 }
 
 /**
- * Delivers notices: each published card of a watched endpoint is posted to the watcher's receiver until a 2xx confirms
- * it, in the order of the tree, one at a time for each watcher. What has to be sent follows from tree and log alone, so
- * a process that takes over sends exactly what is not recorded as delivered. A notice whose delivery could not be
- * recorded is sent again under its id. Meant to be run by one process at a time; that saves requests, and two are safe
- * too.
+ * Delivers notices. Each published card of a watched endpoint is posted to the watcher's receiver until a 2xx status
+ * confirms it, in the order of the tree, one at a time for each watcher. What has to be sent follows from tree and log
+ * alone, so a process that takes over sends exactly what is not recorded as delivered. A notice whose delivery could
+ * not be recorded is sent again with its id. One process at a time should run it; two are safe, but send some notices
+ * twice.
  */
 export class Notifier {
   readonly table = new WatcherTable();
   readonly #tail: LogTail;
-  /** Queues of active watchers. One that was served goes to the end (a Map keeps its order). */
-  readonly #lines = new Map<string, Sending>();
-  readonly #domains = new Map<string, { running: number; begun: number[] }>();
+  /** Queues of active watchers. A queue that was served moves to the end, since a Map keeps the order of insertion. */
+  readonly #queues = new Map<string, SendingQueue>();
+  readonly #domainAttempts = new Map<string, { running: number; begun: number[] }>();
   readonly #places = new Places({ name: "notices", size: NOTICES_AT_ONCE });
   readonly #stop = new AbortController();
-  readonly #underway = new Set<Promise<void>>();
+  readonly #running = new Set<Promise<void>>();
   #snapshot: Snapshot | null = null;
-  #scanned = 0;
+  #scannedTo = 0;
 
   constructor(private readonly parts: NotifierParts) {
     const { log, folds } = parts;
@@ -111,136 +125,143 @@ export class Notifier {
   }
 
   /**
-   * Reads what is new in log and tree, and begins the attempts that are due, without waiting for them.
-   * @throws what log and tree throw
+   * Reads new records of the log and new leaves of the tree, and starts the attempts that are due without waiting for
+   * their end.
+   * @throws errors of log and tree
    */
-  async turn(): Promise<void> {
+  async runOnce(): Promise<void> {
     await this.#tail.catchUp();
     this.#snapshot = (await this.parts.tree.newest()) ?? this.#snapshot;
-    this.#follow();
+    this.#syncQueues();
     await this.#scan();
     this.#forgetDomains();
-    this.#begin();
+    this.#startAttempts();
     this.parts.metrics.gauge("touchstone_watchers", this.table.size);
     this.parts.metrics.gauge("touchstone_notices_waiting", this.#waiting());
   }
 
-  /** Resolves when no attempt is under way. */
-  async idle(): Promise<void> {
-    while (this.#underway.size > 0) await Promise.all(this.#underway);
+  /** Resolves when no attempt is running. */
+  async waitUntilIdle(): Promise<void> {
+    while (this.#running.size > 0) await Promise.all(this.#running);
   }
 
-  /** Aborts the attempts under way; the next process sends them again. */
+  /** Aborts the running attempts. The next process sends their notices again. */
   async stop(): Promise<void> {
     this.#stop.abort(new Error("the notifier was stopped"));
-    await this.idle();
+    await this.waitUntilIdle();
   }
 
   #waiting(): number {
     let waiting = 0;
-    for (const line of this.#lines.values()) waiting += line.waiting.length;
+    for (const line of this.#queues.values()) waiting += line.waiting.length;
     return waiting;
   }
 
-  /** Adds queues for new watchers, removes those of ended ones, and drops notices that another process delivered. */
-  #follow(): void {
-    for (const [id, line] of this.#lines) {
-      if (line.watcher.state !== "active" && !line.busy) this.#lines.delete(id);
-      else dropDone(line);
+  /**
+   * Adds queues for new watchers, removes the queues of ended watchers, and drops notices that another process
+   * delivered.
+   */
+  #syncQueues(): void {
+    for (const [id, line] of this.#queues) {
+      if (line.watcher.state !== "active" && !line.busy) this.#queues.delete(id);
+      else dropDelivered(line);
     }
     for (const watcher of this.table.active()) {
-      if (this.#lines.has(watcher.id)) continue;
-      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, held: 0, unrecorded: null };
-      this.#lines.set(watcher.id, { watcher, seen: watcher.next, ...nothing });
+      if (this.#queues.has(watcher.id)) continue;
+      const nothing = { waiting: [], corrected: new Set<string>(), busy: false, pausedUntil: 0, unrecorded: null };
+      this.#queues.set(watcher.id, { watcher, seen: watcher.next, ...nothing });
     }
   }
 
   /**
-   * Scans leaves: first for queues that are behind (new ones, and full ones with room again), then new leaves for all.
+   * Scans leaves for notices: first old leaves for queues that are behind (new queues, and full queues that have room
+   * again), then new leaves for all queues.
    */
   async #scan(): Promise<void> {
     if (!this.#snapshot) return;
     const { reader, head } = this.#snapshot;
     const room = { all: MAX_WAITING_ALL - this.#waiting() };
-    const behind = [...this.#lines.values()].filter((line) => isBehind(line, this.#scanned));
+    const behind = [...this.#queues.values()].filter((line) => isBehind(line, this.#scannedTo));
     if (behind.length > 0) {
       const from = Math.min(...behind.map(({ seen }) => seen));
-      await scan(behind, reader.leaves(from, this.#scanned), this.#scanned, room);
+      await scanLeaves(behind, reader.leaves(from, this.#scannedTo), this.#scannedTo, room);
     }
-    const lines = [...this.#lines.values()].filter(({ seen }) => seen >= this.#scanned);
-    // No watcher needs the leaves before the first one's beginning.
+    const lines = [...this.#queues.values()].filter(({ seen }) => seen >= this.#scannedTo);
+    // Leaves before the earliest queue's position need not be read.
     const from = Math.min(head.size, ...lines.map(({ seen }) => seen));
-    await scan(lines, reader.leaves(from, head.size), head.size, room);
-    this.#scanned = Math.max(this.#scanned, head.size);
+    await scanLeaves(lines, reader.leaves(from, head.size), head.size, room);
+    this.#scannedTo = Math.max(this.#scannedTo, head.size);
   }
 
-  #begin(): void {
+  #startAttempts(): void {
     if (this.#stop.signal.aborted) return;
     const { clock, perDomainMinute } = this.parts;
     const now = clock.now().getTime();
-    for (const [id, line] of [...this.#lines]) {
+    for (const [id, line] of [...this.#queues]) {
       if (this.#places.taken >= NOTICES_AT_ONCE) return;
       if (line.busy || !isDue(line, now)) continue;
       const { domain: name, platform, by } = line.watcher;
-      const domain = this.#domain(name);
-      const under = this.#domain(`all of ${platform}`);
-      if (domain.running >= PER_DOMAIN_AT_ONCE || domain.begun.length >= perDomainMinute) continue;
-      if (under.begun.length >= PLATFORM_CAP_FACTOR * perDomainMinute) continue;
+      const domain = this.#recentAttempts(name);
+      const platformAttempts = this.#recentAttempts(`all of ${platform}`);
+      if (domain.running >= MAX_ATTEMPTS_PER_DOMAIN || domain.begun.length >= perDomainMinute) continue;
+      if (platformAttempts.begun.length >= PLATFORM_CAP_FACTOR * perDomainMinute) continue;
       const place = this.#places.tryTake({ client: by ?? undefined, domain: platform });
       if (!place) continue;
-      this.#lines.delete(id);
-      this.#lines.set(id, line);
+      this.#queues.delete(id);
+      this.#queues.set(id, line);
       domain.running++;
-      for (const one of [domain, under]) one.begun.push(clock.monotonic());
+      for (const one of [domain, platformAttempts]) one.begun.push(clock.monotonic());
       line.busy = true;
       const work = this.#attempt(line).finally(() => {
         domain.running--;
         place.leave();
         line.busy = false;
-        this.#underway.delete(work);
-        this.#begin();
+        this.#running.delete(work);
+        this.#startAttempts();
       });
-      this.#underway.add(work);
+      this.#running.add(work);
     }
   }
 
-  /** The attempts of a domain in the last minute. */
-  #domain(name: string): { running: number; begun: number[] } {
+  /** The attempts to a domain in the last minute, and how many are running. */
+  #recentAttempts(name: string): { running: number; begun: number[] } {
     const from = this.parts.clock.monotonic() - MINUTE_MS;
-    const domain = this.#domains.get(name) ?? { running: 0, begun: [] };
+    const domain = this.#domainAttempts.get(name) ?? { running: 0, begun: [] };
     while (domain.begun.length > 0 && domain.begun[0]! <= from) domain.begun.shift();
-    this.#domains.set(name, domain);
+    this.#domainAttempts.set(name, domain);
     return domain;
   }
 
   #forgetDomains(): void {
-    for (const name of this.#domains.keys()) {
-      const { running, begun } = this.#domain(name);
-      if (running === 0 && begun.length === 0) this.#domains.delete(name);
+    for (const name of this.#domainAttempts.keys()) {
+      const { running, begun } = this.#recentAttempts(name);
+      if (running === 0 && begun.length === 0) this.#domainAttempts.delete(name);
     }
   }
 
   /**
-   * Makes and records one attempt for the first notice of a queue. Faults of our own are logged, and it is tried again.
+   * Makes and records one attempt for the first notice of a queue. After a fault of our own, which is logged, the
+   * attempt is made again later.
    */
-  async #attempt(line: Sending): Promise<void> {
+  async #attempt(line: SendingQueue): Promise<void> {
     const { logger, clock } = this.parts;
     try {
       if (line.unrecorded) await this.#record(line, line.unrecorded.type, line.unrecorded.body);
-      // When a stop was confirmed to the client, it is in the log: nothing may be sent after it.
+      // A watcher that a client stopped is recorded in the log before the client gets its answer. Read it now, since
+      // nothing may be sent after a stop.
       await this.#tail.catchUp(line.watcher.partition);
-      dropDone(line);
+      dropDelivered(line);
       const change = line.waiting[0];
       if (line.watcher.state !== "active" || !change || !isDue(line, clock.now().getTime())) return;
-      const message = await this.#message(line.watcher, change);
+      const message = await this.#createMessage(line.watcher, change);
       const result = await this.parts.egress.fetch({
         ...{ url: line.watcher.url, method: "POST", headers: message.headers, body: message.body },
         ...{ profile: "notice", signal: this.#stop.signal },
       });
-      await this.#done(line, change, message.id, result);
+      await this.#recordResult(line, change, message.id, result);
     } catch (error) {
       if (this.#stop.signal.aborted) return;
-      line.held = clock.now().getTime() + OURS_MS;
+      line.pausedUntil = clock.now().getTime() + OWN_FAULT_PAUSE_MS;
       logger.warn(
         { err: error, watcher: line.watcher.id },
         "a notice could not be sent or recorded; it is tried again",
@@ -248,29 +269,29 @@ export class Notifier {
     }
   }
 
-  async #message(watcher: Watcher, change: Change): Promise<Message> {
+  async #createMessage(watcher: Watcher, change: Change): Promise<Message> {
     for await (const { leaf } of this.#snapshot!.reader.leaves(change.leaf, change.leaf + 1)) {
       if (leaf.kind !== "grade") break;
       const { asked } = watcher.watched.find((one) => one.capability_ids.includes(change.capability))!;
       const { id, hmacKey } = watcher;
       const parts = { watcher: id, hmacKey, change, card: leaf.card, asked, published: leaf.at };
-      return noticeOf(parts, this.parts.clock.now(), this.parts.signers);
+      return createNotice(parts, this.parts.clock.now(), this.parts.signers);
     }
     throw new Error(`leaf ${change.leaf} is no card`);
   }
 
-  async #done(line: Sending, change: Change, id: string, result: EgressResult): Promise<void> {
+  async #recordResult(line: SendingQueue, change: Change, id: string, result: EgressResult): Promise<void> {
     const { clock, metrics } = this.parts;
-    // It was aborted, or we could not even try: this is not recorded as a failure of the receiver.
+    // The attempt was aborted, or could not be made at all. This is not recorded as a failure of the receiver.
     if (result.outcome !== "answered" && this.#stop.signal.aborted) return;
     if (result.outcome === "refused" && result.reason === undefined) {
-      line.held = clock.now().getTime() + NO_WAY_MS;
+      line.pausedUntil = clock.now().getTime() + NO_EGRESS_PAUSE_MS;
       return;
     }
     const at = rfc3339(clock.now());
     const answered = result.outcome === "answered" ? result.status : null;
     const { watcher } = line;
-    const notified: Notified = {
+    const notified: NoticeMembers = {
       ...{ id: watcher.id, notice: id, capability_id: change.capability, seq: change.seq, leaf: change.leaf },
       ...{ change: change.change, attempt: (watcher.failing?.attempts ?? 0) + 1, at },
     };
@@ -280,47 +301,49 @@ export class Notifier {
     }
     metrics.count("touchstone_notices_total", { result: "failed" });
     if (answered === 410) return this.#record(line, "watcher.stopped", { id: watcher.id, why: "gone", at });
-    await this.#failed(line, notified, result);
+    await this.#recordFailure(line, notified, result);
   }
 
-  async #failed(line: Sending, notified: Notified, result: EgressResult): Promise<void> {
+  async #recordFailure(line: SendingQueue, notified: NoticeMembers, result: EgressResult): Promise<void> {
     const { clock, random = Math.random } = this.parts;
     const now = clock.now().getTime();
     const since = Date.parse(line.watcher.failing?.since ?? notified.at);
     const says = (result.outcome === "answered" ? `answered ${result.status}` : result.says).slice(0, 300);
     const asked = retryAfterMs(result.headers?.["retry-after"], now);
-    const due = nextAttempt(notified.attempt, { now, since }, asked, random());
+    const due = nextAttemptAt(notified.attempt, { now, since }, asked, random());
     const status = result.status ?? null;
     const retry_at = rfc3339(new Date(due));
     await this.#record(line, "watcher.failed", { ...notified, status, says, retry_at });
-    if (now < since + DISABLED_AFTER) return;
+    if (now < since + DISABLED_AFTER_MS) return;
     const at = notified.at;
     await this.#record(line, "watcher.disabled", { id: line.watcher.id, since: rfc3339(new Date(since)), says, at });
   }
 
-  /** Appends a record and reads it back. Until that has succeeded it is kept in `unrecorded`. */
-  async #record<T extends WatcherType>(line: Sending, type: T, body: BodyOf<T>): Promise<void> {
+  /**
+   * Appends a record and waits until the watcher table has read it. Until it is appended it is kept in `unrecorded`.
+   */
+  async #record<T extends WatcherType>(line: SendingQueue, type: T, body: BodyOf<T>): Promise<void> {
     line.unrecorded = { type, body };
     const { log, clock } = this.parts;
     const [at] = await log.append([
-      watcherRecord(type, body, { now: clock.now(), producer: "notifier" }, log.partitions),
+      createWatcherRecord(type, body, { now: clock.now(), producer: "notifier" }, log.partitions),
     ]);
     line.unrecorded = null;
-    await this.#tail.reach(at!.partition, at!.offset, OURS_MS);
-    dropDone(line);
+    await this.#tail.reach(at!.partition, at!.offset, OWN_FAULT_PAUSE_MS);
+    dropDelivered(line);
   }
 }
 
-function isDue({ watcher, waiting, held, unrecorded }: Sending, now: number): boolean {
-  if (held > now) return false;
+function isDue({ watcher, waiting, pausedUntil, unrecorded }: SendingQueue, now: number): boolean {
+  if (pausedUntil > now) return false;
   if (unrecorded) return true;
   const head = waiting[0];
   if (watcher.state !== "active" || !head) return false;
   return watcher.failing?.leaf !== head.leaf || Date.parse(watcher.failing.retryAt) <= now;
 }
 
-/** Drops notices that were delivered by any process, or whose watcher has ended. */
-function dropDone({ watcher, waiting }: Line): void {
+/** Drops the notices that any process has delivered, and all notices of a watcher that has ended. */
+function dropDelivered({ watcher, waiting }: NoticeQueue): void {
   const done = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
   waiting.splice(0, done < 0 ? waiting.length : done);
 }

@@ -7,11 +7,11 @@ import { readRecord } from "../record/envelope.ts";
 import type { GradeLeaf } from "../record/leaf.ts";
 import { DAY_MS, rfc3339 } from "../record/time.ts";
 import { platformOf, registrableDomain } from "../record/url.ts";
-import { type Change, changeOf, standingOf } from "./notice.ts";
+import { type Change, classifyChange, comparedMembers } from "./notice.ts";
 
-/** Newest attempts that a watcher shows. */
-const MAX_LATE = 20;
-/** Ended watchers that can still be read; the one that ended first is dropped first. */
+/** Number of newest attempts that are kept for each watcher. */
+const MAX_RECENT_ATTEMPTS = 20;
+/** Most ended watchers that are kept for reading; the watcher that ended first is dropped first. */
 const MAX_ENDED = 10_000;
 
 /** State of the notices of one watched endpoint. */
@@ -19,16 +19,17 @@ export interface WatchedCap {
   /** `seq` of the last delivered notice, 0 before the first. */
   seq: number;
   /**
-   * The card of that notice; before the first notice the card when the watcher was created, null when there was none.
+   * The card of the last delivered notice; before the first notice, the endpoint's card when the watcher was created,
+   * or null if it had none.
    */
   standing: Standing | null;
 }
 
 export type Attempt = BodyOf<"watcher.delivered"> | BodyOf<"watcher.failed">;
-export const wasDelivered = (attempt: Attempt): attempt is BodyOf<"watcher.delivered"> => "to" in attempt;
+export const isDelivered = (attempt: Attempt): attempt is BodyOf<"watcher.delivered"> => "to" in attempt;
 
-/** Failed attempts since the last delivered notice. All were for one notice, the next one. */
-export interface Failing {
+/** The failed attempts since the last delivered notice. All were for the next notice of the queue. */
+export interface FailureStreak {
   leaf: number;
   since: string;
   attempts: number;
@@ -39,55 +40,56 @@ export interface Failing {
 export interface Watcher {
   readonly id: string;
   readonly url: string;
-  /** Registrable domain and platform of the receiver, which have limits. */
+  /**
+   * Registrable domain of the receiver, and its hosting platform (`vercel.app`). The number of watchers for each is
+   * limited.
+   */
   readonly domain: string;
   readonly platform: string;
-  /** Opaque name of the client network that created it; null in old records. */
+  /** Opaque name of the client network that created the watcher; null in old records. */
   readonly by: string | null;
-  /** When it was created, or when its last notice was accepted. */
-  /** When it was made, or a notice of it was accepted last. */
+  /** When the last notice was accepted; before the first, when the watcher was created. */
   usedAt: string;
   readonly watched: BodyOf<"watcher.created">["watched"];
   readonly caps: Map<string, WatchedCap>;
   readonly tokenSha256: string;
-  /** Base64; null where its creator gave none. */
+  /** Base64; null where the watcher's creator gave no key. */
   readonly hmacKey: string | null;
   readonly createdAt: string;
-  /** Partition of its records. */
+  /** Partition of the log that has the watcher's records. */
   readonly partition: number;
-  /** Leaves below this one are done: their notices were delivered. */
+  /** Leaves below this position are done: their notices were delivered. */
   next: number;
   state: "active" | "stopped" | "disabled";
-  /** Why it ended, in words; null while it is active. */
+  /** Why the watcher ended, in words; null while it is active. */
   why: string | null;
   endedAt: string | null;
-  failing: Failing | null;
+  failing: FailureStreak | null;
   /** Newest first. */
   late: Attempt[];
 }
 
 type Kept = { watcher: Omit<Watcher, "caps"> & { caps: [string, WatchedCap][] } } | { ended: string[] };
 
-const WHY_STOPPED = {
+const STOP_REASONS = {
   asked: "stopped with its token",
   gone: "the receiver answered 410 Gone",
   unused: "no notice was accepted for 90 days, and others needed the room; make a new one",
   share: "others needed the room, and whoever made it, or its receiver's platform, had most; make a new one later",
 };
 
-/** When room is needed, a watcher whose receiver accepted nothing for this long is ended first, ms. */
+/** When the table is full, a watcher whose receiver accepted no notice for this long is ended first, ms. */
 const UNUSED_MS = 90 * DAY_MS;
 
-/** The holder that a watcher counts for: the network that created it, and its receiver's platform. */
+/** The parties whose shares a watcher counts against: the network that created it, and its receiver's platform. */
 const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder => ({
   client: by ?? undefined,
   domain: platform,
 });
 
 /**
- * All watchers, folded from the topic `watchers`; used by the replicas that answer and by the process that delivers. A
- * record that is applied twice changes nothing the second time. The number of active watchers is bounded where they are
- * created.
+ * All watchers, built from the records of topic `watchers`. The serving replicas and the process that delivers notices
+ * use it. Applying a record a second time changes nothing. The code that creates watchers limits their number.
  */
 export class WatcherTable implements KeptFold {
   readonly form = "watchers.3";
@@ -110,21 +112,21 @@ export class WatcherTable implements KeptFold {
   }
 
   /** Number of active watchers with a receiver under this registrable domain. */
-  ofDomain(domain: string): number {
+  countForDomain(domain: string): number {
     return this.#active.get(domain) ?? 0;
   }
 
   /** Number of active watchers with a receiver under this platform. */
-  ofPlatform(platform: string): number {
+  countForPlatform(platform: string): number {
     return this.#active.get(`all of ${platform}`) ?? 0;
   }
 
   /**
-   * The watcher that would be ended to make room for one more, where at most `most` may be active: the one unused for
-   * the longest time, else the newest of the holder with the most watchers. @returns null: there is room; undefined:
-   * none may be ended
+   * Finds the watcher that would be ended to make room for a new one, where at most `most` may be active: a watcher
+   * that was unused for the longest time, else the newest watcher of the party with the most watchers. @returns null
+   * where there is room; undefined where no watcher may be ended
    */
-  wouldEnd(most: number, one: Pick<Watcher, "by" | "platform">, now: Date) {
+  findEvictable(most: number, one: Pick<Watcher, "by" | "platform">, now: Date) {
     if (this.size < most) return null;
     const before = rfc3339(new Date(now.getTime() - UNUSED_MS));
     const line = new FairQueue<Watcher>({ name: "watchers", size: this.size });
@@ -166,7 +168,7 @@ export class WatcherTable implements KeptFold {
     for (const held of [this.#watchers, this.#active, this.#ended]) held.clear();
   }
 
-  /** Applies a record of the topic; a record that cannot be read is skipped. */
+  /** Applies a record of the topic. A record that cannot be read is skipped. */
   apply(record: LogRecord): void {
     const read = readRecord(record);
     if (!read.ok) return;
@@ -174,13 +176,14 @@ export class WatcherTable implements KeptFold {
     if (type === "watcher.created") this.#created(body as BodyOf<"watcher.created">, record.partition);
     if (!type.startsWith("watcher.")) return;
     const watcher = this.#watchers.get((body as { id: string }).id);
-    // A delivery that was under way when its watcher ended was received all the same.
-    if (watcher && type === "watcher.delivered") delivered(watcher, body as BodyOf<"watcher.delivered">);
+    // A delivery may be recorded after its watcher ended, if the request was running at that moment. The receiver got
+    // the notice, so it counts.
+    if (watcher && type === "watcher.delivered") applyDelivered(watcher, body as BodyOf<"watcher.delivered">);
     if (watcher?.state !== "active") return;
-    if (type === "watcher.failed") failed(watcher, body as BodyOf<"watcher.failed">);
+    if (type === "watcher.failed") applyFailed(watcher, body as BodyOf<"watcher.failed">);
     if (type === "watcher.stopped") {
       const { why, at } = body as BodyOf<"watcher.stopped">;
-      this.#end(watcher, "stopped", WHY_STOPPED[why], at);
+      this.#end(watcher, "stopped", STOP_REASONS[why], at);
     }
     if (type === "watcher.disabled") {
       const { since, says, at } = body as BodyOf<"watcher.disabled">;
@@ -216,45 +219,48 @@ export class WatcherTable implements KeptFold {
   }
 }
 
-/** Notices are delivered in the order of their leaves, so a record of a leaf below `next` was applied before. */
-function delivered(watcher: Watcher, body: BodyOf<"watcher.delivered">): void {
+/**
+ * Applies a delivery. Notices are delivered in the order of their leaves, so a record with a leaf below `next` was
+ * applied before and is skipped.
+ */
+function applyDelivered(watcher: Watcher, body: BodyOf<"watcher.delivered">): void {
   if (body.leaf < watcher.next) return;
   watcher.next = body.leaf + 1;
   watcher.failing = null;
   watcher.usedAt = body.at;
   watcher.caps.set(body.capability_id, { seq: body.seq, standing: body.to });
-  show(watcher, body);
+  addRecentAttempt(watcher, body);
 }
 
-function failed(watcher: Watcher, body: BodyOf<"watcher.failed">): void {
+function applyFailed(watcher: Watcher, body: BodyOf<"watcher.failed">): void {
   const { leaf, attempt, says } = body;
   if (leaf < watcher.next) return;
-  // Two processes may both have tried: the attempts of both count, each record once.
+  // Two processes may both have made attempts. An attempt number that was already counted is skipped.
   if (watcher.failing?.leaf === leaf && attempt <= watcher.failing.attempts) return;
   watcher.failing = {
     ...{ leaf, says, attempts: attempt, retryAt: body.retry_at },
     since: watcher.failing?.since ?? body.at,
   };
-  show(watcher, body);
+  addRecentAttempt(watcher, body);
 }
 
-function show(watcher: Watcher, attempt: Attempt): void {
-  watcher.late = [attempt, ...watcher.late.slice(0, MAX_LATE - 1)];
+function addRecentAttempt(watcher: Watcher, attempt: Attempt): void {
+  watcher.late = [attempt, ...watcher.late.slice(0, MAX_RECENT_ATTEMPTS - 1)];
 }
 
-/** Most notices of one watcher in memory; the others are read from the tree when these are delivered. */
+/** Most waiting notices of one watcher in memory. Further notices are read from the tree after these are delivered. */
 const MAX_WAITING = 200;
 /**
- * Most notices of all watchers in memory. A watcher without any may always hold one, so that dead receivers never block
- * another's.
+ * Most waiting notices of all watchers in memory. A watcher without a waiting notice may always add one, so that dead
+ * receivers never block other watchers.
  */
 export const MAX_WAITING_ALL = 50_000;
 
-/** The queue of one watcher: its notices that are to be sent, in the order of their leaves. */
-export interface Line {
+/** The queue of one watcher: its notices to send, in the order of their leaves. */
+export interface NoticeQueue {
   readonly watcher: Watcher;
   readonly waiting: Change[];
-  /** Leaves below this were scanned for this watcher: their notices are delivered or wait. */
+  /** Leaves below this position were scanned for this watcher: their notices are delivered or wait in the queue. */
   seen: number;
   /**
    * Watched endpoints for which a correction, or the withdrawal of one, was published after their last scanned card.
@@ -263,24 +269,29 @@ export interface Line {
 }
 
 /** Room for further notices in memory, for all queues together. */
-interface Room {
+interface MemoryRoom {
   all: number;
 }
 
-/** Are there leaves that were scanned for other queues and not for this one, and has it room? */
-export const isBehind = ({ seen, waiting }: Line, scanned: number): boolean =>
+/** Is this queue behind the others (some leaves were scanned for them, but not for it), and does it have room? */
+export const isBehind = ({ seen, waiting }: NoticeQueue, scanned: number): boolean =>
   seen < scanned && waiting.length <= MAX_WAITING / 2;
 
 /**
- * Scans leaves up to `to` for these queues: headline cards of watched endpoints become notices. A queue that is full
- * stops where it is, and a later scan goes on from there.
+ * Scans leaves up to position `to` for these queues, and adds a notice for each headline card of a watched endpoint.
+ * Scanning stops at the first leaf that a full queue has no room for; a later scan of that queue continues there.
  */
-export async function scan(lines: Iterable<Line>, leaves: AsyncIterable<ReadLeaf>, to: number, room: Room) {
-  const byCap = new Map<string, Set<Line>>();
+export async function scanLeaves(
+  lines: Iterable<NoticeQueue>,
+  leaves: AsyncIterable<ReadLeaf>,
+  to: number,
+  room: MemoryRoom,
+) {
+  const byCap = new Map<string, Set<NoticeQueue>>();
   for (const line of lines) {
     for (const cap of line.watcher.caps.keys()) byCap.set(cap, (byCap.get(cap) ?? new Set()).add(line));
   }
-  const full = new Set<Line>();
+  const full = new Set<NoticeQueue>();
   for await (const { leaf } of leaves) {
     if (leaf.kind === "correction" || leaf.kind === "reinstated") {
       for (const line of byCap.get(leaf.capability_id) ?? []) {
@@ -294,7 +305,7 @@ export async function scan(lines: Iterable<Line>, leaves: AsyncIterable<ReadLeaf
         room.all--;
         enqueue(line, leaf);
       } else full.add(line);
-      // Set here and not at the end, so that a scan that fails half-way goes on from here.
+      // The position is set after each leaf, so that after a failure the next scan continues here.
       line.seen = full.has(line) ? leaf.index : leaf.index + 1;
     }
   }
@@ -303,19 +314,19 @@ export async function scan(lines: Iterable<Line>, leaves: AsyncIterable<ReadLeaf
   }
 }
 
-const hasRoom = ({ waiting }: Line, room: Room): boolean =>
+const hasRoom = ({ waiting }: NoticeQueue, room: MemoryRoom): boolean =>
   waiting.length === 0 || (waiting.length < MAX_WAITING && room.all > 0);
 
-function enqueue(line: Line, { index: leaf, card }: GradeLeaf): void {
+function enqueue(line: NoticeQueue, { index: leaf, card }: GradeLeaf): void {
   const capability = card.capability_id;
-  const { seq, standing: from } = lastOf(line, capability);
-  const to = standingOf(card);
-  const change = changeOf(from, to, line.corrected.delete(capability));
+  const { seq, standing: from } = lastQueued(line, capability);
+  const to = comparedMembers(card);
+  const change = classifyChange(from, to, line.corrected.delete(capability));
   line.waiting.push({ capability, leaf, seq: seq + 1, change, from, to });
 }
 
-/** The state of an endpoint's notices once all that wait are delivered. */
-function lastOf({ watcher, waiting }: Line, cap: string): { seq: number; standing: Standing | null } {
+/** The state of an endpoint's notices as it will be after all waiting ones are delivered. */
+function lastQueued({ watcher, waiting }: NoticeQueue, cap: string): { seq: number; standing: Standing | null } {
   for (let i = waiting.length - 1; i >= 0; i--) {
     const one = waiting[i]!;
     if (one.capability === cap) return { seq: one.seq, standing: one.to };

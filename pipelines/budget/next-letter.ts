@@ -8,48 +8,54 @@ import type { Sample } from "../3-grade/sample.ts";
 import { BLOCK_MS, blockOf, blockStart, dayOf, dayStart } from "../record/time.ts";
 import { BANDS, type Band } from "../record/vocabulary.ts";
 
-/** Days that are looked ahead: more than the window after which a theft no longer counts. */
-const AHEAD_DAYS = 130;
-/** Latency that is assumed where none was ever measured, ms, as in the table of the method. */
+/**
+ * Days for which calls are simulated. It is longer than the window, so that an old theft (money taken without an
+ * answer) no longer counts at the end.
+ */
+const LOOKAHEAD_DAYS = 130;
+/** Latency that is assumed where none was measured, ms, as in the table of verification-method.md. */
 const LATENCY_MS = 800;
 
 /** An endpoint whose next letter is computed. */
-export interface Prospect {
+export interface EndpointProspect {
   endpoint: Endpoint;
-  /** Published headline letter, UNRATED before the first. */
+  /** Published letter of the endpoint's headline card; UNRATED before the first. */
   published: Band;
-  /** Raw headline letters of its leaves, in log order, for the hold. */
+  /**
+   * Raw letters (before the hold) of its headline cards, in the order of their leaves. The hold delays a rise until
+   * they allow it.
+   */
   raw: readonly DayLetter[];
   paidBlocks: number;
   /** Price of one paid call, micro-units. */
   priceMicro: bigint;
   /**
-   * For an endpoint that was never paid: is there a question whose answer we know, and does the seller advertise a
-   * schema?
+   * Used for an endpoint that was never paid: do we have a question for it whose answer we know? `schema`: does the
+   * seller advertise an output schema?
    */
   truth: boolean;
   schema: boolean;
 }
 
 export interface NextLetter {
-  /** The next better letter, null when there is none within the days looked ahead. */
+  /** The next better letter; null when none is reached within the simulated days. */
   next: Band | null;
-  /** Further good paid calls until the gates of that letter are met. */
+  /** Number of further good paid calls until the letter's conditions (gates) are met. */
   gate_calls: number;
-  /** Day on which the gates are met. */
+  /** Day on which the conditions are met. */
   gate_day: string;
-  /** Day on which the hold lets the letter be published. */
+  /** Day on which the hold allows the letter to be published. */
   day: string;
-  /** Paid calls of the plan until then. */
+  /** Number of planned paid calls until `day`. */
   calls: number;
-  /** Their cost, micro-units. */
+  /** Cost of these calls, micro-units. */
   cost_micro: bigint;
 }
 
 /** Order of the letters: 0 for A .. 4 for F, and 5 for UNRATED. */
 const rank = (band: Band): number => (band === "UNRATED" ? BANDS.length : BANDS.indexOf(band));
 
-function rawAt(endpoint: Endpoint, at: Date): Band {
+function rawBandAt(endpoint: Endpoint, at: Date): Band {
   const sums = sumRows(endpoint, at);
   const figures = figuresOf(sums);
   return gradeTier(headlineTier(figures), sums, figures, at.getTime()).raw;
@@ -58,14 +64,28 @@ function rawAt(endpoint: Endpoint, at: Date): Band {
 const median = (values: readonly number[]): number | null =>
   values.length === 0 ? null : [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)]!;
 
-/** A perfect probe and a perfect paid call of this endpoint, modelled on what it showed so far. */
-function perfect({ endpoint: { rows }, priceMicro, truth, schema }: Prospect): { probe: Sample; paid: Sample } {
+/**
+ * Makes a perfect probe and a perfect paid call of this endpoint, with the latency and the checks of its calls so far.
+ */
+function perfectSamples({ endpoint: { rows }, priceMicro, truth, schema }: EndpointProspect): {
+  probe: Sample;
+  paid: Sample;
+} {
   const bought = rows.filter(({ kind, fault }) => kind === 1 && fault === null);
   const delivered = bought.filter((row) => row.delivered);
   const latency = (of: readonly Sample[]) => median(of.flatMap(({ latency_ms: ms }) => (ms === null ? [] : [ms])));
-  const told = rows.length === 0 || rows.some(({ honest }) => honest !== null);
+  const isHonestyKnown = rows.length === 0 || rows.some(({ honest }) => honest !== null);
   const probe: Sample = {
-    ...{ obs_id: "", t: new Date(0), kind: 0, payer: null, w: 1, fault: null, live: true, honest: told ? true : null },
+    ...{
+      obs_id: "",
+      t: new Date(0),
+      kind: 0,
+      payer: null,
+      w: 1,
+      fault: null,
+      live: true,
+      honest: isHonestyKnown ? true : null,
+    },
     ...{ settled: false, delivered: null, refunded: false, delivery: null, outcome: null, schema_ok: null },
     latency_ms: latency(rows.filter(({ kind, live }) => kind === 0 && live)) ?? LATENCY_MS,
     ...{ price: Number(priceMicro) / 1e6, input: null, response_sha256: null, pay_to: null },
@@ -80,26 +100,27 @@ function perfect({ endpoint: { rows }, priceMicro, truth, schema }: Prospect): {
   return { probe, paid };
 }
 
-/** A future block, and the number of calls paid until its end. */
-interface Ahead {
+/** The end of a future block (six hours UTC), and the number of simulated calls paid until then. */
+interface FutureBlock {
   end: Date;
   calls: number;
 }
 
 /**
- * The planned calls from the next block on, all of them good: in every block until 30 blocks were paid, then one a day.
+ * Simulates the planned calls from the next block on, all of them good: one in every block until 30 blocks were paid,
+ * then one a day.
  */
-function future(prospect: Prospect, now: Date): { rows: Sample[]; blocks: Ahead[] } {
-  const { probe, paid } = perfect(prospect);
+function futureCalls(prospect: EndpointProspect, now: Date): { rows: Sample[]; blocks: FutureBlock[] } {
+  const { probe, paid } = perfectSamples(prospect);
   const rows: Sample[] = [];
-  const blocks: Ahead[] = [];
+  const blocks: FutureBlock[] = [];
   let calls = 0;
   const first = blockOf(now) + 1;
-  for (let block = first; block < first + AHEAD_DAYS * BLOCKS_PER_DAY; block++) {
+  for (let block = first; block < first + LOOKAHEAD_DAYS * BLOCKS_PER_DAY; block++) {
     const t = new Date(block * BLOCK_MS + BLOCK_MS / 2);
     rows.push({ ...probe, obs_id: `ahead ${block} free`, t });
-    const every = prospect.paidBlocks + calls < FAST_UNTIL;
-    if (every || block % BLOCKS_PER_DAY === 0) {
+    const isEveryBlock = prospect.paidBlocks + calls < FAST_UNTIL;
+    if (isEveryBlock || block % BLOCKS_PER_DAY === 0) {
       rows.push({ ...paid, obs_id: `ahead ${block} paid`, t });
       calls++;
     }
@@ -108,15 +129,18 @@ function future(prospect: Prospect, now: Date): { rows: Sample[]; blocks: Ahead[
   return { rows, blocks };
 }
 
-/** First block after which the raw letter is better than `than`. Binary search works, since good calls only help. */
-function firstBetter(
-  prospect: Prospect,
-  ahead: ReturnType<typeof future>,
+/**
+ * Finds the first block after which the raw letter is better than `than`. It searches binarily, since further good
+ * calls never lower the letter.
+ */
+function findFirstBetter(
+  prospect: EndpointProspect,
+  ahead: ReturnType<typeof futureCalls>,
   than: Band,
 ): { n: number; raw: Band } | null {
   const { blocks, rows } = ahead;
   const endpoint = { ...prospect.endpoint, rows: [...prospect.endpoint.rows, ...rows] };
-  const raw = (n: number): Band => rawAt(endpoint, blocks[n]!.end);
+  const raw = (n: number): Band => rawBandAt(endpoint, blocks[n]!.end);
   let low = 0;
   let high = blocks.length - 1;
   if (rank(raw(high)) >= rank(than)) return null;
@@ -129,37 +153,38 @@ function firstBetter(
 }
 
 /**
- * First day on which the hold lets a letter better than `than` be published, if the raw letter is `raw` from `from` on.
+ * First day on which the hold allows a letter better than `than` to be published, if the raw letter is `raw` from day
+ * `from` on.
  */
-function heldUntil(letters: readonly DayLetter[], from: string, raw: Band, than: Band): string {
+function publishableDay(letters: readonly DayLetter[], from: string, raw: Band, than: Band): string {
   const held = publishedBand([...letters, { day: from, band: raw }], from, raw);
   if (rank(held.band) < rank(than) || held.heldUntil === null) return from;
   return held.heldUntil;
 }
 
 /**
- * What the next better letter of an endpoint costs. The code that grades computes the letter from the record and from
- * perfect calls of the plan, until it is better than the published one and the hold lets it be published. This is a
- * lower bound, since a failure on the way costs more.
+ * Computes what the next better letter of an endpoint costs. It grades the recorded calls together with simulated
+ * perfect calls of the plan, until the letter is better than the published one and the hold allows it. The result is a
+ * lower bound, since a failed call would cost more.
  */
-export function nextLetter(prospect: Prospect, now: Date): NextLetter {
+export function nextLetter(prospect: EndpointProspect, now: Date): NextLetter {
   const { endpoint, published, raw: letters, priceMicro } = prospect;
   const today = dayOf(now);
-  const rawNow = rawAt(endpoint, now);
-  const ahead = future(prospect, now);
+  const rawNow = rawBandAt(endpoint, now);
+  const ahead = futureCalls(prospect, now);
   const none = { next: null, gate_calls: 0, gate_day: today, day: today, calls: 0, cost_micro: 0n };
   if (published === "A") return none;
-  const better = rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : firstBetter(prospect, ahead, published);
+  const better = rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : findFirstBetter(prospect, ahead, published);
   if (!better) return none;
-  const met = better.n < 0 ? { end: now, calls: 0 } : ahead.blocks[better.n]!;
-  // The end of a block is the first moment of the next one; a block's last calls are graded on its own day.
-  const gateDay = better.n < 0 ? today : dayOf(new Date(met.end.getTime() - 1));
-  const day = heldUntil([...letters, { day: today, band: rawNow }], gateDay, better.raw, published);
+  const gate = better.n < 0 ? { end: now, calls: 0 } : ahead.blocks[better.n]!;
+  // One millisecond earlier, since the end of a block is the first moment of the next block and may be on the next day.
+  const gateDay = better.n < 0 ? today : dayOf(new Date(gate.end.getTime() - 1));
+  const day = publishableDay([...letters, { day: today, band: rawNow }], gateDay, better.raw, published);
   const waited = ahead.blocks.filter(({ end }) => end.getTime() <= dayStart(day).getTime()).at(-1)?.calls ?? 0;
-  const calls = Math.max(met.calls, waited);
+  const calls = Math.max(gate.calls, waited);
   return {
     next: better.raw,
-    gate_calls: met.calls,
+    gate_calls: gate.calls,
     gate_day: gateDay,
     day,
     calls,

@@ -19,7 +19,7 @@ import { hostOf } from "../record/url.ts";
 import type { Band } from "../record/vocabulary.ts";
 import { type NextLetter, nextLetter } from "./next-letter.ts";
 
-/** The next better letter of an endpoint and its price (next-letter.ts). */
+/** The next better letter of an endpoint and the cost to reach it (next-letter.ts). */
 type NextCost = Omit<NextLetter, "next" | "cost_micro"> & { letter: Band; cost: string };
 
 export interface BudgetLine {
@@ -27,16 +27,20 @@ export interface BudgetLine {
   method: string;
   url: string;
   host: string;
-  /** Is it covered by today's plan? null when there is no plan yet, or it was listed after the plan was made. */
+  /**
+   * Does today's plan include paid calls of the endpoint? null when there is no plan yet, or the endpoint was listed
+   * after the plan was made.
+   */
   covered: boolean | null;
   why: PlanLine["why"];
-  /** Price of one call in the plan; null when nothing can be paid. */
+  /** Price of one call in the plan; null when the endpoint offers nothing that we can pay. */
   price: string | null;
   paid_blocks: number;
   demand: number;
   letter: Band;
   /**
-   * null when there is no better letter to come, nothing can be paid, or only so many endpoints were to be computed.
+   * null when there is no better letter to reach, nothing can be paid, or the endpoint is beyond the number that the
+   * caller asked to compute.
    */
   next: NextCost | null;
 }
@@ -46,18 +50,18 @@ export interface BudgetReport {
   at: string;
   day: string;
   caps: Record<"per_call" | "per_host_day" | "per_domain_day" | "per_payee_day" | "per_day" | "total", string>;
-  /** Part of a day's caps that is kept for endpoints never paid. */
+  /** Share of a day's spending caps that is reserved for endpoints that were never paid. */
   new_share: string;
   spent: Spending & { ever: string };
   coverage: {
     planned: boolean;
     listed: number;
     covered: number;
-    /** Money set aside for the covered ones, re-tests included. */
+    /** Money reserved for the covered endpoints, re-tests included. */
     reserved: string;
     not_covered: Record<string, number>;
   };
-  /** Covered endpoints first, those with the cheapest next letter before the others. */
+  /** Covered endpoints first, ordered by the cost of their next letter. */
   endpoints: BudgetLine[];
 }
 
@@ -72,18 +76,18 @@ export interface BudgetParts {
 
 const micro = (line: PlanLine | undefined): bigint | null => (line?.price_micro ? BigInt(line.price_micro) : null);
 
-function letterOf(published: BudgetParts["published"], id: string): { band: Band; raw: DayLetter[] } {
+function findLetter(published: BudgetParts["published"], id: string): { band: Band; raw: DayLetter[] } {
   const cap = published.caps.get(id);
   if (!cap) return { band: "UNRATED", raw: [] };
   return { band: headlineOf(cap)?.band ?? "UNRATED", raw: lettersOf(cap, cap.corrections) };
 }
 
-async function nextCost(parts: BudgetParts, one: ListedCap, price: bigint): Promise<NextCost | null> {
+async function computeNextCost(parts: BudgetParts, one: ListedCap, price: bigint): Promise<NextCost | null> {
   const { lake, published, now } = parts;
-  // A week more than the window, since the window moves once a week.
+  // One week more than the window of grading, since the window moves once a week.
   const since = windowStart(now).getTime() - 7 * DAY_MS;
   const rows = await lake.all<Sample>(sql("queries/record:samples"), { cap: one.cap, since });
-  const { band, raw } = letterOf(published, one.cap);
+  const { band, raw } = findLetter(published, one.cap);
   const next = nextLetter(
     {
       endpoint: { cap: one.cap, pay_to: null, domain: null, disputed: false, rows, withdrawn: new Set() },
@@ -98,12 +102,12 @@ async function nextCost(parts: BudgetParts, one: ListedCap, price: bigint): Prom
   return { letter: next.next, gate_calls, gate_day, calls, day, cost: formatMoney(cost_micro) };
 }
 
-const plannedAs = (line: PlanLine | undefined): Pick<BudgetLine, "covered" | "why" | "price"> => {
+const planMembers = (line: PlanLine | undefined): Pick<BudgetLine, "covered" | "why" | "price"> => {
   const price = micro(line);
   return { covered: line?.covered ?? null, why: line?.why ?? null, price: price === null ? null : formatMoney(price) };
 };
 
-function coverageOf(plan: DayPlan | null, endpoints: readonly BudgetLine[]): BudgetReport["coverage"] {
+function summarizeCoverage(plan: DayPlan | null, endpoints: readonly BudgetLine[]): BudgetReport["coverage"] {
   const not_covered: Record<string, number> = {};
   for (const { covered, why } of endpoints) {
     if (!covered) not_covered[why ?? "not_planned"] = (not_covered[why ?? "not_planned"] ?? 0) + 1;
@@ -115,8 +119,11 @@ function coverageOf(plan: DayPlan | null, endpoints: readonly BudgetLine[]): Bud
   };
 }
 
-/** Order of the lines: covered first; then the cheapest next letter, those without one last; then by url. */
-function order(a: BudgetLine, b: BudgetLine): number {
+/**
+ * Compares lines for the report's order: covered endpoints first; then by the cost of the next letter, those without
+ * one last; then by url.
+ */
+function compareLines(a: BudgetLine, b: BudgetLine): number {
   const cost = ({ next }: BudgetLine): number => (next ? Number(next.cost) : Number.MAX_VALUE);
   return (
     Number(b.covered === true) - Number(a.covered === true) ||
@@ -126,9 +133,9 @@ function order(a: BudgetLine, b: BudgetLine): number {
 }
 
 /**
- * Makes the report: coverage, spending, and the cost of the next letters, as of now.
+ * Makes the budget report: coverage, spending, and the cost of the next letters, as of now.
  * @param day UTC date
- * @param most endpoints whose next letter is computed, covered ones first; each takes 10 ms
+ * @param most number of endpoints whose next letter is computed, covered ones first; each takes 10 ms
  */
 export async function budgetReport(parts: BudgetParts, day: string, most: number): Promise<BudgetReport> {
   const { lake, memory, privateStore, caps, now } = parts;
@@ -144,13 +151,13 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
     const price = micro(line);
     endpoints.push({
       ...{ capability_id: one.cap, method: one.method, url: one.url, host: new URL(one.url).host },
-      ...plannedAs(line),
+      ...planMembers(line),
       ...{
         paid_blocks: one.paidBlocks,
         demand: demand.get(one.cap) ?? 0,
-        letter: letterOf(parts.published, one.cap).band,
+        letter: findLetter(parts.published, one.cap).band,
       },
-      next: price === null || endpoints.length >= most ? null : await nextCost(parts, one, price),
+      next: price === null || endpoints.length >= most ? null : await computeNextCost(parts, one, price),
     });
   }
   return {
@@ -164,37 +171,37 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
       total: formatMoney(caps.total),
     },
     new_share: formatMoney(caps.newShare),
-    spent: { ...(await spendingOn(lake, day)), ever: formatMoney(ever?.micro ?? 0n) },
-    coverage: coverageOf(plan, endpoints),
-    endpoints: endpoints.sort(order),
+    spent: { ...(await sumSpending(lake, day)), ever: formatMoney(ever?.micro ?? 0n) },
+    coverage: summarizeCoverage(plan, endpoints),
+    endpoints: endpoints.sort(compareLines),
   };
 }
 
-const KEPT = "budget/report.json";
+const REPORT_KEY = "budget/report.json";
 
-/** Keeps the newest report for commands that run beside a service, which cannot open its lake. */
-export async function keepReport(store: Store, report: BudgetReport): Promise<void> {
+/** Stores the newest report for commands that run beside a service, since they cannot open the service's lake. */
+export async function storeReport(store: Store, report: BudgetReport): Promise<void> {
   const bytes = Buffer.from(JSON.stringify(report));
-  const known = await store.head(KEPT);
-  // If another process was quicker, its report is as good.
-  await store.swap(KEPT, bytes, known?.etag ?? null);
+  const known = await store.head(REPORT_KEY);
+  // If another process stored a report first, the swap fails, and that report is kept.
+  await store.swap(REPORT_KEY, bytes, known?.etag ?? null);
 }
 
-/** The newest kept report, or null when there is none of this version. */
-export async function keptReport(store: Pick<Store, "get">): Promise<BudgetReport | null> {
-  const known = await store.get(KEPT);
+/** Reads the stored report; null when there is none of this version. */
+export async function readStoredReport(store: Pick<Store, "get">): Promise<BudgetReport | null> {
+  const known = await store.get(REPORT_KEY);
   if (!known) return null;
   const report = JSON.parse(Buffer.from(known.bytes).toString("utf8")) as BudgetReport;
   return report.v === 2 ? report : null;
 }
 
 /**
- * A kept report for an earlier day, for commands that cannot read the lake: coverage and prices come from that day's
- * plan, spending from its line of `by_day`. Payees of that day are not kept, so the lists by host, domain and payee are
- * null. Letters, demand and the cost of the next letters are those of the kept report, at its time.
- * @returns null unless the day is one of the thirty that the report sums up
+ * Derives the report of an earlier day from the stored report, for commands that cannot read the lake. Coverage and
+ * prices come from that day's plan, spending from its line in `by_day`. Payees of that day are not stored, so the lists
+ * by host, domain and payee are null. Letters, demand and next letters are those of the stored report.
+ * @returns null where the day is not among the thirty in `by_day`
  */
-export async function reportOfDay(
+export async function deriveDayReport(
   day: string,
   kept: BudgetReport,
   store: Pick<Store, "get">,
@@ -206,9 +213,9 @@ export async function reportOfDay(
     const line = lines.get(one.capability_id);
     const price = micro(line);
     const next = price && one.next ? { ...one.next, cost: formatMoney(price * BigInt(one.next.calls)) } : null;
-    return { ...one, ...plannedAs(line), next };
+    return { ...one, ...planMembers(line), next };
   });
-  const { day: _, ...spent } = kept.spent.by_day.find((one) => one.day === day) ?? { day, ...told(none()) };
+  const { day: _, ...spent } = kept.spent.by_day.find((one) => one.day === day) ?? { day, ...formatSpent(zeroSum()) };
   return {
     ...kept,
     day,
@@ -216,17 +223,19 @@ export async function reportOfDay(
       ...kept.spent,
       ...{ day: spent, by_host: null, by_domain: null, by_payee: null },
     },
-    coverage: coverageOf(plan, endpoints),
-    endpoints: endpoints.sort(order),
+    coverage: summarizeCoverage(plan, endpoints),
+    endpoints: endpoints.sort(compareLines),
   };
 }
 
-/** Greatest age of a kept report while a service keeps it: two of its rounds, and the time that one takes. */
-const FRESH_MS = 25 * 60_000;
+/**
+ * Greatest age of a stored report while a service is running: two intervals between reports, and the time to make one.
+ */
+const MAX_REPORT_AGE_MS = 25 * 60_000;
 
-/** Is this report of the given UTC day, and kept up to date by a running service? */
+/** Is this the report of the given UTC day, and recent enough that a running service must have stored it? */
 export const isFresh = ({ day, at }: Pick<BudgetReport, "day" | "at">, of: string, now: Date): boolean =>
-  day === of && now.getTime() - Date.parse(at) < FRESH_MS;
+  day === of && now.getTime() - Date.parse(at) < MAX_REPORT_AGE_MS;
 
 /** Sums over signed payments, as money. */
 interface Spent {
@@ -234,7 +243,7 @@ interface Spent {
   /** Signed payments, settled or not; the caps count these. */
   signed: string;
   settled: string;
-  /** Losses: intents whose end nobody watched, or that our own fault spoilt. */
+  /** Losses: payments of calls whose end no process watched, or that failed through our own fault. */
   lost: string;
   refunded: string;
 }
@@ -248,16 +257,16 @@ interface Row extends Sum {
   pay_to: string;
 }
 
-const none = (): Sum => ({ calls: 0, signed: 0n, settled: 0n, lost: 0n, refunded: 0n });
+const zeroSum = (): Sum => ({ calls: 0, signed: 0n, settled: 0n, lost: 0n, refunded: 0n });
 
-function add(sums: Map<string, Sum>, name: string, row: Sum): void {
-  const sum = sums.get(name) ?? none();
+function addTo(sums: Map<string, Sum>, name: string, row: Sum): void {
+  const sum = sums.get(name) ?? zeroSum();
   sums.set(name, sum);
   sum.calls += row.calls;
   for (const kind of KINDS) sum[kind] += row[kind];
 }
 
-const told = (sum: Sum): Spent => ({
+const formatSpent = (sum: Sum): Spent => ({
   calls: sum.calls,
   signed: formatMoney(sum.signed),
   settled: formatMoney(sum.settled),
@@ -271,37 +280,40 @@ const SPENDING_DAYS = 30;
 interface Spending {
   /** The report's day. */
   day: Spent;
-  /** The day's hosts, registrable domains and payees, the most money first; each of these has a cap. null: not kept. */
+  /**
+   * Spending of the day by host, by registrable domain and by payee, the largest sum first. Each of these has a
+   * spending cap. null: not stored.
+   */
   by_host: ({ host: string } & Spent)[] | null;
   by_domain: ({ domain: string } & Spent)[] | null;
   by_payee: ({ payee: string } & Spent)[] | null;
-  /** The last thirty days, newest first; days without a payment are left out. */
+  /** Spending of the last thirty days, newest first; days without a payment are left out. */
   by_day: ({ day: string } & Spent)[];
 }
 
-const byMoney = ([a, x]: [string, Sum], [b, y]: [string, Sum]): number =>
+const compareByMoney = ([a, x]: [string, Sum], [b, y]: [string, Sum]): number =>
   Number(y.signed > x.signed) - Number(y.signed < x.signed) || (a < b ? -1 : 1);
 
 /** Sums up spending on the thirty UTC days that end with `day`. */
-async function spendingOn(lake: Pick<Lake, "all">, day: string): Promise<Spending> {
+async function sumSpending(lake: Pick<Lake, "all">, day: string): Promise<Spending> {
   const rows = await lake.all<Row>(sql("queries/spending:month"), { day, days: SPENDING_DAYS });
   const hosts = new Map<string, Sum>();
   const domains = new Map<string, Sum>();
   const payees = new Map<string, Sum>();
   const days = new Map<string, Sum>();
   for (const row of rows) {
-    add(days, row.day, row);
+    addTo(days, row.day, row);
     if (row.day !== day) continue;
     const { host, domain, payee } = toWhom(hostOf(row.url), row.pay_to);
-    add(hosts, host, row);
-    add(domains, domain, row);
-    add(payees, payee, row);
+    addTo(hosts, host, row);
+    addTo(domains, domain, row);
+    addTo(payees, payee, row);
   }
   return {
-    day: told(days.get(day) ?? none()),
-    by_host: [...hosts].sort(byMoney).map(([host, sum]) => ({ host, ...told(sum) })),
-    by_domain: [...domains].sort(byMoney).map(([domain, sum]) => ({ domain, ...told(sum) })),
-    by_payee: [...payees].sort(byMoney).map(([payee, sum]) => ({ payee, ...told(sum) })),
-    by_day: [...days].sort(([a], [b]) => (a < b ? 1 : -1)).map(([of, sum]) => ({ day: of, ...told(sum) })),
+    day: formatSpent(days.get(day) ?? zeroSum()),
+    by_host: [...hosts].sort(compareByMoney).map(([host, sum]) => ({ host, ...formatSpent(sum) })),
+    by_domain: [...domains].sort(compareByMoney).map(([domain, sum]) => ({ domain, ...formatSpent(sum) })),
+    by_payee: [...payees].sort(compareByMoney).map(([payee, sum]) => ({ payee, ...formatSpent(sum) })),
+    by_day: [...days].sort(([a], [b]) => (a < b ? 1 : -1)).map(([of, sum]) => ({ day: of, ...formatSpent(sum) })),
   };
 }

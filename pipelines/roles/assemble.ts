@@ -16,7 +16,7 @@ import { createMemory } from "../2-ingest/memory.ts";
 import { chainTimeReader } from "../4-publish/clocks.ts";
 import { createPublisher, type Publisher } from "../4-publish/publisher.ts";
 import { witnessesOf } from "../4-publish/witnesses.ts";
-import { archivePlace, trustOf } from "../5-archive/place.ts";
+import { archiveTrust, createArchivePlace } from "../5-archive/place.ts";
 import { Notifier } from "../6-notify/notifier.ts";
 import { PublishedTree } from "../published/reader.ts";
 import type { Memory } from "../record/memory.ts";
@@ -122,11 +122,11 @@ export async function assemble(
     priority: config.observe.priority,
     exclude: config.observe.exclude,
     ownOrigins: [new URL(config.base_url).origin],
-    archive: archivePlace(publicStore, keys, origin, config.base_url),
+    archive: createArchivePlace(publicStore, keys, origin, config.base_url),
   });
   const notifier = new Notifier({
     ...{ log, egress, signers: keys, clock, logger, metrics },
-    tree: new PublishedTree(publicStore, trustOf(origin, keys)),
+    tree: new PublishedTree(publicStore, archiveTrust(origin, keys)),
     perDomainMinute: config.limits.notices_per_minute,
     folds: foldsOf(config, log, logger),
   });

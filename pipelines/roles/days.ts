@@ -1,5 +1,5 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
-import { addEvidence, DAYS_AT_ONCE, type EvidenceReport } from "../5-archive/evidence.ts";
+import { addEvidence, type EvidenceReport, MAX_DAYS_AT_ONCE } from "../5-archive/evidence.ts";
 import type { FiledReport, Scratch } from "./protocol/file-archive.ts";
 import type { OwnArchive } from "./protocol/own-archive.ts";
 import type { Owner } from "./protocol/owner.ts";
@@ -20,7 +20,7 @@ export async function closeDays(owner: Owner, publishing: Publishing, now: Date)
     await owner.evidence(now);
     const closed = await publishing.evidence();
     addEvidence(report, closed);
-    if (closed.days.length < DAYS_AT_ONCE) break;
+    if (closed.days.length < MAX_DAYS_AT_ONCE) break;
   }
   return report;
 }

@@ -5,8 +5,8 @@ import { type Lake, LakeForm, openLake } from "../../infra/lake/duckdb.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import { createIngest, type Ingest } from "../2-ingest/ingest.ts";
 import { INGEST_TABLES, LAKE_FORM } from "../2-ingest/load.ts";
-import { movedOut } from "../5-archive/follow.ts";
-import { archiveFold, trustOf } from "../5-archive/place.ts";
+import { archivedMarker } from "../5-archive/follow.ts";
+import { archiveTrust, readArchiveFold } from "../5-archive/place.ts";
 import type { ArchiveFold } from "../published/fold.ts";
 import { folders } from "./data-folder.ts";
 import type { Parts } from "./parts.ts";
@@ -45,8 +45,8 @@ export async function dropOtherLake(
 
 /** Opens what ingest, redrive, rebuild and gap need, for every partition and a process that has the keys. Reads nothing yet. */
 export function openIngest(parts: Parts, clock: Clock): Promise<Ingesting> {
-  const trust = trustOf(originOf(parts.config.base_url), parts.keys);
-  return openIngestOf({ ...parts, clock }, () => archiveFold(parts.publicStore, trust));
+  const trust = archiveTrust(originOf(parts.config.base_url), parts.keys);
+  return openIngestOf({ ...parts, clock }, () => readArchiveFold(parts.publicStore, trust));
 }
 
 /**
@@ -68,7 +68,7 @@ export async function openIngestOf(
 ): Promise<Ingesting> {
   const lake = await openLake(folders(config.data_dir).lake, settingsOf(config.lake));
   const ownHosts = [new URL(config.base_url).host];
-  const given = { ownHosts, moved: movedOut(archived), ...(partitions && { partitions }) };
+  const given = { ownHosts, moved: archivedMarker(archived), ...(partitions && { partitions }) };
   const ingest = createIngest({ log, privateStore, lake, clock, logger, metrics, ...given });
   return { lake, ingest, close: () => lake.close() };
 }

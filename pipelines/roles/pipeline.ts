@@ -17,7 +17,7 @@ import type { Publisher } from "../4-publish/publisher.ts";
 import type { EvidenceReport } from "../5-archive/evidence.ts";
 import { followArchive } from "../5-archive/follow.ts";
 import type { ArchivePlace } from "../5-archive/place.ts";
-import { type BudgetParts, budgetReport, keepReport } from "../budget/report.ts";
+import { type BudgetParts, budgetReport, storeReport } from "../budget/report.ts";
 import type { ArchiveFold } from "../published/fold.ts";
 import type { Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
@@ -266,7 +266,7 @@ export class Pipeline {
   async budget(published?: BudgetParts["published"]): Promise<void> {
     const { lake, memory, privateStore, caps, publisher, clock } = this.parts;
     const parts = { lake, memory, privateStore, caps, published: published ?? publisher.fold, now: clock.now() };
-    await keepReport(privateStore, await budgetReport(parts, dayOf(parts.now), BUDGET_ENDPOINTS));
+    await storeReport(privateStore, await budgetReport(parts, dayOf(parts.now), BUDGET_ENDPOINTS));
   }
 
   /** The market index of what is published now. */

@@ -36,7 +36,7 @@ export const OBSERVING = {
 export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   ...OBSERVING,
   grade: ({ pipeline, clock, pulse }) => pipeline.grade(clock.now(), pulse),
-  notify: ({ notifier }) => notifier.turn(),
+  notify: ({ notifier }) => notifier.runOnce(),
   volatile: ({ pipeline }) => pipeline.volatile(),
   checkpoint: ({ publisher }) => publisher.refreshCheckpoint(),
   plan: ({ pipeline, clock }) => pipeline.plan(addDays(dayOf(clock.now()), 1)),

@@ -2,7 +2,7 @@ import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import type { Clock } from "../../infra/clock.ts";
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
-import { messageOf } from "../../pipelines/6-notify/notice.ts";
+import { signMessage } from "../../pipelines/6-notify/notice.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 
@@ -10,7 +10,7 @@ export interface ChallengeParts {
   egress: Pick<Egress, "fetch">;
   signer: Signer;
   clock: Clock;
-  /** As {@link messageOf} takes it. */
+  /** As {@link signMessage} takes it. */
   hmacKey: string | null;
 }
 
@@ -32,7 +32,7 @@ export async function challenge(url: string, watcherId: string, { egress, signer
   const now = clock.now();
   const body = { type: "watcher.challenge", timestamp: rfc3339(now), challenge: secret, watcher_id: watcherId };
   const id = `chl_${randomBytes(16).toString("base64url")}`;
-  const message = messageOf(id, JSON.stringify(body), now, [signer], hmacKey);
+  const message = signMessage(id, JSON.stringify(body), now, [signer], hmacKey);
   const result = await egress.fetch({
     ...{ url, method: "POST", headers: message.headers, body: message.body, profile: "challenge" },
     signal: AbortSignal.timeout(LONGEST_MS),

@@ -9,8 +9,8 @@ import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Appended } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger } from "../../infra/telemetry.ts";
-import { standingOf, type WatcherType, watcherRecord } from "../../pipelines/6-notify/notice.ts";
-import { type Watcher, WatcherTable, wasDelivered } from "../../pipelines/6-notify/watcher-table.ts";
+import { comparedMembers, createWatcherRecord, type WatcherType } from "../../pipelines/6-notify/notice.ts";
+import { isDelivered, type Watcher, WatcherTable } from "../../pipelines/6-notify/watcher-table.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { capId, crockford130, isId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
@@ -175,12 +175,12 @@ export class Watchers {
     const refuse = (detail: string): never => {
       throw new Problem("too_many_watchers", detail);
     };
-    if (this.table.ofDomain(domain) >= perDomain) refuse(`${domain} has ${perDomain} watchers: stop one first`);
+    if (this.table.countForDomain(domain) >= perDomain) refuse(`${domain} has ${perDomain} watchers: stop one first`);
     const most = PLATFORM_CAP_FACTOR * perDomain;
-    if (platform !== domain && this.table.ofPlatform(platform) >= most) {
+    if (platform !== domain && this.table.countForPlatform(platform) >= most) {
       refuse(`names under ${platform} have ${most} watchers together`);
     }
-    const ends = this.table.wouldEnd(total, one, this.deps.clock.now());
+    const ends = this.table.findEvictable(total, one, this.deps.clock.now());
     return ends === undefined ? refuse(`there are ${total} watchers already, and nobody has more than you`) : ends;
   }
 
@@ -202,7 +202,7 @@ export class Watchers {
     return this.#inLog(async () => {
       const { log, clock } = this.deps;
       const by = { now: clock.now(), producer: "serving" };
-      const [at] = (await log.append([watcherRecord(type, body, by, log.partitions)])) as [Appended];
+      const [at] = (await log.append([createWatcherRecord(type, body, by, log.partitions)])) as [Appended];
       const read = await this.#tail.reach(at.partition, at.offset, READ_BACK_MS);
       if (read !== "there") throw new Error(`${at.eventId} was not read back at ${at.partition}/${at.offset}`);
       return at;
@@ -228,7 +228,7 @@ function standingIn(view: View, watched: BodyOf<"watcher.created">["watched"]) {
   return [...caps].flatMap((capability_id) => {
     const entry = view.entry(capability_id);
     const card = entry && headlineOf(entry);
-    return card ? [{ capability_id, ...standingOf(cardOf(card)) }] : [];
+    return card ? [{ capability_id, ...comparedMembers(cardOf(card)) }] : [];
   });
 }
 
@@ -258,8 +258,8 @@ export function shown(watcher: Watcher, view: View): WatcherAnswer {
         : null,
     deliveries: watcher.late.map((one) => ({
       ...{ notice_id: one.notice, capability_id: one.capability_id, seq: one.seq, change: one.change },
-      ...{ attempt: one.attempt, at: one.at, delivered: wasDelivered(one), status: one.status },
-      says: wasDelivered(one) ? null : one.says,
+      ...{ attempt: one.attempt, at: one.at, delivered: isDelivered(one), status: one.status },
+      says: isDelivered(one) ? null : one.says,
     })),
   };
 }

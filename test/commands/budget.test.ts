@@ -8,7 +8,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { type BudgetReport, keepReport } from "../../pipelines/budget/report.ts";
+import { type BudgetReport, storeReport } from "../../pipelines/budget/report.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
 import { folders } from "../../pipelines/roles/data-folder.ts";
 
@@ -38,7 +38,7 @@ const REPORT: BudgetReport = {
 
 async function kept(): Promise<void> {
   const store = await openDirectoryStore(folders(dir).private);
-  await keepReport(store, REPORT);
+  await storeReport(store, REPORT);
   await store.close();
 }
 

@@ -19,7 +19,7 @@ import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import type { IntakeReport } from "../../pipelines/1-observe/observer.ts";
 import { volatileRows } from "../../pipelines/2-ingest/volatile.ts";
-import { trustOf } from "../../pipelines/5-archive/place.ts";
+import { archiveTrust } from "../../pipelines/5-archive/place.ts";
 import { RecordReader, readCheckpoint } from "../../pipelines/published/reader.ts";
 import type { RecordType } from "../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../pipelines/record/envelope.ts";
@@ -152,7 +152,7 @@ async function liveEvening(clock: SwitchedClock): Promise<void> {
   await timed("again", () => pipeline.grade(until(48)));
   await pipeline.index();
   await timed("evidence", () => pipeline.evidence(until(48)));
-  const head = await readCheckpoint(parts.publicStore, trustOf(originOf(config.base_url), parts.keys));
+  const head = await readCheckpoint(parts.publicStore, archiveTrust(originOf(config.base_url), parts.keys));
   const reader = await RecordReader.open(parts.publicStore, head!);
   leaves = [];
   for await (const { leaf } of reader.leaves(0, head!.size)) leaves.push(leaf);

@@ -104,8 +104,8 @@ export class WatcherTestbed {
 
 /** One turn, and everything that it began. */
 export async function deliver(notifier: Notifier): Promise<void> {
-  await notifier.turn();
-  await notifier.idle();
+  await notifier.runOnce();
+  await notifier.waitUntilIdle();
 }
 
 export const postJson = (serving: TestServing, path: string, body: unknown, token?: string): Promise<Response> =>

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { FoldFile, type KeptFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
-import { watcherRecord } from "../../pipelines/6-notify/notice.ts";
+import { createWatcherRecord } from "../../pipelines/6-notify/notice.ts";
 import { type Watcher, WatcherTable } from "../../pipelines/6-notify/watcher-table.ts";
 import { booksOf } from "../../pipelines/orders/ledger.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
@@ -133,15 +133,15 @@ function recordOf(
     const watched = [{ asked: "https://s.example/a", matched: "exact" as const, capability_ids: CAPS }];
     const standing = [{ capability_id: CAPS[cap]!, ...cardFacts(n) }];
     const body = { id, url: `https://r${watcher % 2}.example/in`, watched, tree_size: leaf, standing };
-    return watcherRecord("watcher.created", { ...body, token_sha256: "0".repeat(64), created_at: at }, by, 2);
+    return createWatcherRecord("watcher.created", { ...body, token_sha256: "0".repeat(64), created_at: at }, by, 2);
   }
   if (type === "delivered")
-    return watcherRecord("watcher.delivered", { ...notified, status: 204, to: cardFacts(n) }, by, 2);
+    return createWatcherRecord("watcher.delivered", { ...notified, status: 204, to: cardFacts(n) }, by, 2);
   if (type === "failed") {
-    return watcherRecord("watcher.failed", { ...notified, status: null, says: "no answer", retry_at: at }, by, 2);
+    return createWatcherRecord("watcher.failed", { ...notified, status: null, says: "no answer", retry_at: at }, by, 2);
   }
-  if (type === "stopped") return watcherRecord("watcher.stopped", { id, why: "asked", at }, by, 2);
-  return watcherRecord("watcher.disabled", { id, since: at, says: "refused", at }, by, 2);
+  if (type === "stopped") return createWatcherRecord("watcher.stopped", { id, why: "asked", at }, by, 2);
+  return createWatcherRecord("watcher.disabled", { id, since: at, says: "refused", at }, by, 2);
 }
 
 test("in any history of watchers a table from a file and the tail says what one from the start says", async () => {
@@ -158,7 +158,8 @@ test("in any history of watchers a table from a file and the tail says what one 
       expect(sorted([...table.kept()].slice(0, -1))).toEqual(sorted([...whole.kept()].slice(0, -1)));
       expect(table.size).toBe(whole.size);
       expect(sorted([...table.active()].map(({ id }) => id))).toEqual(sorted([...whole.active()].map(({ id }) => id)));
-      for (const domain of ["r0.example", "r1.example"]) expect(table.ofDomain(domain)).toBe(whole.ofDomain(domain));
+      for (const domain of ["r0.example", "r1.example"])
+        expect(table.countForDomain(domain)).toBe(whole.countForDomain(domain));
       for (let n = 0; n < 6; n++) expect(table.get(`wat_${n}`)).toEqual(whole.get(`wat_${n}`));
       ended += [...whole.kept()].length - 1 - whole.size;
     }),

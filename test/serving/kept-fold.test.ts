@@ -1,7 +1,7 @@
 import { access } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test, vi } from "vitest";
-import { watcherRecord } from "../../pipelines/6-notify/notice.ts";
+import { createWatcherRecord } from "../../pipelines/6-notify/notice.ts";
 import { capOf } from "../helpers/public-record.ts";
 import { readWatcher, SUM, WatcherTestbed, watch } from "../helpers/watchers.ts";
 
@@ -13,7 +13,7 @@ function strangers(many: number, partitions: number) {
   return Array.from({ length: many }, (_, n) => {
     const made = { id: `wat_${n}`, url: `https://r${n}.example/in`, watched, tree_size: 0, standing: [] };
     const body = { ...made, token_sha256: "0".repeat(64), created_at: at };
-    return watcherRecord("watcher.created", body, { now: new Date(at), producer: "test" }, partitions);
+    return createWatcherRecord("watcher.created", body, { now: new Date(at), producer: "test" }, partitions);
   });
 }
 
@@ -29,7 +29,7 @@ test("a replica that begins from a kept fold answers byte for byte what one from
     // The tail: one more, and one of before that was stopped.
     const after = await watch(first, receiver.url, [SUM.url]);
     await bed.log.append([
-      watcherRecord(
+      createWatcherRecord(
         "watcher.stopped",
         { id: before.watcher_id, why: "asked", at },
         { now: new Date(at), producer: "test" },

@@ -7,13 +7,13 @@ import type { Publisher } from "../../4-publish/publisher.ts";
 import { putPacked } from "../../4-publish/writes.ts";
 import {
   bucketFiles,
-  closedUntil,
-  closeOf,
-  closesOf,
+  countCloses,
+  createClose,
   daysWithoutTables,
   dueDays,
   type EvidenceReport,
-  reportOf,
+  firstUnclosedDay,
+  summarizeCloses,
 } from "../../5-archive/evidence.ts";
 import { partitionOfBucket } from "../../record/ids.ts";
 import { addDays } from "../../record/time.ts";
@@ -61,7 +61,7 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
     ...{ lake, publisher, privateStore: parts.privateStore, logger: parts.logger },
     ...{ logId: log.id, partitions: log.partitions },
   };
-  const due = await dueDays(files, closedUntil(now));
+  const due = await dueDays(files, firstUnclosedDay(now));
   const { evidence } = followed.fold;
   const last = due.days.at(-1);
   const until = due.more && last ? addDays(last, 1) : due.until;
@@ -69,7 +69,7 @@ export async function makeOwnEvidence(parts: OwnEvidence, held: readonly number[
   // whose files would hold the same rows.
   const wanted = {
     until,
-    days: Object.fromEntries(due.days.map((day) => [day, { close: closesOf(evidence, day), drafts: [] }])),
+    days: Object.fromEntries(due.days.map((day) => [day, { close: countCloses(evidence, day), drafts: [] }])),
   };
   const written = await objects.ofOurs(held);
   const stale = held.filter((partition) => {
@@ -107,7 +107,7 @@ export async function publishEvidence(
     theirs
       .flatMap(({ days }) => {
         const own = days[day];
-        return own && own.close === closesOf(evidence, day) ? own.drafts : [];
+        return own && own.close === countCloses(evidence, day) ? own.drafts : [];
       })
       .sort((a, b) => a.bucket! - b.bucket!);
   const withFiles = new Set(
@@ -118,14 +118,14 @@ export async function publishEvidence(
   ].sort();
   const closes: DayClose[] = [];
   for (const day of [...late, ...closedDays(evidence.newest, withFiles, theirs, parts.partitions)]) {
-    const close = await closeOf(parts, day, closesOf(evidence, day), fitting(day));
+    const close = await createClose(parts, day, countCloses(evidence, day), fitting(day));
     if (close) closes.push(close);
   }
   if (closes.length === 0) return { days: [], files: 0, rows: 0 };
   const { leaves, refused } = await parts.publisher.publishDayCloses(closes);
   if (refused[0]) throw refused[0];
   if (leaves === 0) return { days: [], files: 0, rows: 0 };
-  return reportOf(closes);
+  return summarizeCloses(closes);
 }
 
 /** Days after the newest closed one of which every partition has written its files. */

@@ -2,10 +2,16 @@ import type { Store } from "../../../infra/store/store.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { ArchiveDraft, Filing } from "../../4-publish/filings.ts";
 import type { Publisher } from "../../4-publish/publisher.ts";
-import { emptyFile, type FilingParts, fileOne } from "../../5-archive/filing.ts";
+import { createEmptyFile, type FilingParts, fileMade } from "../../5-archive/filing.ts";
 import { type ArchivePlace, archivedUntil } from "../../5-archive/place.ts";
-import { gradeFiles, type PartRows, type Printer, probeFiles } from "../../5-archive/probe-files.ts";
-import { isProbes, type MadeFile, PROBES, type ProbeSubject, removeFiles } from "../../5-archive/read-back.ts";
+import { type LinePrinter, makeGradeFiles, makeProbeFiles, type PartRows } from "../../5-archive/probe-files.ts";
+import {
+  isProbeSubject,
+  type MadeFile,
+  PROBE_SUBJECTS,
+  type ProbeSubject,
+  removeFiles,
+} from "../../5-archive/read-back.ts";
 import { Unproven } from "../../published/errors.ts";
 import type { PublishedFold } from "../../published/fold.ts";
 import { RecordReader, readCheckpoint } from "../../published/reader.ts";
@@ -15,7 +21,7 @@ import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
 import type { PartitionObjects } from "./partition-objects.ts";
 
 /** An engine to print lines with, which is closed when they are printed. */
-export type Scratch = Printer & { close(): Promise<void> };
+export type Scratch = LinePrinter & { close(): Promise<void> };
 
 export interface FileArchiveParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
   publisher: Publisher;
@@ -100,7 +106,7 @@ function dueDays(
   for (let day = evidence.first; day < until; day = addDays(day, 1)) {
     const missing = ARCHIVE_SUBJECTS.filter((subject) => {
       if (archive.filed(subject, day).length === 0) return true;
-      return isProbes(subject)
+      return isProbeSubject(subject)
         ? daysOfParts(archive, byPartition, subject, day).length > 0
         : archive.gradesToFile(subject, day) !== null;
     });
@@ -129,23 +135,23 @@ function daysOfParts(
 }
 
 async function filingOf(
-  parts: FileArchiveParts & { printer: Printer },
+  parts: FileArchiveParts & { printer: LinePrinter },
   fold: PublishedFold,
   byPartition: Parts,
   subject: ArchiveSubject,
   day: string,
 ): Promise<Filing> {
   const known = fold.archive.filed(subject, day).length;
-  const { made, positions } = isProbes(subject)
+  const { made, positions } = isProbeSubject(subject)
     ? await madeProbes(parts, fold, byPartition, subject, day)
     : await madeGrades(parts, fold, subject, day);
   // An empty file is only made where the day has none yet.
-  if (made.length === 0 && known === 0) made.push(await emptyFile(parts.printer));
+  if (made.length === 0 && known === 0) made.push(await createEmptyFile(parts.printer));
   try {
     await parts.onStep?.("made", subject, day);
     const drafts: ArchiveDraft[] = [];
     for (const file of made)
-      drafts.push(await fileOne(parts, file, { subject, day, supersedes: null, reason: null, positions }));
+      drafts.push(await fileMade(parts, file, { subject, day, supersedes: null, reason: null, positions }));
     return { subject, day, known, drafts };
   } finally {
     await removeFiles(made);
@@ -159,13 +165,13 @@ interface Made {
 
 /** @throws Unproven when a partition's segments have other rows than its owner's lake */
 async function madeProbes(
-  parts: FileArchiveParts & { printer: Printer },
+  parts: FileArchiveParts & { printer: LinePrinter },
   { archive }: PublishedFold,
   byPartition: Parts,
   subject: ProbeSubject,
   day: string,
 ): Promise<Made> {
-  const { topic } = PROBES[subject];
+  const { topic } = PROBE_SUBJECTS[subject];
   const nextOf = (part: number): number => byPartition.get(part)!.positions[topic] ?? 0;
   const filed = archive.filed(subject, day).map(({ positions }) => positions[topic] ?? {});
   const days = daysOfParts(archive, byPartition, subject, day);
@@ -175,7 +181,7 @@ async function madeProbes(
   });
   const from = { printer: parts.printer, privateStore: parts.privateStore, logId: parts.log.id };
   const { rowsAFile } = parts;
-  const { files: made, rows } = await probeFiles(from, { subject, day, parts: own }, { rowsAFile });
+  const { files: made, rows } = await makeProbeFiles(from, { subject, day, parts: own }, { rowsAFile });
   const [want, got] = [
     JSON.stringify(days.map(([part, { rows }]) => [part, rows])),
     JSON.stringify([...rows].sort(([a], [b]) => a - b)),
@@ -189,7 +195,7 @@ async function madeProbes(
 }
 
 async function madeGrades(
-  { printer, publicStore, trust, rowsAFile }: FileArchiveParts & { printer: Printer },
+  { printer, publicStore, trust, rowsAFile }: FileArchiveParts & { printer: LinePrinter },
   { archive }: PublishedFold,
   subject: ArchiveSubject,
   day: string,
@@ -197,6 +203,6 @@ async function madeGrades(
   const span = archive.gradesToFile(subject, day);
   if (!span) return { made: [], positions: { tree: { "0": 0 } } };
   const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, trust))!);
-  const made = await gradeFiles(reader, printer, archive, { subject, day, span }, rowsAFile);
+  const made = await makeGradeFiles(reader, printer, archive, { subject, day, span }, rowsAFile);
   return { made, positions: { tree: { "0": span.end } } };
 }

@@ -3,7 +3,7 @@ import { sql } from "../../../infra/lake/sql.ts";
 import { lakePositions, positionsOf } from "../../2-ingest/load.ts";
 import { followArchive } from "../../5-archive/follow.ts";
 import { archivedUntil } from "../../5-archive/place.ts";
-import { spansOf } from "../../5-archive/probe-files.ts";
+import { daySpans } from "../../5-archive/probe-files.ts";
 import { type ProbeSubject, subjectOf } from "../../5-archive/read-back.ts";
 import { daysWithNews } from "../../5-archive/records.ts";
 import type { PublishedFold } from "../../published/fold.ts";
@@ -93,7 +93,7 @@ function lookInto(lake: Lake, fold: PublishedFold, now: Date, partitions: number
 async function daysOf(lake: Lake, { waiting }: Look, partition: number): Promise<Record<string, PartDay>> {
   const days: Record<string, PartDay> = {};
   for (const { subject, day, part, rows } of waiting) {
-    if (part === partition) days[dayName(subject, day)] = { rows, spans: await spansOf(lake, subject, day, part) };
+    if (part === partition) days[dayName(subject, day)] = { rows, spans: await daySpans(lake, subject, day, part) };
   }
   return days;
 }

@@ -9,7 +9,7 @@ import { createLogger } from "../../../infra/telemetry.ts";
 import { NO_RELATED_PARTIES, type Thief } from "../../../pipelines/3-grade/related.ts";
 import { relatedPartyDrafts } from "../../../pipelines/4-publish/known.ts";
 import { sealGroups } from "../../../pipelines/4-publish/leaves.ts";
-import { closeOf } from "../../../pipelines/5-archive/evidence.ts";
+import { createClose } from "../../../pipelines/5-archive/evidence.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
@@ -128,7 +128,7 @@ test("a table that a run of form 1 kept stands in the evidence of its day, thoug
       return publisher.putEvidence(key, bytes);
     };
     const close = () =>
-      closeOf({ privateStore, logger, publisher: { ...publisher, putEvidence: put } }, "2026-11-21", 0, []);
+      createClose({ privateStore, logger, publisher: { ...publisher, putEvidence: put } }, "2026-11-21", 0, []);
     expect((await close())!.drafts).toMatchObject([{ holds: "nothing" }]);
     await privateStore.create(`kin/${name}.json`, Buffer.from(JSON.stringify(table)));
     expect((await close())!.drafts).toMatchObject([{ holds: "kin", rows: 1 }]);

@@ -4,8 +4,8 @@ import { decompress } from "zstd-napi";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { lakePositions } from "../../../pipelines/2-ingest/load.ts";
-import { probeFiles, spansOf } from "../../../pipelines/5-archive/probe-files.ts";
-import { PROBES, type ProbeSubject } from "../../../pipelines/5-archive/read-back.ts";
+import { daySpans, makeProbeFiles } from "../../../pipelines/5-archive/probe-files.ts";
+import { PROBE_SUBJECTS, type ProbeSubject } from "../../../pipelines/5-archive/read-back.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { SEED } from "../../helpers/drawn.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -113,15 +113,15 @@ function appendedRow({ value }: Pick<NewRecord, "value">): Row {
 }
 
 async function filesOf(subject: ProbeSubject, day: string, rowsAFile?: number) {
-  const ends = (await lakePositions(world.lake))[PROBES[subject].topic]!;
+  const ends = (await lakePositions(world.lake))[PROBE_SUBJECTS[subject].topic]!;
   const parts = await Promise.all(
     Array.from({ length: PARTITIONS }, async (_, part) => ({
       ...{ part, first: 0, next: ends[String(part)] ?? 0 },
-      spans: await spansOf(world.lake, subject, day, part),
+      spans: await daySpans(world.lake, subject, day, part),
     })),
   );
   const from = { printer: world.lake, privateStore: world.store, logId: world.log.id };
-  return (await probeFiles(from, { subject, day, parts }, rowsAFile ? { rowsAFile } : {})).files;
+  return (await makeProbeFiles(from, { subject, day, parts }, rowsAFile ? { rowsAFile } : {})).files;
 }
 
 /** What the design says of a row (records.md, Archive rows), by the book: member by member, printed by RFC 8785. */

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ZstdPacking } from "../../../infra/zstd.ts";
-import { fileOne } from "../../../pipelines/5-archive/filing.ts";
+import { fileMade } from "../../../pipelines/5-archive/filing.ts";
 import { followArchive } from "../../../pipelines/5-archive/follow.ts";
-import { madeFile } from "../../../pipelines/5-archive/read-back.ts";
+import { writeMadeFile } from "../../../pipelines/5-archive/read-back.ts";
 import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
 import { handshake, later } from "../2-ingest/records.ts";
@@ -41,9 +41,9 @@ async function fileWrongly(change: (line: string) => string | null): Promise<Arc
     await world.closeDays(FIRST);
     const packing = new ZstdPacking(true);
     await packing.add(Buffer.from(lines.map((line) => `${line}\n`).join("")));
-    const made = await madeFile(world.ingest.lake, packing, lines.length);
+    const made = await writeMadeFile(world.ingest.lake, packing, lines.length);
     const what = { subject: SUBJECT, day: D1, supersedes: null, reason: null, positions: right!.positions } as const;
-    const draft = await fileOne(parts(), made, what);
+    const draft = await fileMade(parts(), made, what);
     await world.publisher.publishFilings([{ subject: SUBJECT, day: D1, known: 0, drafts: [draft] }]);
     return (await standing())[0]!;
   } finally {

@@ -12,8 +12,8 @@ import type { Draft } from "../../../pipelines/4-publish/leaves.ts";
 import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
 import type { EvidenceReport } from "../../../pipelines/5-archive/evidence.ts";
 import type { ArchiveStep } from "../../../pipelines/5-archive/filing.ts";
-import { movedOut } from "../../../pipelines/5-archive/follow.ts";
-import { archiveFold } from "../../../pipelines/5-archive/place.ts";
+import { archivedMarker } from "../../../pipelines/5-archive/follow.ts";
+import { readArchiveFold } from "../../../pipelines/5-archive/place.ts";
 import type { SupersedeParts } from "../../../pipelines/5-archive/supersede.ts";
 import type { AuditReport } from "../../../pipelines/audit/audit.ts";
 import type { Wanted } from "../../../pipelines/audit/gather.ts";
@@ -56,7 +56,7 @@ export class ArchiveWorld {
   /** @param lake of the caller's making (default: one of a test) */
   static async open(lake?: Lake): Promise<ArchiveWorld> {
     const parts: { publicStore?: Store } = {};
-    const moved = movedOut(() => archiveFold(parts.publicStore!, TRUST));
+    const moved = archivedMarker(() => readArchiveFold(parts.publicStore!, TRUST));
     const ingest = await openTestWorld({ moved, ...(lake ? { lake } : {}) });
     const publicStore = await openDirectoryStore(join(ingest.dir, "public"));
     parts.publicStore = publicStore;

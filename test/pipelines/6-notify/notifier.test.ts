@@ -261,7 +261,7 @@ describe("nobody waits for another", () => {
     slow.answer = () => {};
     for (const band of ["B", "C", "D"] as const) await bed.card(SUM, { band });
     const notifier = bed.notifier();
-    await notifier.turn();
+    await notifier.runOnce();
     await expect.poll(() => receiver.notices.length, { timeout: 10_000 }).toBe(3);
     expect(slow.notices).toHaveLength(1);
     await notifier.stop();
@@ -327,7 +327,7 @@ describe("restart, and another process", () => {
     await bed.card(SUM, { band: "B" });
     receiver.answer = () => {};
     const first = bed.notifier();
-    await first.turn();
+    await first.runOnce();
     await expect.poll(() => receiver.notices.length, { timeout: 10_000 }).toBe(1);
     await first.stop();
     receiver.answer = 200;
@@ -376,13 +376,13 @@ describe("restart, and another process", () => {
     const held: ServerResponse[] = [];
     receiver.answer = (response) => void held.push(response);
     const notifier = bed.notifier();
-    await notifier.turn();
+    await notifier.runOnce();
     await expect.poll(() => held.length, { timeout: 10_000 }).toBe(2);
     const served = receiver.notices.map(({ body }) => body.watcher_id);
     const waits = three.find(({ watcher_id }) => !served.includes(watcher_id))!;
     await postJson(serving, "/v1/watchers/stop", undefined, waits.token);
     for (const response of held) response.writeHead(204).end();
-    await notifier.idle();
+    await notifier.waitUntilIdle();
     expect(receiver.notices).toHaveLength(2);
   });
 

@@ -27,6 +27,6 @@ const notifier = new Notifier({
   perDomainMinute: 10_000,
 });
 for (;;) {
-  await notifier.turn();
+  await notifier.runOnce();
   await new Promise((resolve) => setTimeout(resolve, 10));
 }

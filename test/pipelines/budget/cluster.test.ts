@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { type Caps, Ledger, toWhom } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
-import { isFresh, keptReport } from "../../../pipelines/budget/report.ts";
+import { isFresh, readStoredReport } from "../../../pipelines/budget/report.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Spent } from "../../../pipelines/record/memory.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
@@ -170,7 +170,7 @@ test("an observer keeps the budget of all of them, with the letters of what it f
     };
     const pipeline = new Pipeline(parts as unknown as PipelineParts);
     await pipeline.budget(new PublishedFold());
-    const kept = (await keptReport(world.store))!;
+    const kept = (await readStoredReport(world.store))!;
     expect(kept).toMatchObject({ day: DAY, spent: { day: { calls: 1 } }, coverage: { listed: 1, planned: false } });
     expect(kept.endpoints).toMatchObject([{ letter: "UNRATED" }]);
     expect(isFresh(kept, DAY, now)).toBe(true);

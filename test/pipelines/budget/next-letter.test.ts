@@ -3,7 +3,7 @@ import { designEffect, lower } from "../../../pipelines/3-grade/bounds.ts";
 import { params } from "../../../pipelines/3-grade/params.ts";
 import type { Sample } from "../../../pipelines/3-grade/sample.ts";
 import type { PartSums } from "../../../pipelines/3-grade/sums.ts";
-import { nextLetter, type Prospect } from "../../../pipelines/budget/next-letter.ts";
+import { type EndpointProspect, nextLetter } from "../../../pipelines/budget/next-letter.ts";
 import { NOW } from "../3-grade/random.ts";
 import { DAY, good, HOUR, PAID } from "../3-grade/seller.ts";
 
@@ -45,7 +45,7 @@ describe("blocks to a gate: the figures that the method states", () => {
 });
 
 const NOBODY = { cap: "cap_x", pay_to: null, domain: null, disputed: false, withdrawn: new Set<string>() };
-const prospect = (rows: readonly Sample[], more: Partial<Prospect> = {}): Prospect => ({
+const prospect = (rows: readonly Sample[], more: Partial<EndpointProspect> = {}): EndpointProspect => ({
   endpoint: { ...NOBODY, rows },
   published: "UNRATED",
   raw: [],

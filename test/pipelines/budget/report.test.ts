@@ -5,9 +5,9 @@ import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import {
   type BudgetReport,
   budgetReport,
-  keepReport,
-  keptReport,
-  reportOfDay,
+  deriveDayReport,
+  readStoredReport,
+  storeReport,
 } from "../../../pipelines/budget/report.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { dayStart } from "../../../pipelines/record/time.ts";
@@ -138,12 +138,12 @@ test("the table is for people: bounded, with the reasons in words and where to l
 });
 
 test("a report is kept for whoever asks beside a running service, the newest one of this version", async () => {
-  expect(await keptReport(world.store)).toBeNull();
-  await keepReport(world.store, { ...report, v: 1 as 2 });
-  expect(await keptReport(world.store)).toBeNull();
-  await keepReport(world.store, { ...report, day: "2026-11-11" });
-  await keepReport(world.store, report);
-  expect(await keptReport(world.store)).toEqual(report);
+  expect(await readStoredReport(world.store)).toBeNull();
+  await storeReport(world.store, { ...report, v: 1 as 2 });
+  expect(await readStoredReport(world.store)).toBeNull();
+  await storeReport(world.store, { ...report, day: "2026-11-11" });
+  await storeReport(world.store, report);
+  expect(await readStoredReport(world.store)).toEqual(report);
 });
 
 test("an earlier day comes from the kept report and that day's plan, as it would be computed over the lake", async () => {
@@ -154,7 +154,7 @@ test("an earlier day comes from the kept report and that day's plan, as it would
   await world.store.create(`plans/${day}.json`, Buffer.from(JSON.stringify(plan)));
   const parts = { lake: world.lake, memory, privateStore: world.store, caps: CAPS, published: new PublishedFold() };
   const computed = await budgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, day, 10);
-  const turned = (await reportOfDay(day, report, world.store))!;
+  const turned = (await deriveDayReport(day, report, world.store))!;
   expect(turned.coverage).toEqual(computed.coverage);
   expect(turned.coverage).not.toEqual(report.coverage);
   expect(turned.spent.day).toEqual(computed.spent.day);
@@ -170,11 +170,11 @@ test("an earlier day comes from the kept report and that day's plan, as it would
 });
 
 test("a day without a payment or a plan has none, and one that the report does not sum up is not answered", async () => {
-  const quiet = (await reportOfDay("2026-10-14", report, world.store))!;
+  const quiet = (await deriveDayReport("2026-10-14", report, world.store))!;
   expect(quiet.spent.day).toEqual({ calls: 0, ...noMoney });
   expect(quiet.coverage).toMatchObject({ planned: false, covered: 0, not_covered: { not_planned: 5 } });
-  expect(await reportOfDay("2026-10-13", report, world.store)).toBeNull();
-  expect(await reportOfDay("2026-11-13", report, world.store)).toBeNull();
+  expect(await deriveDayReport("2026-10-13", report, world.store)).toBeNull();
+  expect(await deriveDayReport("2026-11-13", report, world.store)).toBeNull();
 });
 
 test("a day without a plan says so", async () => {

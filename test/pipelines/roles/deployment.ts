@@ -11,7 +11,7 @@ import { createIngest } from "../../../pipelines/2-ingest/ingest.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { Followed } from "../../../pipelines/4-publish/followed.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
-import { movedOut } from "../../../pipelines/5-archive/follow.ts";
+import { archivedMarker } from "../../../pipelines/5-archive/follow.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { Owner, type OwnerParts } from "../../../pipelines/roles/protocol/owner.ts";
@@ -73,7 +73,7 @@ export class Deployment {
     const common = { log, privateStore, lake, clock, logger, metrics: createMetrics() };
     const { publicStore } = this;
     const followed = new Followed(publicStore, () => TRUST);
-    const moved = movedOut(async () => (await followed.current()).archive);
+    const moved = archivedMarker(async () => (await followed.current()).archive);
     return new Owner({
       ...common,
       ownership: fixedPartitions(held),

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { signObject } from "../../../infra/keys/signer.ts";
-import { messageOf } from "../../../pipelines/6-notify/notice.ts";
+import { signMessage } from "../../../pipelines/6-notify/notice.ts";
 import type { SignedCard } from "../../../pipelines/record/card.ts";
 import {
   createWatcher,
@@ -110,7 +110,7 @@ describe("the receiver", () => {
   const request = ({ headers, body }: { headers: Record<string, string>; body: Buffer<ArrayBufferLike> }): Request =>
     new Request("https://receiver.example/", { method: "POST", headers, body: new Uint8Array(body) });
   const message = (body: unknown, { id = "ntc_1", at = bed.clock.now(), signers = both() } = {}) =>
-    messageOf(id, JSON.stringify(body), at, signers);
+    signMessage(id, JSON.stringify(body), at, signers);
   const status = async (body: unknown, options = {}): Promise<number> =>
     (await take(request(message(body, options)))).status;
 
