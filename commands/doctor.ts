@@ -1,7 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
-import { type Finding, findingsWithin, type Severity } from "../infra/finding.ts";
+import { type Finding, runCheck, type Severity } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { egressOf } from "../pipelines/roles/parts.ts";
 import { withOpen } from "./files.ts";
@@ -22,32 +22,26 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
   return withOpen(egressOf(config), async (egress) => {
-    const nodes = pays ? findingsWithin("networks", "mend networks, or chain", () => networkFindings(config)) : null;
+    const nodes = pays ? runCheck("networks", "mend networks, or chain", () => networkFindings(config)) : null;
     // The balances are read from the same nodes, so they wait for the node checks: a node that does not answer costs
     // its time limit only once.
     const money = nodes?.then((found) =>
-      findingsWithin("wallets", "look at the folder of the wallets", () => walletFindings(config, found)),
+      runCheck("wallets", "look at the folder of the wallets", () => walletFindings(config, found)),
     );
     const looks = await Promise.all([
-      findingsWithin("settings", "mend the settings", () => settingsFindings(config)),
-      findingsWithin("keys", "fix what it names, or bring the keys back from your copy", () =>
-        keyFindings(config, role),
-      ),
-      findingsWithin("disk", "look at the disk of data_dir", () => diskFindings(config)),
-      findingsWithin("log", "bring the log up, or fix its settings", () => logFindings(config)),
-      findingsWithin("record", "see docs/operate.md, backup and restore", () => recordFindings(config, role)),
+      runCheck("settings", "mend the settings", () => settingsFindings(config)),
+      runCheck("keys", "fix what it names, or bring the keys back from your copy", () => keyFindings(config, role)),
+      runCheck("disk", "look at the disk of data_dir", () => diskFindings(config)),
+      runCheck("log", "bring the log up, or fix its settings", () => logFindings(config)),
+      runCheck("record", "see docs/operate.md, backup and restore", () => recordFindings(config, role)),
       ...(["private", "public", "orders"] as const).map((name) =>
-        findingsWithin(`store.${name}`, "bring the store up, or fix its settings", () =>
-          storeFindings(config, role, name),
-        ),
+        runCheck(`store.${name}`, "bring the store up, or fix its settings", () => storeFindings(config, role, name)),
       ),
       ...(nodes && money ? [nodes, money] : []),
-      ...(pays ? [findingsWithin("observe", "mend observe", async () => blindFindings(config))] : []),
-      ...(sells ? [findingsWithin("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
-      ...(pays
-        ? [findingsWithin("control", "look at the way out", () => controlFindings(config, egress, systemClock))]
-        : []),
-      ...(pays ? [findingsWithin("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
+      ...(pays ? [runCheck("observe", "mend observe", async () => blindFindings(config))] : []),
+      ...(sells ? [runCheck("sell", "mend sell, or networks", () => sellingFindings(config))] : []),
+      ...(pays ? [runCheck("control", "look at the way out", () => controlFindings(config, egress, systemClock))] : []),
+      ...(pays ? [runCheck("catalogues", "look at the way out", () => catalogueFindings(config, egress))] : []),
     ]);
     return looks.flat();
   });

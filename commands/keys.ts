@@ -1,7 +1,7 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
 import { fromBase64url, PURPOSES, type Purpose } from "../infra/keys/jwk.ts";
-import { type KeyRecord, loadKeys, readRing, rotate } from "../infra/keys/keys.ts";
+import { type KeyRecord, loadKeys, readRing, rotateKey } from "../infra/keys/keys.ts";
 import { originOf, witnessName } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
@@ -60,7 +60,7 @@ export function rotateKeys(config: Config, given: string, options: OptionsOf<"ke
   if (!purpose) throw new ConfigError([`keys rotate: ${given} is not one of ${PURPOSES.join(", ")}`]);
   const days = options.overlapDays ?? OVERLAP_DAYS[purpose];
   const now = systemClock.now();
-  const ring = rotate(folders(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
+  const ring = rotateKey(folders(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
   const [old, made] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);
   print(options, { purpose, made, old }, [
     lineOf(old!),

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { formatEther, formatGwei, formatUnits } from "viem";
 import { type Clock, systemClock } from "../infra/clock.ts";
-import { repeating } from "../infra/concurrency.ts";
+import { repeatWork } from "../infra/concurrency.ts";
 import type { Config } from "../infra/config.ts";
 import { type Egress, withRequestFields } from "../infra/egress/egress.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
@@ -272,5 +272,5 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: Watched
   }
   const tried = () =>
     look().catch((error: unknown) => logger.warn({ err: error }, "the money of sales could not be looked at"));
-  return { ...repeating(tried, WATCH_MS, systemClock), closed: () => closed };
+  return { ...repeatWork(tried, WATCH_MS, systemClock), closed: () => closed };
 }

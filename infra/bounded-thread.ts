@@ -1,24 +1,26 @@
 import { readFileSync } from "node:fs";
 import { type ResourceLimits, Worker } from "node:worker_threads";
 
-/** Limits and priority of one question. */
+/** Limit and priority of one question to a thread. */
 export interface QuestionLimits {
   /** Processor time, ms. */
   cpuMs: number;
-  /** Whether it goes before all waiting questions that are not urgent. */
+  /** Whether this question is answered before all waiting questions that are not urgent. */
   urgent: boolean;
 }
 
-/** Thrown when a question used up its processor time, or the thread died twice while it worked on the question. */
+/**
+ * Thrown when a question used up its processor time, or when the thread died twice while it worked on that question.
+ */
 export class OutOfBounds extends Error {
   override readonly name = "OutOfBounds";
 }
 
 export interface BoundedThreadOptions {
-  /** What the thread does, for messages: the end of "a thread that ..". */
+  /** What the thread does, for error messages: the text after "a thread that ..". */
   does: string;
   memory: ResourceLimits;
-  /** Most questions that wait. */
+  /** Largest number of questions that wait for the thread. */
   maxWaiting: number;
 }
 
@@ -31,9 +33,14 @@ interface Question {
   deaths: number;
 }
 
-/** Number of measurements, `cpuMs` apart, after which a question is given up even if its thread got no processor. */
+/**
+ * A question is given up after this number of measurements, `cpuMs` apart, even if its thread got no processor time.
+ */
 const PATIENCE = 40;
-/** Longest time until a thread is ready, real ms. A busy machine takes tens of seconds to compile the thread's modules. */
+/**
+ * Longest time in which a new thread must become ready, real ms. On a busy machine it takes tens of seconds to compile
+ * its modules.
+ */
 const BEGIN_MS = 120_000;
 
 /**
@@ -90,7 +97,7 @@ export class BoundedThread {
     try {
       worker.postMessage(waits.message);
     } catch (error) {
-      // The message cannot be cloned; only its caller fails.
+      // The message cannot be cloned, so only the question of its caller fails.
       this.#current = null;
       waits.reject(error as Error);
       this.#next();
@@ -125,9 +132,9 @@ export class BoundedThread {
   }
 
   /**
-   * Measures the thread's processor time every `cpuMs` of real time and gives the question up when it used its limit. A
-   * short question costs only a timer. Measurements are counted instead of real time, since this process may have been
-   * stopped.
+   * Measures the thread's processor time every `cpuMs` of real time, and gives the question up when it has used its
+   * limit. A question that ends before the first measurement costs only a timer. The number of measurements is limited,
+   * not the real time, because the machine may have suspended this process.
    */
   #watch(asked: Question): void {
     const { cpuMs } = asked.limits;
@@ -160,14 +167,14 @@ export class BoundedThread {
     }
     if (asked) {
       asked.deaths++;
-      // One death may have any cause; a second one is blamed on the question.
+      // The first death may have any cause. A second death on the same question is taken as the question's fault.
       if (asked.deaths > 1) asked.reject(new OutOfBounds(`the thread died of it: ${why.message}`));
       else (asked.limits.urgent ? this.#urgent : this.#others).unshift(asked);
     }
     this.#next();
   }
 
-  /** Forgets the thread, so that its later messages are ignored. */
+  /** Detaches the thread, so that its later messages are ignored. @returns the thread, if there was one */
   #leave(): Worker | null {
     const worker = this.#worker;
     clearTimeout(this.#timer);

@@ -1,23 +1,26 @@
 /**
- * RFC 8785 (JSON Canonicalization Scheme) without Node's modules, for browsers, clients and auditors that rebuild signed
- * bytes. Values are checked and printed in one walk, since cards are printed by the million; tests compare it with the
- * package `canonicalize`. Code that runs on Node imports `canonical.ts`, which adds hashing.
+ * Prints JSON by RFC 8785 (JSON Canonicalization Scheme) without Node's modules, for browsers, clients and auditors
+ * that rebuild the bytes of a signature. A value is checked and printed in one walk, since millions of cards are
+ * printed; tests compare the output with that of the package `canonicalize`. Code that runs on Node imports
+ * `canonical.ts`, which adds hashing.
  */
 
 /** A value that RFC 8785 can print. Other values (function, bigint, NaN) are refused. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json | undefined };
 
-/** Deepest nesting that is printed. The walk recurses, so untrusted objects are bounded to protect the stack. */
+/**
+ * Deepest nesting that is printed. The walk recurses, so this limit keeps untrusted objects from overflowing the stack.
+ */
 export const MAX_DEPTH = 64;
 
 /**
- * Largest integer that is published, 2^53 - 1. Above it two different integers in a text parse to the same double, so a
- * signature over one would hold for the other (RFC 7493 section 2.2).
+ * Largest integer that may be published, 2^53 - 1. Above it, different integers in a text parse to the same double, so
+ * a signature over one integer would also verify for another (RFC 7493 section 2.2).
  */
 export const MAX_INTEGER = Number.MAX_SAFE_INTEGER;
 
 export interface CanonicalOptions {
-  /** Refuses integers past 2^53 - 1; set for everything that is published. Plain RFC 8785 prints them. */
+  /** Refuses integers above 2^53 - 1. Set for everything that is published; plain RFC 8785 prints them. */
   published?: boolean;
 }
 
@@ -26,51 +29,51 @@ const LONE_SURROGATE = /\p{Surrogate}/u;
 /** Matches ASCII text that needs no escapes. */
 const PLAIN = /^[ !#-[\]-~]*$/;
 
-/** State of a walk: the path of names and positions to the current value, for messages. */
+/** State of a walk through a value; `path` leads to the part that is being printed, for error messages. */
 interface Walk {
-  at: (string | number)[];
+  path: (string | number)[];
   published: boolean;
 }
 
-function fail(what: string, { at }: Walk): never {
+function fail(what: string, { path: at }: Walk): never {
   throw new TypeError(`not canonical: ${what} at /${at.join("/")}`);
 }
 
 function printString(value: string, what: string, walk: Walk): string {
   if (PLAIN.test(value)) return `"${value}"`;
   if (LONE_SURROGATE.test(value)) fail(what, walk);
-  // For well-formed text RFC 8785 section 3.2.2.2 is what JSON.stringify prints.
+  // JSON.stringify prints well-formed text as RFC 8785 section 3.2.2.2 requires.
   return JSON.stringify(value);
 }
 
 function printNumber(value: number, walk: Walk): string {
   if (!Number.isFinite(value)) fail(String(value), walk);
-  const isPast = walk.published && Number.isInteger(value) && Math.abs(value) > MAX_INTEGER;
-  if (isPast) fail(`integer past 2^53 - 1 (${value})`, walk);
+  const isTooLarge = walk.published && Number.isInteger(value) && Math.abs(value) > MAX_INTEGER;
+  if (isTooLarge) fail(`integer past 2^53 - 1 (${value})`, walk);
   return String(value);
 }
 
 function printArray(value: readonly unknown[], walk: Walk): string {
   let text = "";
-  // By index, so that a hole is refused like an undefined element.
+  // The loop goes by index, so that a hole in the array is refused like an undefined element.
   for (let i = 0; i < value.length; i++) {
-    walk.at.push(i);
+    walk.path.push(i);
     text += `${i > 0 ? "," : ""}${print(value[i], walk)}`;
-    walk.at.pop();
+    walk.path.pop();
   }
   return `[${text}]`;
 }
 
-/** Prints the members with these names, in this order, without braces. */
+/** Prints the members with these names, in the given order, without braces. Members that are undefined are left out. */
 function printMembers(value: Record<string, unknown>, names: readonly string[], walk: Walk): string {
   let text = "";
   for (const name of names) {
     const item = value[name];
     if (item === undefined) continue;
     const printed = printString(name, "lone surrogate in a name", walk);
-    walk.at.push(name);
+    walk.path.push(name);
     text += `${text ? "," : ""}${printed}:${print(item, walk)}`;
-    walk.at.pop();
+    walk.path.pop();
   }
   return text;
 }
@@ -88,7 +91,7 @@ function namesOf(value: object, walk: Walk): string[] {
 }
 
 function print(value: unknown, walk: Walk): string {
-  if (walk.at.length > MAX_DEPTH) fail(`deeper than ${MAX_DEPTH}`, walk);
+  if (walk.path.length > MAX_DEPTH) fail(`deeper than ${MAX_DEPTH}`, walk);
   if (value === null || typeof value === "boolean") return String(value);
   if (typeof value === "string") return printString(value, "lone surrogate", walk);
   if (typeof value === "number") return printNumber(value, walk);
@@ -99,32 +102,36 @@ function print(value: unknown, walk: Walk): string {
 
 /**
  * Returns the RFC 8785 text of a JSON value. Members that are `undefined` are left out, as JSON.stringify does.
- * @throws TypeError with the path, on functions, bigint, NaN, infinities, undefined in an array, instances of classes, lone
- * surrogates (RFC 8785 section 3.2.2.2), nesting past MAX_DEPTH and, with `published`, integers past 2^53 - 1
+ * @throws TypeError with the path of the offending part: a function, bigint, NaN, infinity, undefined in an array,
+ * instance of a class, or lone surrogate (RFC 8785 section 3.2.2.2); nesting deeper than MAX_DEPTH; with `published`,
+ * an integer above 2^53 - 1
  */
 export const canonicalText = (value: unknown, { published = false }: CanonicalOptions = {}): string =>
-  print(value, { at: [], published });
+  print(value, { path: [], published });
 
-/** The text of an object split at the position of one more member: the members before and after it, without braces. */
+/**
+ * The text of an object without one of its members: the members before that member and those after it, without braces.
+ */
 export interface SplitText {
   before: string;
   after: string;
 }
 
 /**
- * Returns the RFC 8785 text of an object without one member, split where that member belongs. {@link joinHalves} inserts
- * the member later, so that a member that is already printed, or not yet known, need not be printed with the others.
+ * Prints an object without the member `name`, as two halves between which the member belongs. {@link joinHalves}
+ * inserts the member later. A caller uses this when the member is already printed, or when its value is not yet known.
  * @throws TypeError as {@link canonicalText} does
  */
 export function canonicalHalves(object: object, name: string, { published = false }: CanonicalOptions = {}): SplitText {
-  const walk: Walk = { at: [], published };
+  const walk: Walk = { path: [], published };
   const names = namesOf(object, walk);
-  const half = (of: readonly string[]) => printMembers(object as Record<string, unknown>, of, walk);
-  return { before: half(names.filter((one) => one < name)), after: half(names.filter((one) => one > name)) };
+  const printHalf = (memberNames: readonly string[]) =>
+    printMembers(object as Record<string, unknown>, memberNames, walk);
+  return { before: printHalf(names.filter((one) => one < name)), after: printHalf(names.filter((one) => one > name)) };
 }
 
-const joined = (a: string, b: string): string => (a && b ? `${a},${b}` : a || b);
+const joinNonEmpty = (a: string, b: string): string => (a && b ? `${a},${b}` : a || b);
 
 /** Joins a split object. @param member the member between the halves, printed as `"name":value`; none by default */
 export const joinHalves = ({ before, after }: SplitText, member = ""): string =>
-  `{${joined(joined(before, member), after)}}`;
+  `{${joinNonEmpty(joinNonEmpty(before, member), after)}}`;

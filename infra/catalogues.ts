@@ -1,21 +1,30 @@
 import { z } from "zod";
 
-/** Formats of a catalogue: a paged Bazaar, one document, or the documents of one seller at its own origin. */
+/**
+ * Kinds of catalogue: a Bazaar, which has pages; a single document; or the documents that a seller publishes at its own
+ * origin.
+ */
 const CATALOGUE_KINDS = ["bazaar", "document", "seller"] as const;
 
 /** A catalogue of listings, with every default filled in. */
 export interface Catalogue {
   url: string;
   kind: (typeof CATALOGUE_KINDS)[number];
-  /** Sent with every request to this catalogue only; they may hold keys, which are secrets of the settings. */
+  /**
+   * Headers that are sent with each request to this catalogue and to no other address. They may hold keys, so they
+   * count as secrets.
+   */
   headers: Readonly<Record<string, string>>;
   /** Pause between two pages, ms. */
   pause_ms: number;
-  /** Whether its operator reviews listings; then the limit of endpoints of one domain does not apply. */
+  /**
+   * Whether the catalogue's operator reviews each listing. If so, the limit on endpoints of one domain does not apply
+   * to it.
+   */
   curated: boolean;
 }
 
-/** A catalogue in the settings: an address alone is that of a Bazaar. */
+/** A catalogue as the settings hold it: an object, or only the address of a Bazaar. */
 export type NamedCatalogue = string | Catalogue;
 
 /** Default pause between two pages, ms, to be polite to the catalogue's host. */
@@ -26,29 +35,32 @@ const DEFAULTS = { kind: "bazaar", headers: {}, pause_ms: PAUSE_MS, curated: fal
 export const KNOWN_CATALOGUES: Readonly<Record<string, Catalogue>> = {
   "cdp-bazaar": { ...DEFAULTS, url: "https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources" },
   "payai-bazaar": { ...DEFAULTS, url: "https://facilitator.payai.network/discovery/resources" },
-  // Most of its entries are under one domain, and each entry was reviewed.
+  // Most entries of this directory are under one domain, and its operator reviews each entry.
   "mpp-directory": { ...DEFAULTS, url: "https://mpp.dev/api/services", kind: "document", curated: true },
 };
 
 /** Returns a catalogue with defaults filled in. */
-export const asCatalogue = (named: NamedCatalogue): Catalogue =>
+export const toCatalogue = (named: NamedCatalogue): Catalogue =>
   typeof named === "string" ? { ...DEFAULTS, url: named } : named;
 
-/** Returns the name of a catalogue in the record: its url, without user, password and query, which may hold keys. */
+/**
+ * Returns the name under which the record holds a catalogue: its url without user, password and query, which may hold
+ * keys.
+ */
 export function sourceName(url: string): string {
   const { username, password, search, origin, pathname } = new URL(url);
   return username || password || search ? `${origin}${pathname}` : url;
 }
 
 const address = z.url({ protocol: /^https?$/ });
-const known = z
+const knownCatalogue = z
   .enum(Object.keys(KNOWN_CATALOGUES) as [string, ...string[]])
   .transform((name) => KNOWN_CATALOGUES[name]!);
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$/;
-const isHere = (url: string): boolean => /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(new URL(url).hostname);
+const isLoopback = (url: string): boolean => /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(new URL(url).hostname);
 
-const full = z
+const catalogueObject = z
   .strictObject({
     url: address,
     kind: z.enum(CATALOGUE_KINDS).default(DEFAULTS.kind),
@@ -56,13 +68,16 @@ const full = z
     pause_ms: z.int().min(0).max(60_000).default(PAUSE_MS),
     curated: z.boolean().default(false),
   })
-  .refine(({ url, headers }) => Object.keys(headers).length === 0 || url.startsWith("https:") || isHere(url), {
+  .refine(({ url, headers }) => Object.keys(headers).length === 0 || url.startsWith("https:") || isLoopback(url), {
     message: "headers are only sent over https, since they may hold keys",
     path: ["url"],
   });
 
-/** The schema of one entry of the setting `catalogues`: an address, a known name, or an object. */
+/** Error text for an entry of the setting `catalogues` that is not an address, a known name or an object. */
 const EXPECTED = `expected an http(s) address, ${Object.keys(KNOWN_CATALOGUES).join(", ")}, or {url, kind?, headers?, ..}`;
-export const CatalogueSetting = z.union([known, z.url({ protocol: /^https?$/, error: EXPECTED }), full], {
-  error: EXPECTED,
-});
+export const CatalogueSetting = z.union(
+  [knownCatalogue, z.url({ protocol: /^https?$/, error: EXPECTED }), catalogueObject],
+  {
+    error: EXPECTED,
+  },
+);

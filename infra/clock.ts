@@ -1,17 +1,23 @@
 /**
- * The source of every time that enters the record, so that tests and the demo's simulated past can control it. Chain time
- * is real and does not come from here: a payment's `validBefore` is compared with the chain's time.
+ * The source of every time that enters the record, so that tests and the demo's simulated past can control time. Time
+ * of a chain does not come from here: it is real, and a payment's `validBefore` is compared with it.
  */
 export interface Clock {
   /** Returns the current time of the record, to the millisecond. */
   now(): Date;
-  /** Returns the milliseconds of a steady counter, for latencies and deadlines. Never goes back and is never simulated. */
+  /**
+   * Returns the milliseconds of a steady counter, for latencies and deadlines. The counter never goes back and is never
+   * simulated.
+   */
   monotonic(): number;
-  /** Waits `ms` of the record's time. A clock that jumps advances instead of waiting. Rejects when `signal` aborts. */
+  /**
+   * Waits for `ms` of record time; a clock that jumps advances its time by `ms` and does not wait. Rejects when
+   * `signal` aborts.
+   */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /** True while record time is simulated; it then cannot be compared with a chain's time. */
   readonly simulated: boolean;
-  /** True when `sleep` jumps instead of waiting; each host may then have a clock of its own. */
+  /** True when `sleep` jumps and does not wait; each host may then have its own clock. */
   readonly jumps: boolean;
 }
 
@@ -40,33 +46,33 @@ export const systemClock: Clock = {
 };
 
 /**
- * A clock that starts at `start` and runs on with real elapsed time; `sleep` and `advanceTo` jump.
- * In the demo's simulated past each host has one a day, so that hosts never wait for each other.
+ * A clock that starts at `start` and then runs as fast as the real clock. `sleep` and `advanceTo` jump forward.
+ * In the demo's simulated past each host gets a clock of its own for each day, so that no host waits for another.
  */
 export class SimulatedClock implements Clock {
   readonly simulated = true;
   readonly jumps = true;
   #base: number;
-  #mark: number;
+  #setAt: number;
 
   constructor(start: Date) {
     this.#base = start.getTime();
-    this.#mark = performance.now();
+    this.#setAt = performance.now();
   }
 
   now(): Date {
-    return new Date(Math.floor(this.#base + (performance.now() - this.#mark)));
+    return new Date(Math.floor(this.#base + (performance.now() - this.#setAt)));
   }
 
   monotonic(): number {
     return performance.now();
   }
 
-  /** Jumps forward to `t`. A `t` in the past is ignored, since time in the record never goes back. */
+  /** Jumps forward to `t`. Does nothing when `t` is in the past, since record time never goes back. */
   advanceTo(t: Date): void {
     if (t.getTime() <= this.now().getTime()) return;
     this.#base = t.getTime();
-    this.#mark = performance.now();
+    this.#setAt = performance.now();
   }
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
@@ -76,13 +82,14 @@ export class SimulatedClock implements Clock {
 }
 
 /**
- * A clock that starts at `start` in the past and runs `rate` times as fast as the real clock until it reaches the present;
- * from then on it is the real clock. It shows weeks of the schedule in minutes, with real waits between calls.
+ * A clock that starts at `start` in the past and runs `rate` times as fast as the real clock until it reaches the
+ * present. From then on it equals the real clock. It shows weeks of the schedule in minutes, with real waits between
+ * calls.
  */
 export class PacedClock implements Clock {
   readonly jumps = false;
   readonly #start: number;
-  readonly #from: number;
+  readonly #startedAt: number;
 
   /** @param rate at least 1 @param real the clock that it catches up with @throws RangeError for a rate below 1 */
   constructor(
@@ -92,15 +99,15 @@ export class PacedClock implements Clock {
   ) {
     if (!(rate >= 1)) throw new RangeError(`the rate of a paced clock must be at least 1, got ${rate}`);
     this.#start = start.getTime();
-    this.#from = real.monotonic();
+    this.#startedAt = real.monotonic();
   }
 
   get simulated(): boolean {
-    return this.#paced() < this.real.now().getTime();
+    return this.#pacedMs() < this.real.now().getTime();
   }
 
   now(): Date {
-    return new Date(Math.min(this.#paced(), this.real.now().getTime()));
+    return new Date(Math.min(this.#pacedMs(), this.real.now().getTime()));
   }
 
   monotonic(): number {
@@ -109,19 +116,19 @@ export class PacedClock implements Clock {
 
   async sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const until = this.now().getTime() + ms;
-    // A wait that begins before the clock reaches the present and ends after it takes two rounds.
+    // A wait that begins before the clock reaches the present and ends after that is split into two rounds of the loop.
     for (let left = ms; left > 0; left = until - this.now().getTime()) {
       await this.real.sleep(this.simulated ? Math.max(1, left / this.rate) : left, signal);
     }
     signal?.throwIfAborted();
   }
 
-  #paced(): number {
-    return Math.floor(this.#start + (this.real.monotonic() - this.#from) * this.rate);
+  #pacedMs(): number {
+    return Math.floor(this.#start + (this.real.monotonic() - this.#startedAt) * this.rate);
   }
 }
 
-/** A clock for tests that stands still until it is set or `sleep` advances it. */
+/** A clock for tests. Its time stands still until a test sets it or `sleep` advances it. */
 export class FixedClock implements Clock {
   readonly simulated = true;
   readonly jumps = true;
@@ -144,7 +151,10 @@ export class FixedClock implements Clock {
   }
 }
 
-/** A clock that delegates to another one, which can be replaced: the demo goes from a simulated past to real time. */
+/**
+ * A clock that delegates to another clock, which can be replaced. The demo uses it to change from a simulated past to
+ * real time.
+ */
 export class SwitchedClock implements Clock {
   #inner: Clock;
   constructor(inner: Clock) {

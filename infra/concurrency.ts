@@ -2,44 +2,45 @@ import { setImmediate } from "node:timers/promises";
 import type { Clock } from "./clock.ts";
 
 /**
- * Bounded concurrency. The functions differ in what a failure does: {@link forEachConcurrent} stops at the first,
- * {@link forEachSettled} runs all items and collects the failures, {@link mapConcurrent} throws it from the generator of
- * results. {@link forEachYielding} bounds how long synchronous work blocks the event loop.
+ * Bounded concurrency. {@link forEachConcurrent} stops at the first failure. {@link forEachSettled} runs all items and
+ * returns the failures. {@link mapConcurrent} yields results and throws the first failure to the consumer of the
+ * results. {@link forEachYielding} runs synchronous work and bounds how long it blocks the event loop.
  */
 
 /**
- * Runs `work` for the items in their order, at most `width` at once. After the first failure no further item is started.
- * The failure is thrown when all started work has ended, so that its catcher knows that nothing runs any more.
+ * Runs `work` for the items in their order, at most `width` at once. After the first failure no further item is
+ * started. The failure is thrown after all started work has ended, so that nothing still runs when the caller catches
+ * it.
  */
 export async function forEachConcurrent<T>(
   items: Iterable<T>,
   width: number,
   work: (item: T) => Promise<unknown>,
 ): Promise<void> {
-  const [first] = await worked(items, width, work, true);
+  const [first] = await runBounded(items, width, work, true);
   if (first) throw first.error;
 }
 
 /**
- * Runs `work` for all items, at most `width` at once, also after failures.
+ * Runs `work` for all items, at most `width` at once. A failure does not stop the other items.
  * @returns all failures in the order in which they happened; never rejects
  */
 export const forEachSettled = async <T>(
   items: Iterable<T>,
   width: number,
   work: (item: T) => Promise<unknown>,
-): Promise<unknown[]> => (await worked(items, width, work, false)).map(({ error }) => error);
+): Promise<unknown[]> => (await runBounded(items, width, work, false)).map(({ error }) => error);
 
-async function worked<T>(
+async function runBounded<T>(
   items: Iterable<T>,
   width: number,
   work: (item: T) => Promise<unknown>,
-  stopsAtFailure: boolean,
+  stopAtFailure: boolean,
 ): Promise<{ error: unknown }[]> {
   const iterator = items[Symbol.iterator]();
   const failures: { error: unknown }[] = [];
   const worker = async (): Promise<void> => {
-    while (!stopsAtFailure || failures.length === 0) {
+    while (!stopAtFailure || failures.length === 0) {
       const next = iterator.next();
       if (next.done) return;
       try {
@@ -54,8 +55,9 @@ async function worked<T>(
 }
 
 /**
- * Yields the results of `work` in the order of `items`, with at most `width` results running or waiting to be taken. When
- * the consumer stops early, or a failure is thrown, all started work has ended.
+ * Yields the results of `work` in the order of `items`. At most `width` results are being computed or wait for the
+ * consumer. When the consumer stops early or a failure is thrown, the generator first waits until all started work has
+ * ended.
  */
 export async function* mapConcurrent<T, R>(
   width: number,
@@ -63,25 +65,26 @@ export async function* mapConcurrent<T, R>(
   work: (item: T) => Promise<R>,
 ): AsyncGenerator<R> {
   const iterator = items[Symbol.iterator]();
-  const begun: Promise<R>[] = [];
-  const begin = () => {
+  const started: Promise<R>[] = [];
+  const startNext = () => {
     const next = iterator.next();
     if (next.done) return;
     const running = work(next.value);
-    // The failure is thrown when its turn comes; until then it must not count as unhandled.
+    // A failure is thrown when the consumer reaches its item. Until then Node must not report it as an unhandled
+    // rejection.
     running.catch(() => undefined);
-    begun.push(running);
+    started.push(running);
   };
   try {
-    for (let i = 0; i < width; i++) begin();
-    while (begun.length > 0) {
-      const result = await begun[0]!;
-      begun.shift();
-      begin();
+    for (let i = 0; i < width; i++) startNext();
+    while (started.length > 0) {
+      const result = await started[0]!;
+      started.shift();
+      startNext();
       yield result;
     }
   } finally {
-    await Promise.allSettled(begun);
+    await Promise.allSettled(started);
   }
 }
 
@@ -91,23 +94,27 @@ export function* range(from: number, to: number): Generator<number> {
 }
 
 /**
- * Iterations of the event loop per yield. libuv accepts one connection per iteration (since 1.45: libuv/libuv#3696), so
- * with one iteration a connection would wait for a piece of work for each connection before it, and on a busy machine the
- * accept queue would fill up. An iteration in which nothing waits costs about 3 us.
+ * Iterations of the event loop for each yield. libuv accepts one connection per iteration (since 1.45:
+ * libuv/libuv#3696). If a yield gave only one iteration, each connection would wait for as many pieces of work as
+ * connections stand before it, and on a busy machine the accept queue would fill up. An iteration with nothing to do
+ * costs about 3 us.
  */
 const TURNS = 8;
 
-async function turns(): Promise<void> {
+async function takeTurns(): Promise<void> {
   for (let n = 0; n < TURNS; n++) await setImmediate();
 }
 
-/** Yields to the event loop before an amount of work is done (default 1). */
+/**
+ * Announces an amount of work (default 1) that the caller is about to do; the promise resolves when the caller may do
+ * it.
+ */
 export type YieldToOthers = (work?: number) => Promise<unknown>;
 
 /**
- * Creates a function that yields to the event loop once for each `most` units of work that its callers announce, summed
- * over all callers. One event loop answers clients and measures sellers' latency, so work that grows with the record must
- * not block it for more than a few milliseconds.
+ * Creates a function that yields to the event loop each time its callers together have announced `most` units of work.
+ * The same event loop answers clients and measures sellers' latency, so work that grows with the record must not block
+ * the loop for more than a few milliseconds.
  */
 export function createYielder(most = 1): YieldToOthers {
   let left = 0;
@@ -115,14 +122,14 @@ export function createYielder(most = 1): YieldToOthers {
   return (work = 1) => {
     if (left <= 0) {
       left = most;
-      last = last.then(turns);
+      last = last.then(takeTurns);
     }
     left -= work;
     return last;
   };
 }
 
-/** Runs synchronous `work` for the items in order, and yields to the event loop before each `atOnce` of them. */
+/** Runs synchronous `work` for the items in order, and yields to the event loop before each group of `atOnce` items. */
 export async function forEachYielding<T>(
   items: Iterable<T>,
   atOnce: number,
@@ -136,18 +143,21 @@ export async function forEachYielding<T>(
   }
 }
 
-/** Runs a generator to its end, and yields to the event loop before each `atOnce` steps. @returns its return value */
+/**
+ * Runs a generator to its end, and yields to the event loop before each group of `atOnce` steps. @returns its return
+ * value
+ */
 export async function runYielding<T>(steps: Generator<unknown, T>, atOnce: number): Promise<T> {
   for (let done = 0; ; done++) {
-    if (done % atOnce === 0) await turns();
+    if (done % atOnce === 0) await takeTurns();
     const step = steps.next();
     if (step.done) return step.value;
   }
 }
 
 /**
- * Returns a sorted copy by a stable merge sort that yields after each `piece` of items, so that sorting a million items
- * need not block the event loop; see {@link runYielding}.
+ * Returns a sorted copy, by a stable merge sort. The generator pauses after each `piece` items, so that its caller can
+ * yield to the event loop while a million items are sorted; see {@link runYielding}.
  */
 export function* sortInSteps<T>(
   items: Iterable<T>,
@@ -158,11 +168,11 @@ export function* sortInSteps<T>(
   let run: T[] = [];
   for (const item of items) {
     if (run.push(item) < piece) continue;
-    from = appended(from, run.sort(compare));
+    from = appendAll(from, run.sort(compare));
     run = [];
     yield;
   }
-  from = appended(from, run.sort(compare));
+  from = appendAll(from, run.sort(compare));
   let placed = 0;
   for (let width = piece; width < from.length; width *= 2) {
     const into: T[] = [];
@@ -179,19 +189,20 @@ export function* sortInSteps<T>(
   return from;
 }
 
-function appended<T>(to: T[], items: readonly T[]): T[] {
+function appendAll<T>(to: T[], items: readonly T[]): T[] {
   for (const item of items) to.push(item);
   return to;
 }
 
 /**
- * Runs work repeatedly with a pause in between. @param work must not reject
- * @returns `first`, the first run, and `stop`, which ends the loop and resolves when the current run has ended
+ * Runs `work` again and again, with a pause of `everyMs` after each run. @param work must not reject
+ * @returns `first`, the promise of the first run, and `stop`, which ends the loop and resolves when the current run has
+ * ended
  */
-export function repeating(work: () => Promise<void>, everyMs: number, clock: Pick<Clock, "sleep">) {
+export function repeatWork(work: () => Promise<void>, everyMs: number, clock: Pick<Clock, "sleep">) {
   const stopped = new AbortController();
   const first = work();
-  const running = (async () => {
+  const loop = (async () => {
     for (await first; !stopped.signal.aborted; ) {
       await clock.sleep(everyMs, stopped.signal).catch(() => {});
       if (!stopped.signal.aborted) await work();
@@ -199,7 +210,7 @@ export function repeating(work: () => Promise<void>, everyMs: number, clock: Pic
   })();
   const stop = (): Promise<void> => {
     stopped.abort(new Error("stopped"));
-    return running;
+    return loop;
   };
   return { first, stop };
 }

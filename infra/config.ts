@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
-import { asCatalogue, CatalogueSetting } from "./catalogues.ts";
+import { CatalogueSetting, toCatalogue } from "./catalogues.ts";
 import { Failure } from "./errors.ts";
 import { addAddressSecrets, addSecrets } from "./secrets.ts";
 import { parseUrl } from "./url.ts";
@@ -28,7 +28,7 @@ const bucket = z
   );
 
 /** A capability id, or a host, normalised as in urls (lower case, no default port) so that it matches endpoints. */
-const named = z
+const hostOrCapability = z
   .string()
   .min(1)
   .max(300)
@@ -345,9 +345,9 @@ export const Settings = z.strictObject({
        */
       blind_addresses: z.array(ip).max(64).default([]),
       /** Priority when the budget is short, higher first, by host or capability id; 0 for all others. */
-      priority: z.record(named, z.int().min(-100).max(100)).default({}),
+      priority: z.record(hostOrCapability, z.int().min(-100).max(100)).default({}),
       /** Hosts that are probed and never paid. */
-      exclude: z.array(named).max(1_000).default([]),
+      exclude: z.array(hostOrCapability).max(1_000).default([]),
     })
     .prefault({}),
   lake: z
@@ -415,8 +415,11 @@ export type Config = z.infer<typeof Settings> & {
 };
 
 const PREFIX = "TOUCHSTONE_";
-/** Variables with our prefix that are not settings. */
-const OTHER = new Set([`${PREFIX}CONFIG`]);
+/**
+ * Variables with the prefix of the settings that are not settings: `TOUCHSTONE_CONFIG` holds the path of the settings
+ * file.
+ */
+const NOT_SETTINGS = new Set([`${PREFIX}CONFIG`]);
 
 /** Finds a variable's setting: `TOUCHSTONE_SPEND_PER_CALL` -> ["spend", "per_call"]; null when there is none. */
 function pathOf(name: string): string[] | null {
@@ -440,13 +443,13 @@ const FORMS: Record<string, string> = {
 };
 
 /** Describes a wrong value; for a list or an object in a variable, by the expected JSON form. */
-function wordsOf(issue: z.core.$ZodIssue, fromEnv: boolean): string {
+function describeIssue(issue: z.core.$ZodIssue, fromEnv: boolean): string {
   const form = fromEnv && issue.code === "invalid_type" ? FORMS[issue.expected] : undefined;
   return form === undefined ? issue.message : `expected ${form}`;
 }
 
 /** Parses a variable as JSON (`8402`, `true`, `["https://.."]`), or takes it as text (`warn`). */
-function settingFrom(text: string): unknown {
+function parseSetting(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);
     return typeof value === "string" ? text : value;
@@ -466,13 +469,13 @@ const isText = (path: string[]): boolean =>
 function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.ProcessEnv, problems: string[]): string[][] {
   const touched: string[][] = [];
   for (const [name, text] of Object.entries(env)) {
-    if (!name.startsWith(PREFIX) || OTHER.has(name) || text === undefined) continue;
+    if (!name.startsWith(PREFIX) || NOT_SETTINGS.has(name) || text === undefined) continue;
     const path = pathOf(name);
     if (!path) {
       problems.push(`${name} (environment): there is no such setting`);
       continue;
     }
-    const value = isText(path) ? text : settingFrom(text);
+    const value = isText(path) ? text : parseSetting(text);
     if (path.length === 1) settings[path[0]!] = value;
     else settings[path[0]!] = { ...(settings[path[0]!] as object | undefined), [path[1]!]: value };
     touched.push(path);
@@ -480,24 +483,24 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
   return touched;
 }
 
-/** Removes the excerpt of the file from the message of a JSON parser, since it may hold a password. */
+/** Removes the excerpt of the file from a JSON parser's error message, since the file may hold a password. */
 const withoutText = (says: string): string => says.replace(/,? *(?:\.{3})?"[\s\S]*"(?:\.{3})? is not valid JSON$/, "");
 
-/** Adds the secrets of these settings to those that log lines and error messages hide. */
-function keepSecretsOf(settings: z.infer<typeof Settings>): void {
+/** Adds the secrets in these settings to the texts that log lines and error messages hide. */
+function addSecretsOf(settings: z.infer<typeof Settings>): void {
   const { kafka, stores, chain, networks, control_urls, catalogues, sell, brief } = settings;
   addSecrets(kafka.password, stores.private_key, stores.public_key, stores.orders_key);
   for (const address of [chain.rpc_url, ...networks.flatMap(({ rpc_urls }) => rpc_urls)])
     addAddressSecrets(address, true);
-  const listed = catalogues.map(asCatalogue);
+  const listed = catalogues.map(toCatalogue);
   const facilitators = sell.facilitators.filter((one) => one !== "own");
-  const ofBriefs = [brief.model, brief.search].filter((one) => one !== null);
-  for (const { headers } of [...facilitators, ...ofBriefs]) addSecrets(...Object.values(headers));
+  const briefServices = [brief.model, brief.search].filter((one) => one !== null);
+  for (const { headers } of [...facilitators, ...briefServices]) addSecrets(...Object.values(headers));
   for (const { headers } of listed) addSecrets(...Object.values(headers));
   for (const address of [
     stores.endpoint,
     ...control_urls,
-    ...[...listed, ...facilitators, ...ofBriefs].map(({ url }) => url),
+    ...[...listed, ...facilitators, ...briefServices].map(({ url }) => url),
   ])
     addAddressSecrets(address);
 }
@@ -505,7 +508,7 @@ function keepSecretsOf(settings: z.infer<typeof Settings>): void {
 /** Validates settings and adds their secrets to those that are hidden. @returns the problems by setting; empty if valid */
 export function problemsIn(settings: object): { at: string; says: string }[] {
   const parsed = Settings.safeParse(settings);
-  if (parsed.success) keepSecretsOf(parsed.data);
+  if (parsed.success) addSecretsOf(parsed.data);
   return (parsed.error?.issues ?? []).map(({ path, message }) => ({ at: path.join("."), says: message }));
 }
 
@@ -546,11 +549,11 @@ export function loadConfig(
       const where = fromEnv
         ? `${PREFIX}${at.join("_").toUpperCase()} (environment)`
         : `${at.join(".") || "the file"} (${path})`;
-      problems.push(`${where}: ${wordsOf(issue, fromEnv)}`);
+      problems.push(`${where}: ${describeIssue(issue, fromEnv)}`);
     }
   }
   if (problems.length || !parsed.success) throw new ConfigError(problems);
-  keepSecretsOf(parsed.data);
+  addSecretsOf(parsed.data);
   return { ...parsed.data, file: found ? path : null };
 }
 

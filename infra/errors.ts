@@ -1,6 +1,6 @@
 /**
- * Causes of failures, with the exit code that the command line ends with: a script tells causes apart by it. What each means
- * is in docs/commands.md.
+ * Exit code of the command line for each cause of failure, so that a script can tell causes apart. docs/commands.md
+ * explains each code.
  */
 export const EXIT = {
   ok: 0,
@@ -37,15 +37,15 @@ export const EXIT = {
   open: 36,
 } as const;
 
-/** Code of a failure. */
+/** Cause of a failure: a name from the table of exit codes. */
 export type FailureCode = Exclude<keyof typeof EXIT, "ok">;
 
 /**
- * An error with a code. Subclasses exist only for failures that are caught by class, carry values, or are told apart by
- * name in a log or in /health; all others are thrown as Failure itself.
+ * An error with the cause that decides the exit code. A subclass exists only where callers catch the class, where the
+ * error carries values, or where a log or /health shows its name. All other failures are thrown as Failure itself.
  */
 export class Failure extends Error {
-  /** Whether the same operation may succeed later, so that the caller tries again. */
+  /** Whether a later attempt may succeed, so that the caller tries again. */
   readonly retriable: boolean;
   constructor(
     readonly code: FailureCode,

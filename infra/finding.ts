@@ -3,7 +3,7 @@ export type Severity = "ok" | "warn" | "broken" | "off";
 
 /** The result of one check of this machine, for people and for scripts. */
 export interface Finding {
-  /** What was checked: `disk`, `store.public`, `control 1`. Unique in a report. */
+  /** What was checked, such as `disk`, `store.public` or `control 1`. Unique in a report. */
   name: string;
   standing: Severity;
   /** What was found, in one sentence. */
@@ -12,7 +12,10 @@ export interface Finding {
   todo?: string;
 }
 
-/** Creates a finding of this severity. @param says what was found @param todo what to do */
+/**
+ * Each of these creates a finding of its severity. @param says what was found, in one sentence @param todo what the
+ * operator should do
+ */
 export const ok = (name: string, says: string): Finding => ({ name, standing: "ok", says });
 export const off = (name: string, says: string): Finding => ({ name, standing: "off", says });
 export const warn = (name: string, says: string, todo: string): Finding => ({ name, standing: "warn", says, todo });
@@ -23,21 +26,21 @@ export const broken = (name: string, says: string, todo: string): Finding => ({
   todo,
 });
 
-/** Longest wait for one check, ms, so that an address that hangs does not hang `doctor`. */
-const LOOK_MS = 20_000;
+/** Longest time that one check may take, ms, so that an address that never answers does not block `doctor`. */
+const CHECK_TIMEOUT_MS = 20_000;
 
 /**
- * Runs one check and returns its findings. A check that throws, or takes longer than 20 s, becomes a `broken` finding with
- * the error's message.
- * @param todo what to do in that case
+ * Runs one check and returns its findings. When the check throws or takes longer than 20 s, the result is one `broken`
+ * finding with the error's message.
+ * @param todo what the operator should do in that case
  */
-export async function findingsWithin(name: string, todo: string, look: () => Promise<Finding[]>): Promise<Finding[]> {
+export async function runCheck(name: string, todo: string, check: () => Promise<Finding[]>): Promise<Finding[]> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${LOOK_MS / 1000} s`)), LOOK_MS);
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer within ${CHECK_TIMEOUT_MS / 1000} s`)), CHECK_TIMEOUT_MS);
   });
   try {
-    return await Promise.race([look(), late]);
+    return await Promise.race([check(), timeout]);
   } catch (error) {
     return [broken(name, error instanceof Error ? error.message : String(error), todo)];
   } finally {

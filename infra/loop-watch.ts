@@ -1,16 +1,22 @@
 /**
- * Longest stall of the event loop after which a time measured meanwhile is still used, ms. Latencies over the internet vary
- * by tens of ms, and their score is logarithmic from 300 ms on.
+ * A stall of the event loop that is longer than this, in ms, makes times that were measured during it unusable. Shorter
+ * stalls do not matter: latencies over the internet vary by tens of ms, and the latency score is logarithmic from 300
+ * ms on.
  */
 export const LOOP_STALL_MS = 250;
-/** Interval of the timer, ms. */
-const LOOK_MS = 50;
+/** Interval of the timer that detects stalls, ms. */
+const TIMER_MS = 50;
 
-/** Whether the event loop of this process stalled during a span. */
+/** How the event loop of this process stalled during a span (a stretch of time in which something is measured). */
 export interface LoopStall {
-  /** It stalled for longer than {@link LOOP_STALL_MS}, so times measured in the span may be too long. */
+  /**
+   * The loop stalled for longer than {@link LOOP_STALL_MS}, so times that were measured in the span may be too long.
+   */
   stoodStill: boolean;
-  /** It stalled right before the end, so the event that ended the span (such as a timeout) may be due to the stall. */
+  /**
+   * The loop stalled right before the end of the span, so the stall may have caused the event that ended it, such as a
+   * timeout.
+   */
   atEnd: boolean;
 }
 
@@ -21,8 +27,8 @@ export interface LoopWatch {
 }
 
 interface Span {
-  /** When the last stall ended, ms of the steady counter; null when there was none. */
-  until: number | null;
+  /** When the last stall of the span ended, in ms of a steady counter; null when the loop did not stall. */
+  stalledUntil: number | null;
 }
 
 /**
@@ -38,33 +44,36 @@ export class TimerLoopWatch implements LoopWatch {
   constructor(private readonly now: () => number = () => performance.now()) {}
 
   begin(): () => LoopStall {
-    // A stall that ended before the span must not be counted in it.
-    this.look();
-    const span: Span = { until: null };
+    // Look for a stall before the span begins, so that an earlier stall does not count in the span.
+    this.checkForStall();
+    const span: Span = { stalledUntil: null };
     this.#spans.add(span);
-    this.#timer ??= setInterval(() => this.look(), LOOK_MS).unref();
+    this.#timer ??= setInterval(() => this.checkForStall(), TIMER_MS).unref();
     return () => {
-      // The timer may not have fired yet after a stall.
-      this.look();
+      // After a stall the timer may not have fired yet.
+      this.checkForStall();
       this.#spans.delete(span);
       if (this.#spans.size === 0) {
         clearInterval(this.#timer);
         this.#timer = undefined;
       }
-      const stoodStill = span.until !== null;
-      return { stoodStill, atEnd: stoodStill && this.now() - span.until! < LOOP_STALL_MS };
+      const stoodStill = span.stalledUntil !== null;
+      return { stoodStill, atEnd: stoodStill && this.now() - span.stalledUntil! < LOOP_STALL_MS };
     };
   }
 
-  /** Checks for a stall since the last check. The timer calls it. */
-  look(): void {
+  /** Looks for a stall since the previous call. The timer calls it at each interval. */
+  checkForStall(): void {
     const now = this.now();
-    if (now - this.#last > LOOP_STALL_MS + LOOK_MS) for (const span of this.#spans) span.until = now;
+    if (now - this.#last > LOOP_STALL_MS + TIMER_MS) for (const span of this.#spans) span.stalledUntil = now;
     this.#last = now;
   }
 }
 
-/** Runs `work` in a span. Returns its result and whether the loop stalled; the span also ends when `work` throws. */
+/**
+ * Runs `work` in a span. @returns its result, and how the loop stalled meanwhile. The span also ends when `work`
+ * throws.
+ */
 export async function withLoopWatch<T>(
   watch: LoopWatch,
   work: () => Promise<T>,
@@ -80,19 +89,21 @@ export async function withLoopWatch<T>(
   return [result, end()];
 }
 
-/** Calls back at each interval with how late its timer was, ms. @returns a function that ends it */
-export type LagWatch = (see: (lateMs: number) => void) => () => void;
+/**
+ * Calls `onLag` at each interval of a timer with how late the timer fired, ms. @returns a function that stops the timer
+ */
+export type LagWatch = (onLag: (lateMs: number) => void) => () => void;
 
 /** Reports how late a timer of this process fires, which is how long its event loop was busy. */
 export const ownLag: LagWatch = (see) => {
   let last = performance.now();
   const timer = setInterval(() => {
     const now = performance.now();
-    see(Math.max(0, now - last - LOOK_MS));
+    see(Math.max(0, now - last - TIMER_MS));
     last = now;
-  }, LOOK_MS).unref();
+  }, TIMER_MS).unref();
   return () => clearInterval(timer);
 };
 
-/** The stall detector of this process. */
+/** The stall detector of this process's own event loop. */
 export const ownLoop: LoopWatch = new TimerLoopWatch();

@@ -1,13 +1,17 @@
 /**
- * The table of all metrics. Other names, and label values that a row does not list, do not compile. A counter whose label
- * values are all listed starts at 0 in the processes of its area, so that Prometheus' increase() sees its first increments.
+ * The table of all metrics. A metric name or a label value that is not in the table does not compile. Where all label
+ * values of a counter are listed, its series start at 0 in each process of its area, so that Prometheus' increase()
+ * counts the first increment.
  */
 
-/** The work of a process, which decides the counters that start at 0. `role` is every process. */
+/**
+ * The part of a process's work that a metric belongs to; a process starts the counters of its areas at 0. `role`
+ * applies to every process.
+ */
 export type Area = "role" | "observe" | "ingest" | "grade" | "publish" | "serve" | "sell" | "replica";
 
 interface Metric {
-  /** What it counts or measures, with its unit. */
+  /** What the metric counts or measures, with its unit. */
   help: string;
   of: Area;
   /** Values of each label; null when they are not known beforehand (a network, a job, a partition). */
@@ -393,7 +397,10 @@ export const GAUGES = {
   },
 } as const satisfies Record<string, Metric>;
 
-/** Upper bounds of histogram buckets in seconds: answers from memory, calls of sellers' endpoints, jobs. */
+/**
+ * Upper bounds of histogram buckets, in seconds: for answers from memory (ANSWER_S), calls of sellers' endpoints
+ * (CALL_S), and jobs (JOB_S).
+ */
 const ANSWER_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 const CALL_S = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120];
 const JOB_S = [0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800];

@@ -5,7 +5,10 @@
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Surrogate}]/gu;
 const BLANK = /[\t\n\v\f\r\u0085\u2028\u2029]+/g;
 
-/** Makes untrusted text one printable line: line ends become a blank, other unprintable characters a question mark. */
+/**
+ * Makes one printable line of untrusted text: a run of line ends or tabs becomes a space, any other unprintable
+ * character a question mark.
+ */
 export const printable = (text: string): string => text.replace(BLANK, " ").replace(UNPRINTABLE, "?");
 
 /** Unprintable characters that JSON.stringify does not escape. */

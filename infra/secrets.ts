@@ -1,30 +1,31 @@
 import { parseUrl } from "./url.ts";
 
 /**
- * Secrets of this process: passwords and keys of the settings, and the parts of addresses that may be keys. Client libraries
- * put addresses into their errors, and nodes echo a key that they refuse. So log lines, final error messages, and errors of
- * the chain's client, whose messages may enter the record, pass through `redact`.
+ * The secrets of this process: passwords and keys from the settings, and the parts of addresses that may be keys.
+ * Client libraries put addresses into their error messages, and blockchain nodes repeat a key that they refuse.
+ * Therefore log lines, final error messages, and errors of the blockchain client, whose messages may enter the record,
+ * pass through `redact`.
  */
-const kept = new Set<string>();
+const secrets = new Set<string>();
 /** The secrets, longest first, so that a secret is removed before a shorter one that is part of it. */
 let longestFirst: string[] = [];
 
-/** Shortest text that is treated as a secret, since shorter ones occur in any line by chance. */
-const SHORTEST = 6;
+/** Shortest text that is treated as a secret. A shorter text would also occur in lines by chance. */
+const MIN_SECRET_CHARS = 6;
 const HIDDEN = "[hidden]";
 
 /** Adds texts that `redact` removes from now on. Null and texts of less than 6 characters are ignored. */
 export function addSecrets(...texts: readonly (string | null | undefined)[]): void {
   for (const text of texts) {
-    if (!text || text.length < SHORTEST) continue;
-    kept.add(text);
-    // The form inside a JSON string.
-    kept.add(JSON.stringify(text).slice(1, -1));
+    if (!text || text.length < MIN_SECRET_CHARS) continue;
+    secrets.add(text);
+    // Inside a JSON string the secret may be escaped, so that form is hidden too.
+    secrets.add(JSON.stringify(text).slice(1, -1));
   }
-  longestFirst = [...kept].sort((a, b) => b.length - a.length);
+  longestFirst = [...secrets].sort((a, b) => b.length - a.length);
 }
 
-const decoded = (text: string): string => {
+const decodeOrKeep = (text: string): string => {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -33,31 +34,32 @@ const decoded = (text: string): string => {
 };
 
 /**
- * Adds the parts of an address that may be keys to the secrets: user and password, the query and its values.
- * @param withPath also the path and its segments, where nodes of chains put keys
+ * Adds the parts of an address that may be keys to the secrets: user and password, the whole query, and each value in
+ * it.
+ * @param withPath adds the path and its segments too, in which providers of blockchain nodes put keys
  */
 export function addAddressSecrets(address: string | null, withPath = false): void {
   const url = address === null ? null : parseUrl(address);
   if (url === null) return;
   const { username, password, pathname, search, searchParams } = url;
-  const user = `${decoded(username)}:${decoded(password)}`;
+  const user = `${decodeOrKeep(username)}:${decodeOrKeep(password)}`;
   const parts = [username, password, search.slice(1), ...searchParams.values()];
   if (username || password) parts.push(`${username}:${password}`, user, Buffer.from(user).toString("base64"));
   // Short segments such as `v2` or `rpc` are words, not keys.
   if (withPath)
-    parts.push(pathname + search, pathname, ...pathname.split("/").filter((part) => part.length > SHORTEST));
-  addSecrets(...parts, ...parts.map(decoded));
+    parts.push(pathname + search, pathname, ...pathname.split("/").filter((part) => part.length > MIN_SECRET_CHARS));
+  addSecrets(...parts, ...parts.map(decodeOrKeep));
 }
 
 /** Returns the text with every secret of this process replaced by `[hidden]`. */
 export function redact(text: string): string {
-  let left = text;
-  for (const secret of longestFirst) if (left.includes(secret)) left = left.replaceAll(secret, HIDDEN);
-  return left;
+  let redacted = text;
+  for (const secret of longestFirst) if (redacted.includes(secret)) redacted = redacted.replaceAll(secret, HIDDEN);
+  return redacted;
 }
 
-/** Most causes of an error that are followed. */
-const DEPTH = 10;
+/** Largest number of an error's nested causes that are redacted. */
+const MAX_CAUSES = 10;
 
 /** Redacts a string, or a value that can be written as JSON; other values are returned unchanged. */
 function redactValue(value: unknown): unknown {
@@ -65,8 +67,8 @@ function redactValue(value: unknown): unknown {
   if (typeof value !== "object" || value === null || value instanceof Error) return value;
   try {
     const text = JSON.stringify(value);
-    const left = redact(text);
-    return left === text ? value : (JSON.parse(left) as unknown);
+    const redacted = redact(text);
+    return redacted === text ? value : (JSON.parse(redacted) as unknown);
   } catch {
     return value;
   }
@@ -74,14 +76,14 @@ function redactValue(value: unknown): unknown {
 
 /** Redacts the fields of an error and of its causes in place, and returns the error. */
 export function redactError<T>(error: T): T {
-  let one: unknown = error;
-  for (let depth = 0; depth < DEPTH && one instanceof Error; depth++) {
-    for (const name of Object.getOwnPropertyNames(one)) {
-      const value: unknown = Reflect.get(one, name);
-      const left = redactValue(value);
-      if (left !== value) Reflect.set(one, name, left);
+  let current: unknown = error;
+  for (let depth = 0; depth < MAX_CAUSES && current instanceof Error; depth++) {
+    for (const name of Object.getOwnPropertyNames(current)) {
+      const value: unknown = Reflect.get(current, name);
+      const redacted = redactValue(value);
+      if (redacted !== value) Reflect.set(current, name, redacted);
     }
-    one = one.cause;
+    current = current.cause;
   }
   return error;
 }

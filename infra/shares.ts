@@ -1,10 +1,10 @@
 import { BoundedMap } from "./bounded-map.ts";
 
 /**
- * Fair shares of resources that untrusted clients compete for. A request counts under each of its names: its payer, its
- * client network, and the domain that it makes this process contact. Under none of them does it get so much that a request
- * with fewer holdings gets nothing. {@link Places} are held for a while and cannot be taken back; a {@link FairQueue} holds
- * entries that can be evicted.
+ * Fair shares of resources for which untrusted clients compete. A request counts under up to three names: its payer,
+ * its client network, and the domain that it makes this process contact. The rules keep any one name from taking so
+ * much that a request whose names hold less gets nothing. {@link Places} are held for a while and are never taken back;
+ * a {@link FairQueue} holds entries that can be evicted.
  */
 export interface Holder {
   /** Address of the wallet that pays. */
@@ -13,7 +13,7 @@ export interface Holder {
   client?: string | undefined;
   /** Registrable domain that is contacted; a platform with many subdomains counts as one. */
   domain?: string | undefined;
-  /** Whether it may use the reserved places: it pays, or is trusted for another reason. */
+  /** Whether the holder may use the reserved places, because it pays or is trusted for another reason. */
   reserved?: boolean;
 }
 
@@ -27,43 +27,45 @@ const namesOf = (holder: Holder): string[] =>
 class Counts {
   readonly #counts = new Map<string, number>();
 
-  of(name: string): number {
+  count(name: string): number {
     return this.#counts.get(name) ?? 0;
   }
 
-  add(names: readonly string[], by: 1 | -1): void {
+  add(names: readonly string[], step: 1 | -1): void {
     for (const name of names) {
-      const count = this.of(name) + by;
+      const count = this.count(name) + step;
       if (count > 0) this.#counts.set(name, count);
       else this.#counts.delete(name);
     }
   }
 }
 
-/** Number of names whose debts are remembered; the one charged longest ago is forgotten first. */
+/** Number of names whose debts are remembered. Beyond it, the name that was charged longest ago is forgotten. */
 const MAX_DEBTORS = 10_000;
-/** Half-life of a debt, ms. */
-const HALF_MS = 300_000;
+/** Time in which a debt halves, ms. */
+const DEBT_HALF_LIFE_MS = 300_000;
 
 export interface PlacesOptions {
-  /** Name of the resource, for messages and for the list of all resources (test/shares.test.ts). */
+  /** Name of the resource, for error messages and for the list of all resources in test/shares.test.ts. */
   name: string;
   size: number;
-  /** Number of places that only holders with `reserved` get. */
+  /** Number of places that only holders with `reserved` can get. */
   kept?: number;
-  /** Fixed limits of what one name may hold, in addition to its share. */
+  /** Fixed limit of the places that one payer, client or domain may hold, in addition to its fair share. */
   most?: Partial<Record<Dimension, number>>;
-  /** Most holders that wait for a place (default 1,024). */
+  /** Largest number of holders that wait for a place (default 1,024). */
   waiting?: number;
   /** Returns milliseconds of a steady counter. */
   now?: () => number;
 }
 
-/** A place that is held. */
+/** A place that a holder has taken. */
 export interface Place {
   /** Releases the place; further calls have no effect. */
   leave(): void;
-  /** Counts the place under another holder. @returns false when that holder has no share left; then nothing changed */
+  /**
+   * Counts the place under another holder. @returns false when that holder's share has no room; then nothing changes
+   */
   move(holder: Holder): boolean;
 }
 
@@ -73,16 +75,17 @@ interface Held {
 }
 
 interface Waiting extends Held {
-  /** @param place null when the wait ended without a place */
+  /** Ends the wait. @param place null when the wait ends without a place */
   done(place: Place | null): void;
 }
 
 /**
- * A semaphore with fair shares. A holder gets a place when, under each of its names, it holds less than is free: one holder
- * alone can have half of all places, two a third each, and n of them leave 1/(n+1) for the next (dynamic thresholds;
- * Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). Places are never taken back, so this rule keeps some
- * of them free. Among those that wait, the one with the least load goes first, where load is the places held plus the debt
- * of failed work ({@link Places.remember}). When too many wait, one of the holder with the largest load is refused.
+ * A semaphore with fair shares. A holder gets a place when, under each of its names, it holds fewer places than are
+ * free. So one holder alone can take half of all places, two holders a third each, and n holders leave 1/(n+1) for the
+ * next (dynamic thresholds; Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). Places are never
+ * taken back, so this rule keeps some of them free. Of the holders that wait, the one with the least load gets the next
+ * place; load is the number of places held plus the debt for failed work ({@link Places.remember}). When too many wait,
+ * a waiting entry of the holder with the largest load is refused.
  */
 export class Places {
   readonly name: string;
@@ -97,7 +100,7 @@ export class Places {
   #taken = 0;
   #reserved = 0;
 
-  /** @throws RangeError when no unreserved place would be left */
+  /** @throws RangeError when all places would be reserved */
   constructor({ name, size, kept = 0, most = {}, waiting = 1_024, now = () => performance.now() }: PlacesOptions) {
     if (size < 1 || kept >= size) throw new RangeError(`${name}: ${kept} of ${size} places are kept, none is left`);
     this.name = name;
@@ -113,39 +116,42 @@ export class Places {
     return this.#taken;
   }
 
-  /** Returns a place, or null when there is none for this holder now. */
+  /** Returns a place at once, or null when this holder can have none now. */
   tryTake(holder: Holder): Place | null {
-    const held = heldBy(holder);
-    return this.#fits(held) ? this.#give(held) : null;
+    const held = toHeld(holder);
+    return this.#fits(held) ? this.#assign(held) : null;
   }
 
-  /** Waits for a place until `signal` aborts. @returns null when it aborted, or too many wait and this holder has most */
+  /**
+   * Waits for a place until `signal` aborts. @returns null after an abort, or when too many wait and this holder has
+   * the largest load
+   */
   async take(holder: Holder, signal?: AbortSignal): Promise<Place | null> {
     if (signal?.aborted) return null;
-    const held = heldBy(holder);
-    if (this.#fits(held)) return this.#give(held);
-    if (this.#waiting.size >= this.#maxWaiting && !this.#shedFor(held)) return null;
+    const held = toHeld(holder);
+    if (this.#fits(held)) return this.#assign(held);
+    if (this.#waiting.size >= this.#maxWaiting && !this.#evictWaiting(held)) return null;
     return new Promise((resolve) => {
-      const off = () => waiting.done(null);
+      const abort = () => waiting.done(null);
       const waiting: Waiting = {
         ...held,
         done: (place) => {
           this.#waiting.delete(waiting);
-          signal?.removeEventListener("abort", off);
+          signal?.removeEventListener("abort", abort);
           resolve(place);
         },
       };
       this.#waiting.add(waiting);
-      signal?.addEventListener("abort", off, { once: true });
+      signal?.addEventListener("abort", abort, { once: true });
     });
   }
 
   /** Returns the largest number of places that are held under one of this holder's names. */
   heldBy(holder: Holder): number {
-    return Math.max(0, ...namesOf(holder).map((name) => this.#held.of(name)));
+    return Math.max(0, ...namesOf(holder).map((name) => this.#held.count(name)));
   }
 
-  /** Reports whether a holder waits that has no name in common with this one. */
+  /** Reports whether some waiting holder shares no name with this holder. */
   isWantedBeside(holder: Holder): boolean {
     const own = new Set(namesOf(holder));
     for (const { names } of this.#waiting) if (!names.some((name) => own.has(name))) return true;
@@ -153,8 +159,8 @@ export class Places {
   }
 
   /**
-   * Adds a debt for failed work of this holder, in places. A debt counts like places that are held, and halves every five
-   * minutes.
+   * Adds a debt to this holder for failed work, measured in places. A debt counts like places that are held, and halves
+   * every five minutes.
    */
   remember(holder: Holder, amount: number): void {
     const at = this.#now();
@@ -163,24 +169,24 @@ export class Places {
 
   #debt(name: string): number {
     const debt = this.#debts.get(name);
-    return debt ? debt.amount * 2 ** ((debt.at - this.#now()) / HALF_MS) : 0;
+    return debt ? debt.amount * 2 ** ((debt.at - this.#now()) / DEBT_HALF_LIFE_MS) : 0;
   }
 
   #load({ names }: Held): number {
-    return Math.max(0, ...names.map((name) => this.#held.of(name) + this.#debt(name)));
+    return Math.max(0, ...names.map((name) => this.#held.count(name) + this.#debt(name)));
   }
 
   #fits({ names, reserved }: Held): boolean {
     const kept = reserved ? 0 : Math.max(0, this.#kept - this.#reserved);
     const free = this.size - this.#taken - kept;
-    // A debt is capped so that a holder with any debt still gets a place when no other holder has one.
-    const deepest = this.size - this.#kept - 1;
+    // The debt is limited here, so that a holder with a large debt still gets a place when nobody else holds one.
+    const maxDebt = this.size - this.#kept - 1;
     return (
       free > 0 &&
       names.every((name) => {
-        const held = this.#held.of(name);
+        const held = this.#held.count(name);
         const most = this.#most[name.slice(0, name.indexOf(" "))] ?? this.size;
-        return held < most && held + Math.min(this.#debt(name), deepest) < free;
+        return held < most && held + Math.min(this.#debt(name), maxDebt) < free;
       })
     );
   }
@@ -191,7 +197,7 @@ export class Places {
     if (reserved) this.#reserved += by;
   }
 
-  #give(first: Held): Place {
+  #assign(first: Held): Place {
     let held: Held | null = first;
     this.#count(first, 1);
     const change = (next: Held | null): void => {
@@ -203,21 +209,24 @@ export class Places {
       leave: () => {
         if (!held) return;
         change(null);
-        this.#serve();
+        this.#admitWaiting();
       },
       move: (holder) => {
-        const [before, next] = [held, heldBy(holder)];
+        const [before, next] = [held, toHeld(holder)];
         change(null);
         const fits = before !== null && this.#fits(next);
         change(fits ? next : before);
-        this.#serve();
+        this.#admitWaiting();
         return fits;
       },
     };
   }
 
-  /** Gives free places to waiting holders, the one with the least load first, then the one that waits longest. */
-  #serve(): void {
+  /**
+   * Gives free places to waiting holders: first to the one with the least load, and among equals to the one that waits
+   * longest.
+   */
+  #admitWaiting(): void {
     for (;;) {
       let next: { one: Waiting; load: number } | null = null;
       for (const one of this.#waiting) {
@@ -225,16 +234,19 @@ export class Places {
         if ((next === null || load < next.load) && this.#fits(one)) next = { one, load };
       }
       if (!next) return;
-      next.one.done(this.#give(next.one));
+      next.one.done(this.#assign(next.one));
     }
   }
 
-  /** Refuses the newest waiting entry of the holder with the largest load, if that exceeds `held`'s. @returns whether one was */
-  #shedFor(held: Held): boolean {
+  /**
+   * Ends the newest wait of the holder with the largest load, if that load exceeds the load of `held`. @returns whether
+   * a wait was ended
+   */
+  #evictWaiting(held: Held): boolean {
     const waiting = new Counts();
     for (const { names } of this.#waiting) waiting.add(names, 1);
     const weight = (one: Held): number =>
-      Math.max(0, ...one.names.map((name) => this.#held.of(name) + this.#debt(name) + waiting.of(name)));
+      Math.max(0, ...one.names.map((name) => this.#held.count(name) + this.#debt(name) + waiting.count(name)));
     let most: { one: Waiting; weight: number } | null = null;
     for (const one of this.#waiting) {
       const own = weight(one);
@@ -246,17 +258,17 @@ export class Places {
   }
 }
 
-const heldBy = (holder: Holder): Held => ({ names: namesOf(holder), reserved: holder.reserved === true });
+const toHeld = (holder: Holder): Held => ({ names: namesOf(holder), reserved: holder.reserved === true });
 
 export interface FairQueueOptions {
-  /** As {@link PlacesOptions.name}. */
+  /** Name of the resource, as in {@link PlacesOptions.name}. */
   name: string;
   size: number;
 }
 
 /**
- * A bounded collection with fair shares. While there is room a holder may have any number of entries. When it is full, an
- * entry of a holder with fewer entries evicts the newest entry of the holder with most.
+ * A bounded collection with fair shares. While there is room, a holder may add any number of entries. When the
+ * collection is full, a new entry of a holder with few entries evicts the newest entry of the holder with the most.
  */
 export class FairQueue<T> {
   readonly name: string;
@@ -264,7 +276,7 @@ export class FairQueue<T> {
   readonly #holders = new Map<T, string[]>();
   /** Entries of each name, in the order in which they came. */
   readonly #entries = new Map<string, Set<T>>();
-  /** Names by how many entries they have, and the largest such number. */
+  /** Names by their number of entries. `#top` is the largest number of entries that a name has. */
   readonly #levels = new Map<number, Set<string>>();
   #top = 0;
 
@@ -277,7 +289,10 @@ export class FairQueue<T> {
     return this.#holders.size;
   }
 
-  /** Returns the entry that a new one of this holder would evict: null when there is room, undefined when it is refused. */
+  /**
+   * Returns the entry that a new entry of this holder would evict: null when there is room, undefined when the new
+   * entry would be refused.
+   */
   wouldEvict(holder: Holder): T | null | undefined {
     return this.length < this.size ? null : this.#evictable(namesOf(holder));
   }
@@ -304,7 +319,10 @@ export class FairQueue<T> {
     return this.#entries.get(name)?.size ?? 0;
   }
 
-  /** Returns the newest entry of the name with most entries, if its loss still leaves that name at least as many as `names`. */
+  /**
+   * Returns the newest entry of the name with the most entries, provided that after its removal that name still has at
+   * least as many as each of `names`.
+   */
   #evictable(names: readonly string[]): T | undefined {
     for (const name of this.#levels.get(this.#top) ?? []) {
       if (names.includes(name)) continue;

@@ -14,12 +14,12 @@ import {
 import { printableJson } from "./printable.ts";
 import { redact } from "./secrets.ts";
 
-/** Structured logs, one JSON line each on stderr; stdout is for the output of commands. */
+/** Logger of this process: one JSON line per message on stderr. stdout carries the output of commands. */
 export type Logger = pino.Logger;
 
 const SECRET_PATHS = ["privateKey", "*.privateKey", "secret", "*.secret", "token", "*.token", "headerValue"];
 
-/** A stream to stderr that removes the secrets of this process and unprintable characters from each line. */
+/** Opens a stream to stderr that removes the secrets of this process and unprintable characters from each line. */
 function stderrWithoutSecrets(): pino.DestinationStream {
   const stderr = pino.destination({ fd: 2, sync: true });
   return { write: (line) => stderr.write(printableJson(redact(line))) };
@@ -40,9 +40,12 @@ export interface Metrics {
   gauge<N extends GaugeName>(name: N, value: number, labels?: LabelsOf<(typeof GAUGES)[N]>): void;
   /** Adds a duration in seconds to a histogram. */
   time<N extends HistogramName>(name: N, seconds: number, labels?: LabelsOf<(typeof HISTOGRAMS)[N]>): void;
-  /** Removes a gauge whose subject this process no longer has, which would otherwise keep its last value. */
+  /**
+   * Removes a series of a gauge whose subject no longer exists in this process. Otherwise the series would keep its
+   * last value.
+   */
   forget(name: GaugeName, labels: Record<string, string>): void;
-  /** Returns the values of a gauge by its labels; empty when this process never set it. */
+  /** Returns the values of a gauge, one for each set of labels; empty when this process never set it. */
   gauges(name: GaugeName): Promise<readonly GaugeValue[]>;
   /** Returns all metrics and Node's process metrics in Prometheus text form. */
   text(): Promise<string>;
@@ -56,48 +59,52 @@ function combinations(labels: Readonly<Record<string, readonly string[] | null>>
   );
 }
 
-/** Gauges of prom-client whose names end in `_total`, which only counters may (promtool check metrics). */
+/** Gauges of prom-client whose names end in `_total`, a suffix that only counters may have (promtool check metrics). */
 const MISNAMED = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
 
-let ofProcess: prom.Registry | null = null;
+let processRegistry: prom.Registry | null = null;
 
-/** Returns the one registry of process metrics: CPU, memory, event loop, garbage collection, open files. */
+/**
+ * Returns the registry of this process's own metrics, created at the first call: CPU, memory, event loop, garbage
+ * collection, open files.
+ */
 function processMetrics(): prom.Registry {
-  if (ofProcess) return ofProcess;
-  ofProcess = new prom.Registry();
-  prom.collectDefaultMetrics({ register: ofProcess });
-  for (const name of MISNAMED) ofProcess.removeSingleMetric(name);
-  return ofProcess;
+  if (processRegistry) return processRegistry;
+  processRegistry = new prom.Registry();
+  prom.collectDefaultMetrics({ register: processRegistry });
+  for (const name of MISNAMED) processRegistry.removeSingleMetric(name);
+  return processRegistry;
 }
 
 /**
  * Creates metrics with a registry of their own, so that tests do not share counters.
- * @param areas what the process does; counters of these areas start at 0 now, others appear at their first use
+ * @param areas parts of the work that this process does; counters of these areas start at 0 now, other counters appear
+ * at their first use
  */
 export function createMetrics(...areas: readonly Area[]): Metrics {
   const registry = new prom.Registry();
   const registers = [registry];
-  const made = new Map<string, prom.Counter | prom.Gauge | prom.Histogram>();
-  const once = <M extends prom.Counter | prom.Gauge | prom.Histogram>(name: string, make: () => M): M => {
-    const known = made.get(name) as M | undefined;
+  const metrics = new Map<string, prom.Counter | prom.Gauge | prom.Histogram>();
+  const getOrCreate = <M extends prom.Counter | prom.Gauge | prom.Histogram>(name: string, make: () => M): M => {
+    const known = metrics.get(name) as M | undefined;
     if (known) return known;
     const metric = make();
-    made.set(name, metric);
+    metrics.set(name, metric);
     return metric;
   };
-  const described = (name: string) => {
+  const describe = (name: string) => {
     const { help, labels = {} } = METRICS[name]!;
     return { name, help, labelNames: Object.keys(labels), registers };
   };
   const counter = (name: string): prom.Counter =>
-    once(name, () => {
-      const metric = new prom.Counter(described(name));
+    getOrCreate(name, () => {
+      const metric = new prom.Counter(describe(name));
       for (const labels of combinations(METRICS[name]!.labels ?? {})) metric.inc(labels, 0);
       return metric;
     });
-  const gauge = (name: string): prom.Gauge => once(name, () => new prom.Gauge(described(name)));
+  const gauge = (name: string): prom.Gauge => getOrCreate(name, () => new prom.Gauge(describe(name)));
   const histogram = (name: HistogramName): prom.Histogram =>
-    once(name, () => new prom.Histogram({ ...described(name), buckets: [...HISTOGRAMS[name].buckets] }));
+    getOrCreate(name, () => new prom.Histogram({ ...describe(name), buckets: [...HISTOGRAMS[name].buckets] }));
   const isOurs = ({ of }: { of: Area }) => of === "role" || areas.includes(of);
   if (areas.length > 0) {
     for (const [name, row] of Object.entries(COUNTERS)) if (isOurs(row)) counter(name);
@@ -107,8 +114,8 @@ export function createMetrics(...areas: readonly Area[]): Metrics {
     count: (name, labels, by = 1) => counter(name).inc((labels ?? {}) as Record<string, string>, by),
     gauge: (name, value, labels) => gauge(name).set((labels ?? {}) as Record<string, string>, value),
     time: (name, seconds, labels) => histogram(name).observe((labels ?? {}) as Record<string, string>, seconds),
-    forget: (name, labels) => (made.get(name) as prom.Gauge | undefined)?.remove(labels),
-    gauges: async (name) => (await (made.get(name) as prom.Gauge | undefined)?.get())?.values ?? [],
+    forget: (name, labels) => (metrics.get(name) as prom.Gauge | undefined)?.remove(labels),
+    gauges: async (name) => (await (metrics.get(name) as prom.Gauge | undefined)?.get())?.values ?? [],
     text: async () => `${await registry.metrics()}\n${await processMetrics().metrics()}`,
   };
 }

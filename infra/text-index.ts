@@ -1,75 +1,90 @@
 import Database from "better-sqlite3";
 
-/** One word as it stands in a text, and what it makes with the next one where the two are often written as one. */
-export interface Spelled {
+/** One word of a text, and its compound with the next word when the two are often written as one word. */
+export interface SpelledWord {
   word: string;
-  /** `sha256` of `SHA-256`, `sha 256` and `sha_256`; null where the next word is a word of its own. */
+  /** The compound: `sha256` for `SHA-256`, `sha 256` and `sha_256`. Null when the next word stands for itself. */
   joined: string | null;
 }
 
-/** Longest word that is kept; a longer one is no word. */
+/** Longest word, in characters. Longer runs of letters are ignored. */
 const MAX_WORD = 40;
 const WORD = /[\p{L}\p{N}]+/gu;
 
-/** Words of a text in lower case, in their order, at most `most`. `getPrice` is two words, as `get-price` is. */
-export function spelled(text: string, most: number): Spelled[] {
-  const apart = text.normalize("NFKC").replace(/(\p{Ll})(\p{Lu})/gu, "$1-$2");
-  const found = [...apart.matchAll(WORD)].filter(([word]) => word.length <= MAX_WORD).slice(0, most);
-  return found.map((at, i) => {
-    const word = at[0].toLowerCase();
+/**
+ * Splits a text into its words, in lower case and in their order, at most `most`. `getPrice` is two words, like
+ * `get-price`.
+ */
+export function splitWords(text: string, most: number): SpelledWord[] {
+  const separated = text.normalize("NFKC").replace(/(\p{Ll})(\p{Lu})/gu, "$1-$2");
+  const found = [...separated.matchAll(WORD)].filter(([word]) => word.length <= MAX_WORD).slice(0, most);
+  return found.map((match, i) => {
+    const word = match[0].toLowerCase();
     const next = found[i + 1];
     if (next === undefined) return { word, joined: null };
-    const between = apart.slice(at.index + at[0].length, next.index);
-    return { word, joined: areOne(word, between, next[0]) ? word + next[0].toLowerCase() : null };
+    const between = separated.slice(match.index + match[0].length, next.index);
+    return { word, joined: isOneWord(word, between, next[0]) ? word + next[0].toLowerCase() : null };
   });
 }
 
-/** A hyphen joins any two words; a space joins a word with the number that follows it. */
-const areOne = (word: string, between: string, next: string): boolean =>
+/**
+ * Reports whether two words form a compound: a hyphen or underscore joins any two words; a space, dot or slash joins
+ * letters with a number.
+ */
+const isOneWord = (word: string, between: string, next: string): boolean =>
   between === "-" || between === "_" || (/^[ ./]?$/.test(between) && /^\p{L}+$/u.test(word) && /^\p{N}+$/u.test(next));
 
-/** The words of one text for the index: joined ones beside their parts. */
-const indexed = (text: string, most: number): string =>
-  spelled(text, most)
+/** Returns the words of a text as the index stores them, with each compound beside its parts. */
+const toIndexedWords = (text: string, most: number): string =>
+  splitWords(text, most)
     .flatMap(({ word, joined }) => (joined === null ? [word] : [word, joined]))
     .join(" ");
 
 export interface IndexedText {
   text: string;
-  /** What kind of thing the text is about: one word, which brings what is known of the kind. */
+  /**
+   * Kind of thing that the text is about, as one word. A question also finds the text by words that people use for the
+   * kind.
+   */
   kind: string;
 }
 
-/** What a question found. Arrays of one length; `words` and `weights` of another. */
-export interface Matched {
-  /** Words that were looked for, as they were asked, at most {@link MAX_WORDS}. */
+/**
+ * The texts that match a question. `words` and `weights` have one element for each word; the arrays below have one for
+ * each text.
+ */
+export interface TextMatches {
+  /** Words that were searched for, in the question's spelling, at most {@link MAX_WORDS}. */
   words: string[];
-  /** How rare each one is: more for one that fewer texts hold. */
+  /** Weight of each word: the fewer texts hold the word, the larger it is. */
   weights: number[];
   rows: Uint32Array;
-  /** Bit n: the text, or its kind, holds word n. */
+  /** Bit n is set when the text, or its kind, holds word n. */
   held: Uint16Array;
-  /** How well each one fits. */
+  /** BM25 score of each text. */
   scores: Float32Array;
 }
 
-/** Most words of one question that are looked for; bits of {@link Matched.held}. */
+/** Largest number of words of a question that are searched for. Each takes a bit of {@link TextMatches.held}. */
 export const MAX_WORDS = 12;
-/** Most words of one text that are indexed. */
+/** Largest number of words of a text that are indexed. */
 const MAX_INDEXED = 120;
-/** A word that only the kind brings counts so much of one that the text holds. */
-const BY_KIND = 0.4;
-/** A word that only begins as one of the text does; looked for where no text holds it as it is. */
-const BY_BEGINNING = 0.6;
-const LEAST_BEGINNING = 4;
-const COUNT = /^\d{1,2}$/;
-/** The saturation and the length normalisation of BM25, for words that count once a text. */
+/** Score of a word that matches only the text's kind, as a share of the score of a word that the text itself holds. */
+const KIND_SHARE = 0.4;
+/**
+ * Score of a word that is only the beginning of a word in the text, as a share. Such matches are used when no text
+ * holds the whole word.
+ */
+const PREFIX_SHARE = 0.6;
+const MIN_PREFIX_CHARS = 4;
+const SMALL_NUMBER = /^\d{1,2}$/;
+/** BM25's term saturation (K1) and length normalisation (B), for words that count once in each text. */
 const K1 = 1.2;
 const B = 0.75;
 
 /**
- * An index of short texts by their words' stems (SQLite's FTS5, Porter's stems, in memory). Strangers' text goes in as
- * data, and so do questions: each word is quoted, so nothing of it is read as the engine's query language.
+ * An in-memory index of short texts by the stems of their words (SQLite FTS5 with Porter's stemmer). Texts and
+ * questions come from strangers, so each word is quoted, and FTS5 reads none of it as query syntax.
  */
 export class TextIndex {
   readonly #db = new Database(":memory:");
@@ -77,32 +92,32 @@ export class TextIndex {
   readonly #remove: Database.Statement;
   readonly #find: Database.Statement;
   readonly #kinds: Database.Statement;
-  /** Words of each row; 0: there is none. */
+  /** Number of words of each row; 0 when the row has no text. */
   #lengths = new Uint16Array(1024);
   #rows = 0;
   #words = 0;
 
-  /** @param kinds words that people use for a kind, by its name */
+  /** @param kinds words that people use for each kind, by the kind's name */
   constructor(kinds: Readonly<Record<string, string>>) {
     const tokens = `tokenize="porter unicode61"`;
     this.#db.exec(`CREATE VIRTUAL TABLE texts USING fts5(text, kind, content='', contentless_delete=1, ${tokens})`);
     this.#db.exec(`CREATE VIRTUAL TABLE kinds USING fts5(name UNINDEXED, words, ${tokens})`);
     const add = this.#db.prepare("INSERT INTO kinds (name, words) VALUES (?, ?)");
-    for (const [name, words] of Object.entries(kinds)) add.run(kindWord(name), indexed(words, MAX_INDEXED));
+    for (const [name, words] of Object.entries(kinds)) add.run(kindWord(name), toIndexedWords(words, MAX_INDEXED));
     this.#insert = this.#db.prepare("INSERT INTO texts (rowid, text, kind) VALUES (?, ?, ?)");
     this.#remove = this.#db.prepare("DELETE FROM texts WHERE rowid = ?");
     this.#find = this.#db.prepare("SELECT rowid FROM texts WHERE texts MATCH ?").pluck();
     this.#kinds = this.#db.prepare("SELECT name FROM kinds WHERE kinds MATCH ?").pluck();
   }
 
-  /** Puts texts under their numbers (from 0) in the place of what stood there; null takes one out. */
+  /** Replaces the texts of these rows (numbered from 0); null removes the text of a row. */
   put(texts: readonly (readonly [row: number, text: IndexedText | null])[]): void {
     this.#db.transaction(() => {
       for (const [row, text] of texts) this.#put(row, text);
     })();
   }
 
-  #put(row: number, of: IndexedText | null): void {
+  #put(row: number, indexedText: IndexedText | null): void {
     if (row >= this.#lengths.length) {
       const longer = new Uint16Array(Math.max(row + 1, this.#lengths.length * 2));
       longer.set(this.#lengths);
@@ -114,41 +129,41 @@ export class TextIndex {
       this.#words -= this.#lengths[row]!;
       this.#lengths[row] = 0;
     }
-    if (of === null) return;
-    const text = indexed(of.text, MAX_INDEXED);
-    this.#insert.run(row, text, kindWord(of.kind));
+    if (indexedText === null) return;
+    const text = toIndexedWords(indexedText.text, MAX_INDEXED);
+    this.#insert.run(row, text, kindWord(indexedText.kind));
     this.#lengths[row] = text.split(" ").length;
     this.#rows++;
     this.#words += this.#lengths[row]!;
   }
 
   /**
-   * Every text that holds one of the words. A word that is known joined with the next one is taken so; a count that is not
-   * (`add 2 numbers`) is left out.
-   * @param byKind whether words of a kind count for its texts
+   * Finds every text that holds at least one of the words. Where the index knows the compound of a word and the next
+   * word, it searches for the compound. A small number that is not part of a compound (`add 2 numbers`) is skipped.
+   * @param byKind whether a text also matches by words of its kind
    */
-  match(asked: readonly Spelled[], byKind: boolean): Matched {
+  match(asked: readonly SpelledWord[], byKind: boolean): TextMatches {
     const found: { word: string; own: number[]; share: number; kin: number[] }[] = [];
     for (let i = 0; i < asked.length && found.length < MAX_WORDS; i++) {
       const { word, joined } = asked[i]!;
-      const both = joined === null || joined !== word + asked[i + 1]?.word ? null : this.#rowsOf(joined, byKind);
-      if (both && both.own.length + both.kin.length > 0) {
-        found.push({ word: joined!, ...both });
+      const joinedRows = joined === null || joined !== word + asked[i + 1]?.word ? null : this.#rowsOf(joined, byKind);
+      if (joinedRows && joinedRows.own.length + joinedRows.kin.length > 0) {
+        found.push({ word: joined!, ...joinedRows });
         i++;
-      } else if (!COUNT.test(word)) found.push({ word, ...this.#rowsOf(word, byKind) });
+      } else if (!SMALL_NUMBER.test(word)) found.push({ word, ...this.#rowsOf(word, byKind) });
     }
-    return this.#scored(found);
+    return this.#score(found);
   }
 
   #rowsOf(word: string, byKind: boolean): { own: number[]; share: number; kin: number[] } {
-    const kinds = byKind ? (this.#kinds.all(quoted(word)) as string[]) : [];
-    const kin = kinds.length === 0 ? [] : (this.#find.all(`kind : (${kinds.map(quoted).join(" OR ")})`) as number[]);
-    const own = this.#find.all(`text : ${quoted(word)}`) as number[];
-    if (own.length + kin.length > 0 || word.length < LEAST_BEGINNING) return { own, share: 1, kin };
-    return { own: this.#find.all(`text : ${quoted(word)} *`) as number[], share: BY_BEGINNING, kin };
+    const kinds = byKind ? (this.#kinds.all(quote(word)) as string[]) : [];
+    const kin = kinds.length === 0 ? [] : (this.#find.all(`kind : (${kinds.map(quote).join(" OR ")})`) as number[]);
+    const own = this.#find.all(`text : ${quote(word)}`) as number[];
+    if (own.length + kin.length > 0 || word.length < MIN_PREFIX_CHARS) return { own, share: 1, kin };
+    return { own: this.#find.all(`text : ${quote(word)} *`) as number[], share: PREFIX_SHARE, kin };
   }
 
-  #scored(found: readonly { word: string; own: number[]; share: number; kin: number[] }[]): Matched {
+  #score(found: readonly { word: string; own: number[]; share: number; kin: number[] }[]): TextMatches {
     const held = new Uint16Array(this.#lengths.length);
     const scores = new Float32Array(this.#lengths.length);
     const mean = this.#words / Math.max(1, this.#rows);
@@ -161,7 +176,7 @@ export class TextIndex {
         scores[row]! += (weight * part * (K1 + 1)) / (1 + K1 * (1 - B + (B * this.#lengths[row]!) / mean));
       };
       for (const row of own) add(row, share);
-      for (const row of kin) add(row, BY_KIND);
+      for (const row of kin) add(row, KIND_SHARE);
       return weight;
     });
     const rows: number[] = [];
@@ -176,8 +191,8 @@ export class TextIndex {
   }
 }
 
-/** A string of FTS5: whatever stands in it is text. */
-const quoted = (word: string): string => `"${word.replaceAll('"', '""')}"`;
+/** Quotes a word as an FTS5 string, in which no character is query syntax. */
+const quote = (word: string): string => `"${word.replaceAll('"', '""')}"`;
 
-/** The name of a kind as one word of the engine. */
+/** Returns the name of a kind as one word that FTS5 can index. */
 const kindWord = (kind: string): string => kind.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");

@@ -5,7 +5,7 @@ import { CompressStream, compress } from "zstd-napi";
 import binding from "zstd-napi/binding.js";
 
 const LEVEL = { compressionLevel: 3 };
-/** Texts up to this size are compressed in one call, since a stream costs some milliseconds for any size. */
+/** Texts up to this size are compressed in one call, since opening a stream costs some milliseconds. */
 const AT_ONCE_BYTES = 1024 * 1024;
 
 /** A zstd frame, and the hash and size of its text. */
@@ -18,22 +18,26 @@ export interface PackedText {
 }
 
 /**
- * Compresses a text into one zstd frame and hashes it. Of a large text only compressed bytes are held in memory. The same
- * pieces give the same bytes with the same build of zstd.
+ * Compresses a text into one zstd frame and hashes it. Of a large text, only compressed bytes are kept in memory. The
+ * same pieces give the same bytes with the same build of zstd.
  */
 export class ZstdPacking {
   readonly #hash = createHash("sha256");
   readonly #held: Uint8Array[] = [];
-  #stream: ReturnType<typeof begun> | null;
+  #stream: ReturnType<typeof openStream> | null;
   #bytes = 0;
 
-  /** @param streamed stream short texts too: their frames then do not hold the size of the text, as in the archive */
+  /**
+   * @param streamed compresses short texts as a stream too; their frames then do not hold the size of the text, as the
+   * archive needs
+   */
   constructor(streamed = false) {
-    this.#stream = streamed ? begun() : null;
+    this.#stream = streamed ? openStream() : null;
   }
 
   /**
-   * Adds a piece of the text, in some milliseconds per megabyte, yielding to the event loop in between.
+   * Adds a piece of the text. Compressing takes some milliseconds per megabyte, and yields to the event loop in
+   * between.
    * @param piece must not be changed after the call
    */
   async add(piece: Uint8Array): Promise<void> {
@@ -41,35 +45,35 @@ export class ZstdPacking {
     this.#bytes += piece.length;
     this.#held.push(piece);
     if (!this.#stream && this.#bytes <= AT_ONCE_BYTES) return;
-    this.#stream ??= begun();
+    this.#stream ??= openStream();
     const { frame } = this.#stream;
     for (const held of this.#held.splice(0)) if (!frame.write(held)) await once(frame, "drain");
   }
 
   /** Ends the frame and returns it. Called once. */
   async end(): Promise<PackedText> {
-    const packed = this.#stream ? await ended(this.#stream) : compress(Buffer.concat(this.#held), LEVEL);
+    const packed = this.#stream ? await closeStream(this.#stream) : compress(Buffer.concat(this.#held), LEVEL);
     return { packed, sha256: this.#hash.digest("hex"), bytes: this.#bytes };
   }
 }
 
-function begun() {
+function openStream() {
   const frame = new CompressStream(LEVEL);
   const packed: Buffer[] = [];
   frame.on("data", (chunk: Buffer) => packed.push(chunk));
   const ended = once(frame, "end");
-  // The failure is thrown by `ended` below; until then it must not count as unhandled.
+  // `closeStream` throws this failure. Until then Node must not report it as an unhandled rejection.
   ended.catch(() => undefined);
   return { frame, ended, packed };
 }
 
-async function ended({ frame, ended, packed }: ReturnType<typeof begun>): Promise<Buffer> {
+async function closeStream({ frame, ended, packed }: ReturnType<typeof openStream>): Promise<Buffer> {
   frame.end();
   await ended;
   return Buffer.concat(packed);
 }
 
-/** Size of a decompressed block, zstd's largest. */
+/** Size of the buffer for decompressed bytes: the largest block of zstd. */
 const BLOCK_BYTES = 128 * 1024;
 /** Decompressed bytes between two yields to the event loop, about 4 ms of work. */
 const TURN_BYTES = 4 * 1024 * 1024;
@@ -81,11 +85,11 @@ export class BadFrame extends Error {
 
 /**
  * Decompresses one untrusted frame that is in memory, yielding to the event loop in between. Memory is bounded by the
- * frame's window and one block, whatever size the frame claims. Exactly one frame is accepted, since tools differ in how
- * they read a second frame or trailing bytes.
- * @param onChunk gets each chunk; it must copy what it keeps, because the chunk's memory is reused
+ * frame's window and one block, whatever size the frame claims. Bytes after the frame are refused, since tools differ
+ * in how they read a second frame or trailing bytes.
+ * @param onChunk gets each chunk; it must copy the bytes it keeps, because the chunk's memory is reused
  * @returns the decompressed size in bytes
- * @throws BadFrame for anything but one frame, and past `maxBytes`
+ * @throws BadFrame when the bytes are not exactly one frame, or decompress to more than `maxBytes`
  */
 export async function streamFrame(
   packed: Uint8Array,
@@ -94,27 +98,27 @@ export async function streamFrame(
 ): Promise<number> {
   const frame = new binding.DCtx();
   const block = Buffer.allocUnsafe(BLOCK_BYTES);
-  let [left, size, since, ended] = [packed, 0, 0, false];
-  for (let more = left.length > 0; more; ) {
-    if (ended) throw new BadFrame(`${left.length} bytes after the end of the frame`);
-    const [hint, produced, consumed] = step(frame, block, left);
-    left = left.subarray(consumed);
+  let [rest, size, sinceYield, ended] = [packed, 0, 0, false];
+  for (let more = rest.length > 0; more; ) {
+    if (ended) throw new BadFrame(`${rest.length} bytes after the end of the frame`);
+    const [hint, produced, consumed] = decompressStep(frame, block, rest);
+    rest = rest.subarray(consumed);
     ended = hint === 0;
     size += produced;
-    since += produced;
+    sinceYield += produced;
     if (size > maxBytes) throw new BadFrame(`the frame decompresses to more than ${maxBytes} bytes`);
     // After a full block the decompressor may hold more output, even when all input was consumed.
-    more = left.length > 0 || (!ended && produced === block.length);
+    more = rest.length > 0 || (!ended && produced === block.length);
     if (produced > 0) onChunk(block.subarray(0, produced));
-    if (since < TURN_BYTES) continue;
-    since = 0;
+    if (sinceYield < TURN_BYTES) continue;
+    sinceYield = 0;
     await turn();
   }
   if (!ended) throw new BadFrame("the frame is cut off");
   return size;
 }
 
-function step(frame: InstanceType<typeof binding.DCtx>, block: Buffer, left: Uint8Array) {
+function decompressStep(frame: InstanceType<typeof binding.DCtx>, block: Buffer, left: Uint8Array) {
   try {
     return frame.decompressStream(block, left);
   } catch (error) {

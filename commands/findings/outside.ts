@@ -1,5 +1,5 @@
 import { isIP } from "node:net";
-import { asCatalogue } from "../../infra/catalogues.ts";
+import { toCatalogue } from "../../infra/catalogues.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Config } from "../../infra/config.ts";
 import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
@@ -109,7 +109,7 @@ export async function catalogueFindings(
       ),
     ];
   return Promise.all(
-    catalogues.map(asCatalogue).map(async ({ url, headers }, i) => {
+    catalogues.map(toCatalogue).map(async ({ url, headers }, i) => {
       const name = `catalogue ${i + 1}`;
       const result = await egress.fetch({ url, method: "GET", headers, profile: "evidence" });
       const todo = "look whether its address has changed; what it listed stays in the record";

@@ -1,6 +1,6 @@
 import { type Address, formatEther, formatGwei, formatUnits, parseUnits } from "viem";
 import type { Config } from "../../infra/config.ts";
-import { broken, type Finding, findingsWithin, off, ok, warn } from "../../infra/finding.ts";
+import { broken, type Finding, off, ok, runCheck, warn } from "../../infra/finding.ts";
 import { hasEscrow } from "../../infra/rails/escrow.ts";
 import { ESCROW } from "../../infra/rails/escrow-terms.ts";
 import { checkNetwork } from "../../infra/rails/network-checks.ts";
@@ -50,17 +50,17 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
   const network = soldNetwork(config);
   if (!network) return [off("sell", "sell.network names no network, so nothing is sold")];
   const rail = railOn([network]);
-  const checked = await findingsWithin("sell.network", "look at its nodes", () => checkNetwork(network));
+  const checked = await runCheck("sell.network", "look at its nodes", () => checkNetwork(network));
   const nodes = checked.map((one) => ({ ...one, name: `sell ${one.name}` }));
   // The checks below ask the same nodes.
   if (!checked.some(({ name, standing }) => name.includes(" node ") && standing === "ok"))
     return [...nodes, broken(`sell network ${network.id}`, "none of its nodes answers: nothing is sold", "see above")];
   const found = await Promise.all([
-    findingsWithin("sell wallets", "look at the folder of the wallets", () => walletsOf(config, network, rail)),
+    runCheck("sell wallets", "look at the folder of the wallets", () => walletsOf(config, network, rail)),
     ...config.sell.facilitators.map((one, n) =>
-      findingsWithin(`facilitator ${n + 1}`, "ask it again, or name another one", () => facilitatorOf(one, n, network)),
+      runCheck(`facilitator ${n + 1}`, "ask it again, or name another one", () => facilitatorOf(one, n, network)),
     ),
-    findingsWithin("escrow", "look at the node", async () => {
+    runCheck("escrow", "look at the node", async () => {
       const missing = await escrowMissing(network, rail);
       return [missing === null ? ok("escrow", "is offered") : ok("escrow", `is not offered: ${missing}`)];
     }),

@@ -3,20 +3,28 @@ import { Failure } from "../errors.ts";
 import { Sha256Hex } from "../sha256-hex.ts";
 import { checkKey } from "../store/store.ts";
 
-/** Every commit whose number is a multiple of this has the list of all live files, so a reader opens at most this many. */
+/**
+ * Every commit whose number is a multiple of this holds the list of all live files, so a reader has to open at most
+ * this many commits.
+ */
 export const SNAPSHOT_EVERY = 64;
 
 const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 
 const sideFile = z.looseObject({ file: z.string(), bytes: offset, sha256: Sha256Hex });
 
-/** An immutable data file with the log's records at positions first .. last, both inclusive. `file` is its whole key. */
+/**
+ * An immutable data file with the log's records at positions first .. last, both inclusive. `file` is its whole key in
+ * the store.
+ */
 const segment = z
   .looseObject({
     file: z.string(),
     first: offset,
     last: offset,
-    /** Number of rows in the file, and number of records of its range that are in the `rejects` file instead. */
+    /**
+     * Number of rows in the file, and number of records in its range that are not rows but stand in the `rejects` file.
+     */
     rows: offset,
     rejected: offset,
     bytes: offset,
@@ -30,19 +38,28 @@ export type SegmentRef = z.infer<typeof segment>;
 const commit = z
   .looseObject({
     n: offset,
-    /** Positions [first, next) of the log became readable with this commit; none when it only replaces files. */
+    /**
+     * Positions [first, next) of the log became readable with this commit. first === next when the commit only replaces
+     * files.
+     */
     first: offset,
     next: offset,
-    /** Event id of the record at next - 1; null when it is unknown (an empty chain, a gap). */
+    /**
+     * Event id of the record at next - 1; null when it is unknown, because the chain is empty or the records are lost
+     * (a gap).
+     */
     last_event_id: z.string().nullable(),
     add: z.array(segment),
     remove: z.array(z.string()),
     at: z.iso.datetime({ precision: 3 }),
-    /** Random name of the writing process. After a lost answer it shows whether that process wrote the commit. */
+    /**
+     * Random name of the writing process. When the store's answer to a write was lost, this name shows whether the
+     * write succeeded.
+     */
     writer: z.string(),
-    /** The log had lost [first, next) and an operator accepted it. */
+    /** True when the log had lost the records [first, next) and an operator accepted the loss. */
     gap: z.literal(true).optional(),
-    /** Live files after this commit, in every SNAPSHOT_EVERY-th one. */
+    /** All live files after this commit; present in every SNAPSHOT_EVERY-th commit. */
     live: z.array(segment).optional(),
   })
   .refine((c) => c.first <= c.next, "first lies past next")
@@ -81,23 +98,23 @@ const COMMIT = /\/commit\/(\d{20})\.json$/;
 /** Prefix of all chains; below it is a folder for each log. */
 export const COMMIT_CHAIN_PREFIX = "lake/";
 
-/** Folder of the chain, without a trailing slash. @throws BadKey when a name cannot be written as a key. */
+/** Returns the folder of the chain, without a trailing slash. @throws BadKey when a name cannot be part of a key */
 export function chainFolder({ logId, topic, partition }: ChainPartition): string {
   return checkKey(`${COMMIT_CHAIN_PREFIX}${logId}/${topic}/${partition}`);
 }
 
-/** Key of commit `n`. The number has twenty digits, so the keys sort by number. */
+/** Returns the key of commit `n`. The number is padded to twenty digits, so that keys sort by number. */
 export function commitKey(folder: string, n: number): string {
   return `${folder}/commit/${String(n).padStart(20, "0")}.json`;
 }
 
-/** Number of the commit with this key, or null when the key is not of a commit. */
+/** Returns the number of the commit with this key, or null when the key does not belong to a commit. */
 export function commitNumber(key: string): number | null {
   const found = COMMIT.exec(key);
   return found ? Number(found[1]) : null;
 }
 
-/** Key of a data file. @param tag 8 hex digits that make the name unique */
+/** Returns the key of a data file. @param tag 8 hex digits that make the key unique */
 export function dataKey(
   folder: string,
   first: number,
@@ -108,7 +125,7 @@ export function dataKey(
   return `${folder}/data/${first}-${last}-${tag}.${kind}`;
 }
 
-/** Is `key` the key of a data file of this range in the chain of `folder`? */
+/** Reports whether `key` belongs to a data file of this range in the chain of `folder`. */
 export function isDataKey(
   folder: string,
   key: string,
@@ -120,7 +137,10 @@ export function isDataKey(
   return /^[0-9a-f]{8}$/.test(tag) && key === dataKey(folder, first, last, tag, kind);
 }
 
-/** A commit or a data file is missing, torn or altered, or a commit does not follow from the one before. */
+/**
+ * Thrown when a commit or a data file is missing, torn or altered, or when a commit does not follow from the previous
+ * one.
+ */
 export class DamagedChain extends Failure {
   constructor(
     readonly key: string,
@@ -131,14 +151,17 @@ export class DamagedChain extends Failure {
   }
 }
 
-/** The chain was made from another log than the one that is open; to go on would mix two histories. */
+/** Thrown when the chain was made from another log than the open one. Going on would mix the records of two logs. */
 export class NotOurLog extends Failure {
   constructor(partition: string, why: string) {
     super("record", `log ${partition} is not the one that was read so far: ${why}`);
   }
 }
 
-/** The log dropped records [first, next) before they were read. An operator can accept the gap to go on without them. */
+/**
+ * Thrown when the log dropped the records [first, next) before they were read. An operator can accept the gap; reading
+ * then goes on after it.
+ */
 export class RecordsLost extends Failure {
   constructor(
     partition: string,
@@ -152,7 +175,7 @@ export class RecordsLost extends Failure {
   }
 }
 
-/** A commit that would break the chain: a mistake of the caller, not a lost race. */
+/** Thrown for a proposed commit that would break the chain. The caller made a mistake; a lost race is not an error. */
 export class BadProposal extends Failure {
   constructor(why: string) {
     super("failed", `chain: ${why}`);

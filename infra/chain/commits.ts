@@ -32,7 +32,7 @@ export interface Proposal {
   at: Date;
 }
 
-/** Counts of a data file, and the records that were rejected from its range. */
+/** Number of rows of a data file, and the records of its range that were rejected. */
 interface SegmentContent {
   rows: number;
   /** Number of records of the range that did not parse, and the bytes of a file with these records and the reasons. */
@@ -40,24 +40,24 @@ interface SegmentContent {
 }
 
 /**
- * `head` is the newest head. When `won` is false the commit was not written: the caller drops its files or proposes them
- * again after that head.
+ * Result of a proposal, with the newest head. When `won` is false the commit was not written; the caller then deletes
+ * its files, or proposes them again on top of `head`.
  */
 export type CommitResult = { won: boolean; head: ChainHead };
 
 /**
- * The commit chain of one partition: a list of numbered commits that records which positions of the log are in which
- * immutable files. A file belongs to the chain once a commit that adds it was created. Any number of processes may write;
- * exactly one of them creates the commit of each number.
+ * The commit chain of one partition of a log: a list of numbered commits that record which positions of the log stand
+ * in which immutable files. A file belongs to the chain once a commit that adds it exists. Any number of processes may
+ * write; exactly one of them creates the commit of each number.
  */
 export interface Chain extends ChainPartition {
   /** The newest head. @throws DamagedChain naming the object that is missing or unsound. */
   head(): Promise<ChainHead>;
   /**
-   * Writes the next commit. It is lost when another process was faster and has moved `next`, removed a file that the
-   * proposal replaces, or taken the number. After an error the commit may have been written: make the proposal again, which
-   * cannot write it twice.
-   * @throws BadProposal when the proposal is unsound by itself.
+   * Writes the next commit. The proposal loses when another process has meanwhile moved `next`, removed a file that the
+   * proposal replaces, or taken the commit's number. After an error the commit may or may not have been written: repeat
+   * the same proposal, which never writes it twice.
+   * @throws BadProposal when the proposal breaks the rules of the chain
    */
   commit(proposal: Proposal): Promise<CommitResult>;
   /** Writes a commit that accepts the loss of the records [first, next). */
@@ -66,15 +66,17 @@ export interface Chain extends ChainPartition {
   putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef>;
   /** Reads a segment or its `rejects` and checks the sha256. @throws DamagedChain */
   readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array>;
-  /** Deletes a segment of this process whose commit was lost. Keeps it and returns false when it is live after all. */
+  /**
+   * Deletes a segment of this process whose commit lost. Keeps the segment and returns false when it is live after all.
+   */
   dropSegment(ref: SegmentRef): Promise<boolean>;
-  /** Yields every commit from the first on, and checks that each follows from the one before. */
+  /** Yields every commit from the first on, and checks that each follows from the previous one. */
   history(): AsyncGenerator<Commit>;
 }
 
-/** Makes a chain without reading it. @throws BadKey when the log id or the topic cannot be part of a key. */
-export function openChain(store: Store, of: ChainPartition): Chain {
-  return new StoreChain(store, of);
+/** Creates a chain object; reads nothing. @throws BadKey when the log id or the topic cannot be part of a key */
+export function openChain(store: Store, partition: ChainPartition): Chain {
+  return new StoreChain(store, partition);
 }
 
 class StoreChain implements Chain {
@@ -88,12 +90,12 @@ class StoreChain implements Chain {
   #written = 0;
   #head = EMPTY_HEAD;
 
-  constructor(store: Store, of: ChainPartition) {
-    this.logId = of.logId;
-    this.topic = of.topic;
-    this.partition = of.partition;
+  constructor(store: Store, partition: ChainPartition) {
+    this.logId = partition.logId;
+    this.topic = partition.topic;
+    this.partition = partition.partition;
     this.#store = store;
-    this.#folder = chainFolder(of);
+    this.#folder = chainFolder(partition);
   }
 
   async head(): Promise<ChainHead> {
@@ -111,19 +113,19 @@ class StoreChain implements Chain {
     return this.#propose({ first, next, lastEventId: null, add: [], remove: [], at }, true);
   }
 
-  async #propose(proposal: Proposal, gap: boolean): Promise<CommitResult> {
+  async #propose(proposal: Proposal, isGap: boolean): Promise<CommitResult> {
     const head = await this.head();
     const live = new Set(head.live.map((ref) => ref.file));
-    const late = proposal.first < head.next || proposal.remove.some((file) => !live.has(file));
-    // No name is used twice: if our files are live, an earlier try was written and its answer lost.
-    const ours = proposal.add.length > 0 && proposal.add.every((ref) => live.has(ref.file));
-    if (late) return { won: ours, head };
-    const commit = this.#drawUp(proposal, head, gap);
+    const isLate = proposal.first < head.next || proposal.remove.some((file) => !live.has(file));
+    // File names are never reused. If our files are live, an earlier attempt wrote the commit and its answer was lost.
+    const isOurs = proposal.add.length > 0 && proposal.add.every((ref) => live.has(ref.file));
+    if (isLate) return { won: isOurs, head };
+    const commit = this.#buildCommit(proposal, head, isGap);
     const won = await this.#create(commit);
     return { won, head: await this.head() };
   }
 
-  #drawUp(proposal: Proposal, head: ChainHead, gap: boolean): Commit {
+  #buildCommit(proposal: Proposal, head: ChainHead, isGap: boolean): Commit {
     const { first, next, lastEventId, add, remove, at } = proposal;
     const n = head.n + 1;
     const plain: Commit = {
@@ -135,20 +137,21 @@ class StoreChain implements Chain {
       remove: [...remove],
       at: at.toISOString(),
       writer: this.#writer,
-      ...(gap && { gap: true }),
+      ...(isGap && { gap: true }),
     };
     const { live } = follow(head, plain, this.#folder);
     return n % SNAPSHOT_EVERY === 0 ? { ...plain, live: [...live] } : plain;
   }
 
-  /** Creates the commit. True when the commit of its number is now the one of this process. */
+  /** Creates the commit. @returns whether the stored commit of its number is the one of this process */
   async #create(commit: Commit): Promise<boolean> {
     const key = commitKey(this.#folder, commit.n);
     const bytes = canonicalBytes(commit);
-    parseOwn(bytes, key, commit.n);
+    refuseUnreadable(bytes, key, commit.n);
     const { result } = await this.#store.create(key, bytes, { contentType: "application/json" });
     if (result === "created") return true;
-    // An earlier try may have been stored and its answer lost. A rival's commit differs at least by the writer's name.
+    // An earlier attempt may have stored our commit although its answer was lost. A commit of another process differs
+    // at least in the writer's name.
     const found = await this.#store.get(key);
     return found !== null && Buffer.from(found.bytes).equals(bytes);
   }
@@ -162,10 +165,13 @@ class StoreChain implements Chain {
     return { ...ref, ...data, rejects: await this.#createFile(kept.bytes, first, last, "rejected") };
   }
 
-  /** Stores a file under a new name, even for equal bytes: when we drop our file, a rival's must not be deleted with it. */
+  /**
+   * Stores a file under a new name even when equal bytes exist, so that deleting our file never deletes another
+   * process's file.
+   */
   async #createFile(bytes: Uint8Array, first: number, last: number, kind: "parquet" | "rejected") {
     const sha256 = sha256hex(bytes);
-    // A name of 32 random bits is rarely taken, and hardly three times in a row.
+    // The name has 32 random bits, so it is rarely taken, and almost never three times in a row.
     for (let tries = 0; tries < 3; tries++) {
       const tag = sha256hex(`${sha256} ${this.#writer} ${this.#written++}`).slice(0, 8);
       const file = dataKey(this.#folder, first, last, tag, kind);
@@ -196,8 +202,11 @@ class StoreChain implements Chain {
   }
 }
 
-/** Refuses a commit that readers would reject. A commit is never replaced, so it would block the chain at its number. */
-function parseOwn(bytes: Uint8Array, key: string, n: number): void {
+/**
+ * Refuses a commit that readers would reject. Since a commit is never replaced, a bad commit would block the chain for
+ * ever.
+ */
+function refuseUnreadable(bytes: Uint8Array, key: string, n: number): void {
   try {
     parseCommit(bytes, key, n);
   } catch (error) {
@@ -206,10 +215,11 @@ function parseOwn(bytes: Uint8Array, key: string, n: number): void {
 }
 
 /**
- * Checks at start that the chain was made from this log and that the log still has the next record. Returns the head;
- * reading goes on at `head.next`.
- * @throws NotOurLog when the log is another one, shorter, or holds another record where ours was.
- * @throws RecordsLost when records were dropped before they were committed; until the gap is accepted.
+ * Checks at start that the chain was made from this log and that the log still has the next record to read.
+ * @returns the head; reading goes on at `head.next`
+ * @throws NotOurLog when the log has another id, is shorter than the chain, or holds another record at the chain's last
+ * position
+ * @throws RecordsLost when the log dropped records that no commit covers and no operator has accepted the gap
  */
 export async function checkLog(chain: Chain, log: Log): Promise<ChainHead> {
   const { topic, partition } = chain;
@@ -228,7 +238,7 @@ export async function checkLog(chain: Chain, log: Log): Promise<ChainHead> {
   return head;
 }
 
-/** The record at `offset`, or null when the log has dropped it. */
+/** Returns the record at `offset`, or null when the log has dropped it. */
 async function recordAt(log: Log, topic: string, partition: number, offset: number): Promise<LogRecord | null> {
   try {
     const [record] = await log.read(topic, partition, offset, { maxRecords: 1 });
@@ -240,9 +250,10 @@ async function recordAt(log: Log, topic: string, partition: number, offset: numb
 }
 
 /**
- * Reads the newest head, starting from a known one (EMPTY_HEAD for none). However long the chain is, it opens at most
- * SNAPSHOT_EVERY commits after the known head and as many from a snapshot on; when nothing is new, it looks for one commit.
- * @throws DamagedChain naming the commit that is missing or unsound.
+ * Reads the newest head, starting from a known one (EMPTY_HEAD when none is known). It opens at most SNAPSHOT_EVERY
+ * commits after the known head, and, if the chain is longer, at most as many again from the last snapshot on. When
+ * nothing is new it makes one request.
+ * @throws DamagedChain naming the commit that is missing or unsound
  */
 async function readHead(store: Store, folder: string, known: ChainHead): Promise<ChainHead> {
   let head = known;
@@ -250,7 +261,7 @@ async function readHead(store: Store, folder: string, known: ChainHead): Promise
     for (let i = 0; i < SNAPSHOT_EVERY; i++) {
       const commit = await readCommit(store, folder, head.n + 1);
       if (!commit) return head;
-      head = checked(folder, commit.n, () => follow(head, commit, folder));
+      head = naming(folder, commit.n, () => follow(head, commit, folder));
     }
   }
   const last = await findLast(store, folder, head.n);
@@ -270,7 +281,7 @@ async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit
   let head = EMPTY_HEAD;
   for (let n = 0; n <= last; n += SNAPSHOT_EVERY) {
     for (const commit of await readRange(store, folder, n, Math.min(n + SNAPSHOT_EVERY - 1, last))) {
-      head = checked(folder, commit.n, () => follow(head, commit, folder));
+      head = naming(folder, commit.n, () => follow(head, commit, folder));
       yield commit;
     }
   }
@@ -279,13 +290,13 @@ async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit
 async function loadHead(store: Store, folder: string, last: number): Promise<ChainHead> {
   const base = last - (last % SNAPSHOT_EVERY);
   const [snapshot, ...later] = await readRange(store, folder, base, last);
-  let head = checked(folder, base, () => headOfSnapshot(snapshot!, folder));
-  if (base === 0) head = checked(folder, 0, () => follow(EMPTY_HEAD, snapshot!, folder));
-  for (const commit of later) head = checked(folder, commit.n, () => follow(head, commit, folder));
+  let head = naming(folder, base, () => headOfSnapshot(snapshot!, folder));
+  if (base === 0) head = naming(folder, 0, () => follow(EMPTY_HEAD, snapshot!, folder));
+  for (const commit of later) head = naming(folder, commit.n, () => follow(head, commit, folder));
   return head;
 }
 
-/** Reads commits first .. last together; callers ask for SNAPSHOT_EVERY at most. */
+/** Reads commits first .. last at once; callers ask for at most SNAPSHOT_EVERY. */
 function readRange(store: Store, folder: string, first: number, last: number): Promise<Commit[]> {
   return Promise.all(
     Array.from({ length: last - first + 1 }, async (_, i) => {
@@ -297,8 +308,9 @@ function readRange(store: Store, folder: string, first: number, last: number): P
 }
 
 /**
- * Number of the last commit, -1 when there is none, searched from `known` on. A missing commit would look like the end, and
- * the next writer would fill the hole with another history, so a listing checks that no later commit exists.
+ * Finds the number of the last commit, from `known` on; -1 when there is none. A missing commit in the middle would
+ * look like the end of the chain, and the next writer would put another history into the hole. So a listing checks that
+ * no later commit exists.
  */
 async function findLast(store: Store, folder: string, known: number): Promise<number> {
   const has = async (n: number) => (await store.head(commitKey(folder, n))) !== null;
@@ -308,13 +320,16 @@ async function findLast(store: Store, folder: string, known: number): Promise<nu
     const [beyond] = await store.list(`${folder}/commit/`, { startAfter, limit: 1 });
     if (!beyond) return low;
     if (commitNumber(beyond.key) === null) throw new DamagedChain(beyond.key, "is no commit");
-    // If commit low + 1 exists now, it was written before the listing: search on. Otherwise it is missing.
+    // If commit low + 1 exists now, it was written just before the listing, so the search goes on. Otherwise it is
+    // missing.
     if (!(await has(low + 1))) throw new DamagedChain(commitKey(folder, low + 1), "is missing, later commits exist");
   }
 }
 
-/** Runs `work` on commit `n`, which was read from the store; a BadProposal becomes a DamagedChain that names the commit. */
-function checked<T>(folder: string, n: number, work: () => T): T {
+/**
+ * Runs `work` on commit `n`, which was read from the store. A BadProposal becomes a DamagedChain that names the commit.
+ */
+function naming<T>(folder: string, n: number, work: () => T): T {
   try {
     return work();
   } catch (error) {

@@ -4,11 +4,11 @@ import { BadProposal, type Commit, isDataKey, type SegmentRef, SNAPSHOT_EVERY } 
 export interface ChainHead {
   /** Number of the last commit, -1 before the first. */
   n: number;
-  /** First position of the log that no commit covers; reading goes on here. */
+  /** First position of the log that no commit covers; reading goes on there. */
   next: number;
   /** Event id of the log record at next - 1; null when the chain has no record yet or its last commit is a gap. */
   lastEventId: string | null;
-  /** The data files with all records below `next`, sorted by position; they do not overlap. */
+  /** The data files with all records below `next`, sorted by position. Files do not overlap. */
   live: readonly SegmentRef[];
 }
 
@@ -31,7 +31,7 @@ export function follow(head: ChainHead, commit: Commit, folder: string): ChainHe
   const gone = head.live.filter((ref) => removed.has(ref.file));
   if (gone.length !== commit.remove.length) throw new BadProposal(`commit ${commit.n} removes a file that is not live`);
   checkFiles(commit.add, folder);
-  checkGained(commit);
+  checkAddedPositions(commit);
   checkReplaced(commit, gone);
   const kept = head.live.filter((ref) => !removed.has(ref.file));
   const names = new Set(head.live.map((ref) => ref.file));
@@ -42,32 +42,34 @@ export function follow(head: ChainHead, commit: Commit, folder: string): ChainHe
 }
 
 /**
- * The head after a commit that has a list of live files, without reading the commits before. Checks that need those commits
- * (was a removed file live?) are made by `follow` when the history is read.
+ * Returns the head after a commit that holds a list of live files, without reading earlier commits. Rules that need
+ * earlier commits (was a removed file live?) are checked by `follow` when the history is read.
  * @throws BadProposal
  */
 export function headOfSnapshot(commit: Commit, folder: string): ChainHead {
   const live = [...(commit.live ?? [])].sort((a, b) => a.first - b.first);
   checkFiles(live, folder);
-  checkGained(commit);
+  checkAddedPositions(commit);
   const names = new Set(live.map((ref) => ref.file));
   if (!commit.add.every((ref) => names.has(ref.file)) || commit.remove.some((file) => names.has(file))) {
     throw new BadProposal(`commit ${commit.n} lists other files as live than it leaves`);
   }
-  const covered = cover(live);
+  const covered = mergeRanges(live);
   if ((covered.at(-1)?.[1] ?? -1) >= commit.next) throw new BadProposal(`commit ${commit.n} lists files past its end`);
   return { n: commit.n, next: commit.next, lastEventId: commit.last_event_id, live };
 }
 
 /**
- * Checks that new files cover exactly the positions that the commit gains (none for a gap), and that files of older positions
- * are added if and only if files are removed.
+ * Checks that the new files cover exactly the positions that the commit adds (none for a gap), and that files of
+ * earlier positions are added if and only if files are removed.
  */
-function checkGained(commit: Commit): void {
-  const gained = cover(commit.add.filter((ref) => ref.first >= commit.first));
+function checkAddedPositions(commit: Commit): void {
+  const gained = mergeRanges(commit.add.filter((ref) => ref.first >= commit.first));
   const due = commit.next > commit.first && !commit.gap ? [[commit.first, commit.next - 1]] : [];
-  if (!same(gained, due)) {
-    throw new BadProposal(`commit ${commit.n} covers ${shown(gained)} with new files instead of ${shown(due)}`);
+  if (!isEqual(gained, due)) {
+    throw new BadProposal(
+      `commit ${commit.n} covers ${formatRanges(gained)} with new files instead of ${formatRanges(due)}`,
+    );
   }
   const replaces = commit.add.some((ref) => ref.first < commit.first);
   if (replaces !== commit.remove.length > 0) {
@@ -75,11 +77,13 @@ function checkGained(commit: Commit): void {
   }
 }
 
-/** Checks that the files which replace others cover exactly the positions of the removed files. */
-function checkReplaced(commit: Commit, gone: readonly SegmentRef[]): void {
-  const replaced = cover(commit.add.filter((ref) => ref.first < commit.first));
-  if (!same(replaced, cover(gone))) {
-    throw new BadProposal(`commit ${commit.n} replaces ${shown(cover(gone))} by ${shown(replaced)}`);
+/** Checks that the files that replace other files cover exactly the positions of the removed files. */
+function checkReplaced(commit: Commit, removed: readonly SegmentRef[]): void {
+  const replaced = mergeRanges(commit.add.filter((ref) => ref.first < commit.first));
+  if (!isEqual(replaced, mergeRanges(removed))) {
+    throw new BadProposal(
+      `commit ${commit.n} replaces ${formatRanges(mergeRanges(removed))} by ${formatRanges(replaced)}`,
+    );
   }
 }
 
@@ -94,13 +98,16 @@ function checkFiles(refs: readonly SegmentRef[], folder: string): void {
 
 function checkSnapshot(commit: Commit, live: readonly SegmentRef[]): void {
   const listed = (commit.live ?? []).map((ref) => `${ref.file} ${ref.sha256}`).sort();
-  if (!same(listed, live.map((ref) => `${ref.file} ${ref.sha256}`).sort())) {
+  if (!isEqual(listed, live.map((ref) => `${ref.file} ${ref.sha256}`).sort())) {
     throw new BadProposal(`commit ${commit.n}, one of every ${SNAPSHOT_EVERY}, lists other files than are live`);
   }
 }
 
-/** The positions of the files, as the fewest ranges [first, last]. @throws BadProposal when two files overlap. */
-function cover(refs: readonly SegmentRef[]): number[][] {
+/**
+ * Returns the positions of the files as the smallest number of ranges [first, last]. @throws BadProposal when two files
+ * overlap
+ */
+function mergeRanges(refs: readonly SegmentRef[]): number[][] {
   const ranges: number[][] = [];
   for (const { file, first, last } of [...refs].sort((a, b) => a.first - b.first)) {
     const before = ranges.at(-1);
@@ -111,5 +118,5 @@ function cover(refs: readonly SegmentRef[]): number[][] {
   return ranges;
 }
 
-const same = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
-const shown = (ranges: number[][]): string => ranges.map((r) => r.join("..")).join(", ") || "nothing";
+const isEqual = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
+const formatRanges = (ranges: number[][]): string => ranges.map((r) => r.join("..")).join(", ") || "nothing";

@@ -4,12 +4,14 @@ import { MAX_DEPTH, MAX_INTEGER } from "../canonical-text.ts";
 import { fromBase64url, type Jwks, type PublicJwk, type Purpose } from "./jwk.ts";
 
 /**
- * Why the signature of an object is refused.
- * malformed: no object, a field of the wrong kind, a signature that is not 64 bytes in strict base64url, no valid time.
- * canonicalization: not RFC8785, or the object cannot be printed canonically (see {@link signedBytes}).
- * unknown_key: no published key has that id. wrong_purpose: one has, but it signs other things.
- * bad_key: the published key is no Ed25519 key fit for use, or its id is not its thumbprint.
- * not_yet_valid, retired: the key exists, but not at that time. bad_signature: the bytes are not what was signed.
+ * Why a signature is refused:
+ * malformed: the value is no object, a field has the wrong type, the signature is not 64 bytes in strict base64url, or
+ * the time is invalid.
+ * canonicalization: the object does not name RFC8785, or cannot be printed canonically (see {@link signedBytes}).
+ * unknown_key: no published key has this id. wrong_purpose: the key with this id signs other kinds of objects.
+ * bad_key: the published key is not an Ed25519 key fit for use, or its id is not its thumbprint.
+ * not_yet_valid, retired: the key was not valid at the time of the signature. bad_signature: the signature is not over
+ * these bytes.
  */
 export type VerifyFault =
   | "malformed"
@@ -25,45 +27,51 @@ export type Verdict = { ok: true } | { ok: false; reason: VerifyFault };
 
 export interface Expectation {
   purpose: Purpose;
-  /** When it was signed, in the record's time: `computed_at`, `answered_at` or `verified_at`. */
+  /** Time of the signature in the record: the object's `computed_at`, `answered_at` or `verified_at`. */
   at: Date | string;
   /**
-   * For objects that may leave out `signing_key_id` and `canonicalization` (scorecards): the key id to use when the first is
-   * absent; RFC8785 is used when the second is. Fields that are present count.
+   * Defaults for objects that may leave out `signing_key_id` and `canonicalization` (scorecards): the key with the id
+   * `kid`, and RFC8785. A field that is present wins.
    */
-  unsaid?: { kid: string };
+  defaults?: { kid: string };
 }
 
-/** Result of every check but the curve arithmetic. Both verifiers (verify.ts, portable.ts) use it, so they cannot differ. */
-export type Examined =
+/**
+ * Result of all checks except the signature itself. Both verifiers (verify.ts and portable.ts) use it, so that they
+ * cannot disagree.
+ */
+export type Examination =
   | { ok: true; key: PublicJwk; publicKey: Uint8Array; bytes: Uint8Array; signature: Uint8Array }
   | { ok: false; reason: VerifyFault };
 
-const no = (reason: VerifyFault): { ok: false; reason: VerifyFault } => ({ ok: false, reason });
+const refuse = (reason: VerifyFault): { ok: false; reason: VerifyFault } => ({ ok: false, reason });
 
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-type Found = { ok: true; key: PublicJwk; publicKey: Uint8Array } | { ok: false; reason: VerifyFault };
+type KeySearch = { ok: true; key: PublicJwk; publicKey: Uint8Array } | { ok: false; reason: VerifyFault };
 
-/** The published key `kid` for `purpose`, well formed and valid at `at` (`valid_from` inclusive, `retired_at` not). */
-function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): Found {
+/**
+ * Finds the published key `kid` for `purpose` that is well formed and valid at `at` (`valid_from` inclusive,
+ * `retired_at` exclusive).
+ */
+function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): KeySearch {
   const keys = isObject(jwks) && Array.isArray(jwks.keys) ? jwks.keys : [];
   const named = keys.filter((key) => isObject(key) && key.kid === kid);
-  if (named.length === 0) return no("unknown_key");
+  if (named.length === 0) return refuse("unknown_key");
   const key = named.find((candidate) => candidate.purpose === purpose);
-  if (!key) return no("wrong_purpose");
-  if (key.kty !== "OKP" || key.crv !== "Ed25519" || typeof key.x !== "string") return no("bad_key");
+  if (!key) return refuse("wrong_purpose");
+  if (key.kty !== "OKP" || key.crv !== "Ed25519" || typeof key.x !== "string") return refuse("bad_key");
   const publicKey = fromBase64url(key.x);
   const from = Date.parse(key.valid_from);
   const until = key.retired_at === undefined ? Number.POSITIVE_INFINITY : Date.parse(key.retired_at);
-  if (publicKey?.length !== 32 || Number.isNaN(from) || Number.isNaN(until)) return no("bad_key");
-  if (at < from) return no("not_yet_valid");
-  if (at >= until) return no("retired");
+  if (publicKey?.length !== 32 || Number.isNaN(from) || Number.isNaN(until)) return refuse("bad_key");
+  if (at < from) return refuse("not_yet_valid");
+  if (at >= until) return refuse("retired");
   return { ok: true, key, publicKey };
 }
 
-/** @throws TypeError for nesting and integers that signObject does not sign either */
+/** Refuses what signObject does not sign either. @throws TypeError for deep nesting and large integers */
 function refuseUnpublishable(value: unknown, depth = 0): void {
   if (depth > MAX_DEPTH) throw new TypeError(`nested deeper than ${MAX_DEPTH}`);
   if (Number.isInteger(value) && Math.abs(value as number) > MAX_INTEGER)
@@ -73,41 +81,46 @@ function refuseUnpublishable(value: unknown, depth = 0): void {
 }
 
 /**
- * RFC 8785 bytes by the package `canonicalize`. Signatures are made over what our own printer prints (canonical-text.ts), so
- * a fault of that printer fails here and is not repeated.
- * @throws TypeError, Error for an object without such bytes
+ * Returns RFC 8785 bytes as the package `canonicalize` prints them. Signatures are made over the output of our own
+ * printer (canonical-text.ts), so a fault of that printer makes verification fail here, instead of going unnoticed.
+ * @throws TypeError, Error for an object that has no such bytes
  */
 function signedBytes(object: Record<string, unknown>): Uint8Array {
   refuseUnpublishable(object);
   return new TextEncoder().encode(canonicalize(object));
 }
 
-/** Checks form, key and time of a signed object and rebuilds the bytes that were signed: every field but `signature`. */
-export function examine(jwks: Jwks, object: unknown, { purpose, at, unsaid }: Expectation): Examined {
-  if (!isObject(object)) return no("malformed");
+/**
+ * Checks form, key and time of a signed object, and rebuilds the bytes that were signed: all fields but `signature`.
+ */
+export function examine(jwks: Jwks, object: unknown, { purpose, at, defaults: unsaid }: Expectation): Examination {
+  if (!isObject(object)) return refuse("malformed");
   const { signature: text, ...signed } = object;
   const { signing_key_id: kid = unsaid?.kid, canonicalization = unsaid && "RFC8785" } = signed;
   const time = new Date(at).getTime();
-  if (typeof text !== "string" || typeof kid !== "string" || Number.isNaN(time)) return no("malformed");
+  if (typeof text !== "string" || typeof kid !== "string" || Number.isNaN(time)) return refuse("malformed");
   const signature = fromBase64url(text);
-  if (signature?.length !== 64) return no("malformed");
-  if (canonicalization !== "RFC8785") return no("canonicalization");
+  if (signature?.length !== 64) return refuse("malformed");
+  if (canonicalization !== "RFC8785") return refuse("canonicalization");
   const found = findKey(jwks, kid, purpose, time);
   if (!found.ok) return found;
   try {
     return { ok: true, key: found.key, publicKey: found.publicKey, bytes: signedBytes(signed), signature };
   } catch {
-    return no("canonicalization");
+    return refuse("canonicalization");
   }
 }
 
 /**
- * Verifiers of Ed25519 disagree on points with a part of order 2, 4 or 8, and on second encodings of a point. Node checks the
- * equation without the cofactor eight, other verifiers with it; under a key of small order, signatures verify that nobody
- * made. The two functions below refuse all such points.
+ * Ed25519 verifiers disagree about points with a component of order 2, 4 or 8, and about second encodings of a point.
+ * Node checks the equation without the cofactor 8, other verifiers with it. Under a key of small order, signatures
+ * verify that nobody made. The two functions below refuse all such points.
  */
 
-/** Is this the one encoding (RFC 8032 section 5.1.3, y below p) of a point in the group of prime order? */
+/**
+ * Reports whether the bytes are the one valid encoding (RFC 8032 section 5.1.3, y below p) of a point in the
+ * prime-order group.
+ */
 export function isTorsionFree(bytes: Uint8Array): boolean {
   try {
     return Point.fromBytes(bytes).isTorsionFree();
@@ -116,6 +129,6 @@ export function isTorsionFree(bytes: Uint8Array): boolean {
   }
 }
 
-/** Do all verifiers give equal answers under this public key? False for the neutral point. */
+/** Reports whether all verifiers agree about signatures under this public key; false for the neutral point. */
 export const isUsableKey = (publicKey: Uint8Array): boolean =>
   isTorsionFree(publicKey) && !Point.fromBytes(publicKey).is0();

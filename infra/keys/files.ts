@@ -19,8 +19,8 @@ const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, 
 
 const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
 
-/** Makes `dir` and its parents with mode 0700. A folder that exists keeps its mode. */
-export function privateFolder(dir: string): void {
+/** Creates `dir` and its parents with mode 0700. A folder that exists keeps its mode. */
+export function createPrivateFolder(dir: string): void {
   mkdirSync(dir, { recursive: true, mode: 0o700 });
 }
 
@@ -33,8 +33,11 @@ function syncFolder(dir: string): void {
   }
 }
 
-/** Writes a draft beside the target, which `name` then links or renames: no reader and no crash sees half a key. */
-function writeAtomically(path: string, data: Uint8Array | string, name: (draft: string) => void): void {
+/**
+ * Writes a draft beside the target; `name` then links or renames it to the target. So no reader, and no crash, leaves
+ * half a key.
+ */
+function writeAtomically(path: string, data: Uint8Array | string, publish: (draft: string) => void): void {
   const draft = `${path}.${randomBytes(6).toString("hex")}.draft`;
   const fd = openSync(draft, "wx", 0o600);
   try {
@@ -44,7 +47,7 @@ function writeAtomically(path: string, data: Uint8Array | string, name: (draft: 
     } finally {
       closeSync(fd);
     }
-    name(draft);
+    publish(draft);
   } catch (error) {
     unlinkSync(draft);
     throw error;
@@ -53,8 +56,8 @@ function writeAtomically(path: string, data: Uint8Array | string, name: (draft: 
 }
 
 /**
- * Create `path` with mode 0600, durable when this returns.
- * @throws Failure `keys` when it exists: a key is never overwritten.
+ * Creates `path` with mode 0600; the file is durable when this returns.
+ * @throws Failure `keys` when the file exists, since a key is never overwritten
  */
 export function createPrivate(path: string, data: Uint8Array | string): void {
   writeAtomically(path, data, (draft) => {
@@ -74,8 +77,10 @@ export function replacePrivate(path: string, data: string): void {
 }
 
 /**
- * Bytes of a file that only its owner may read. The mode is read from the open file, not from the name.
- * @throws Failure `keys` when it is missing, not a file, or open to group or others (file, mode and the chmod to run).
+ * Reads a file that only its owner may access. The mode is checked on the open file, not by name, so that it cannot be
+ * swapped in between.
+ * @throws Failure `keys` when it is missing, not a file, or accessible to group or others; the message has the mode and
+ * the chmod to run
  */
 export function readPrivate(path: string): Buffer {
   let fd: number;
@@ -96,7 +101,7 @@ export function readPrivate(path: string): Buffer {
   }
 }
 
-/** @throws Failure `keys` when group or others may write in the folder, since then they can swap the keys in it. */
+/** @throws Failure `keys` when group or others may write in the folder, since they could replace the keys in it */
 export function refuseSharedFolder(dir: string): void {
   let fd: number;
   try {

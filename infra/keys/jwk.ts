@@ -1,6 +1,6 @@
 /**
- * What a key may sign: cards (cards, manifests, index lists, notices), answers (check, exposure, challenges, notices,
- * agent card), log (checkpoints), witness (cosignatures).
+ * What a key may sign. cards: cards, manifests, index lists, notices. answers: answers to checks and exposure reports,
+ * challenges, notices, the agent card. log: checkpoints. witness: cosignatures.
  */
 export const PURPOSES = ["cards", "answers", "log", "witness"] as const;
 
@@ -15,24 +15,27 @@ export interface PublicJwk {
   /** RFC 7638 thumbprint of the key. */
   kid: string;
   use: "sig";
-  /** `EdDSA` (RFC 8037): libraries that do not know the newer `Ed25519` (RFC 9864), which documents held once, refuse it. */
+  /**
+   * `EdDSA` (RFC 8037). Libraries that do not know the newer name `Ed25519` (RFC 9864) refuse it; older documents of
+   * ours hold that name.
+   */
   alg: "EdDSA" | "Ed25519";
   purpose: Purpose;
   valid_from: string;
-  /** Exclusive: a signature of this instant or later is not valid. */
+  /** End of validity, exclusive: a signature made at or after this time is not valid. */
   retired_at?: string;
 }
 
-/** The keys document: all keys, retired ones too. */
+/** The keys document: all keys, including retired ones. */
 export interface Jwks {
   keys: PublicJwk[];
 }
 
-/** Text that RFC 7638 section 3 hashes for an OKP key: the required members, in order, without spaces. */
+/** Returns the text that RFC 7638 section 3 hashes for an OKP key: the required members, in order, without spaces. */
 export const thumbprintText = (x: string): string => `{"crv":"Ed25519","kty":"OKP","x":"${x}"}`;
 
 /**
- * Decodes base64url without padding. Null when encoding the bytes does not give this text again (RFC 4648 section 3.5):
+ * Decodes base64url without padding. Null when re-encoding the bytes gives another text (RFC 4648 section 3.5);
  * otherwise one signature could be written as two texts.
  */
 export function fromBase64url(text: string): Uint8Array | null {

@@ -3,25 +3,28 @@ import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { Failure } from "../errors.ts";
-import { createPrivate, privateFolder, readPrivate, refuseSharedFolder, replacePrivate } from "./files.ts";
+import { createPrivate, createPrivateFolder, readPrivate, refuseSharedFolder, replacePrivate } from "./files.ts";
 import { fromBase64url, type Jwks, PURPOSES, type Purpose } from "./jwk.ts";
 import { type Signer, signerOf, thumbprint } from "./signer.ts";
 
-/** A key that was replaced. It may still have to sign the keys document that names its successor. */
+/** A key that was replaced. It may still be needed to sign the keys document that names its successor. */
 export interface RetiredKey {
   signer: Signer;
-  /** From this moment on its signatures are not valid; a moment in the future while the old and the new key overlap. */
+  /** Time from which its signatures are invalid. It lies in the future while the old and the new key are both valid. */
   until: Date;
 }
 
-/** The four keys in use, the ring they come from, and the keys they replaced, oldest first. */
+/** The four keys in use, the keyring that holds them, and the keys that they replaced, oldest first. */
 export type Keys = { readonly [P in Purpose]: Signer } & {
   readonly ring: Keyring;
   readonly retired: readonly RetiredKey[];
 };
 
-/** Makes a key pair and its file. The file is durable when this returns, before a keyring names it. */
-function make(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
+/**
+ * Creates a key pair and its file. The file is durable when this returns, so a keyring never names a key that could be
+ * lost.
+ */
+function createKey(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
   const { privateKey } = generateKeyPairSync("ed25519");
   const signer = signerOf(privateKey, purpose);
   const record: KeyRecord = {
@@ -34,22 +37,22 @@ function make(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
   return record;
 }
 
-/** Is there a keyring in `dir`? */
+/** Reports whether `dir` holds a keyring. */
 export const hasKeyring = (dir: string): boolean => existsSync(ringPath(dir));
 
 /**
- * Makes the four keys in `dir` as PKCS #8 files of mode 0600; a folder made here has mode 0700. It replaces nothing: when two
- * processes race, one writes the keyring and the other removes its key files.
- * @param validFrom start of validity in the record's time; signatures dated earlier will not verify.
- * @throws Failure `keys` when there is a keyring already.
+ * Creates the four keys in `dir` as PKCS #8 files of mode 0600; a new folder has mode 0700. Nothing is replaced: when
+ * two processes race, one writes the keyring, and the other removes its key files.
+ * @param validFrom start of validity in record time; signatures dated earlier do not verify
+ * @throws Failure `keys` when a keyring exists
  */
-export function keygen(dir: string, validFrom: Date): Keyring {
-  privateFolder(dir);
+export function createKeyring(dir: string, validFrom: Date): Keyring {
+  createPrivateFolder(dir);
   refuseSharedFolder(dir);
   if (hasKeyring(dir)) throw new Failure("keys", `${ringPath(dir)} exists already and is not overwritten`);
   const keys: KeyRecord[] = [];
   try {
-    for (const purpose of PURPOSES) keys.push(make(dir, purpose, validFrom));
+    for (const purpose of PURPOSES) keys.push(createKey(dir, purpose, validFrom));
     createRing(dir, { keys });
   } catch (error) {
     for (const key of keys) rmSync(keyPath(dir, key), { force: true });
@@ -59,12 +62,13 @@ export function keygen(dir: string, validFrom: Date): Keyring {
 }
 
 /**
- * Put a new key of `purpose` in the place of the one in use, valid from `at`; the old one retires at `until` (default:
- * the same instant). The old private key stays on disk: the next keys document is signed by the keys before it, and
- * until then checkpoints are signed by both. One writer at a time (an operator's command).
- * @throws Failure `keys` when `at` is not after the start of the key in use, or `until` lies before it.
+ * Replaces the key of `purpose` by a new key that is valid from `at`. The old key retires at `until`, by default also
+ * at `at`. The old private key stays on disk, because the next keys document is signed by the previous keys, and
+ * checkpoints are signed by both keys until then. Only one process may call this at a time (it is an operator's
+ * command).
+ * @throws Failure `keys` when `at` is not after the start of the old key, or `until` is before `at`
  */
-export function rotate(dir: string, purpose: Purpose, at: Date, until = at): Keyring {
+export function rotateKey(dir: string, purpose: Purpose, at: Date, until = at): Keyring {
   refuseSharedFolder(dir);
   const ring = readRing(dir);
   const old = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
@@ -72,7 +76,7 @@ export function rotate(dir: string, purpose: Purpose, at: Date, until = at): Key
     throw new Failure("keys", `the ${purpose} key is valid from ${old.valid_from} and cannot retire at or before that`);
   }
   if (until < at) throw new Failure("keys", `the ${purpose} key cannot retire before its successor begins`);
-  const made = make(dir, purpose, at);
+  const made = createKey(dir, purpose, at);
   const kept = ring.keys.map((key) => (key === old ? { ...key, retired_at: until.toISOString() } : key));
   const next: Keyring = { keys: [...kept, made] };
   replaceRing(dir, next);
@@ -80,8 +84,9 @@ export function rotate(dir: string, purpose: Purpose, at: Date, until = at): Key
 }
 
 /**
- * The private key of one record of the ring, retired ones too.
- * @throws Failure `keys` when the file is missing, open to others, no Ed25519 key, or not the key that the ring names.
+ * Loads the private key of one record of the keyring; the key may be retired.
+ * @throws Failure `keys` when the file is missing, accessible to others, not an Ed25519 key, or not the key that the
+ * keyring names
  */
 export function loadSigner(dir: string, record: KeyRecord): Signer {
   const path = keyPath(dir, record);
@@ -99,9 +104,9 @@ export function loadSigner(dir: string, record: KeyRecord): Signer {
 }
 
 /**
- * Load the four keys in use.
- * @throws Failure `keys` naming the file: missing, readable by group or others (with its mode and the chmod to run),
- * malformed, or not the key that the ring names.
+ * Loads the four keys in use and the retired keys.
+ * @throws Failure `keys` naming a file that is missing, accessible to others (with its mode and the chmod to run),
+ * malformed, or not the key that the keyring names
  */
 export function loadKeys(dir: string): Keys {
   refuseSharedFolder(dir);
@@ -115,7 +120,7 @@ export function loadKeys(dir: string): Keys {
     witness: signer("witness"),
     ring,
     retired: ring.keys.flatMap((key) => {
-      // The file of a retired key may have been moved offline: then the key is left out.
+      // An operator may have moved a retired key's file offline; that key is left out.
       if (key.retired_at === undefined || !existsSync(keyPath(dir, key))) return [];
       return [{ signer: loadSigner(dir, key), until: new Date(key.retired_at) }];
     }),
@@ -123,48 +128,55 @@ export function loadKeys(dir: string): Keys {
 }
 
 /**
- * The keys in use without their private parts, for a role that only verifies signatures. Signing with one of them throws a
- * Failure `keys` that names the key.
+ * Returns the keys in use without their private parts, for a role that only verifies signatures. Signing with such a
+ * key throws a Failure `keys` that names the key.
  */
 export function verifyOnlyKeys(ring: Keyring): Keys {
-  const half = (purpose: Purpose): Signer => {
+  const publicSigner = (purpose: Purpose): Signer => {
     const { kid, x } = ring.keys.find((key) => key.purpose === purpose && key.retired_at === undefined)!;
     const refuse = (): never => {
       throw new Failure("keys", `the private ${purpose} key is not on this machine: its role signs nothing`);
     };
     return { kid, purpose, publicKey: fromBase64url(x)!, sign: refuse, signSoon: async () => refuse() };
   };
-  const [cards, answers, log, witness] = [half("cards"), half("answers"), half("log"), half("witness")];
+  const [cards, answers, log, witness] = [
+    publicSigner("cards"),
+    publicSigner("answers"),
+    publicSigner("log"),
+    publicSigner("witness"),
+  ];
   return { cards, answers, log, witness, ring, retired: [] };
 }
 
 /** Length of every secret: the output length of SHA-256, which gives HMAC-SHA256 its full strength. */
 const SECRET_BYTES = 32;
 
-function pathOf(dir: string, name: string): string {
+function secretPath(dir: string, name: string): string {
   if (!/^[a-z][a-z0-9-]{0,62}$/.test(name)) throw new Failure("keys", `'${name}' is no name for a secret`);
   return join(dir, `${name}.secret`);
 }
 
 /**
- * Make the secret `name` (for HMAC: salts, opaque payer names): 32 random bytes in `<dir>/<name>.secret`, mode 0600.
- * @throws Failure `keys` when it exists: every salt and opaque name ever published hangs on its bytes.
+ * Creates the secret `name` (an HMAC key for salts and opaque payer names): 32 random bytes in `<dir>/<name>.secret`,
+ * mode 0600.
+ * @throws Failure `keys` when the secret exists, since all published salts and opaque names depend on its bytes
  */
 export function createSecret(dir: string, name: string): void {
-  privateFolder(dir);
-  createPrivate(pathOf(dir, name), randomBytes(SECRET_BYTES));
+  createPrivateFolder(dir);
+  createPrivate(secretPath(dir, name), randomBytes(SECRET_BYTES));
 }
 
-/** Does a file of the secret `name` exist? {@link loadSecret} checks whether it can be used. */
-export const hasSecret = (dir: string, name: string): boolean => existsSync(pathOf(dir, name));
+/** Reports whether a file of the secret `name` exists. {@link loadSecret} checks whether it is usable. */
+export const hasSecret = (dir: string, name: string): boolean => existsSync(secretPath(dir, name));
 
 /**
- * Read the secret `name`. It is never made here: a lost volume must be noticed, not papered over with new bytes.
- * @throws Failure `keys` when it is missing, open to others or not 32 bytes.
+ * Reads the secret `name`. A missing secret is never created here, since a lost disk must be noticed and not be hidden
+ * by new bytes.
+ * @throws Failure `keys` when it is missing, accessible to others, or not 32 bytes
  */
 export function loadSecret(dir: string, name: string): Buffer {
   refuseSharedFolder(dir);
-  const path = pathOf(dir, name);
+  const path = secretPath(dir, name);
   const secret = readPrivate(path);
   if (secret.length !== SECRET_BYTES) {
     throw new Failure("keys", `${path} holds ${secret.length} bytes instead of ${SECRET_BYTES}`);
@@ -194,15 +206,18 @@ export const keyPath = (dir: string, key: { purpose: Purpose; kid: string }): st
 
 const print = (ring: Keyring): string => `${JSON.stringify(ring, null, 2)}\n`;
 
-/** Writes a new ring. @throws Failure `keys` when one exists: another process was first, and the keys of this one are unused. */
+/**
+ * Writes a new keyring. @throws Failure `keys` when one exists; then another process was first, and this process's keys
+ * stay unused
+ */
 const createRing = (dir: string, ring: Keyring): void => createPrivate(ringPath(dir), print(ring));
 
 const replaceRing = (dir: string, ring: Keyring): void => replacePrivate(ringPath(dir), print(ring));
 
 /**
- * Read the keyring.
- * @throws Failure `keys` when it is missing, open to others, malformed, when a kid is not the thumbprint of its key or
- * when a purpose has not exactly one key in use.
+ * Reads the keyring.
+ * @throws Failure `keys` when it is missing, accessible to others, or malformed, when a kid is not the thumbprint of
+ * its key, or when a purpose does not have exactly one key in use
  */
 export function readRing(dir: string): Keyring {
   const path = ringPath(dir);
@@ -223,7 +238,7 @@ export function readRing(dir: string): Keyring {
   return ring;
 }
 
-/** The keys document (JWKS) of a keyring: each key with its purpose and validity, retired keys too. */
+/** Returns the keys document (JWKS) of a keyring: each key with its purpose and validity, including retired keys. */
 export function keysDocument(ring: Keyring): Jwks {
   return {
     keys: ring.keys.map(({ purpose, kid, x, valid_from, retired_at }) => ({

@@ -10,65 +10,84 @@ import { Semaphore } from "../concurrency.ts";
 import { Failure } from "../errors.ts";
 import { isDamage, isDamagedOnOpen, isLocked, LakeBusy, messageOf, type SetAside, setAside } from "./damage.ts";
 
-/** Values of `$name` in a statement. A list goes in as JSON text: `from_json($rows, '["VARCHAR"]')`. */
+/**
+ * Values for the parameters `$name` of a statement. A list is passed as JSON text: `from_json($rows, '["VARCHAR"]')`.
+ */
 export type Params = Record<string, string | number | bigint | boolean | null>;
 
-/** Runs statements: the lake itself, or one open transaction of it. */
+/** Runs SQL statements: on the lake itself, or in one open transaction of it. */
 export interface Statements {
-  /** Run one or several statements, each with the parameters that it names. Nothing is given back. */
+  /** Runs one or several statements, each with the parameters that it names. Returns no rows. */
   run(text: string, params?: Params): Promise<void>;
   /**
-   * All rows of the last statement as plain objects: BIGINT as bigint, TIMESTAMP as Date, lists as arrays. Bounded results only:
-   * it takes 2.7 s of the event loop for half a million rows.
+   * Returns all rows of the last statement as plain objects: BIGINT as bigint, TIMESTAMP as Date, lists as arrays. Use
+   * it only for bounded results, since half a million rows block the event loop for 2.7 s.
    */
   all<T>(text: string, params?: Params): Promise<T[]>;
   /**
-   * One query in the engine's own batches of columns (2,048 rows), for millions of rows of numbers: no object is made of
-   * a row. Nothing else may run on these statements until the last batch: the engine drops what it has not handed out. And
-   * what it handed out is gone when the next batch is asked for: texts and bytes lie in its own memory until they are copied.
+   * Runs one query and yields DuckDB's own column batches (2,048 rows), for millions of rows of numbers; no object is
+   * made for a row. No other statement may run here until the last batch, since DuckDB drops unread results. Each batch
+   * becomes invalid when the next one is requested: copy texts and bytes before that.
    */
   batches(text: string, params?: Params): AsyncGenerator<DuckDBDataChunk>;
 }
 
 export interface LakeSettings {
-  /** As DuckDB writes sizes: "2GB". Past it, it spills to the work folder. */
+  /** Memory limit in DuckDB's notation, such as "2GB". Above it, DuckDB spills to the work folder. */
   memoryLimit: string;
   threads: number;
-  /** Statements that make settings and tables; run at every open and after every replacement, so they repeat safely. */
+  /**
+   * Statements that create settings and tables. They run at every open and after every replacement, so they must be
+   * repeatable.
+   */
   init: readonly string[];
-  /** Number of the form that `init` makes: a file that holds tables of another one is refused (default: none is asked). */
+  /**
+   * Version number of the tables that `init` creates. A file with tables of another version is refused; by default
+   * nothing is checked.
+   */
   form?: number;
-  /** Connections for queries beside the writer (default 2). Each running query takes a thread of libuv's pool of four. */
+  /**
+   * Number of connections for queries beside the writer (default 2). Each running query occupies one of libuv's four
+   * pool threads.
+   */
   readers?: number;
 }
 
 /**
- * A DuckDB file as a cache that can be rebuilt. One writer connection behind a mutex, some readers; a reader sees the last
- * committed state. One process holds the file at a time (LakeBusy), and one handle of it.
- *
- * A file that cannot be opened is set aside and replaced by an empty one. `aside` tells, and the owner of the rows
- * loads them again. Durability: a committed transaction survives kill -9; a torn file is found at the next open.
+ * A DuckDB file that serves as a rebuildable cache. One writer connection is guarded by a mutex; readers see the last
+ * committed state. Only one process, with one handle, may open the file (LakeBusy).
+ * A file that cannot be opened is set aside and replaced by an empty one; `aside` then names it, and the caller loads
+ * its rows again. A committed transaction survives kill -9; a torn file is detected at the next open.
  */
 export interface Lake extends Statements {
   readonly path: string;
-  /** Folder for files on their way in or out; emptied at every open. */
+  /** Folder for temporary files of imports and exports; emptied at every open. */
   readonly workDir: string;
-  /** The newest file that was set aside by this handle, or null. */
+  /** The newest file that this handle set aside, or null. */
   readonly aside: SetAside | null;
-  /** One query on a reader connection, batch by batch; the connection is held until the last batch or an early return. */
+  /**
+   * Runs one query on a reader connection and yields its rows batch by batch. The connection is held until the last
+   * batch or an early return.
+   */
   stream<T>(text: string, params?: Params): AsyncGenerator<T[]>;
-  /** All or nothing on the writer. A throw rolls back. Not to be nested: a second one inside the first waits for ever. */
+  /**
+   * Runs `work` in a transaction on the writer; an exception rolls it back. Do not nest: a transaction inside another
+   * one waits for ever.
+   */
   transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T>;
-  /** Replace the file by an empty one. With a reason the old one is set aside, else it is deleted. Waits for all users. */
+  /**
+   * Replaces the file by an empty one, after all users have finished. With a reason the old file is set aside,
+   * otherwise deleted.
+   */
   replace(reason: string | null): Promise<void>;
   close(): Promise<void>;
 }
 
-/** The file holds tables of another form than those that are read here. Nothing was changed in it. */
+/** Thrown when the file holds tables of another version than this code reads. The file is not changed. */
 export class LakeForm extends Failure {
   constructor(
     readonly path: string,
-    /** Null: it names none, as files from before forms had numbers. */
+    /** Version in the file; null when it has none, as files from before versions were numbered. */
     readonly found: number | null,
     readonly form: number,
   ) {
@@ -82,15 +101,19 @@ export class LakeForm extends Failure {
   }
 }
 
-/** Form of the files that are made; those from before keep theirs. */
+/** DuckDB storage version of new files. Existing files keep theirs. */
 const STORAGE_VERSION = "v1.4.0";
 
-/** DuckDB's `create()` on a file that this process has open loses rows silently; so a second handle is refused here. */
+/**
+ * Paths that this process has open. DuckDB's `create()` silently loses rows when a file is opened twice in one process,
+ * so a second handle is refused.
+ */
 const open = new Set<string>();
 
 /**
- * @throws LakeBusy when another process or handle has the file; LakeForm when it holds tables of another form; the
- * machine's own errors (disk, rights) as they are
+ * Opens a lake, or creates it.
+ * @throws LakeBusy when another process or handle has the file; LakeForm when it holds tables of another version;
+ * errors of the machine (disk, rights) unchanged
  */
 export async function openLake(path: string, settings: LakeSettings): Promise<Lake> {
   const file = resolve(path);
@@ -125,25 +148,26 @@ class DuckLake implements Lake {
   }
 
   /**
-   * Open, or set the file aside and open an empty one. Once: a file that was just made is not at fault. Nor is one that
-   * the engine took when a statement of `init` fails, unless it says that the file has gone bad.
+   * Opens the file. A damaged file is set aside and an empty one is opened, but only once, since a new file cannot be
+   * at fault. When DuckDB opened the file and a statement of `init` fails, the file is kept, unless the error shows
+   * damage.
    */
   async start(): Promise<void> {
-    let isFault = isDamagedOnOpen;
+    let isFileFault = isDamagedOnOpen;
     try {
       try {
-        await this.#take();
-        isFault = isDamage;
+        await this.#openFile();
+        isFileFault = isDamage;
         await this.#refuseOtherForm();
-        await this.#prepare();
+        await this.#runInit();
       } catch (error) {
-        if (!isFault(error)) throw error;
-        this.#drop();
+        if (!isFileFault(error)) throw error;
+        this.#closeConnections();
         this.aside = setAside(this.path, messageOf(error));
-        await this.#open();
+        await this.#openNew();
       }
     } catch (error) {
-      this.#drop();
+      this.#closeConnections();
       throw error;
     }
   }
@@ -151,14 +175,14 @@ class DuckLake implements Lake {
   async run(text: string, params?: Params): Promise<void> {
     const done = await this.#writing.take();
     try {
-      await execute(this.#connection(), text, params);
+      await execute(this.#writerConnection(), text, params);
     } finally {
       done();
     }
   }
 
   async all<T>(text: string, params?: Params): Promise<T[]> {
-    const { reader, done } = await this.#reader();
+    const { reader, done } = await this.#takeReader();
     try {
       return await query<T>(reader, text, params);
     } finally {
@@ -167,7 +191,7 @@ class DuckLake implements Lake {
   }
 
   async *batches(text: string, params?: Params): AsyncGenerator<DuckDBDataChunk> {
-    const { reader, done } = await this.#reader();
+    const { reader, done } = await this.#takeReader();
     try {
       yield* batchesOf(reader, text, params);
     } finally {
@@ -176,9 +200,9 @@ class DuckLake implements Lake {
   }
 
   async *stream<T>(text: string, params?: Params): AsyncGenerator<T[]> {
-    const { reader, done } = await this.#reader();
+    const { reader, done } = await this.#takeReader();
     try {
-      const result = await named(text, () => reader.stream(text, params));
+      const result = await withStatementInError(text, () => reader.stream(text, params));
       for await (const rows of result.yieldRowObjectJs()) yield rows as T[];
     } finally {
       done();
@@ -188,14 +212,15 @@ class DuckLake implements Lake {
   async transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T> {
     const done = await this.#writing.take();
     try {
-      const writer = this.#connection();
+      const writer = this.#writerConnection();
       await writer.run("BEGIN TRANSACTION");
       try {
-        const result = await work(statementsOn(writer));
+        const result = await work(toStatements(writer));
         await execute(writer, "COMMIT");
         return result;
       } catch (error) {
-        // After a failed COMMIT there is nothing left to roll back; the first error is the one that counts.
+        // After a failed COMMIT there is nothing left to roll back, so a failing ROLLBACK is ignored and the first
+        // error is thrown.
         await writer.run("ROLLBACK").catch(() => {});
         throw error;
       }
@@ -205,27 +230,27 @@ class DuckLake implements Lake {
   }
 
   async replace(reason: string | null): Promise<void> {
-    const done = await this.#alone();
+    const done = await this.#lockAll();
     try {
-      this.#drop();
+      this.#closeConnections();
       if (reason !== null) this.aside = setAside(this.path, reason);
       else for (const end of ["", ".wal"]) rmSync(`${this.path}${end}`, { force: true });
-      await this.#open();
+      await this.#openNew();
     } finally {
       done();
     }
   }
 
   async close(): Promise<void> {
-    const done = await this.#alone();
-    this.#drop();
+    const done = await this.#lockAll();
+    this.#closeConnections();
     rmSync(this.workDir, { recursive: true, force: true });
     open.delete(this.path);
     done();
   }
 
-  /** Every turn there is, so that nobody is inside. */
-  async #alone(): Promise<() => void> {
+  /** Waits until no other caller uses the file. @returns the function that lets others in again */
+  async #lockAll(): Promise<() => void> {
     const turns = [await this.#writing.take()];
     for (let i = 0; i < this.#reading.width; i++) turns.push(await this.#reading.take());
     return () => {
@@ -233,24 +258,24 @@ class DuckLake implements Lake {
     };
   }
 
-  async #open(): Promise<void> {
-    await this.#take();
-    await this.#prepare();
+  async #openNew(): Promise<void> {
+    await this.#openFile();
+    await this.#runInit();
   }
 
-  /** The engine takes the file, or makes one. */
-  async #take(): Promise<void> {
+  /** Lets DuckDB open the file, or create it. */
+  async #openFile(): Promise<void> {
     mkdirSync(dirname(this.path), { recursive: true });
     rmSync(this.workDir, { recursive: true, force: true });
     mkdirSync(this.workDir, { recursive: true });
     this.#instance = await DuckDBInstance.fromCache(this.path, {
       memory_limit: this.#settings.memoryLimit,
       threads: String(this.#settings.threads),
-      // Of a file that is made now. Strings are packed twice as quickly as in the form that any engine reads: this one is
-      // ours alone, and is made anew from the segments where it does not fit.
+      // For a new file: this version packs strings twice as fast as the version that every DuckDB reads. Only this
+      // program opens the file, and it is rebuilt from the segments if the version does not fit.
       storage_compatibility_version: STORAGE_VERSION,
       temp_directory: `${this.workDir}/spill`,
-      // Everything needed is built in; an extension is never fetched from a network.
+      // All needed extensions are built in. DuckDB must not download any.
       autoinstall_known_extensions: "false",
     });
     this.#writer = await this.#instance.connect();
@@ -260,7 +285,7 @@ class DuckLake implements Lake {
   async #refuseOtherForm(): Promise<void> {
     const { form } = this.#settings;
     if (form === undefined) return;
-    const writer = this.#connection();
+    const writer = this.#writerConnection();
     const tables = await query<{ name: string }>(writer, "SELECT table_name AS name FROM duckdb_tables()");
     if (tables.length === 0) return;
     const [stamp] = tables.some(({ name }) => name === "lake_form")
@@ -269,9 +294,9 @@ class DuckLake implements Lake {
     if (stamp?.form !== form) throw new LakeForm(this.path, stamp?.form ?? null, form);
   }
 
-  /** One transaction: some fifty statements would each wait for the disk. */
-  async #prepare(): Promise<void> {
-    const writer = this.#connection();
+  /** Runs `init` in one transaction, since about fifty separate statements would each wait for the disk. */
+  async #runInit(): Promise<void> {
+    const writer = this.#writerConnection();
     await writer.run("BEGIN TRANSACTION");
     for (const text of this.#settings.init) await execute(writer, text);
     const { form } = this.#settings;
@@ -281,7 +306,7 @@ class DuckLake implements Lake {
     for (let i = 0; i < this.#reading.width; i++) this.#readers.push(await this.#instance!.connect());
   }
 
-  #drop(): void {
+  #closeConnections(): void {
     for (const connection of [...this.#readers, this.#writer]) connection?.closeSync();
     this.#instance?.closeSync();
     this.#readers = [];
@@ -289,7 +314,7 @@ class DuckLake implements Lake {
     this.#instance = undefined;
   }
 
-  async #reader(): Promise<{ reader: DuckDBConnection; done: () => void }> {
+  async #takeReader(): Promise<{ reader: DuckDBConnection; done: () => void }> {
     const done = await this.#reading.take();
     const reader = this.#readers.pop();
     if (!reader) {
@@ -305,15 +330,16 @@ class DuckLake implements Lake {
     };
   }
 
-  #connection(): DuckDBConnection {
+  #writerConnection(): DuckDBConnection {
     if (!this.#writer) throw new Error(`lake ${this.path}: closed`);
     return this.#writer;
   }
 }
 
 /**
- * Statements one after the other. The engine binds parameters to one statement at a time and refuses those that it does not
- * name. @returns the result of the last @throws Error also for a parameter that no statement names
+ * Runs statements one after the other. DuckDB binds parameters to one statement at a time and refuses those that the
+ * statement does not name.
+ * @returns the result of the last statement @throws Error also for a parameter that no statement names
  */
 async function runAll(connection: DuckDBConnection, text: string, params?: Params): Promise<DuckDBMaterializedResult> {
   if (!params) return connection.run(text);
@@ -321,7 +347,7 @@ async function runAll(connection: DuckDBConnection, text: string, params?: Param
   const unused = new Set(Object.keys(params));
   let result: DuckDBMaterializedResult | undefined;
   for (let at = 0; at < statements.count; at++) {
-    // Prepared in its turn: it may speak of a table that the one before it makes.
+    // Prepared only now, since it may use a table that the previous statement created.
     const statement = await statements.prepare(at);
     try {
       const names = Array.from({ length: statement.parameterCount }, (_, i) => statement.parameterName(i + 1));
@@ -337,12 +363,15 @@ async function runAll(connection: DuckDBConnection, text: string, params?: Param
 }
 
 async function execute(connection: DuckDBConnection, text: string, params?: Params): Promise<void> {
-  await named(text, () => runAll(connection, text, params));
+  await withStatementInError(text, () => runAll(connection, text, params));
 }
 
-/** The engine's rows become objects batch by batch (2,048 rows), and others have their turn before each. */
+/**
+ * Collects the rows of a query as objects. DuckDB gives them in batches of 2,048, and the event loop runs between
+ * batches.
+ */
 async function query<T>(connection: DuckDBConnection, text: string, params?: Params): Promise<T[]> {
-  return named(text, async () => {
+  return withStatementInError(text, async () => {
     const rows: T[] = [];
     for await (const some of (await runAll(connection, text, params)).yieldRowObjectJs())
       for (const row of some) rows.push(row as T);
@@ -355,23 +384,23 @@ async function* batchesOf(
   text: string,
   params?: Params,
 ): AsyncGenerator<DuckDBDataChunk> {
-  const result = await named(text, () => connection.stream(text, params));
+  const result = await withStatementInError(text, () => connection.stream(text, params));
   for (;;) {
-    const batch = await named(text, () => result.fetchChunk());
+    const batch = await withStatementInError(text, () => result.fetchChunk());
     if (!batch || batch.rowCount === 0) return;
     yield batch;
   }
 }
 
-/** Statements on a bare connection, which nobody else may use meanwhile. */
-export const statementsOn = (connection: DuckDBConnection): Statements => ({
+/** Returns statements on a bare connection, which nobody else may use meanwhile. */
+export const toStatements = (connection: DuckDBConnection): Statements => ({
   run: (text, params) => execute(connection, text, params),
   all: (text, params) => query(connection, text, params),
   batches: (text, params) => batchesOf(connection, text, params),
 });
 
-/** The engine's own words, with the statement they speak of. */
-async function named<T>(text: string, work: () => Promise<T>): Promise<T> {
+/** Runs `work`; an error of DuckDB is thrown again with the beginning of its statement. */
+async function withStatementInError<T>(text: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

@@ -2,11 +2,11 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const FOLDER = fileURLToPath(new URL("../../sql/", import.meta.url));
-/** Stands before each query of a file that holds several. */
+/** Line before each query of a file that holds several queries. */
 const NAME = /^-- name: (\w+)$/m;
 const files = new Map<string, ReadonlyMap<string, string>>();
 
-/** The queries of one file by their names; a file without names is one whole query, under no name. */
+/** Reads the queries of one file by name. A file without names is a single query under the empty name. */
 function readQueries(file: string): ReadonlyMap<string, string> {
   let text: string;
   try {
@@ -16,12 +16,12 @@ function readQueries(file: string): ReadonlyMap<string, string> {
   }
   const [whole, ...named] = text.split(NAME);
   if (named.length === 0) return new Map([["", whole!]]);
-  // What a split by one group gives: a name, its text, the next name, and so on.
+  // Splitting by a pattern with one group gives a name, its text, the next name, and so on.
   return new Map(named.flatMap((name, i) => (i % 2 === 0 ? [[name, named[i + 1]!.trim()] as const] : [])));
 }
 
 /**
- * Text of `sql/<folder>/<file>.sql`, or of one query of it: `folder/file:query`. Files are read once.
+ * Returns the text of `sql/<folder>/<file>.sql`, or of one query in it: `folder/file:query`. Each file is read once.
  * @throws Error naming the folder when there is no such file, or the file when it has no such query
  */
 export function sql(name: string): string {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { isAddress } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { Failure } from "../errors.ts";
-import { createPrivate, privateFolder, readPrivate, refuseSharedFolder } from "../keys/files.ts";
+import { createPrivate, createPrivateFolder, readPrivate, refuseSharedFolder } from "../keys/files.ts";
 import { parseUrl } from "../url.ts";
 import type { Wallet } from "./rails.ts";
 import { walletOf } from "./wallets.ts";
@@ -113,7 +113,7 @@ export class WalletFolder {
    */
   make(blind: number, sells = false): Wallet[] {
     if (!Number.isSafeInteger(blind) || blind < 0) throw new RangeError(`not a number of wallets: ${blind}`);
-    privateFolder(this.dir);
+    createPrivateFolder(this.dir);
     if (!existsSync(join(this.dir, SEED))) createPrivate(join(this.dir, SEED), `${randomBytes(32).toString("hex")}\n`);
     const held = this.read();
     if (held.blind.length + blind > MAX_BLIND) throw new RangeError(`at most ${MAX_BLIND} blind wallets`);

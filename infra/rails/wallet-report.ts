@@ -1,6 +1,6 @@
 import { formatUnits, parseUnits } from "viem";
 import type { Clock } from "../clock.ts";
-import { forEachConcurrent, repeating } from "../concurrency.ts";
+import { forEachConcurrent, repeatWork } from "../concurrency.ts";
 import { type Finding, ok, warn } from "../finding.ts";
 import type { Logger, Metrics } from "../telemetry.ts";
 import type { Network, Token } from "./networks.ts";
@@ -185,5 +185,5 @@ export function watchWallets(options: WalletWatchOptions): { stop(): Promise<voi
     look(options, before).catch((error: unknown) =>
       options.logger.warn({ err: error }, "the wallets could not be looked at"),
     );
-  return repeating(tried, options.every_ms ?? EVERY_MS, options.clock);
+  return repeatWork(tried, options.every_ms ?? EVERY_MS, options.clock);
 }

@@ -1,9 +1,9 @@
 import { HASH_BYTES } from "./hash.ts";
 import { BadNote, MAX_NOTE_BYTES } from "./note.ts";
 
-/** The request of a witness's `add-checkpoint` (c2sp.org/tlog-witness): what a log sends, and what a witness reads. */
+/** A request to a witness's `add-checkpoint` (c2sp.org/tlog-witness), which a log sends. */
 export interface AddCheckpoint {
-  /** Size of the checkpoint that the witness cosigned last; 0: none. */
+  /** Size of the checkpoint that the witness cosigned last; 0 when it has cosigned none. */
   old: number;
   /** Consistency proof from `old` to the checkpoint (RFC 6962, section 2.1.2). */
   proof: readonly Uint8Array[];
@@ -11,22 +11,22 @@ export interface AddCheckpoint {
   checkpoint: Uint8Array;
 }
 
-/** Content type of a 409, whose body is the size that the witness has. */
+/** Content type of a 409 answer, whose body is the tree size that the witness holds. */
 export const SIZE_TYPE = "text/x.tlog.size";
 
-/** Most hashes of a proof: a tree has fewer than 2^63 leaves. */
+/** Most hashes in a proof, since a tree has fewer than 2^63 leaves. */
 const MAX_PROOF = 63;
 
 /** Longest request that is read, in bytes. */
 export const MAX_REQUEST_BYTES = MAX_NOTE_BYTES + 32 + MAX_PROOF * 45;
 
-/** The body of a request. */
+/** Returns the body of a request. */
 export function formatAddCheckpoint({ old, proof, checkpoint }: AddCheckpoint): Buffer {
   const lines = proof.map((hash) => `${Buffer.from(hash).toString("base64")}\n`);
   return Buffer.concat([Buffer.from(`old ${old}\n${lines.join("")}\n`), checkpoint]);
 }
 
-/** Reads the body of a request; the checkpoint in it is not looked at. @throws BadNote */
+/** Parses the body of a request; does not verify the checkpoint in it. @throws BadNote */
 export function parseAddCheckpoint(body: Uint8Array): AddCheckpoint {
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
   const blank = bytes.indexOf("\n\n");

@@ -5,17 +5,20 @@ import { TILE_WIDTH } from "./path.ts";
 
 /** Longest entry that a uint16 length can announce. */
 const MAX_ENTRY_BYTES = 65_535;
-/** Most bytes of a full bundle, unpacked. A reader stops unpacking a stranger's gzip there. */
+/** Largest full bundle when unpacked, bytes. A reader stops unpacking an untrusted gzip there. */
 export const MAX_BUNDLE_BYTES = TILE_WIDTH * (MAX_ENTRY_BYTES + 2);
 
-/** An entry bundle that does not decode. */
+/** Thrown for an entry bundle that cannot be decoded. */
 export class BadBundle extends Failure {
-  constructor(says: string) {
-    super("failed", `entry bundle: ${says}`);
+  constructor(reason: string) {
+    super("failed", `entry bundle: ${reason}`);
   }
 }
 
-/** Entries, each behind its big-endian uint16 length (C2SP tlog-tiles, Log entries). @throws BadBundle on a long entry. */
+/**
+ * Encodes entries, each after its length as big-endian uint16 (C2SP tlog-tiles, Log entries). @throws BadBundle for an
+ * entry that is too long
+ */
 export function encodeEntries(entries: readonly Uint8Array[]): Buffer {
   const parts: Uint8Array[] = [];
   for (const entry of entries) {
@@ -27,7 +30,7 @@ export function encodeEntries(entries: readonly Uint8Array[]): Buffer {
   return Buffer.concat(parts);
 }
 
-/** The entries of an unpacked bundle. They share its memory. @throws BadBundle when bytes are missing. */
+/** Decodes the entries of an unpacked bundle. The entries share its memory. @throws BadBundle when bytes are missing */
 export function decodeEntries(bytes: Uint8Array): Buffer[] {
   const all = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const entries: Buffer[] = [];
@@ -42,8 +45,9 @@ export function decodeEntries(bytes: Uint8Array): Buffer[] {
 }
 
 /**
- * gzip level of a bundle. A partial one is replaced within minutes on a busy log, so it is packed fast. A full one stays for
- * good; level 3 takes a sixth more bytes than level 6 and half of the time, which every mirror spends again.
+ * gzip level of a bundle. A partial bundle is replaced within minutes on a busy log, so it is packed fast. A full
+ * bundle is permanent: level 3 gives a sixth more bytes than level 6 in half of the time, and every mirror packs each
+ * bundle again.
  */
 const bundleLevel = (entries: number): number => (entries < TILE_WIDTH ? 1 : 3);
 
@@ -51,8 +55,9 @@ const gzipAsync = promisify(gzip);
 const gunzipAsync = promisify(gunzip);
 
 /**
- * Packs a bundle with gzip, on the thread pool, for storing. The HTTP layer serves it with `Content-Encoding: gzip` without
- * negotiation, as C2SP tlog-tiles allows. Packed bytes may differ between zlib versions; unpacked ones do not.
+ * Packs a bundle with gzip on the thread pool, for storing. The HTTP layer serves it with `Content-Encoding: gzip`
+ * without negotiation, as C2SP tlog-tiles allows. Packed bytes may differ between versions of zlib; unpacked bytes do
+ * not.
  */
 export const packBundle = (entries: readonly Uint8Array[]): Promise<Buffer> =>
   gzipAsync(encodeEntries(entries), { level: bundleLevel(entries.length) });

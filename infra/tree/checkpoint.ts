@@ -21,66 +21,74 @@ export interface TreeHead {
   origin: string;
   size: number;
   root: Buffer;
-  /** Further signed lines; a reader ignores those that it does not know. */
+  /** Further signed lines. A reader ignores lines that it does not know. */
   extensions?: readonly string[];
 }
 /** A checkpoint whose signatures were verified, and its bytes. */
 export interface Checkpoint extends TreeHead {
   /**
-   * Time of the witness's cosignature, or null when the reader trusts no witness. With a policy that has a quorum, the time
-   * since which the quorum has cosigned.
+   * Time of the witness's cosignature; null when the reader trusts no witness. With a policy that has a quorum: the
+   * time since which a quorum has cosigned.
    */
   cosignedAt: Date | null;
   bytes: Buffer;
 }
-/** Keys that a reader trusts. With a witness, its cosignature is required; its time shows how fresh the checkpoint is. */
+/**
+ * Keys that a reader trusts. When a witness is set, its cosignature is required; the cosignature's time shows how fresh
+ * the checkpoint is.
+ */
 export interface CheckpointTrust {
   log: NoteKey;
   witness?: NoteKey;
-  /** Further keys of this log and this witness: during a rotation the old and the new key are trusted. */
+  /** Further keys of the log and of its witness: during a rotation both the old and the new key are trusted. */
   logs?: readonly NoteKey[];
   witnesses?: readonly NoteKey[];
-  /** Witnesses that are not the log's own, and how many of them must have cosigned. */
+  /** Independent witnesses, and how many of them must have cosigned. */
   policy?: WitnessPolicy | undefined;
 }
 
-/** Origin of a log that is published at this address: the address without its scheme. */
+/**
+ * Returns the origin of a log that is published at this address: the address without its scheme and trailing slashes.
+ */
 export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/\//, "").replace(/\/+$/, "");
 
-/** Name of the witness's key beside a log's origin. */
+/** Returns the name of the key of the log's own witness. */
 export const witnessName = (origin: string): string => `${origin}/witness`;
 
-/** Keys that a reader of our own log trusts at `now`: those in use of log and witness, and those that retire later. */
+/**
+ * Returns the keys of log and witness that a reader of our own log trusts at `now`: those in use, and those that retire
+ * later.
+ */
 export function trustOf(origin: string, ring: Keyring, now: Date): CheckpointTrust {
-  const believed = (purpose: "log" | "witness", name: string) => {
+  const validKeys = (purpose: "log" | "witness", name: string) => {
     const valid = ring.keys.filter(
       (one) => one.purpose === purpose && (!one.retired_at || new Date(one.retired_at) > now),
     );
     const [inUse, ...retiring] = valid.sort((a, b) => Number(!!a.retired_at) - Number(!!b.retired_at));
-    const named = ({ x }: { x: string }) => ({ name, publicKey: fromBase64url(x)! });
-    return { inUse: named(inUse!), retiring: retiring.map(named) };
+    const toNoteKey = ({ x }: { x: string }) => ({ name, publicKey: fromBase64url(x)! });
+    return { inUse: toNoteKey(inUse!), retiring: retiring.map(toNoteKey) };
   };
-  const [log, witness] = [believed("log", origin), believed("witness", witnessName(origin))];
+  const [log, witness] = [validKeys("log", origin), validKeys("witness", witnessName(origin))];
   return { log: log.inUse, logs: log.retiring, witness: witness.inUse, witnesses: witness.retiring };
 }
 
-/** First 16 hex of sha256(origin): the log's part of a feed cursor. */
+/** Returns the log's id in a feed cursor: the first 16 hex digits of sha256(origin). */
 export const logId = (origin: string): string => createHash("sha256").update(origin).digest("hex").slice(0, 16);
 
-/** Text of a checkpoint, which log and witnesses sign. */
+/** Returns the text of a checkpoint, which the log and witnesses sign. */
 export const bodyOf = ({ origin, size, root, extensions = [] }: TreeHead): string =>
   [origin, size, root.toString("base64"), ...extensions].map((line) => `${line}\n`).join("");
 
-/** Keys that sign beside those in use: they are being retired, and sign until readers know the new keys. */
+/** Keys that sign in addition to those in use. They are being retired, and sign until readers know the new keys. */
 export interface RetiringSigners {
   logs: readonly NoteSigner[];
   witnesses: readonly NoteSigner[];
 }
 
 /**
- * Makes the checkpoint that is published: signed by the log, cosigned by the witness at `at` (whole seconds).
- * @param others cosignature lines of witnesses that are not ours
- * @throws BadNote when a log key has another name than the origin
+ * Creates the checkpoint that is published, signed by the log and cosigned by its witness at `at` (in whole seconds).
+ * @param others cosignature lines of independent witnesses
+ * @throws BadNote when the name of a log key is not the origin
  */
 export function signCheckpoint(
   head: TreeHead,
@@ -102,7 +110,7 @@ export function signCheckpoint(
   return Buffer.from(`${text}\n${lines.join("")}`);
 }
 
-/** Origin, size, root and further lines of a note's text, unverified. @throws BadNote */
+/** Parses origin, size, root and further lines of a note's text; verifies nothing. @throws BadNote */
 export function parseBody(text: string): TreeHead {
   const [origin, sizeText, rootText, ...extensions] = text.slice(0, -1).split("\n");
   const root = Buffer.from(rootText ?? "", "base64");
@@ -117,11 +125,11 @@ export function parseBody(text: string): TreeHead {
 }
 
 /**
- * Reads and verifies a checkpoint. Signature lines of keys outside `trust` are ignored. There must be at least one line of
- * the log and, if trusted, one of the witness; every line of a trusted key must verify.
- * @param now the verifier's clock; without it no time is checked, as when a log reads a checkpoint of its own
- * @throws BadNote when the origin is another log's, the log's signature or the trusted witness's is missing or wrong,
- * or a cosignature lies more than MAX_SKEW_MS ahead of `now`; Unwitnessed when the policy is not met.
+ * Parses and verifies a checkpoint. Signature lines of keys outside `trust` are ignored. At least one line of the log
+ * is required and, if a witness is trusted, one of the witness; every line of a trusted key must verify.
+ * @param now the verifier's clock; without it no time is checked, as when a log reads its own checkpoint
+ * @throws BadNote when the origin is another log's, the signature of the log or of the trusted witness is missing or
+ * wrong, or a cosignature is more than MAX_SKEW_MS ahead of `now`; Unwitnessed when the policy is not met
  */
 export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: Date): Checkpoint {
   const note = parseNote(bytes);
@@ -129,24 +137,27 @@ export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: 
   if (head.origin !== trust.log.name) throw new BadNote(`origin is ${head.origin}, not ${trust.log.name}`);
   const signed = linesOf(note, [trust.log, ...(trust.logs ?? [])]);
   if (signed.length === 0) throw new BadNote(`not signed by ${trust.log.name}`);
-  refuseBad(note, signed);
-  const own = cosignedAt(note, trust, now);
-  return { ...head, cosignedAt: byPolicy(note, head.origin, trust, now) ?? own, bytes: Buffer.from(bytes) };
+  verifyLines(note, signed);
+  const ownCosignedAt = cosignedAt(note, trust, now);
+  return { ...head, cosignedAt: quorumTime(note, head.origin, trust, now) ?? ownCosignedAt, bytes: Buffer.from(bytes) };
 }
 
-/** @throws Unwitnessed when none of the policy's logs signed, or its quorum did not cosign; BadNote */
-function byPolicy(note: Note, origin: string, { policy }: CheckpointTrust, now: Date | undefined): Date | null {
+/**
+ * Checks the note against the policy. @returns the time since which its quorum has cosigned, or null without policy
+ * @throws Unwitnessed when none of the policy's logs signed, or its quorum did not cosign; BadNote
+ */
+function quorumTime(note: Note, origin: string, { policy }: CheckpointTrust, now: Date | undefined): Date | null {
   if (!policy) return null;
   const signed = linesOf(
     note,
     policy.logs.filter(({ name }) => name === origin),
   );
   if (policy.logs.length > 0 && signed.length === 0) throw new Unwitnessed(`no log of the policy signed for ${origin}`);
-  refuseBad(note, signed);
+  verifyLines(note, signed);
   return witnessedAt(note, policy, now);
 }
 
-function refuseBad(note: Note, signed: readonly { key: NoteKey; line: Buffer }[]): void {
+function verifyLines(note: Note, signed: readonly { key: NoteKey; line: Buffer }[]): void {
   for (const { key, line } of signed) {
     if (!verifyBytes(key.publicKey, Buffer.from(note.text), line)) {
       throw new BadNote(`the signature of ${key.name} does not hold`);
@@ -154,14 +165,17 @@ function refuseBad(note: Note, signed: readonly { key: NoteKey; line: Buffer }[]
   }
 }
 
-/** The log's signature lines of these keys. */
+/** Returns the log signatures in the note that were made with these keys. */
 const linesOf = (note: Note, keys: readonly NoteKey[]): { key: NoteKey; line: Buffer }[] =>
   keys.flatMap((key) => {
     const line = lineOf(note, key, ED25519);
     return line ? [{ key, line }] : [];
   });
 
-/** Time of the newest cosignature; null when no witness is trusted. @throws BadNote when the witness did not cosign */
+/**
+ * Returns the time of the newest cosignature; null when no witness is trusted. @throws BadNote when the witness did not
+ * cosign
+ */
 function cosignedAt(note: Note, { witness, witnesses }: CheckpointTrust, now: Date | undefined): Date | null {
   if (!witness) return null;
   const times = [witness, ...(witnesses ?? [])]

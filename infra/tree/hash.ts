@@ -7,8 +7,8 @@ const LEAF = Buffer.of(0);
 const NODE = Buffer.of(1);
 
 /**
- * SHA-256 of the parts, one after another. The digest is taken as latin1 text and converted, which is faster: with
- * `createHash`, or with a Buffer as output of `hash`, the call takes twice as long.
+ * Hashes the concatenated parts. The digest is taken as latin1 text and converted to bytes, because `createHash`, or
+ * `hash` with a Buffer as its output, takes twice as long.
  */
 function sha256(...parts: Uint8Array[]): Buffer {
   return Buffer.from(hash("sha256", Buffer.concat(parts), "binary"), "latin1");
@@ -23,7 +23,7 @@ export const leafHash = (entry: Uint8Array): Buffer => sha256(LEAF, entry);
 /** Hash of two subtrees. */
 export const nodeHash = (left: Uint8Array, right: Uint8Array): Buffer => sha256(NODE, left, right);
 
-/** Largest power of two below n (n > 1); RFC 6962 splits a range of n leaves there. */
+/** Returns the largest power of two below n (n > 1), at which RFC 6962 splits a range of n leaves. */
 export function splitPoint(n: number): number {
   let k = 1;
   while (k * 2 < n) k *= 2;
@@ -31,15 +31,15 @@ export function splitPoint(n: number): number {
 }
 
 /**
- * Root over hashes in order: leaf hashes, or hashes of complete subtrees of one height (the shape is the same).
- * The root over none is EMPTY_ROOT.
+ * Returns the root over hashes in order, which are leaf hashes, or roots of complete subtrees of one height (the tree
+ * has the same shape). Without hashes the root is EMPTY_ROOT.
  */
-export function rootOf(hashes: readonly Uint8Array[], start = 0, end = hashes.length): Buffer {
+export function computeRoot(hashes: readonly Uint8Array[], start = 0, end = hashes.length): Buffer {
   const n = end - start;
   if (n === 0) return EMPTY_ROOT;
   if (n === 1) return Buffer.from(hashes[start]!);
   const middle = start + splitPoint(n);
-  return nodeHash(rootOf(hashes, start, middle), rootOf(hashes, middle, end));
+  return nodeHash(computeRoot(hashes, start, middle), computeRoot(hashes, middle, end));
 }
 
 export const sameHash = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0;

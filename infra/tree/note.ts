@@ -26,25 +26,27 @@ export interface Note {
   signatures: SignatureLine[];
 }
 
-/** Not a signed note, or one that no known key signed. */
+/** Thrown for bytes that are not a signed note, or for a note that no known key signed. */
 export class BadNote extends Failure {
-  constructor(says: string) {
-    super("failed", `note: ${says}`);
+  constructor(reason: string) {
+    super("failed", `note: ${reason}`);
   }
 }
 
-/** Longest note that is read, and most signature lines; the specification requires at least 16. */
+/**
+ * Longest note that is read, bytes, and the largest number of signature lines; the specification requires at least 16.
+ */
 export const MAX_NOTE_BYTES = 64 * 1024;
 const MAX_SIGNATURES = 64;
 const NAME = /^[^\s\p{Z}+]+$/u;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: a note with one is no note.
 const CONTROL = /[\x00-\x09\x0b-\x1f]/;
 
-/** Key id of a name and key as hex: the first four bytes of sha256(name, newline, type, key). */
+/** Returns the key id in hex: the first four bytes of sha256(name, newline, type, key). */
 const keyId = ({ name, publicKey }: NoteKey, type: SignatureType): string =>
   createHash("sha256").update(`${name}\n`).update(Buffer.of(type)).update(publicKey).digest("hex").slice(0, 8);
 
-/** The verifier key as text: `name+id+base64(type, key)`. */
+/** Formats a verifier key as text: `name+id+base64(type, key)`. */
 export const formatVkey = (key: NoteKey, type: SignatureType): string =>
   `${key.name}+${keyId(key, type)}+${Buffer.concat([Buffer.of(type), key.publicKey]).toString("base64")}`;
 
@@ -60,11 +62,14 @@ export function parseVkey(text: string, type: SignatureType): NoteKey {
   return key;
 }
 
-/** One signature line. */
+/** Formats one signature line. */
 export const signatureLine = (key: NoteKey, type: SignatureType, signature: Uint8Array): string =>
   `— ${key.name} ${Buffer.concat([Buffer.from(keyId(key, type), "hex"), signature]).toString("base64")}\n`;
 
-/** Splits a note into its text and signature lines, without verifying these. @throws BadNote with the reason. */
+/**
+ * Splits a note into its text and its signature lines, without verifying the signatures. @throws BadNote with the
+ * reason
+ */
 export function parseNote(bytes: Uint8Array): Note {
   if (bytes.length > MAX_NOTE_BYTES) throw new BadNote(`longer than ${MAX_NOTE_BYTES} bytes`);
   let all: string;
@@ -84,14 +89,14 @@ export function parseNote(bytes: Uint8Array): Note {
 function parseLine(line: string): SignatureLine {
   const match = /^— (\S+) ([A-Za-z0-9+/]+={0,2})$/.exec(line);
   const bytes = Buffer.from(match?.[2] ?? "", "base64");
-  // Unused bits of the last base64 character must be zero, or two texts would be one signature.
+  // The unused bits of the last base64 character must be zero; otherwise one signature could be written as two texts.
   if (!match || !NAME.test(match[1]!) || bytes.length < 5 || bytes.toString("base64") !== match[2]) {
     throw new BadNote(`not a signature line: ${JSON.stringify(line.slice(0, 80))}`);
   }
   return { name: match[1]!, id: bytes.subarray(0, 4).toString("hex"), signature: bytes.subarray(4) };
 }
 
-/** The signature of this key and type in the note, or undefined. */
+/** Returns the signature of this key and type in the note, or undefined. */
 export function lineOf(note: Note, key: NoteKey, type: SignatureType): Buffer | undefined {
   const id = keyId(key, type);
   return note.signatures.find((line) => line.name === key.name && line.id === id)?.signature;

@@ -1,6 +1,6 @@
 /** Paths of C2SP tlog-tiles. Every tile and every entry bundle is 256 wide; a narrower one is partial. */
 export const TILE_WIDTH = 256;
-/** Leaves below one full level-1 tile: the size of a segment. */
+/** Number of leaves under one full tile of level 1, which make up one segment. */
 export const SEGMENT_LEAVES = TILE_WIDTH * TILE_WIDTH;
 
 /** 1234067 -> `x001/x234/067`. */
@@ -17,21 +17,24 @@ const suffix = (width: number): string => {
   return width === TILE_WIDTH ? "" : `.p/${width}`;
 };
 
-/** `tile/<level>/<n>[.p/<width>]`: `width` hashes, each over 256^level leaves. */
+/** Returns `tile/<level>/<n>[.p/<width>]`, the path of a tile with `width` hashes, each over 256^level leaves. */
 export const tilePath = (level: number, n: number, width: number = TILE_WIDTH): string =>
   `tile/${level}/${indexPath(n)}${suffix(width)}`;
 
-/** `tile/entries/<n>[.p/<width>]`: the leaves below tile n of level 0. */
+/** Returns `tile/entries/<n>[.p/<width>]`, the path of the leaves under tile n of level 0. */
 export const entriesPath = (n: number, width: number = TILE_WIDTH): string =>
   `tile/entries/${indexPath(n)}${suffix(width)}`;
 
-/** On a tile level of a tree of `size` leaves: the number of full tiles, and of hashes in the partial tile after them. */
+/**
+ * For one tile level of a tree of `size` leaves, returns the number of full tiles, and the number of hashes in the
+ * partial tile after them.
+ */
 export function edgeOf(size: number, level: number): { full: number; width: number } {
   const hashes = Math.floor(size / TILE_WIDTH ** level);
   return { full: Math.floor(hashes / TILE_WIDTH), width: hashes % TILE_WIDTH };
 }
 
-/** Tile levels that hold at least one hash in a tree of `size` leaves. */
+/** Returns the number of tile levels that hold at least one hash in a tree of `size` leaves. */
 export function levelsOf(size: number): number {
   let levels = 0;
   for (let rest = size; rest > 0; rest = Math.floor(rest / TILE_WIDTH)) levels++;

@@ -2,7 +2,7 @@ import { Failure } from "../errors.ts";
 import { cosignatureTime, MAX_SKEW_MS } from "./cosignature.ts";
 import { BadNote, COSIGNATURE, ED25519, type Note, type NoteKey, parseVkey } from "./note.ts";
 
-/** Which of its cosigners make a checkpoint valid: one witness, or at least `k` of the members. */
+/** Whose cosignatures make a checkpoint valid: those of one witness, or of at least `k` of the rules in `of`. */
 type Rule = { witness: NoteKey } | { k: number; of: readonly Rule[] };
 
 /**
@@ -10,43 +10,48 @@ type Rule = { witness: NoteKey } | { k: number; of: readonly Rule[] };
  * witnesses, and the quorum of these that must have cosigned a checkpoint.
  */
 export interface WitnessPolicy {
-  /** Logs that are accepted; empty: the log's key is known from elsewhere. */
+  /** Logs that are accepted. When empty, the reader knows the log's key from elsewhere. */
   logs: readonly NoteKey[];
-  /** By the names that the policy gives them. */
+  /** Witnesses by the name that the policy gives them. */
   witnesses: ReadonlyMap<string, NoteKey>;
-  /** Name of the witness or group that the quorum names, or `none`. */
+  /** Name of the witness or group in the quorum line, or `none`. */
   quorum: string;
-  rule: Rule | null;
+  quorumRule: Rule | null;
 }
 
-/** Not a policy. The message names the line. */
+/** Thrown for a text that is not a policy. The message names the line. */
 class BadPolicy extends Failure {
-  constructor(line: number, says: string) {
-    super("usage", `witness policy, line ${line}: ${says}`);
+  constructor(line: number, reason: string) {
+    super("usage", `witness policy, line ${line}: ${reason}`);
   }
 }
 
-/** A checkpoint that too few of the policy's witnesses cosigned. Nothing below it is believed. */
+/**
+ * Thrown for a checkpoint that too few of the policy's witnesses cosigned. Nothing under such a checkpoint is trusted.
+ */
 export class Unwitnessed extends Failure {
-  constructor(says: string) {
-    super("unwitnessed", says);
+  constructor(reason: string) {
+    super("unwitnessed", reason);
   }
 }
 
-/** Bounds of a policy: the specification asks for 32 of each at least. */
+/**
+ * Limits on the size of a policy and on its number of names; the specification requires room for at least 32 of each
+ * kind.
+ */
 const MAX_BYTES = 256 * 1024;
 const MAX_NAMES = 256;
 
-/** What is defined while a policy is read. */
-class Reading {
+/** Definitions collected while a policy is read line by line. */
+class PolicyReader {
   readonly logs: NoteKey[] = [];
   readonly witnesses = new Map<string, NoteKey>();
   readonly rules = new Map<string, Rule>();
   readonly #members = new Set<string>();
   quorum: string | null = null;
 
-  /** @throws BadPolicy */
-  take(line: number, [word, ...rest]: readonly string[]): void {
+  /** Reads one line, split into words. @throws BadPolicy */
+  readLine(line: number, [word, ...rest]: readonly string[]): void {
     const wrong = (says: string) => new BadPolicy(line, says);
     const key = (vkey: string | undefined, type: typeof ED25519 | typeof COSIGNATURE): NoteKey => {
       try {
@@ -59,11 +64,11 @@ class Reading {
     if (this.rules.size + this.logs.length >= MAX_NAMES) throw wrong(`more than ${MAX_NAMES} names`);
     if (word === "log" && (rest.length === 1 || rest.length === 2)) {
       const log = key(rest[0], ED25519);
-      if (this.logs.some((one) => same(one, log))) throw wrong("this log's key stands in the policy already");
+      if (this.logs.some((one) => isSameKey(one, log))) throw wrong("this log's key stands in the policy already");
       this.logs.push(log);
     } else if (word === "witness" && (rest.length === 2 || rest.length === 3)) {
       const witness = key(rest[1], COSIGNATURE);
-      if ([...this.witnesses.values()].some((one) => same(one, witness))) {
+      if ([...this.witnesses.values()].some((one) => isSameKey(one, witness))) {
         throw wrong("this witness's key stands in the policy already");
       }
       this.#define(rest[0]!, { witness }, wrong);
@@ -96,13 +101,13 @@ class Reading {
   }
 }
 
-const same = (a: NoteKey, b: NoteKey): boolean => Buffer.compare(a.publicKey, b.publicKey) === 0;
+const isSameKey = (a: NoteKey, b: NoteKey): boolean => Buffer.compare(a.publicKey, b.publicKey) === 0;
 
-/** Reads a policy. Its bytes are text of which only ASCII has a meaning. @throws Failure `usage` naming the line */
+/** Parses a policy. Only ASCII characters have a meaning in it. @throws Failure `usage` naming the line */
 export function readPolicy(bytes: Uint8Array): WitnessPolicy {
   if (bytes.length > MAX_BYTES) throw new BadPolicy(1, `longer than ${MAX_BYTES} bytes`);
   const text = Buffer.from(bytes).toString("latin1");
-  const reading = new Reading();
+  const reading = new PolicyReader();
   const lines = text.split("\n");
   if (lines.pop() !== "") throw new BadPolicy(lines.length + 1, "no newline at the end");
   for (const [i, line] of lines.entries()) {
@@ -112,38 +117,45 @@ export function readPolicy(bytes: Uint8Array): WitnessPolicy {
       .toString("utf8")
       .split(/[ \t]+/)
       .filter(Boolean);
-    if (words.length > 0 && !words[0]!.startsWith("#")) reading.take(i + 1, words);
+    if (words.length > 0 && !words[0]!.startsWith("#")) reading.readLine(i + 1, words);
   }
   const { logs, witnesses, quorum, rules } = reading;
   if (quorum === null) throw new BadPolicy(lines.length, "no quorum line");
-  return { logs, witnesses, quorum, rule: quorum === "none" ? null : rules.get(quorum)! };
+  return { logs, witnesses, quorum, quorumRule: quorum === "none" ? null : rules.get(quorum)! };
 }
 
-/** The newest moment since which the rule is met: of a group, when the k-th newest of its members signed. -Infinity: not met. */
+/**
+ * Returns the latest time since which the rule is met: for a witness its cosignature, for a group that of its k-th
+ * newest member; -Infinity when the rule is not met.
+ */
 const metAt = (rule: Rule, times: ReadonlyMap<NoteKey, number>): number =>
   "witness" in rule
     ? (times.get(rule.witness) ?? Number.NEGATIVE_INFINITY)
     : rule.of.map((one) => metAt(one, times)).sort((a, b) => b - a)[rule.k - 1]!;
 
 /**
- * When the quorum last saw this note: every witness that it needs cosigned then or later. null where the policy asks for
- * nobody. A cosignature that lies more than MAX_SKEW_MS ahead of `now` does not count.
+ * Returns the time since which the quorum has cosigned: every witness that the quorum needs cosigned at that time or
+ * later. Null when the policy requires no witness. A cosignature more than MAX_SKEW_MS ahead of `now` does not count.
  * @param now the verifier's clock; without it no time is checked
- * @throws Unwitnessed below the quorum, BadNote when a line of a witness of the policy does not hold
+ * @throws Unwitnessed below the quorum; BadNote when a line of one of the policy's witnesses does not verify
  */
-export function witnessedAt(note: Note, { witnesses, rule, quorum }: WitnessPolicy, now?: Date): Date | null {
+export function witnessedAt(
+  note: Note,
+  { witnesses, quorumRule: rule, quorum }: WitnessPolicy,
+  now?: Date,
+): Date | null {
   if (!rule) return null;
   const times = new Map<NoteKey, number>();
-  const lacking: string[] = [];
+  const missing: string[] = [];
   for (const [name, key] of witnesses) {
     const at = cosignatureTime(note, key);
-    if (at === null) lacking.push(name);
-    else if (now && at > now.getTime() + MAX_SKEW_MS) lacking.push(`${name} (signed in our future)`);
+    if (at === null) missing.push(name);
+    else if (now && at > now.getTime() + MAX_SKEW_MS) missing.push(`${name} (signed in our future)`);
     else times.set(key, at);
   }
   const met = metAt(rule, times);
   if (met === Number.NEGATIVE_INFINITY) {
-    throw new Unwitnessed(`the checkpoint is below the quorum ${quorum}: no cosignature of ${lacking.join(", ")}`);
+    throw new Unwitnessed(`the checkpoint is below the quorum ${quorum}: no cosignature of ${missing.join(", ")}`);
   }
   return new Date(met);
 }

@@ -1,36 +1,37 @@
 import { HASH_BYTES, nodeHash, sameHash, splitPoint } from "./hash.ts";
 
 /**
- * A size or index in a proof; bigint because proofs of strangers reach past 2^53. This file makes proofs of RFC 6962 section
- * 2.1 and verifies them as in RFC 9162 sections 2.1.3.2 and 2.1.4.2. Two rules are added: a tree of size 0 proves nothing,
- * and every hash has 32 bytes. A verifier returns false and never throws.
+ * A size or index in a proof. It may be a bigint, because proofs of other logs can exceed 2^53.
+ * This file creates proofs as in RFC 6962 section 2.1 and verifies them as in RFC 9162 sections 2.1.3.2 and 2.1.4.2,
+ * with two more rules: a tree of size 0 proves nothing, and every hash has 32 bytes. A verifier returns false and never
+ * throws.
  */
-export type Whole = number | bigint;
+export type TreeNumber = number | bigint;
 
 const LIMIT = 1n << 64n;
 
-/** Whole numbers of the tree, or null: negative, fractional or past 64 bits. */
-export function whole(value: Whole): bigint | null {
+/** Converts a size or index to a bigint; null when it is negative, fractional, or larger than 64 bits. */
+export function toTreeNumber(value: TreeNumber): bigint | null {
   if (typeof value === "number" && !Number.isSafeInteger(value)) return null;
   const big = BigInt(value);
   return big >= 0n && big < LIMIT ? big : null;
 }
 
-export const allHashes = (...lists: (readonly Uint8Array[])[]): boolean =>
+export const areHashes = (...lists: (readonly Uint8Array[])[]): boolean =>
   lists.every((list) => list.every((hash) => hash.length === HASH_BYTES));
 
-/** Are the first `size1` leaves of the tree (size2, root2) the tree (size1, root1)? */
+/** Reports whether the first `size1` leaves of the tree (size2, root2) are the tree (size1, root1). */
 export function verifyConsistency(
-  size1: Whole,
-  size2: Whole,
+  size1: TreeNumber,
+  size2: TreeNumber,
   root1: Uint8Array,
   root2: Uint8Array,
   proof: readonly Uint8Array[],
 ): boolean {
-  const [m, n] = [whole(size1), whole(size2)];
-  if (m === null || n === null || m === 0n || m > n || !allHashes(proof, [root1, root2])) return false;
+  const [m, n] = [toTreeNumber(size1), toTreeNumber(size2)];
+  if (m === null || n === null || m === 0n || m > n || !areHashes(proof, [root1, root2])) return false;
   if (m === n) return proof.length === 0 && sameHash(root1, root2);
-  // A power of two is a node of the larger tree itself, so the proof leaves it out.
+  // When size1 is a power of two, root1 is itself a node of the larger tree, so the proof leaves it out.
   const steps = (m & (m - 1n)) === 0n ? [root1, ...proof] : [...proof];
   if (proof.length === 0) return false;
   let fn = m - 1n;
@@ -53,16 +54,16 @@ export function verifyConsistency(
   return sn === 0n && sameHash(before, root1) && sameHash(after, root2);
 }
 
-/** Is the leaf with this hash at `index` of the tree of `size` leaves with this root? */
+/** Reports whether the leaf with this hash stands at `index` in the tree of `size` leaves with this root. */
 export function verifyInclusion(
-  index: Whole,
-  size: Whole,
+  index: TreeNumber,
+  size: TreeNumber,
   leaf: Uint8Array,
   proof: readonly Uint8Array[],
   root: Uint8Array,
 ): boolean {
-  const [at, n] = [whole(index), whole(size)];
-  if (at === null || n === null || at >= n || !allHashes(proof, [leaf, root])) return false;
+  const [at, n] = [toTreeNumber(index), toTreeNumber(size)];
+  if (at === null || n === null || at >= n || !areHashes(proof, [leaf, root])) return false;
   let fn = at;
   let sn = n - 1n;
   let hash: Uint8Array = leaf;
@@ -80,10 +81,10 @@ export function verifyInclusion(
   return sn === 0n && sameHash(hash, root);
 }
 
-/** Hash of a complete subtree: leaves [index * 2^level, (index + 1) * 2^level). */
+/** Reads the hash of a complete subtree: leaves [index * 2^level, (index + 1) * 2^level). */
 export type NodeReader = (level: number, index: number) => Promise<Uint8Array>;
 
-/** Hash of leaves [start, end) as RFC 6962 splits them. `start` is where such a split puts it. */
+/** Computes the hash of leaves [start, end), split as RFC 6962 does. `start` must be a point of such a split. */
 export async function rangeHash(start: number, end: number, node: NodeReader): Promise<Uint8Array> {
   const n = end - start;
   const level = Math.log2(n);
@@ -95,7 +96,7 @@ export async function rangeHash(start: number, end: number, node: NodeReader): P
 const hashesOf = (ranges: [number, number][], node: NodeReader): Promise<Uint8Array[]> =>
   Promise.all(ranges.map(([start, end]) => rangeHash(start, end, node)));
 
-/** Proof that the first `size1` leaves (at least one) of the tree of `size2` are unchanged. */
+/** Creates the proof that the first `size1` leaves (at least one) are unchanged in the tree of `size2` leaves. */
 export async function consistencyProof(size1: number, size2: number, node: NodeReader): Promise<Uint8Array[]> {
   if (size1 < 1 || size1 > size2) throw new RangeError(`no proof from ${size1} to ${size2}`);
   const ranges: [number, number][] = [];
@@ -114,7 +115,10 @@ export async function consistencyProof(size1: number, size2: number, node: NodeR
   return hashesOf(ranges, node);
 }
 
-/** Proof that the complete subtree [start, end) is in the tree of `size` leaves; a leaf is the subtree of width one. */
+/**
+ * Creates the proof that the complete subtree [start, end) is in the tree of `size` leaves; a leaf is the subtree of
+ * width one.
+ */
 export async function subtreeProof(start: number, end: number, size: number, node: NodeReader): Promise<Uint8Array[]> {
   const width = end - start;
   if (!Number.isInteger(Math.log2(width)) || start % width !== 0 || start < 0 || end > size) {
@@ -134,6 +138,6 @@ export async function subtreeProof(start: number, end: number, size: number, nod
   return hashesOf(ranges, node);
 }
 
-/** Proof that leaf `index` is in the tree of `size` leaves (RFC 6962 section 2.1.1). */
+/** Creates the proof that leaf `index` is in the tree of `size` leaves (RFC 6962 section 2.1.1). */
 export const inclusionProof = (index: number, size: number, node: NodeReader): Promise<Uint8Array[]> =>
   subtreeProof(index, index + 1, size, node);

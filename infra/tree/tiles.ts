@@ -1,10 +1,10 @@
 import { BoundedMap } from "../bounded-map.ts";
 import { Failure } from "../errors.ts";
-import { HASH_BYTES, nodeHash, rootOf, sameHash } from "./hash.ts";
+import { computeRoot, HASH_BYTES, nodeHash, sameHash } from "./hash.ts";
 import { edgeOf, levelsOf, TILE_WIDTH, tilePath } from "./path.ts";
 import type { NodeReader } from "./proof.ts";
 
-/** Bytes of an object of the log by its path, or null when there is none. */
+/** Fetches an object of the log by its path; null when there is none. */
 export type FetchObject = (path: string) => Promise<Uint8Array | null>;
 
 /** Thrown when the log lacks an object that it must have according to its checkpoint. */
@@ -14,7 +14,7 @@ export class MissingObject extends Failure {
   }
 }
 
-/** An object whose bytes are not what the checkpoint commits to. */
+/** Thrown for an object whose bytes do not match the hashes under the checkpoint. */
 export class Tampered extends Failure {
   constructor(
     readonly key: string,
@@ -43,19 +43,22 @@ export async function fetchTile(level: number, n: number, width: number, fetch: 
 /** The right edge of a tree: by tile level, the hashes after the last full tile. */
 type Edge = readonly (readonly Buffer[])[];
 
-/** Root of the tree with this right edge. The edge's hashes are roots of complete subtrees, the largest on the left. */
+/**
+ * Computes the root of the tree with this right edge. The edge's hashes are roots of complete subtrees, the largest on
+ * the left.
+ */
 function rootOfEdge(edge: Edge): Buffer {
   let root: Buffer | null = null;
   for (const hashes of edge) {
     let end = hashes.length;
     for (let width = 1; width < TILE_WIDTH; width *= 2) {
       if ((hashes.length & width) === 0) continue;
-      const block = rootOf(hashes, end - width, end);
+      const block = computeRoot(hashes, end - width, end);
       root = root ? nodeHash(block, root) : block;
       end -= width;
     }
   }
-  return root ?? rootOf([]);
+  return root ?? computeRoot([]);
 }
 
 /** Reads the right edge of the tree of `size` leaves and proves it against the root. @throws MissingObject, Tampered */
@@ -69,15 +72,15 @@ async function fetchEdge(size: number, root: Uint8Array, fetch: FetchObject): Pr
   return edge;
 }
 
-/** Full tiles that a reader keeps: enough for a walk in order, little in memory (8 KiB each). */
+/** Number of full tiles that a reader keeps, 8 KiB each: enough to walk the tree in order. */
 const KEPT_TILES = 64;
 
 /**
- * Reads hashes of a tree and proves each against the checkpoint's root before it returns it: the right edge by the root, a
- * full tile by its hash in the tile above.
+ * Reads hashes of a tree and proves each before it returns it: the right edge against the checkpoint's root, a full
+ * tile against its hash in the tile above.
  */
 export class TileReader {
-  #kept = new BoundedMap<string, Promise<Buffer[]>>(KEPT_TILES);
+  #tiles = new BoundedMap<string, Promise<Buffer[]>>(KEPT_TILES);
 
   private constructor(
     readonly size: number,
@@ -85,41 +88,41 @@ export class TileReader {
     private readonly fetch: FetchObject,
   ) {}
 
-  /** @throws MissingObject, Tampered when the right edge does not lead to this root. */
+  /** @throws MissingObject; Tampered when the right edge does not lead to this root */
   static async open(size: number, root: Uint8Array, fetch: FetchObject): Promise<TileReader> {
     return new TileReader(size, await fetchEdge(size, root, fetch), fetch);
   }
 
-  /** Proven hashes of tile n on a level: 256, or fewer on the right edge. */
+  /** Returns the proven hashes of tile n on a level: 256, or fewer at the right edge. */
   tile(level: number, n: number): Promise<readonly Buffer[]> {
     const { full } = edgeOf(this.size, level);
     if (n > full || n < 0) throw new RangeError(`no tile ${n} on level ${level} of a tree of ${this.size}`);
     if (n === full) return Promise.resolve(this.edge[level] ?? []);
     const key = tilePath(level, n);
-    let kept = this.#kept.get(key);
+    let kept = this.#tiles.get(key);
     if (!kept) {
-      kept = this.#proven(level, n);
-      this.#kept.set(key, kept);
-      kept.catch(() => this.#kept.delete(key));
+      kept = this.#fetchProven(level, n);
+      this.#tiles.set(key, kept);
+      kept.catch(() => this.#tiles.delete(key));
     }
     return kept;
   }
 
-  /** Proven root of full tile n: its hash in the tile above. */
+  /** Returns the proven root of full tile n, which is its hash in the tile above. */
   async rootOfTile(level: number, n: number): Promise<Buffer> {
     const above = await this.tile(level + 1, Math.floor(n / TILE_WIDTH));
     return above[n % TILE_WIDTH]!;
   }
 
-  async #proven(level: number, n: number): Promise<Buffer[]> {
+  async #fetchProven(level: number, n: number): Promise<Buffer[]> {
     const expected = await this.rootOfTile(level, n);
     const hashes = await fetchTile(level, n, TILE_WIDTH, this.fetch);
-    const got = rootOf(hashes);
+    const got = computeRoot(hashes);
     if (!sameHash(got, expected)) throw new Tampered(tilePath(level, n), hex(expected), hex(got));
     return hashes;
   }
 
-  /** Proven hash of a complete subtree, for making proofs. */
+  /** Returns the proven hash of a complete subtree, for creating proofs. */
   readonly node: NodeReader = async (level, index) => {
     const span = 2 ** (level % 8);
     const first = index * span;
@@ -127,7 +130,7 @@ export class TileReader {
     const hashes = await this.tile(tileLevel, Math.floor(first / TILE_WIDTH));
     const at = first % TILE_WIDTH;
     if (at + span > hashes.length) throw new RangeError(`no complete subtree ${index} of height ${level}`);
-    return rootOf(hashes, at, at + span);
+    return computeRoot(hashes, at, at + span);
   };
 }
 
@@ -140,8 +143,8 @@ export interface Tile {
 }
 
 /**
- * State of a tree for its writer: size and right edge, a few KiB for any size. It is immutable: `append` returns the next
- * state, which a writer that loses a race drops.
+ * State of a tree for its writer: size and right edge, a few KiB for a tree of any size. The state is immutable:
+ * `append` returns the next state, and a writer that loses a race discards that one.
  */
 export class TreeState {
   private constructor(
@@ -161,8 +164,9 @@ export class TreeState {
   }
 
   /**
-   * Appends leaf hashes. Returns the new state and the tiles that it needs and the old state had not: full tiles that were
-   * completed, and the changed right edge.
+   * Appends leaf hashes.
+   * @returns the new state, and the tiles that it has and the old state had not: full tiles that were completed, and
+   * the changed right edge
    */
   append(leafHashes: readonly Buffer[]): { state: TreeState; tiles: Tile[] } {
     const edge: Buffer[][] = this.edge.map((hashes) => [...hashes]);
@@ -176,7 +180,7 @@ export class TreeState {
         hashes.push(hash);
         if (hashes.length < TILE_WIDTH) continue;
         tiles.push({ level, n: before + completed.length, width: TILE_WIDTH, bytes: Buffer.concat(hashes) });
-        completed.push(rootOf(hashes));
+        completed.push(computeRoot(hashes));
         hashes = [];
       }
       edge[level] = hashes;

@@ -1,6 +1,6 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
 import { forEachYielding } from "../../infra/concurrency.ts";
-import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
+import { type Statements, toStatements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { RunLine } from "../record/card.ts";
 import { gradeLine, type LineWithoutDigest } from "./cards.ts";
@@ -251,7 +251,7 @@ export async function* gradeChunks(
   options: GradeOptions,
 ): AsyncGenerator<RunLine[], GradeSummary> {
   const { now, caps, chunkRows = CHUNK_ROWS } = options;
-  const db = "all" in conn ? conn : statementsOn(conn);
+  const db = "all" in conn ? conn : toStatements(conn);
   const window = toWindow(now);
   const theftBefore = now.getTime() - AFTER.pendingTheft;
   if (caps === "all") await db.run(sql("grade/due:every"));

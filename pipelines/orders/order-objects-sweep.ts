@@ -1,5 +1,5 @@
 import { type Clock, systemClock } from "../../infra/clock.ts";
-import { repeating } from "../../infra/concurrency.ts";
+import { repeatWork } from "../../infra/concurrency.ts";
 import type { ObjectInfo, Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { addDays, dayOf } from "../record/time.ts";
@@ -149,7 +149,7 @@ const TURN_MS = 60_000;
 
 /** Sweeps again and again, in real time, until stopped. A turn that fails is made again. */
 export const startSweep = (sweep: ObjectSweep, logger: Pick<Logger, "warn">): { stop(): Promise<void> } =>
-  repeating(
+  repeatWork(
     async () => {
       await sweep.turn().catch((error: unknown) => {
         logger.warn({ err: error }, "the objects of orders could not be swept; it is tried again");

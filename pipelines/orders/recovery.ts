@@ -1,5 +1,5 @@
 import { systemClock } from "../../infra/clock.ts";
-import { forEachSettled, repeating } from "../../infra/concurrency.ts";
+import { forEachSettled, repeatWork } from "../../infra/concurrency.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
 import { completeUpTo, isFinallyExpired, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -476,7 +476,7 @@ export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, 
     turns.add(turn);
   };
   const losses = tried(() => recovery.recoverLosses());
-  const running = [repeating(begin, everyMs, systemClock), repeating(losses, LOSSES_MS, systemClock)];
+  const running = [repeatWork(begin, everyMs, systemClock), repeatWork(losses, LOSSES_MS, systemClock)];
   return {
     look: tried(() => recovery.look()),
     watch: (by) => {

@@ -75,7 +75,7 @@ export function refuseUnsignedCard(leaf: Pick<GradeLeaf, "index" | "at" | "card"
   const keys = Array.isArray(jwks?.keys) ? jwks.keys : [];
   const anyOf = keys.filter((key) => key?.purpose === "cards" && typeof key.kid === "string");
   const kids = card?.signing_key_id === undefined ? anyOf.map(({ kid }) => kid) : [card.signing_key_id];
-  const verdicts = kids.map((kid) => jwks && verifyObject(jwks, card, { purpose: "cards", at, unsaid: { kid } }));
+  const verdicts = kids.map((kid) => jwks && verifyObject(jwks, card, { purpose: "cards", at, defaults: { kid } }));
   if (verdicts.some((verdict) => verdict?.ok)) return;
   const fault = verdicts.find((verdict) => verdict && !verdict.ok);
   const got = fault && !fault.ok ? fault.reason : jwks ? "unknown_key" : "no keys before it";

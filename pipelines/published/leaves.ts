@@ -1,6 +1,6 @@
 import type { Store } from "../../infra/store/store.ts";
 import { unpackBundle } from "../../infra/tree/bundle.ts";
-import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
+import { computeRoot, leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { MissingObject, Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
@@ -52,7 +52,7 @@ export async function provenSegment(packed: Uint8Array, tiles: TileReader, n: nu
     throw error;
   }
   const hashes = entries.map(leafHash);
-  const got = rootOf(hashes);
+  const got = computeRoot(hashes);
   if (!sameHash(got, want)) throw new Tampered(key, want.toString("hex"), got.toString("hex"));
   return { entries, hashes };
 }

@@ -2,7 +2,7 @@ import { Failure } from "../../infra/errors.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { BadBundle, unpackBundle } from "../../infra/tree/bundle.ts";
 import { type Checkpoint, type CheckpointTrust, openCheckpoint } from "../../infra/tree/checkpoint.ts";
-import { leafHash, rootOf, sameHash } from "../../infra/tree/hash.ts";
+import { computeRoot, leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { edgeOf, entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
 import { type FetchObject, MissingObject, Tampered, TileReader } from "../../infra/tree/tiles.ts";
@@ -137,8 +137,8 @@ export async function provenBundle(fetch: FetchObject, tiles: TileReader, n: num
   const width = bundleWidth(n, tiles.size);
   const entries = (await unpackedOf(await fetchBundle(fetch, n, width))).slice(0, width);
   const hashes = entries.map(leafHash);
-  const want = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : rootOf(await tiles.tile(0, n));
-  const got = rootOf(hashes);
+  const want = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : computeRoot(await tiles.tile(0, n));
+  const got = computeRoot(hashes);
   if (!sameHash(got, want)) throw new Tampered(entriesPath(n, width), want.toString("hex"), got.toString("hex"));
   return { n, entries, hashes };
 }

@@ -4,7 +4,7 @@ import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import type { Clock } from "../../infra/clock.ts";
 import { Semaphore } from "../../infra/concurrency.ts";
 import { Failure } from "../../infra/errors.ts";
-import { type Statements, statementsOn } from "../../infra/lake/duckdb.ts";
+import { type Statements, toStatements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { REGISTER_FORM } from "./import.ts";
 
@@ -70,7 +70,7 @@ class OpenedFile {
     const connections: DuckDBConnection[] = [];
     try {
       for (let i = 0; i < AT_ONCE; i++) connections.push(await instance.connect());
-      const [made] = await statementsOn(connections[0]!).all<Made>(sql("register/made:read"));
+      const [made] = await toStatements(connections[0]!).all<Made>(sql("register/made:read"));
       if (made?.form === REGISTER_FORM) return new OpenedFile(mark, made, instance, connections);
       throw new NoRegister("the register is of another version of this service and has to be imported again");
     } catch (error) {
@@ -87,7 +87,7 @@ class OpenedFile {
     const done = await this.#turns.take().finally(() => this.#waiting--);
     const connection = this.connections.pop()!;
     try {
-      return await work({ ...statementsOn(connection), made: this.made });
+      return await work({ ...toStatements(connection), made: this.made });
     } finally {
       this.connections.push(connection);
       done();

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { Config } from "../../infra/config.ts";
 import { Failure } from "../../infra/errors.ts";
-import { createSecret, hasKeyring, keygen, loadSecret } from "../../infra/keys/keys.ts";
+import { createKeyring, createSecret, hasKeyring, loadSecret } from "../../infra/keys/keys.ts";
 import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
@@ -41,7 +41,7 @@ export function makeKeys(dataDir: string, validFrom: Date): boolean {
   if (hasKeyring(dir)) return false;
   // The ring comes last: a folder with a ring has its secret, so a crash in between is mended by the next start.
   makeSecret(dir, OBSERVER_SECRET);
-  keygen(dir, validFrom);
+  createKeyring(dir, validFrom);
   return true;
 }
 

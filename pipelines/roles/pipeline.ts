@@ -1,4 +1,4 @@
-import { asCatalogue, type NamedCatalogue } from "../../infra/catalogues.ts";
+import { type NamedCatalogue, toCatalogue } from "../../infra/catalogues.ts";
 import type { Clock } from "../../infra/clock.ts";
 import { forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
@@ -105,7 +105,7 @@ export class Pipeline {
         // One catalogue ends no other's intake. Where nothing can be written, all have ended.
         if (error instanceof NotRecorded) throw error;
         metrics?.count("touchstone_observe_listings_total", { result: "broken" });
-        logger.error({ err: error, catalogue: asCatalogue(named).url }, "a catalogue could not be taken in");
+        logger.error({ err: error, catalogue: toCatalogue(named).url }, "a catalogue could not be taken in");
       }
     });
     if (everybody) await observer.refreshSellers();

@@ -3,7 +3,7 @@ import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Failure } from "../../infra/errors.ts";
-import { privateFolder } from "../../infra/keys/files.ts";
+import { createPrivateFolder } from "../../infra/keys/files.ts";
 import { signerOf } from "../../infra/keys/signer.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { NoteSigner } from "../../infra/tree/note.ts";
@@ -56,7 +56,7 @@ export class WitnessState {
    * @throws Failure `record` for a file of another witness, or none of ours
    */
   static open(dir: string, name: string, at: (step: Step) => void = () => undefined): WitnessState {
-    privateFolder(dir);
+    createPrivateFolder(dir);
     const path = join(dir, "witness.sqlite");
     // An empty file is an empty database; the files beside it get its mode.
     closeSync(openSync(path, "a", 0o600));

@@ -4,7 +4,7 @@ import { Failure } from "../../infra/errors.ts";
 import { type AddCheckpoint, parseAddCheckpoint, SIZE_TYPE } from "../../infra/tree/add-checkpoint.ts";
 import { openCheckpoint, parseBody, type TreeHead } from "../../infra/tree/checkpoint.ts";
 import { cosignatureLine, MAX_SKEW_MS } from "../../infra/tree/cosignature.ts";
-import { rootOf, sameHash } from "../../infra/tree/hash.ts";
+import { computeRoot, sameHash } from "../../infra/tree/hash.ts";
 import {
   BadNote,
   COSIGNATURE,
@@ -120,7 +120,7 @@ export class Witness {
 
 /** Why this head does not go on from the last one; null when it does. */
 function inconsistency(head: TreeHead, proof: readonly Uint8Array[], last: Cosigned | null): string | null {
-  if (head.size === 0 && !sameHash(head.root, rootOf([]))) return "not the root of an empty tree";
+  if (head.size === 0 && !sameHash(head.root, computeRoot([]))) return "not the root of an empty tree";
   if (!last || last.size === 0) return proof.length > 0 ? "a proof from nothing" : null;
   if (verifyConsistency(last.size, head.size, last.root, head.root, proof)) return null;
   return last.size === head.size

@@ -1,4 +1,4 @@
-import { type Spelled, spelled } from "../../infra/text-index.ts";
+import { type SpelledWord, splitWords } from "../../infra/text-index.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import { NETWORK_NAMES } from "../../pipelines/record/networks.ts";
 import type { Order } from "../schemas/search.ts";
@@ -6,7 +6,7 @@ import type { Order } from "../schemas/search.ts";
 /** What the words of a question ask for. */
 export interface Question {
   /** Words that an endpoint should hold. */
-  words: readonly Spelled[];
+  words: readonly SpelledWord[];
   order: Order | null;
   /** Most that it may cost, in dollars. */
   maxPrice: string | null;
@@ -84,8 +84,8 @@ export function readQuestion(q: string): Question {
   const network = taken(ON_NETWORK)?.[1]?.toLowerCase().replaceAll(" ", "-") ?? null;
   const lowest = taken(LOWEST)?.[0];
   let order: Order | null = lowest === undefined ? null : /latency/i.test(lowest) ? "latency" : "price";
-  const words: Spelled[] = [];
-  for (const one of spelled(rest, MAX_READ)) {
+  const words: SpelledWord[] = [];
+  for (const one of splitWords(rest, MAX_READ)) {
     if (Object.hasOwn(ORDER_WORDS, one.word)) order ??= ORDER_WORDS[one.word]!;
     else if (!STOP_WORDS.has(one.word)) words.push(one);
   }

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { runYielding, sortInSteps } from "../../infra/concurrency.ts";
-import type { Matched } from "../../infra/text-index.ts";
+import type { TextMatches } from "../../infra/text-index.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
@@ -113,7 +113,7 @@ interface Fits {
 }
 const NO_FIT = 255;
 
-function fitsOf({ words, weights, rows, held, scores }: Matched, size: number): Fits {
+function fitsOf({ words, weights, rows, held, scores }: TextMatches, size: number): Fits {
   const all = 2 ** words.length - 1;
   let best = 0;
   const masks = new Set<number>();

@@ -5,7 +5,7 @@
 import { x402Client, x402HTTPClient } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { answering } from "../../infra/bounded-thread-half.mjs";
+import { serveQuestions } from "../../infra/bounded-thread-half.mjs";
 
 const signer = privateKeyToAccount(generatePrivateKey());
 /** Longest text of an error that is returned, characters: the client's own errors may hold everything that the seller sent. */
@@ -56,7 +56,7 @@ async function answer({ headers, body }) {
   }
 }
 
-answering(async (asked) => {
+serveQuestions(async (asked) => {
   try {
     return await answer(asked);
   } catch (error) {

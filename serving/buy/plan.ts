@@ -1,5 +1,5 @@
 import { setImmediate as turn } from "node:timers/promises";
-import { MAX_WORDS, spelled } from "../../infra/text-index.ts";
+import { MAX_WORDS, splitWords } from "../../infra/text-index.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { variablesOf } from "../../pipelines/record/template.ts";
 import { knownFacts } from "../answers/facts.ts";
@@ -100,7 +100,7 @@ export async function routePlan(view: View, query: PlanQuery, context: PlanConte
   const need = readQuestion(query.need);
   const asked = { ...query, max_price: query.max_price ?? need.maxPrice ?? undefined };
   // A need of words that say nothing is looked for as it stands: it does not mean everything.
-  const words = need.words.length > 0 ? need.words : spelled(query.need, MAX_WORDS);
+  const words = need.words.length > 0 ? need.words : splitWords(query.need, MAX_WORDS);
   const fit: Fitting[] = [];
   const passed = new Map<PassedOver, number>();
   let count = 0;

@@ -4,7 +4,7 @@
  */
 import "better-sqlite3";
 import { register } from "tsx/esm/api";
-import { answering } from "../../infra/bounded-thread-half.mjs";
+import { serveQuestions } from "../../infra/bounded-thread-half.mjs";
 
 register();
 const { TextIndex } = await import("../../infra/text-index.ts");
@@ -13,7 +13,7 @@ let index = null;
 /** Messages of texts since the index was begun: a thread that died and was begun again has fewer than were sent. */
 let batches = 0;
 
-answering(({ kinds, sent, put, match, byClass }) => {
+serveQuestions(({ kinds, sent, put, match, byClass }) => {
   if (index === null || (put && sent === 0)) {
     index = new TextIndex(kinds);
     batches = 0;

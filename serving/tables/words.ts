@@ -1,6 +1,6 @@
 import { BoundedThread } from "../../infra/bounded-thread.ts";
 import { createYielder } from "../../infra/concurrency.ts";
-import type { IndexedText, Matched, Spelled } from "../../infra/text-index.ts";
+import type { IndexedText, SpelledWord, TextMatches } from "../../infra/text-index.ts";
 import type { ListingFacts } from "../../pipelines/published/endpoint.ts";
 import { type Entry, isListed } from "./entry.ts";
 import type { LayeredMap } from "./layered-map.ts";
@@ -41,7 +41,7 @@ const BATCH = 256;
 const MOST_TRIES = 5;
 
 /** Absent when the thread had lost its index, and in answers to messages that only add texts. */
-type Answer = { matched?: Matched };
+type Answer = { matched?: TextMatches };
 /** The part of a view that is indexed. */
 interface Listed {
   size: number;
@@ -87,7 +87,7 @@ export class Words {
    * @param byClass whether the words of {@link CLASS_WORDS} count
    * @throws Error when too many queries wait
    */
-  async match(view: Listed, asked: readonly Spelled[], byClass: boolean): Promise<Matched> {
+  async match(view: Listed, asked: readonly SpelledWord[], byClass: boolean): Promise<TextMatches> {
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       await this.#bring(view);
       const life = this.#life;
@@ -100,7 +100,7 @@ export class Words {
     throw new Error("the index of words could not be brought up to date");
   }
 
-  #ask(what: { match: readonly Spelled[]; byClass: boolean } | { put: readonly Put[] }): Promise<Answer> {
+  #ask(what: { match: readonly SpelledWord[]; byClass: boolean } | { put: readonly Put[] }): Promise<Answer> {
     const limits = { cpuMs: MOST_CPU_MS, urgent: "put" in what };
     return this.thread.ask<Answer>({ kinds: CLASS_WORDS, sent: this.#sent, ...what }, limits);
   }

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { sha256 } from "../../infra/canonical.ts";
 import { type Clock, systemClock } from "../../infra/clock.ts";
-import { repeating } from "../../infra/concurrency.ts";
+import { repeatWork } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { crockford130 } from "../../pipelines/record/ids.ts";
@@ -130,7 +130,7 @@ export class EvidenceBodies {
         this.deps.logger.warn({ err: error }, "kept bodies could not be swept; it is tried again");
       });
     };
-    return repeating(pass, SWEEP_MS, systemClock);
+    return repeatWork(pass, SWEEP_MS, systemClock);
   }
 
   #isOver(key: string): boolean {

@@ -10,7 +10,7 @@ import { EXIT } from "../../commands/exit.ts";
 import { declareTopics, type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { startGateway } from "../../fixtures/cluster/versitygw.ts";
 import { type FaultProxy, startFaultProxy } from "../../fixtures/faults/http-proxy.ts";
-import { createSecret, keygen, ringPath } from "../../infra/keys/keys.ts";
+import { createKeyring, createSecret, ringPath } from "../../infra/keys/keys.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { folders, OBSERVER_SECRET } from "../../pipelines/roles/data-folder.ts";
 import type { Health } from "../../serving/status/pulse.ts";
@@ -50,7 +50,7 @@ beforeAll(async () => {
   const writers = { publisher: "publisher", owner: "owner", pipeline: "pipeline" };
   await prepareBuckets({ endpoint: s3.url, region: "us-east-1", ...OPERATOR }, { ...names, ...writers });
   createSecret(join(dir, "keys"), OBSERVER_SECRET);
-  keygen(join(dir, "keys"), new Date(Date.now() - 86_400_000));
+  createKeyring(join(dir, "keys"), new Date(Date.now() - 86_400_000));
 }, 900_000);
 
 afterAll(async () => {

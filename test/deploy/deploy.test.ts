@@ -8,7 +8,7 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { lifecycleOf, policyOf } from "../../commands/buckets.ts";
 import { loadConfig, Settings } from "../../infra/config.ts";
-import { createSecret, keygen } from "../../infra/keys/keys.ts";
+import { createKeyring, createSecret } from "../../infra/keys/keys.ts";
 import { TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
 import { objectKey } from "../../pipelines/orders/order-objects.ts";
 import { OBJECTS } from "../../pipelines/published/objects.ts";
@@ -209,7 +209,7 @@ describe("compose.yaml", () => {
     // The script itself, over a folder as keygen makes it, with these paths below one of ours.
     const root = join(dir, "keys-of-compose");
     for (const path of owned) mkdirSync(join(root, path), { recursive: true, mode: 0o700 });
-    keygen(join(root, "data/keys"), new Date());
+    createKeyring(join(root, "data/keys"), new Date());
     for (const name of ["observer", "pages"]) createSecret(join(root, "data/keys"), name);
     const here = script!.replaceAll("$$", "$").replaceAll(/(?<= )\/(?=data|keys-)/g, `${root}/`);
     const ran = spawnSync("/bin/sh", ["-c", here], { encoding: "utf8" });

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { canonicalBytes } from "../../infra/canonical.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import { type Keys, keygen, keysDocument, loadKeys } from "../../infra/keys/keys.ts";
+import { createKeyring, type Keys, keysDocument, loadKeys } from "../../infra/keys/keys.ts";
 import { signObject } from "../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -148,7 +148,7 @@ export class PublicRecord {
   /** @param theirs keys of another record, to make a second history under the same names. */
   static async open(theirs?: Keys): Promise<PublicRecord> {
     const dir = await mkdtemp(join(tmpdir(), "public-record-"));
-    if (!theirs) keygen(join(dir, "keys"), new Date("2026-01-01T00:00:00.000Z"));
+    if (!theirs) createKeyring(join(dir, "keys"), new Date("2026-01-01T00:00:00.000Z"));
     const keys = theirs ?? loadKeys(join(dir, "keys"));
     const store = await openDirectoryStore(join(dir, "public"));
     const privateStore = await openDirectoryStore(join(dir, "private"));

@@ -7,7 +7,7 @@ function driven() {
   const loop = new TimerLoopWatch(() => now);
   const turn = (ms: number) => {
     now += ms;
-    loop.look();
+    loop.checkForStall();
   };
   return { loop, turn };
 }

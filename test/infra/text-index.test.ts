@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { spelled, TextIndex } from "../../infra/text-index.ts";
+import { splitWords, TextIndex } from "../../infra/text-index.ts";
 
 const KINDS = { "sums-of": "add calculator", codes: "hash checksum" };
 function indexOf(...texts: (string | [text: string, kind: string])[]): TextIndex {
@@ -14,7 +14,7 @@ function indexOf(...texts: (string | [text: string, kind: string])[]): TextIndex
 }
 /** Rows that hold every word, the best score first. */
 function found(index: TextIndex, q: string, byKind = true): number[] {
-  const { words, rows, held, scores } = index.match(spelled(q, 20), byKind);
+  const { words, rows, held, scores } = index.match(splitWords(q, 20), byKind);
   const hits = [...rows].map((row, i) => ({ row, held: held[i]!, score: scores[i]! }));
   return hits
     .filter((one) => one.held === 2 ** words.length - 1)
@@ -31,13 +31,13 @@ describe("words", () => {
     ["", [], []],
     [`${"x".repeat(41)} y`, ["y"], [null]],
   ])("of %j", (text, words, joined) => {
-    const read = spelled(text, 20);
+    const read = splitWords(text, 20);
     expect(read.map(({ word }) => word)).toEqual(words);
     expect(read.map((one) => one.joined)).toEqual(joined);
   });
 
   test("are as many as were asked for", () => {
-    expect(spelled("a b c d", 2).map(({ word }) => word)).toEqual(["a", "b"]);
+    expect(splitWords("a b c d", 2).map(({ word }) => word)).toEqual(["a", "b"]);
   });
 });
 
@@ -62,7 +62,7 @@ describe("finds", () => {
   test("the shorter text before the longer one, and the rarer word weighs more", () => {
     const index = indexOf(`price ${"of many things ".repeat(20)}`, "price", "rare of", "of", "of");
     expect(found(index, "price")).toEqual([1, 0]);
-    const { weights } = index.match(spelled("rare of", 2), true);
+    const { weights } = index.match(splitWords("rare of", 2), true);
     expect(weights[0]).toBeGreaterThan(weights[1]!);
   });
 
@@ -90,13 +90,13 @@ test("nothing that somebody writes is read as the engine's language", () => {
     "^x",
     "\u0000\ud800",
   ])
-    expect(() => index.match(spelled(q, 40), true)).not.toThrow();
+    expect(() => index.match(splitWords(q, 40), true)).not.toThrow();
   expect(found(index, "or")).toEqual([1]);
 });
 
 test("a question of many words is looked for by its first ones, and a long text by as many as are kept", () => {
   const many = Array.from({ length: 200 }, (_, i) => `word${String.fromCharCode(97 + (i % 26))}${i}x`);
   const index = indexOf(many.join(" "));
-  expect(index.match(spelled(many.join(" "), 200), true).words).toHaveLength(12);
+  expect(index.match(splitWords(many.join(" "), 200), true).words).toHaveLength(12);
   expect([found(index, many[0]!), found(index, many[199]!)]).toEqual([[0], []]);
 });

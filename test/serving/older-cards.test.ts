@@ -101,8 +101,8 @@ test("its signature is over its own bytes: of whichever key for cards, unless it
       { ok: false, reason: "unknown_key" },
     ],
   ] as const) {
-    expect(verifyObject(record.jwks, object, { ...expected, unsaid: { kid } })).toEqual(verdict);
-    expect(await portable.verifyObject(record.jwks, object, { ...expected, unsaid: { kid } })).toEqual(verdict);
+    expect(verifyObject(record.jwks, object, { ...expected, defaults: { kid } })).toEqual(verdict);
+    expect(await portable.verifyObject(record.jwks, object, { ...expected, defaults: { kid } })).toEqual(verdict);
   }
 });
 

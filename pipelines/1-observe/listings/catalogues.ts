@@ -1,5 +1,5 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
-import { asCatalogue, type Catalogue, type NamedCatalogue } from "../../../infra/catalogues.ts";
+import { type Catalogue, type NamedCatalogue, toCatalogue } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult } from "../../../infra/egress/egress.ts";
 import { retryAfterMs } from "../../../infra/egress/headers.ts";
@@ -117,7 +117,7 @@ export class Catalogues {
 
   /** Is there an unfinished read of this catalogue that may go on now? */
   isDue(named: NamedCatalogue, clock: Pick<Clock, "monotonic">): boolean {
-    const state = this.#unfinished.get(asCatalogue(named).url);
+    const state = this.#unfinished.get(toCatalogue(named).url);
     return state !== undefined && clock.monotonic() >= state.due;
   }
 
@@ -127,7 +127,7 @@ export class Catalogues {
    * nothing is fetched.
    */
   async read(named: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
-    const catalogue = asCatalogue(named);
+    const catalogue = toCatalogue(named);
     const state = this.#stateOf(catalogue.url, clock);
     if (state.asked !== null && clock.monotonic() < state.asked) {
       return { rows: [], stable: false, says: "it asked us to come back later" };

@@ -1,7 +1,7 @@
 import { isAddress, isHex, verifyMessage } from "viem";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { canonicalText } from "../../../infra/canonical.ts";
-import { asCatalogue, type NamedCatalogue, sourceName } from "../../../infra/catalogues.ts";
+import { type NamedCatalogue, sourceName, toCatalogue } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { type Egress, withRequestFields } from "../../../infra/egress/egress.ts";
 import { networksOf, type RailCapabilities } from "../../../infra/rails/rails.ts";
@@ -198,10 +198,10 @@ export class Intake {
   async readCatalogue(
     named: NamedCatalogue,
     clock: Clock,
-    byHand = asCatalogue(named).curated,
+    byHand = toCatalogue(named).curated,
     signal?: AbortSignal,
   ): Promise<IntakeReport> {
-    const catalogue = asCatalogue(named);
+    const catalogue = toCatalogue(named);
     const name = sourceName(catalogue.url);
     if (catalogue.kind !== "bazaar") {
       const read = await readDocument(this.#catalogueEgress, catalogue.url, this.parts.reader, catalogue.headers);

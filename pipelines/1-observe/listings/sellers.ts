@@ -1,5 +1,5 @@
 import { BoundedMap } from "../../../infra/bounded-map.ts";
-import { asCatalogue, type NamedCatalogue } from "../../../infra/catalogues.ts";
+import { type NamedCatalogue, toCatalogue } from "../../../infra/catalogues.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import { forEachConcurrent } from "../../../infra/concurrency.ts";
 import { type Egress, withRequestFields } from "../../../infra/egress/egress.ts";
@@ -46,7 +46,7 @@ export class Sellers {
   /** Reads a catalogue if its host is ours to call, and then every seller in it that is ours and was not read today. */
   async readCatalogue(named: NamedCatalogue): Promise<IntakeReport> {
     const { intake, hosts, clock, signal } = this.parts;
-    const { url, kind } = asCatalogue(named);
+    const { url, kind } = toCatalogue(named);
     if (!hosts.owns(hostOf(url))) return emptyReport();
     if (kind === "seller") return this.#readDue([url], emptyReport());
     const report = await intake.readCatalogue(named, clock, undefined, signal);
@@ -59,7 +59,7 @@ export class Sellers {
   /** Those of these catalogues that are ours to read, whose reading stopped early and may go on now. */
   cut(named: readonly NamedCatalogue[]): NamedCatalogue[] {
     const { intake, hosts, clock } = this.parts;
-    return named.filter((one) => hosts.owns(hostOf(asCatalogue(one).url)) && intake.isCut(one, clock));
+    return named.filter((one) => hosts.owns(hostOf(toCatalogue(one).url)) && intake.isCut(one, clock));
   }
 
   /** Reads every listed seller that was not read today, so that a 402 is compared with today's listing. */

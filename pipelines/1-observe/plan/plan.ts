@@ -1,7 +1,7 @@
 import { createHmac } from "node:crypto";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { runYielding, sortInSteps } from "../../../infra/concurrency.ts";
-import { leafHash, rootOf } from "../../../infra/tree/hash.ts";
+import { computeRoot, leafHash } from "../../../infra/tree/hash.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { parseMoney } from "../../record/money.ts";
 import type { DayPlan, PlanLine, PlannedCall, UncoveredReason } from "../../record/plan.ts";
@@ -58,7 +58,7 @@ export const dayBytes = (salt: Uint8Array, cap: string): Buffer => createHmac("s
  * dropped.
  */
 export const coveredRoot = (caps: readonly string[]): string =>
-  rootOf([...caps].sort().map((cap) => leafHash(Buffer.from(cap)))).toString("hex");
+  computeRoot([...caps].sort().map((cap) => leafHash(Buffer.from(cap)))).toString("hex");
 
 interface Expected {
   /** Micro-units of one call; null when there is nothing to pay, or not with our rail. */

@@ -15,12 +15,12 @@ import "tldts";
 import "yaml";
 import "zod";
 import { register } from "tsx/esm/api";
-import { answering } from "../../../infra/bounded-thread-half.mjs";
+import { serveQuestions } from "../../../infra/bounded-thread-half.mjs";
 
 register();
 const { QUESTIONS } = await import("./questions.ts");
 
-answering(({ name, of }) => {
+serveQuestions(({ name, of }) => {
   try {
     return { ok: true, value: QUESTIONS[name](of) };
   } catch (error) {

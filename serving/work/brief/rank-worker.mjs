@@ -3,9 +3,9 @@
  * the flags of its parent do not apply to it.
  */
 import { register } from "tsx/esm/api";
-import { answering } from "../../../infra/bounded-thread-half.mjs";
+import { serveQuestions } from "../../../infra/bounded-thread-half.mjs";
 
 register();
 const { rank } = await import("./rank.ts");
 
-answering(({ question, texts, most }) => rank(question, texts, most));
+serveQuestions(({ question, texts, most }) => rank(question, texts, most));

@@ -1,5 +1,5 @@
 import { createYielder } from "../../../infra/concurrency.ts";
-import { spelled } from "../../../infra/text-index.ts";
+import { splitWords } from "../../../infra/text-index.ts";
 import { NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
 import { BadUrl, hostOf, normaliseUrl } from "../../../pipelines/record/url.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
@@ -112,7 +112,7 @@ async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
   for (const [name] of rest.matchAll(/[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/gu)) {
     if (caps.size >= MAX_NAMED) break;
     const label = name.toLowerCase();
-    const { hits } = await foundIn(view, { words: spelled(label, 12) }, false);
+    const { hits } = await foundIn(view, { words: splitWords(label, 12) }, false);
     let looked = 0;
     for (const { entry, lacks } of hits) {
       if (++looked > LOOKED_A_TURN || lacks.length > 0) break;

@@ -16,9 +16,9 @@ import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
 import {
+  createKeyring,
   createSecret,
   hasKeyring,
-  keygen,
   keyPath,
   keysDocument,
   loadKeys,
@@ -26,7 +26,7 @@ import {
   loadSigner,
   readRing,
   ringPath,
-  rotate,
+  rotateKey,
 } from "../../../infra/keys/keys.ts";
 import { signerOf, signObject, thumbprint } from "../../../infra/keys/signer.ts";
 import { verifyObject } from "../../../infra/keys/verify.ts";
@@ -48,7 +48,7 @@ describe("keygen", () => {
   it("makes four keys and a ring: files 0600, folder 0700, whatever the umask", () => {
     const before = process.umask(0);
     try {
-      keygen(dir, from);
+      createKeyring(dir, from);
     } finally {
       process.umask(before);
     }
@@ -59,9 +59,9 @@ describe("keygen", () => {
   });
 
   it("never overwrites and leaves what is there untouched", () => {
-    keygen(dir, from);
+    createKeyring(dir, from);
     const before = readdirSync(dir).map((file) => [file, readFileSync(join(dir, file), "utf8")]);
-    expect(() => keygen(dir, new Date(AT))).toThrow(/exists already and is not overwritten/);
+    expect(() => createKeyring(dir, new Date(AT))).toThrow(/exists already and is not overwritten/);
     expect(readdirSync(dir).map((file) => [file, readFileSync(join(dir, file), "utf8")])).toEqual(before);
   });
 
@@ -69,12 +69,12 @@ describe("keygen", () => {
     // A link to nothing: not there for whoever looks first, there for whoever creates.
     mkdirSync(dir, { recursive: true, mode: 0o700 });
     symlinkSync("nowhere", join(dir, "keyring.json"));
-    expect(() => keygen(dir, from)).toThrow(expect.objectContaining({ code: "keys" }));
+    expect(() => createKeyring(dir, from)).toThrow(expect.objectContaining({ code: "keys" }));
     expect(readdirSync(dir)).toEqual(["keyring.json"]);
   });
 
   it("writes keys that another program reads", () => {
-    const ring = keygen(dir, from);
+    const ring = createKeyring(dir, from);
     const text = execFileSync("openssl", ["pkey", "-in", keyPath(dir, ring.keys[0]!), "-noout", "-text"]).toString();
     expect(text).toMatch(/ED25519/i);
   });
@@ -82,7 +82,7 @@ describe("keygen", () => {
 
 describe("loadKeys", () => {
   it("gives four signers whose signatures verify under the keys document, each under its purpose only", () => {
-    keygen(dir, from);
+    createKeyring(dir, from);
     const keys = loadKeys(dir);
     const jwks = JSON.parse(JSON.stringify(keysDocument(keys.ring)));
     expect(new Set(PURPOSES.map((purpose) => keys[purpose].kid)).size).toBe(4);
@@ -96,7 +96,7 @@ describe("loadKeys", () => {
   });
 
   it("keys document has exactly the published members", () => {
-    keygen(dir, from);
+    createKeyring(dir, from);
     const { ring, cards } = loadKeys(dir);
     expect(keysDocument(ring).keys[0]).toStrictEqual({
       kty: "OKP",
@@ -111,7 +111,7 @@ describe("loadKeys", () => {
   });
 
   it.each([0o640, 0o604, 0o620, 0o601, 0o644])("refuses a key of mode %o, with file, mode and chmod", (bits) => {
-    const ring = keygen(dir, from);
+    const ring = createKeyring(dir, from);
     const path = keyPath(dir, ring.keys[2]!);
     chmodSync(path, bits);
     const message = `${path} has mode 0${bits.toString(8)}: others can reach it; run: chmod 600 '${path}'`;
@@ -121,7 +121,7 @@ describe("loadKeys", () => {
   });
 
   it("refuses an open keyring and a folder that others may write in", () => {
-    keygen(dir, from);
+    createKeyring(dir, from);
     chmodSync(ringPath(dir), 0o644);
     expect(() => loadKeys(dir)).toThrow(/keyring\.json has mode 0644.*chmod 600/);
     chmodSync(ringPath(dir), 0o600);
@@ -168,7 +168,7 @@ describe("loadKeys", () => {
     ],
   ];
   it.each(damage)("%s", (_, harm, message) => {
-    keygen(dir, from);
+    createKeyring(dir, from);
     harm(dir);
     expect(() => loadKeys(dir)).toThrow(expect.objectContaining({ code: "keys" }));
     expect(() => loadKeys(dir)).toThrow(message);
@@ -176,16 +176,16 @@ describe("loadKeys", () => {
 
   it("hasKeyring says whether there is a ring", () => {
     expect(hasKeyring(dir)).toBe(false);
-    keygen(dir, from);
+    createKeyring(dir, from);
     expect(hasKeyring(dir)).toBe(true);
   });
 });
 
 describe("rotate", () => {
   it("hands over at one instant: each signature verifies on its side of it, and the old key can still be loaded", () => {
-    keygen(dir, from);
+    createKeyring(dir, from);
     const old = loadKeys(dir).answers;
-    rotate(dir, "answers", new Date(AT));
+    rotateKey(dir, "answers", new Date(AT));
     const { answers, ring } = loadKeys(dir);
     expect(answers.kid).not.toBe(old.kid);
     const jwks = keysDocument(ring);
@@ -203,9 +203,9 @@ describe("rotate", () => {
   });
 
   it("refuses an instant at which the key was not yet valid, and makes nothing", () => {
-    keygen(dir, from);
+    createKeyring(dir, from);
     const before = readdirSync(dir);
-    expect(() => rotate(dir, "log", from)).toThrow(/cannot retire/);
+    expect(() => rotateKey(dir, "log", from)).toThrow(/cannot retire/);
     expect(readdirSync(dir)).toEqual(before);
   });
 });

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { canonicalText } from "../../../infra/canonical.ts";
-import { statementsOn } from "../../../infra/lake/duckdb.ts";
+import { toStatements } from "../../../infra/lake/duckdb.ts";
 import { gradeChunks, gradeRun } from "../../../pipelines/3-grade/grade.ts";
 import { PackedRows } from "../../../pipelines/3-grade/packed.ts";
 import { RelatedParties } from "../../../pipelines/3-grade/related.ts";
@@ -196,7 +196,7 @@ describe("a run", () => {
   it("stops where more rows come than were counted: they would be graded as a neighbour's", async () => {
     const packed = new PackedRows([{ n: 0, paid: 0 }]);
     const row = "SELECT 0::UINTEGER, 0.0::DOUBLE, 1.0::DOUBLE, 1.0::DOUBLE, 1.0::DOUBLE, 0.0::DOUBLE, 0.0::DOUBLE";
-    for await (const batch of statementsOn(lake.conn).batches(row))
+    for await (const batch of toStatements(lake.conn).batches(row))
       expect(() => packed.addBatch(batch)).toThrow(/samples changed/);
     expect(packed.read[0]).toBe(1);
   });

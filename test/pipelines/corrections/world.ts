@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { privateKeyToAccount } from "viem/accounts";
 import { FixedClock } from "../../../infra/clock.ts";
-import { keygen, keysDocument, loadKeys } from "../../../infra/keys/keys.ts";
+import { createKeyring, keysDocument, loadKeys } from "../../../infra/keys/keys.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
@@ -94,7 +94,7 @@ export async function openWorld() {
   const clock = new FixedClock("2026-11-16T12:00:00.000Z");
   const logger = createLogger("silent");
   const metrics = createMetrics();
-  keygen(join(dir, "keys"), new Date("2026-01-01T00:00:00.000Z"));
+  createKeyring(join(dir, "keys"), new Date("2026-01-01T00:00:00.000Z"));
   const keys = loadKeys(join(dir, "keys"));
   const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: PARTITIONS, clock });
   const faults = new Faults();

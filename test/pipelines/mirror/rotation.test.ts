@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { canonicalBytes } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
-import { type Keys, keygen, keysDocument, loadKeys, rotate } from "../../../infra/keys/keys.ts";
+import { createKeyring, type Keys, keysDocument, loadKeys, rotateKey } from "../../../infra/keys/keys.ts";
 import { signObject } from "../../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
@@ -68,7 +68,7 @@ const signatures = async (): Promise<number> =>
 
 beforeEach(async () => {
   dir = await mkdtemp(join(tmpdir(), "rotation-"));
-  keygen(join(dir, "keys"), new Date(at(-24)));
+  createKeyring(join(dir, "keys"), new Date(at(-24)));
   privateStore = await openDirectoryStore(join(dir, "private"));
   publicStore = await openDirectoryStore(join(dir, "public"));
   await publishAt(0);
@@ -83,7 +83,7 @@ afterEach(async () => {
 
 /** All four keys replaced at hour 1; the old ones count until hour 25. */
 function rotateAll(): void {
-  for (const purpose of PURPOSES) rotate(join(dir, "keys"), purpose, new Date(at(1)), new Date(at(25)));
+  for (const purpose of PURPOSES) rotateKey(join(dir, "keys"), purpose, new Date(at(1)), new Date(at(25)));
 }
 
 describe("keys are rotated", () => {

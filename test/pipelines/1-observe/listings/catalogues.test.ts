@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { asCatalogue, KNOWN_CATALOGUES } from "../../../../infra/catalogues.ts";
+import { KNOWN_CATALOGUES, toCatalogue } from "../../../../infra/catalogues.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { Catalogues } from "../../../../pipelines/1-observe/listings/catalogues.ts";
@@ -43,7 +43,7 @@ describe("how a catalogue is read", () => {
   test("with a pause between two pages, and the key of that catalogue on each", async () => {
     const { egress, clock, catalogues } = world(page);
     const headers = { "x-api-key": "a-secret-key" };
-    const read = await catalogues.read({ ...asCatalogue(C), headers, pause_ms: 700 }, clock);
+    const read = await catalogues.read({ ...toCatalogue(C), headers, pause_ms: 700 }, clock);
     expect(read).toMatchObject({ stable: true, rows: { length: 350 } });
     // Two passes of four pages, and seven pauses between them.
     expect(egress.asked.map(offsetOf)).toEqual([0, 100, 200, 300, 0, 100, 200, 300]);
@@ -60,7 +60,7 @@ describe("how a catalogue is read", () => {
     const { egress, clock, catalogues } = world((asked, n) =>
       n === 0 && offsetOf(asked) === 0 ? answer(429, {}, headers) : page(asked),
     );
-    expect(await catalogues.read({ ...asCatalogue(C), pause_ms: 0 }, clock)).toMatchObject({ stable: true });
+    expect(await catalogues.read({ ...toCatalogue(C), pause_ms: 0 }, clock)).toMatchObject({ stable: true });
     expect(clock.waits).toEqual([ms]);
     expect(egress.asked.map(offsetOf).slice(0, 3)).toEqual([0, 0, 100]);
   });
@@ -211,7 +211,7 @@ describe("what a catalogue is", () => {
           pagination: { total: items.length },
         });
       });
-      const named = how.startsWith("whole") ? { ...asCatalogue(`${C}/list.json`), kind: "document" as const } : C;
+      const named = how.startsWith("whole") ? { ...toCatalogue(`${C}/list.json`), kind: "document" as const } : C;
       expect(await take.readCatalogue(named, clock)).toMatchObject({ items: 7, appended: 7, refused: 0 });
       const listed = log.bodies("listing").map(({ claims }) => `${claims.method ?? ""} ${claims.url} ${claims.tool}`);
       expect(new Set(listed).size).toBe(7);
@@ -231,7 +231,7 @@ describe("what a catalogue is", () => {
   test("a seller's document at its own origin is the seller's own word; on another path it is a third party's", async () => {
     const { log, egress, take, clock } = intake();
     egress.sellers.set("https://s.example", () => answer(200, { resources: ["POST /a"] }));
-    const of = (path: string) => ({ ...asCatalogue(`https://s.example${path}`), kind: "document" as const });
+    const of = (path: string) => ({ ...toCatalogue(`https://s.example${path}`), kind: "document" as const });
     await take.readCatalogue(of("/.well-known/x402"), clock);
     await take.readCatalogue(of("/uploads/list.json"), clock);
     expect(log.bodies("listing").map((one) => one.seller_controlled)).toEqual([true, false]);
