@@ -10,7 +10,7 @@ import { Problem } from "../http/problem.ts";
 import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
 import { type Described, outlinesOf } from "./extensions.ts";
-import { holderOf, type PayOnDelivery, requiredValidityS } from "./pay-on-delivery.ts";
+import { holderOf, type PayOnDelivery, requiredValidityS, weakerThanPromised } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { routePlan } from "./plan.ts";
 import { sellerRequest } from "./seller-request.ts";
@@ -200,6 +200,8 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
   const wrong = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
   if (wrong) return paymentRequired(sales.cashier, sale, refusedFor(wrong));
+  const weaker = weakerThanPromised(payment, quote);
+  if (weaker) return paymentRequired(sales.cashier, sale, refusedFor(weaker));
   const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client, expect };
   const claimed = checkout.claimOf(payment, sale, asked);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);

@@ -17,6 +17,7 @@ import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
 import { sellerRequest } from "./seller-request.ts";
 import { buyerTotal, paymentRequired, refusedFor, resourceUrl, type Sale } from "./terms.ts";
+import type { Wrong } from "./wrong.ts";
 
 export interface PayOnDeliveryDeps {
   view: () => View;
@@ -62,10 +63,20 @@ export const EXPECT_HEADER = "Touchstone-Expect";
 
 const AGAIN = { headers: { "retry-after": "5" } };
 /** The seller's newest 402 allows a weaker check than the one that the buyer paid for. */
-const LESS_IS_CHECKED = {
+const LESS_IS_CHECKED: Wrong = {
   code: "guarantee_changed",
   says: "the seller changed what it says of its answers, so less of them can be checked than you were promised: nothing was paid; pay again if these terms suit you",
 };
+
+/**
+ * Why a payment is not taken whose buyer was promised more than can be checked now; null: it is taken. Clients of version 2
+ * send the description of the terms back that they saw.
+ */
+export function weakerThanPromised({ described }: Pick<Payment, "described">, { want }: SellerQuote): Wrong | null {
+  const promised = promisedIn(described ?? "");
+  return promised === null || saysAsMuch(judgedBy(want), promised) ? null : LESS_IS_CHECKED;
+}
+
 /** What is promised where the seller was not asked yet. */
 const PASSED = "You are charged only if the answer passed.";
 
@@ -168,10 +179,8 @@ export class PayOnDelivery {
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
     if (wrong) return paymentRequired(cashier, sale, refusedFor(wrong));
-    const promised = promisedIn(payment.described ?? "");
-    if (promised !== null && !saysAsMuch(judgedBy(quote.want), promised)) {
-      return paymentRequired(cashier, sale, refusedFor(LESS_IS_CHECKED));
-    }
+    const weaker = weakerThanPromised(payment, quote);
+    if (weaker) return paymentRequired(cashier, sale, refusedFor(weaker));
     return this.#buy(wanted, payment, sale, quote);
   }
 
