@@ -12,7 +12,7 @@ import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
 import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
-import { outlined } from "./extensions.ts";
+import { type Described, inputShown, outlined } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
 import { sellerRequest } from "./seller-request.ts";
@@ -98,13 +98,6 @@ function sentAsJson(body: Uint8Array | null): Record<string, unknown> {
   }
 }
 
-/** Stand-in JSON Schema of a seller's input: only the members of this request; texts are typed, all others are not. */
-const typesOf = (example: Record<string, unknown>): Record<string, unknown> => ({
-  properties: Object.fromEntries(
-    Object.entries(example).map(([name, value]) => [name, typeof value === "string" ? { type: "string" } : {}]),
-  ),
-});
-
 /**
  * Sells calls of sellers' endpoints: asks the seller for its price, pays the seller, and charges the buyer only if the
  * answer passed.
@@ -169,7 +162,7 @@ export class PayOnDelivery {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request, wanted);
-    const sale = this.#saleOf(sold, wanted, quote);
+    const sale = { ...this.#saleOf(sold, wanted, quote), described: await this.#described(sold, wanted, quote) };
     const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
     // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. No result can be handed
@@ -200,7 +193,7 @@ export class PayOnDelivery {
     throw new Problem("method_not_allowed", `this endpoint is called with ${allow}`, { headers: { allow } });
   }
 
-  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, seller_failed */
+  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, no_price */
   async quote(
     sold: SellableEndpoint,
     request: CallRequest,
@@ -221,17 +214,13 @@ export class PayOnDelivery {
     const quote = await asked.finally(() => place.leave());
     if (!("says" in quote)) return quote;
     if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, AGAIN);
-    throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);
+    throw new Problem("no_price", `${quote.says} Nothing was bought.`);
   }
 
-  #saleOf({ cap, method }: SellableEndpoint, { query, body, expect }: ViaCall, quote?: SellerQuote): Sale {
+  #saleOf({ cap }: SellableEndpoint, { query, expect }: ViaCall, quote?: SellerQuote): Sale {
     const priceMicro = quote?.priceMicro ?? 0n;
-    const example =
-      method === "POST" ? sentAsJson(body) : `${query}`.length > MAX_EXAMPLE ? {} : Object.fromEntries(query);
-    const output = quote?.want.schema === undefined ? null : outlined(quote.want.schema);
     return {
       url: resourceUrl(this.deps, `/v1/via/${cap}`, query),
-      described: { method, input: { example, schema: typesOf(example) }, output },
       description: "A call bought through Touchstone.",
       guarantee: quote ? guaranteeOf(quote.want, expect) : PASSED,
       mime: quote?.want.mime ?? "application/json",
@@ -239,6 +228,20 @@ export class PayOnDelivery {
       // Whether an expectation holds is in the buyer's own hands, so it has to stand behind what it may cost us.
       escrow: expect === null,
     };
+  }
+
+  /** How the call and its answer look, as far as the seller's 402 and this request say. */
+  async #described({ method }: SellableEndpoint, { query, body }: ViaCall, quote: SellerQuote): Promise<Described> {
+    const sent =
+      method === "POST" ? sentAsJson(body) : `${query}`.length > MAX_EXAMPLE ? {} : Object.fromEntries(query);
+    const fits = async (schema: Record<string, unknown>, value: unknown): Promise<boolean> => {
+      const asked = { expect: { schema }, body: Buffer.from(JSON.stringify(value)) };
+      const read = await this.sales.seller.reader.ask("expected", asked);
+      return read.ok && read.value.every(({ ok }) => ok);
+    };
+    const { schema } = quote.want;
+    const output = schema === undefined ? null : outlined(schema);
+    return { method, input: await inputShown(sent, quote.inputSchema, fits), output };
   }
 
   async #buy(wanted: ViaCall, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {
