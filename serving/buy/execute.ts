@@ -7,6 +7,7 @@ import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { JudgedBy } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
+import { requireUsable } from "../http/usable.ts";
 import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
 import { type Described, outlinesOf } from "./extensions.ts";
@@ -167,9 +168,9 @@ const NOBODY = "No endpoint in the record fits the request; POST /v1/route/plan 
  * @throws Problem
  */
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
-  const { checkout } = selling;
+  const { checkout, sales } = selling;
   const { payment, bytes, asked } = execution;
-  if (asked.expect) await selling.requireUsable(asked.expect, "/expect");
+  if (asked.expect) await requireUsable(sales.seller.reader, asked.expect, "/expect");
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return fresh(selling, execution, requestSha256);
   const known = await checkout.existingOrder(payment, requestSha256);

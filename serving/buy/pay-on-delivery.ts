@@ -8,6 +8,7 @@ import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
+import { requireUsable } from "../http/usable.ts";
 import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
@@ -133,7 +134,7 @@ export class PayOnDelivery {
     const request = sellerRequest(sold, wanted);
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
     const { payment, expect } = wanted;
-    if (expect) await this.requireUsable(expect, `/headers/${EXPECT_HEADER}`);
+    if (expect) await requireUsable(this.sales.seller.reader, expect, `/headers/${EXPECT_HEADER}`);
     if (!payment) return this.#fresh(wanted, sold, request);
     const asked = askedSha256(request, expect);
     const known = await this.checkout.existingOrder(payment, asked);
@@ -141,20 +142,6 @@ export class PayOnDelivery {
     if (known) return this.checkout.responseOf(known, payment, sale);
     const answer = () => this.#fresh(wanted, sold, request);
     return this.checkout.orExistingOrder(payment, asked, sale, answer);
-  }
-
-  /**
-   * Refuses an expectation that cannot be held against an answer.
-   * @param at JSON pointer to the expectation in the request @throws Problem bad_request with a pointer to each fault
-   */
-  async requireUsable(expect: BuyersExpectation, at: string): Promise<void> {
-    const read = await this.sales.seller.reader.ask("faults", { expect });
-    const faults = read.ok ? read.value : [{ pointer: "", detail: "is more than is tried" }];
-    if (faults.length === 0) return;
-    const errors = faults.map(({ pointer, detail }) => ({ pointer: at + pointer, detail }));
-    throw new Problem("bad_request", errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; "), {
-      errors,
-    });
   }
 
   /** Handles a request without a payment, or with a payment that no order has. */

@@ -109,6 +109,8 @@ describe("a tool of the market's MCP server", () => {
     expect(before - (await holds(buyer))).toBe(9_000n);
     const order = await orderOf(answer);
     expect(order).toMatchObject({ state: "settled", seller_price: "0.007000", total: "0.009000" });
+    // Its arguments have the members of the class's question and no others, so the right answer is known.
+    expect(order.legs[0]).toMatchObject({ class: "arithmetic", judged_by: "truth" });
     expect(order.answer).toMatchObject({
       ...{ status: 200, content_type: "application/json", base64: bytes.toString("base64") },
       sha256: createHash("sha256").update(bytes).digest("hex"),
