@@ -186,7 +186,7 @@ export function serviceOf(deps: ServingDeps): Service {
     termsOf: terms,
     checks,
     exposures: new Exposures({ view, checks, demand, limiter: dependencies, signer, clock }),
-    evaluations: new Evaluations({ view, reader: openReader() }),
+    evaluations: new Evaluations({ view, reader: openReader(), truths: () => deps.sales?.seller.truths }),
     evaluateLimiter: limiter("evaluations", limits.evaluations_per_minute),
     objects: new PublicObjects(store, streams),
     streams,

@@ -1,4 +1,4 @@
-import type { Expectation } from "../1-observe/reading/checks.ts";
+import type { Evaluation, Expectation } from "../1-observe/reading/checks.ts";
 import { checkerOf } from "../record/classes.ts";
 import type { BuyersExpectation } from "../record/expectation.ts";
 import { JUDGED_BY, type JudgedBy } from "../record/order-step.ts";
@@ -24,6 +24,17 @@ export function judgedBy({ class: name, known, schema, mime }: Judged): JudgedBy
 /** Does the first check say as much of an answer as the second, or more? */
 export const saysAsMuch = (one: JudgedBy, other: JudgedBy): boolean =>
   JUDGED_BY.indexOf(one) <= JUDGED_BY.indexOf(other);
+
+/** A check as an order lists it. */
+type Check = Evaluation["checks"][number];
+
+/**
+ * The checks of an answer as they decided. Classes that score in parts call a check failed that is not whole; of an answer
+ * that passed our checks, what it scored was enough.
+ * @param passed did it pass all checks but those of its buyer's own?
+ */
+export const decided = <T extends Check>(checks: readonly T[], passed: boolean): T[] =>
+  checks.map((one) => (passed && /^(?:truth$|class_)/.test(one.name) ? { ...one, ok: true } : one));
 
 const SENTENCES: Readonly<Record<Exclude<JudgedBy, "truth">, (name: string) => string>> = {
   schema: () =>

@@ -46,6 +46,8 @@ export interface SellerQuote {
   context: SignContext;
   /** What the answer is compared with. A schema that cannot be used is none. */
   want: Expectation;
+  /** JSON Schema of what this call sends, as the seller declares it; absent: it declares none. Nothing is held against it. */
+  inputSchema?: unknown;
   /** Has the endpoint a letter? All sellers without one share a day's cap. */
   lettered: boolean;
 }
@@ -161,6 +163,7 @@ export async function quoteOf(
   return {
     ...{ cap, lettered, request, priceMicro, payTo: read.payable.payTo },
     ...{ entry: read.payable, context: read.context, want },
+    inputSchema: declared.inputIn === (request.method === "GET" ? "query" : "body") ? declared.inputSchema : undefined,
   };
 }
 

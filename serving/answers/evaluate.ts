@@ -1,14 +1,23 @@
+import { type BoughtCall, knownOf, type Truths } from "../../pipelines/1-observe/classes/bought.ts";
 import type { Reader } from "../../pipelines/1-observe/reading/reader.ts";
+import { NOTHING } from "../../pipelines/1-observe/terms/declared.ts";
+import { decided, judgedBy } from "../../pipelines/orders/judgement.ts";
 import { evaluateAnswer } from "../../pipelines/orders/seller.ts";
-import { checkerOf } from "../../pipelines/record/classes.ts";
+import { checkerOf, type KnownAnswer } from "../../pipelines/record/classes.ts";
+import { sellableOf } from "../buy/eligible.ts";
+import { sellerRequest } from "../buy/seller-request.ts";
 import { badField, Problem } from "../http/problem.ts";
+import { requireUsable } from "../http/usable.ts";
 import { type EvaluateAnswer, type EvaluateRequest, MAX_ANSWER_BYTES } from "../schemas/evaluate.ts";
+import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 
 export interface EvaluationDeps {
   view: () => View;
   /** A reader with its own thread, so that strangers' answers here do not delay the answers of orders. */
   reader: Reader;
+  /** What right answers are found with, as for calls that are bought; absent: those that can be computed are. */
+  truths?: () => Truths | undefined;
 }
 
 /** Most answers that are evaluated at once: all of them are held in memory. */
@@ -16,6 +25,7 @@ const MAX_AT_ONCE = 32;
 
 const UNUSABLE =
   "The schema cannot be used, within bounds or at all: an order does not hold that against the answer either.";
+const NOT_KNOWN = "The input fixes no answer that is known here, so whether it is true was not looked at.";
 const NO_SCHEMA =
   "No schema was tried: an order takes the one that the seller's 402 advertises at that moment, and the record does not keep it; send it as schema.";
 
@@ -26,13 +36,32 @@ function bytesOf({ body, base64 }: EvaluateRequest): Buffer {
   throw badField(base64 === undefined ? "/body" : "/base64", `has more than ${MAX_ANSWER_BYTES} bytes`);
 }
 
-function wordsOf({ pass, checks, schema_ok, held_against }: Omit<EvaluateAnswer, "says">): string {
+function wordsOf(
+  { pass, checks, schema_ok, held_against, judged_by }: Omit<EvaluateAnswer, "says">,
+  { input }: EvaluateRequest,
+): string {
   const failed = checks.filter(({ ok }) => !ok).map(({ name, says }) => (says ? `${name} (${says})` : name));
   const verdict = pass
     ? "It would pass, and its buyer would be charged."
     : `It would not pass, and nobody would be charged. Failed: ${failed.join(", ") || "delivery"}.`;
-  if (held_against.schema) return schema_ok === null && pass ? `${verdict} ${UNUSABLE}` : verdict;
-  return `${verdict} ${NO_SCHEMA}`;
+  const untold = input !== undefined && judged_by !== "truth" ? ` ${NOT_KNOWN}` : "";
+  if (held_against.schema) return `${verdict}${untold}${schema_ok === null && pass ? ` ${UNUSABLE}` : ""}`;
+  return `${verdict}${untold} ${NO_SCHEMA}`;
+}
+
+/** @throws Problem bad_request for an input that is none of this endpoint's calls */
+function callOf(view: View, { capability_id: cap, input }: EvaluateRequest): BoughtCall | null {
+  if (cap === undefined || input === undefined) return null;
+  const sold = sellableOf(view, cap);
+  if ("says" in sold) throw badField("/capability_id", `is of an endpoint whose calls are not made: ${sold.says}`);
+  const { path, query, body } = input;
+  const sent = body === undefined ? null : Buffer.from(JSON.stringify(body));
+  const asked = { path, query: new URLSearchParams(query ?? {}), body: sent, headers: new Headers() };
+  const { url, body: bytes } = sellerRequest(sold, asked);
+  const entry = view.entry(cap);
+  const headline = entry ? headlineOf(entry) : null;
+  const scored = headline?.tier === "OUTCOME_VERIFIED";
+  return { endpoint: sold, listedClass: entry?.listing?.class, scored, declared: null, url, body: bytes };
 }
 
 /** Evaluates an answer as an order would, for a client that has one. No endpoint is called, and nothing is kept. */
@@ -41,9 +70,12 @@ export class Evaluations {
 
   constructor(private readonly deps: EvaluationDeps) {}
 
-  /** @throws Problem unknown_capability, bad_request, unavailable */
+  /** @throws Problem unknown_capability, bad_request, bad_input, unavailable */
   async evaluate(asked: EvaluateRequest): Promise<EvaluateAnswer> {
     const held_against = this.#expected(asked);
+    const call = callOf(this.deps.view(), asked);
+    const { expect = null } = asked;
+    if (expect) await requireUsable(this.deps.reader, expect, "/expect");
     const bytes = bytesOf(asked);
     if (this.#running >= MAX_AT_ONCE) {
       throw new Problem("unavailable", "too many answers are being evaluated", { headers: { "retry-after": "2" } });
@@ -55,15 +87,32 @@ export class Evaluations {
         ...{ outcome: "answered" as const, status, body: bytes, headersMs: 0, totalMs: 0, remoteAddress: "", url: "" },
         headers: (content_type === undefined ? {} : { "content-type": content_type }) as Record<string, string>,
       };
-      const want = { class: held_against.class, known: null, schema, mime: held_against.mime };
-      const { evaluation, pass } = await evaluateAnswer(this.deps, result, want, null);
-      const { delivered, delivery, schema_ok, checks, response_sha256: sha256 } = evaluation;
-      const shown = checks.map(({ name, ok, says }) => ({ name, ok, ...(says === undefined ? {} : { says }) }));
-      const answer = { schema: "svc.evaluation.v1" as const, pass, delivered, delivery, schema_ok, checks: shown };
+      const known = call && (await this.#known(call, asked));
+      const want = { class: known?.class ?? held_against.class, known, schema, mime: held_against.mime };
+      const { evaluation, pass, unmet } = await evaluateAnswer(this.deps, result, want, expect);
+      const { delivered, delivery, schema_ok, response_sha256: sha256 } = evaluation;
+      const checks = decided(evaluation.checks, pass || unmet).map(({ name, ok, says }) => ({
+        ...{ name, ok, ...(says === undefined ? {} : { says }) },
+      }));
+      // A schema that cannot be used is held against nothing.
+      const judged_by = judgedBy({ ...want, schema: schema_ok === null ? undefined : schema });
+      const answer = { schema: "svc.evaluation.v1" as const, pass, judged_by, delivered, delivery, schema_ok, checks };
       const whole = { ...answer, held_against, sha256, bytes: bytes.length };
-      return { ...whole, says: wordsOf(whole) };
+      return { ...whole, says: wordsOf(whole, asked) };
     } finally {
       this.#running -= 1;
+    }
+  }
+
+  /** The question that the input asks, with its right answer, by the schema and the type that the client says. */
+  async #known(call: BoughtCall, { class: given, schema, mime }: EvaluateRequest): Promise<KnownAnswer | null> {
+    const declared = { ...NOTHING, outputSchema: schema, mime: mime ?? null };
+    const listedClass = given ?? call.listedClass;
+    try {
+      return await knownOf({ ...call, listedClass, declared }, this.deps.truths?.());
+    } catch {
+      const says = "the right answer for this input cannot be looked up now";
+      throw new Problem("unavailable", says, { headers: { "retry-after": "5" } });
     }
   }
 

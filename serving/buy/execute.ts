@@ -7,10 +7,11 @@ import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { JudgedBy } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
+import { requireUsable } from "../http/usable.ts";
 import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
 import { type Described, outlinesOf } from "./extensions.ts";
-import { holderOf, type PayOnDelivery, requiredValidityS } from "./pay-on-delivery.ts";
+import { holderOf, type PayOnDelivery, requiredValidityS, weakerThanPromised } from "./pay-on-delivery.ts";
 import type { Payment } from "./payments.ts";
 import { routePlan } from "./plan.ts";
 import { sellerRequest } from "./seller-request.ts";
@@ -167,9 +168,9 @@ const NOBODY = "No endpoint in the record fits the request; POST /v1/route/plan 
  * @throws Problem
  */
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
-  const { checkout } = selling;
+  const { checkout, sales } = selling;
   const { payment, bytes, asked } = execution;
-  if (asked.expect) await selling.requireUsable(asked.expect, "/expect");
+  if (asked.expect) await requireUsable(sales.seller.reader, asked.expect, "/expect");
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return fresh(selling, execution, requestSha256);
   const known = await checkout.existingOrder(payment, requestSha256);
@@ -200,6 +201,8 @@ async function fresh(selling: PayOnDelivery, execution: Execution, requestSha256
   if (!payment) return paymentRequired(sales.cashier, sale, { error });
   const wrong = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
   if (wrong) return paymentRequired(sales.cashier, sale, refusedFor(wrong));
+  const weaker = weakerThanPromised(payment, quote);
+  if (weaker) return paymentRequired(sales.cashier, sale, refusedFor(weaker));
   const asked = { operation: "execute" as const, requestSha256, priceMicro, publish, client, expect };
   const claimed = checkout.claimOf(payment, sale, asked);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { sample } from "../../pipelines/1-observe/probe/synthetic.ts";
 
 type Json = Record<string, unknown>;
 
@@ -69,6 +70,34 @@ export const outlinesOf = (body: z.ZodType, answer: z.ZodType): { input: Json; o
   input: outlined(z.toJSONSchema(body, { io: "input", unrepresentable: "any" })),
   output: outlined(z.toJSONSchema(answer, { unrepresentable: "any" })),
 });
+
+/** Stand-in JSON Schema of an input: only its members; texts are typed, all others are not. */
+const typesOf = (sent: Json): Record<string, Json> =>
+  Object.fromEntries(
+    Object.entries(sent).map(([name, value]) => [name, typeof value === "string" ? { type: "string" } : {}]),
+  );
+
+/**
+ * The input of a seller's call as our 402 shows it: the outline of the seller's own schema, and as its example what was
+ * sent, or what the schema makes of it. Where neither fits, the members that were sent and no more.
+ * @param sent members of this request @param declared JSON Schema that the seller declares; undefined: none
+ * @param fits does a value fit a schema?
+ */
+export async function inputShown(
+  sent: Json,
+  declared: unknown,
+  fits: (schema: Json, value: Json) => Promise<boolean>,
+): Promise<Described["input"]> {
+  const outline = outlined(declared);
+  const own = typeof outline.properties === "object" ? (outline.properties as Json) : {};
+  if (Object.keys(own).length > 0 && (outline.type ?? "object") === "object") {
+    const schema = { ...outline, properties: { ...typesOf(sent), ...own } };
+    for (const example of [sent, { ...(sample(outline) as Json), ...sent }]) {
+      if (JSON.stringify(example).length <= MAX_OUTLINE && (await fits(schema, example))) return { example, schema };
+    }
+  }
+  return { example: sent, schema: { properties: typesOf(sent) } };
+}
 
 /** x402's extension `bazaar`: `info` is an example, `schema` is what holds for it. */
 function bazaar({ method, input, output }: Described): { info: Json; schema: Json } {

@@ -1,3 +1,4 @@
+import { decided } from "../../pipelines/orders/judgement.ts";
 import { isEnded, type Leg, type Order } from "../../pipelines/orders/order.ts";
 import { answerNamed } from "../../pipelines/orders/order-objects.ts";
 import type { OrderShown } from "../schemas/orders.ts";
@@ -31,9 +32,14 @@ const WORDS: Readonly<Record<Order["state"], string>> = {
   refund_unknown: "Your payment is being sent back; whether it arrived is being looked up on the chain.",
 };
 
+const checksOf = (leg: Leg | undefined): OrderShown["legs"][number]["checks"] => {
+  const result = leg?.result;
+  return result ? decided(result.checks, result.pass || result.unmet === true) : [];
+};
+
 /** Describes the state of an order in one sentence, followed by its reason. */
 export function orderText(order: Order): string {
-  const failed = order.legs.at(-1)?.result?.checks.filter(({ ok }) => !ok) ?? [];
+  const failed = checksOf(order.legs.at(-1)).filter(({ ok }) => !ok);
   const why = failed.map(({ name, says }) => (says ? `${name} (${says})` : name)).join(", ");
   const reason = why === "" ? (order.says ?? "") : `Failed: ${why}.`;
   return order.state === "settled" || reason === "" ? WORDS[order.state] : `${WORDS[order.state]} ${reason}`;
@@ -47,7 +53,7 @@ const legShown = (leg: Leg): OrderShown["legs"][number] => ({
   passed: leg.checked?.pass ?? null,
   ...{ class: leg.class, judged_by: leg.judgedBy },
   latency_ms: leg.result?.latency_ms ?? null,
-  checks: leg.result?.checks ?? [],
+  checks: checksOf(leg),
   content_type: leg.result?.content_type ?? null,
   sha256: leg.result?.sha256 ?? null,
   bytes: leg.result?.size ?? 0,

@@ -8,15 +8,17 @@ import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
+import { requireUsable } from "../http/usable.ts";
 import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
 import { type SellableEndpoint, saleRefusal, sellableOf } from "./eligible.ts";
-import { outlined } from "./extensions.ts";
+import { type Described, inputShown, outlined } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
 import { SalePlaces } from "./places.ts";
 import { sellerRequest } from "./seller-request.ts";
 import { buyerTotal, paymentRequired, refusedFor, resourceUrl, type Sale } from "./terms.ts";
+import type { Wrong } from "./wrong.ts";
 
 export interface PayOnDeliveryDeps {
   view: () => View;
@@ -62,10 +64,20 @@ export const EXPECT_HEADER = "Touchstone-Expect";
 
 const AGAIN = { headers: { "retry-after": "5" } };
 /** The seller's newest 402 allows a weaker check than the one that the buyer paid for. */
-const LESS_IS_CHECKED = {
+const LESS_IS_CHECKED: Wrong = {
   code: "guarantee_changed",
   says: "the seller changed what it says of its answers, so less of them can be checked than you were promised: nothing was paid; pay again if these terms suit you",
 };
+
+/**
+ * Why a payment is not taken whose buyer was promised more than can be checked now; null: it is taken. Clients of version 2
+ * send the description of the terms back that they saw.
+ */
+export function weakerThanPromised({ described }: Pick<Payment, "described">, { want }: SellerQuote): Wrong | null {
+  const promised = promisedIn(described ?? "");
+  return promised === null || saysAsMuch(judgedBy(want), promised) ? null : LESS_IS_CHECKED;
+}
+
 /** What is promised where the seller was not asked yet. */
 const PASSED = "You are charged only if the answer passed.";
 
@@ -86,13 +98,6 @@ function sentAsJson(body: Uint8Array | null): Record<string, unknown> {
     return {};
   }
 }
-
-/** Stand-in JSON Schema of a seller's input: only the members of this request; texts are typed, all others are not. */
-const typesOf = (example: Record<string, unknown>): Record<string, unknown> => ({
-  properties: Object.fromEntries(
-    Object.entries(example).map(([name, value]) => [name, typeof value === "string" ? { type: "string" } : {}]),
-  ),
-});
 
 /**
  * Sells calls of sellers' endpoints: asks the seller for its price, pays the seller, and charges the buyer only if the
@@ -129,7 +134,7 @@ export class PayOnDelivery {
     const request = sellerRequest(sold, wanted);
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
     const { payment, expect } = wanted;
-    if (expect) await this.requireUsable(expect, `/headers/${EXPECT_HEADER}`);
+    if (expect) await requireUsable(this.sales.seller.reader, expect, `/headers/${EXPECT_HEADER}`);
     if (!payment) return this.#fresh(wanted, sold, request);
     const asked = askedSha256(request, expect);
     const known = await this.checkout.existingOrder(payment, asked);
@@ -139,26 +144,12 @@ export class PayOnDelivery {
     return this.checkout.orExistingOrder(payment, asked, sale, answer);
   }
 
-  /**
-   * Refuses an expectation that cannot be held against an answer.
-   * @param at JSON pointer to the expectation in the request @throws Problem bad_request with a pointer to each fault
-   */
-  async requireUsable(expect: BuyersExpectation, at: string): Promise<void> {
-    const read = await this.sales.seller.reader.ask("faults", { expect });
-    const faults = read.ok ? read.value : [{ pointer: "", detail: "is more than is tried" }];
-    if (faults.length === 0) return;
-    const errors = faults.map(({ pointer, detail }) => ({ pointer: at + pointer, detail }));
-    throw new Problem("bad_request", errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; "), {
-      errors,
-    });
-  }
-
   /** Handles a request without a payment, or with a payment that no order has. */
   async #fresh(wanted: ViaCall, sold: SellableEndpoint, request: CallRequest): Promise<Response> {
     const { payment } = wanted;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sold, request, wanted);
-    const sale = this.#saleOf(sold, wanted, quote);
+    const sale = { ...this.#saleOf(sold, wanted, quote), described: await this.#described(sold, wanted, quote) };
     const unfit = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (unfit) return paymentRequired(cashier, sale, { error: unfit, sold: false });
     // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. No result can be handed
@@ -168,10 +159,8 @@ export class PayOnDelivery {
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
     if (wrong) return paymentRequired(cashier, sale, refusedFor(wrong));
-    const promised = promisedIn(payment.described ?? "");
-    if (promised !== null && !saysAsMuch(judgedBy(quote.want), promised)) {
-      return paymentRequired(cashier, sale, refusedFor(LESS_IS_CHECKED));
-    }
+    const weaker = weakerThanPromised(payment, quote);
+    if (weaker) return paymentRequired(cashier, sale, refusedFor(weaker));
     return this.#buy(wanted, payment, sale, quote);
   }
 
@@ -191,7 +180,7 @@ export class PayOnDelivery {
     throw new Problem("method_not_allowed", `this endpoint is called with ${allow}`, { headers: { allow } });
   }
 
-  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, seller_failed */
+  /** Asks the seller for its price of a request. @throws Problem too_many_requests, unavailable, no_price */
   async quote(
     sold: SellableEndpoint,
     request: CallRequest,
@@ -212,17 +201,13 @@ export class PayOnDelivery {
     const quote = await asked.finally(() => place.leave());
     if (!("says" in quote)) return quote;
     if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, AGAIN);
-    throw new Problem("seller_failed", `${quote.says} Nothing was bought.`);
+    throw new Problem("no_price", `${quote.says} Nothing was bought.`);
   }
 
-  #saleOf({ cap, method }: SellableEndpoint, { query, body, expect }: ViaCall, quote?: SellerQuote): Sale {
+  #saleOf({ cap }: SellableEndpoint, { query, expect }: ViaCall, quote?: SellerQuote): Sale {
     const priceMicro = quote?.priceMicro ?? 0n;
-    const example =
-      method === "POST" ? sentAsJson(body) : `${query}`.length > MAX_EXAMPLE ? {} : Object.fromEntries(query);
-    const output = quote?.want.schema === undefined ? null : outlined(quote.want.schema);
     return {
       url: resourceUrl(this.deps, `/v1/via/${cap}`, query),
-      described: { method, input: { example, schema: typesOf(example) }, output },
       description: "A call bought through Touchstone.",
       guarantee: quote ? guaranteeOf(quote.want, expect) : PASSED,
       mime: quote?.want.mime ?? "application/json",
@@ -230,6 +215,20 @@ export class PayOnDelivery {
       // Whether an expectation holds is in the buyer's own hands, so it has to stand behind what it may cost us.
       escrow: expect === null,
     };
+  }
+
+  /** How the call and its answer look, as far as the seller's 402 and this request say. */
+  async #described({ method }: SellableEndpoint, { query, body }: ViaCall, quote: SellerQuote): Promise<Described> {
+    const sent =
+      method === "POST" ? sentAsJson(body) : `${query}`.length > MAX_EXAMPLE ? {} : Object.fromEntries(query);
+    const fits = async (schema: Record<string, unknown>, value: unknown): Promise<boolean> => {
+      const asked = { expect: { schema }, body: Buffer.from(JSON.stringify(value)) };
+      const read = await this.sales.seller.reader.ask("expected", asked);
+      return read.ok && read.value.every(({ ok }) => ok);
+    };
+    const { schema } = quote.want;
+    const output = schema === undefined ? null : outlined(schema);
+    return { method, input: await inputShown(sent, quote.inputSchema, fits), output };
   }
 
   async #buy(wanted: ViaCall, payment: Payment, sale: Sale, quote: SellerQuote): Promise<Response> {

@@ -30,6 +30,7 @@ export const PROBLEMS = {
   too_many_requests: { status: 429, title: "Too many requests", retriable: true },
   too_many_disputes: { status: 429, title: "Too many disputes about this endpoint", retriable: false },
   too_many_watchers: { status: 429, title: "Too many watchers", retriable: false },
+  no_price: { status: 502, title: "The seller named no price for this call; nothing was bought", retriable: true },
   seller_failed: { status: 502, title: "The seller's answer did not pass; nothing was charged", retriable: true },
   internal: { status: 500, title: "The service failed", retriable: true },
   not_ready: { status: 503, title: "The record is not loaded yet", retriable: true },

@@ -68,7 +68,7 @@ const executes: Operation = {
 
 export const ROUTE: readonly Operation[] = [plan, executes];
 
-/** Longest body: an answer of 256 KiB as text in which every fourth character is escaped, or as base64, and a schema. */
+/** Longest body: an answer of 256 KiB as text in which every fourth character is escaped, or as base64, a schema and an input. */
 const MAX_BODY = 1024 * 1024;
 
 /** POST /v1/evaluate (docs/route.md). */
@@ -82,12 +82,12 @@ export const evaluate: Operation = {
   type: JSON_TYPE,
   tag: "check",
   ofRecord: true,
-  errors: ["unknown_capability", "unavailable"],
+  errors: ["unknown_capability", "bad_input", "unavailable"],
   tool: {
     name: "evaluate_answer",
     title: "Would this answer pass?",
     description:
-      "Holds an answer that you have (status, content_type, and body as text or base64) against what an order of the endpoint would hold it against: that it is an answer, parses as declared, its class's check, and the schema that you send along. Says whether a buyer would be charged and which check failed. Nobody is called and nothing is kept.",
+      "Holds an answer that you have (status, content_type, and body as text or base64) against what an order of the endpoint would hold it against: that it is an answer, parses as declared, its class's check (the right answer, with the input of the call), the schema and your own expectation that you send along. Says whether a buyer would be charged and which check failed. Nobody is called and nothing is kept.",
     run: ({ evaluations }, input) => evaluations.evaluate(validated(EvaluateRequest, input)),
   },
   limiter: (service) => service.evaluateLimiter,

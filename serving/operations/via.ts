@@ -118,6 +118,7 @@ const via = {
     "payment_used",
     "answer_expired",
     "seller_failed",
+    "no_price",
     "unknown_capability",
     "unavailable",
   ],

@@ -1,5 +1,8 @@
 import { z } from "zod";
+import { BuyersExpectation } from "../../pipelines/record/expectation.ts";
+import { JUDGED_BY } from "../../pipelines/record/order-step.ts";
 import { CapId, given, refusing } from "./common.ts";
+import { CallInput } from "./route.ts";
 
 /** Longest answer that is evaluated, bytes. */
 export const MAX_ANSWER_BYTES = 262_144;
@@ -21,10 +24,18 @@ export const EvaluateRequest = z
     content_type: z.string().max(300).optional().describe("Content-Type of the answer."),
     body: z.string().optional().describe("The answer as text."),
     base64: z.base64().optional().describe("The same as bytes."),
+    input: CallInput.optional().describe(
+      "Input of the call that was answered so, as an execution takes it: where it asks a question of the endpoint's class, the answer is judged by the right one. Needs capability_id.",
+    ),
+    expect: BuyersExpectation.optional().describe("What you yourself expect of the answer, as an order takes it."),
   })
   .refine(({ body, base64 }) => body === undefined || base64 === undefined, {
     path: ["base64"],
     message: "came beside body: send one of them",
+  })
+  .refine(({ input, capability_id }) => input === undefined || capability_id !== undefined, {
+    path: ["input"],
+    message: "is the input of an endpoint: send its capability_id",
   })
   .meta(refusing(given("body", "base64")));
 export type EvaluateRequest = z.infer<typeof EvaluateRequest>;
@@ -34,6 +45,9 @@ export const EvaluateAnswer = z.strictObject({
   schema: z.literal("svc.evaluation.v1"),
   pass: z.boolean().describe("Would its buyer be charged, as far as it could be held against anything?"),
   says: z.string(),
+  judged_by: z
+    .enum(JUDGED_BY)
+    .describe("The check that says most of the answer, as an order of this input would name it."),
   delivered: z.boolean().describe("Bytes of an answer came: no demand to pay, no wall, not nothing."),
   delivery: z
     .number()

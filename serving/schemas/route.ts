@@ -101,7 +101,8 @@ const Texts = z
   .refine((texts) => Object.keys(texts).length <= 50, "must have at most 50 members")
   .meta({ maxProperties: 50 });
 
-const Input = z.strictObject({
+/** Input of one call. */
+export const CallInput = z.strictObject({
   path: Texts.optional().describe(
     "Variables of the seller's url, such as city of https://seller.example/{city}; those left out are taken from query.",
   ),
@@ -126,7 +127,7 @@ export const ExecuteRequest = z
       .meta({ uniqueItems: true })
       .optional()
       .describe("Whom to ask, in this order, in place of a need."),
-    input: Input.optional(),
+    input: CallInput.optional(),
     expect: BuyersExpectation.optional().describe(
       "What you yourself expect of the answer, beside our own checks; you are charged only if that holds too.",
     ),

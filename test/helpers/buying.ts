@@ -7,7 +7,7 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { localMoney, type OpenSales, openSales, type SellingMoney } from "../../commands/selling.ts";
+import { localMoney, type OpenSales, openSales, type SellingMoney, type SellingParts } from "../../commands/selling.ts";
 import { openWorld, type World, type WorldInfo } from "../../commands/world.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { loadConfig } from "../../infra/config.ts";
@@ -53,6 +53,8 @@ export async function marketBeside(): Promise<World & { close(): Promise<void> }
 /** An endpoint of the record that is sold. */
 export interface SoldSpec extends EndpointSpec {
   band?: "A" | "B" | "C" | "D" | "F" | "UNRATED";
+  /** What measured it; default: OUTCOME_VERIFIED. */
+  tier?: "DELIVERY_VERIFIED";
   payTo: string;
   price: string;
 }
@@ -85,13 +87,20 @@ export async function sellingOver(
     dir?: string;
     /** The log as this replica sees it. */
     seen?: (log: Log) => Log;
+    /** Further settings, as variables of the environment. */
+    env?: Record<string, string>;
+    /** Further parts of what sells. */
+    parts?: Partial<SellingParts>;
   } = {},
 ): Promise<Replica> {
   const dir = more.dir ?? (await mkdtemp(join(tmpdir(), "buying-")));
   const record = await PublicRecord.open();
   const groups = specs.flatMap((spec) => [
     [listingDraft(spec)],
-    record.grades([cardOf(spec, { band: spec.band ?? "B" })], "B: it passed."),
+    record.grades(
+      [cardOf(spec, { band: spec.band ?? "B", ...(spec.tier ? { tier: spec.tier } : {}) })],
+      "B: it passed.",
+    ),
   ]);
   await record.publish(...groups);
   await record.live(specs.map((spec) => rowOf(spec, { price: spec.price, pay_to: spec.payTo })));
@@ -100,6 +109,7 @@ export async function sellingOver(
     TOUCHSTONE_ALLOW_LOOPBACK: "true",
     TOUCHSTONE_CHAIN_RPC_URL: info.rpcUrl,
     TOUCHSTONE_LOG_LEVEL: "silent",
+    ...more.env,
   });
   const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 2 });
   const egress = createEgress({ allowLoopback: true, userAgent: "touchstone (+https://touchstone.test)" });
@@ -109,7 +119,7 @@ export async function sellingOver(
   const { logger, metrics } = record;
   const ordersStore = await openDirectoryStore(join(dir, "orders"));
   const kept = { publicStore: record.store, ordersStore, secret: Buffer.alloc(32, 9) };
-  const parts = { config, egress, log: more.seen?.(log) ?? log, ...kept, logger, metrics };
+  const parts = { config, egress, log: more.seen?.(log) ?? log, ...kept, logger, metrics, ...more.parts };
   const opened = openSales(parts, systemClock, { ...money, ...more.money?.(money) });
   const extractor = createExtractor();
   const register = new Register({ path: REGISTER, clock: systemClock });

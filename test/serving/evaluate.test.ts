@@ -15,7 +15,7 @@ let serving: TestServing;
 beforeAll(async () => {
   record = await PublicRecord.open();
   await record.publish([listingDraft(SUM)], record.grades([cardOf(SUM)], "B."));
-  serving = await servingOver(record);
+  serving = await servingOver(record, { limits: { evaluations_per_minute: 1_000 } });
 });
 afterAll(() => record.close());
 
@@ -66,6 +66,34 @@ describe("would this answer pass", () => {
     expect(answer.says).toContain("No schema was tried");
   });
 
+  const CALL = { ...JSON_ANSWER, capability_id: capOf(SUM), input: { query: { a: "103", b: "9" } } };
+  test.each<[string, object, boolean, string, string[]]>([
+    ["the right answer to this input", { body: '{"sum":112}' }, true, "truth", []],
+    ["the right answer to another input", { body: '{"sum":93}' }, false, "truth", ["truth"]],
+    [
+      "an input that asks more than the class does",
+      { input: { query: { a: "1", b: "2", unit: "m" } } },
+      true,
+      "class",
+      [],
+    ],
+    ["no input", { input: undefined, body: '{"sum":93}' }, true, "class", []],
+    ["the schema says most", { input: undefined, body: '{"sum":93}', schema: OUTPUT }, true, "schema", []],
+    [
+      "one's own expectation",
+      { expect: { jsonpath: { path: "$.sum", value: 5 } } },
+      false,
+      "truth",
+      ["expect_jsonpath"],
+    ],
+    ["an expectation that holds", { expect: { regex: "^..sum", min_length: 4 } }, true, "truth", []],
+  ])("%s", async (_, more, pass, judged_by, failed) => {
+    const answer = await evaluated({ ...CALL, body: '{"sum":112}', ...more });
+    expect([answer.pass, answer.judged_by, failedOf(answer)]).toEqual([pass, judged_by, failed]);
+    const isUntold = "input" in more && more.input !== undefined;
+    expect(answer.says.includes("fixes no answer that is known")).toBe(isUntold);
+  });
+
   test("a schema that never ends holds nobody up", async () => {
     const schema = { type: "string", pattern: "^(a+)+$" };
     const answer = await evaluated({ schema, mime: "application/json", body: JSON.stringify(`${"a".repeat(40)}!`) });
@@ -82,6 +110,9 @@ describe("bad questions", () => {
     [{ body: "x".repeat(262_145) }, "/body"],
     [{ schema: { description: "x".repeat(100_001) } }, "/schema"],
     [{ capability_id: "cap_x" }, "/capability_id"],
+    [{ input: { query: { a: "1" } } }, "/input"],
+    [{ expect: { regex: "(?=a)" } }, "/expect/regex"],
+    [{ expect: {} }, "/expect"],
   ])("%#: refused at %s", async (body, pointer) => {
     const answer = await asked(body);
     expect(answer.status).toBe(400);

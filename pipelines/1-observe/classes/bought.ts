@@ -90,6 +90,13 @@ function ownFields(
   return isWithin && isWhole ? fields : null;
 }
 
+/** Members of an input, at all of its places. */
+const membersIn = ({ query, body }: Example): number =>
+  [query, body].reduce<number>((count, place) => {
+    if (isObject(place)) return count + Object.keys(place).length;
+    return place === undefined ? count : count + 1;
+  }, 0);
+
 /** The one row that has these values; texts are compared by their letters and digits, as its answer is. */
 function rowOf(maps: ClassMaps, name: string | undefined): NonNullable<TruthSources["row"]> {
   return (asked) => {
@@ -114,7 +121,7 @@ export async function knownOf(call: BoughtCall, { maps, sources }: Truths = NO_T
   const { declared, endpoint, listedClass, scored } = call;
   const listed = listedClass === any.name ? undefined : listedClass;
   // Without an example of the seller's the input shows the form: then it has the question's members and no others.
-  const example = declared?.example ?? { query: input.query };
+  const example = declared?.example ?? { ...input };
   const words: Declared = { ...NOTHING, ...declared, named: declared?.named ?? listed, example };
   const match = classMatchOf({ ...endpoint, sellerClaims: null }, words, maps);
   const { checker, variant: name, mapping } = match;
@@ -122,7 +129,7 @@ export async function knownOf(call: BoughtCall, { maps, sources }: Truths = NO_T
   const variant = checker.variants[name]!;
   const fields = mapping ? readAskedFields(mapping.input, input) : ownFields(match, variant, input, example);
   const count = variant.asks.length + (variant.fixed?.length ?? 0);
-  if (!fields || (!mapping && !declared?.example && Object.keys(input.query ?? {}).length !== count)) return null;
+  if (!fields || (!mapping && !declared?.example && membersIn(input) !== count)) return null;
   const truth = await variant.solve(fields, { ...sources, row: rowOf(maps, mapping?.rows) });
   if (truth === null || truth === undefined || keepable(truth) === undefined) return null;
   return { input, truth, class: checker.name, variant: name, answer: mapping ? mapping.answer : variant.answer };

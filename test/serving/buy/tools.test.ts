@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { type DiscoveryExtension, validateDiscoveryExtension } from "@x402/extensions/bazaar";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
@@ -18,7 +19,10 @@ let rail: Rail;
 let market: { url: string; method: "POST"; tool: string; payTo: string; price: string; class: string };
 
 type Buyer = Awaited<ReturnType<typeof officialBuyer>>;
-type Problem = { type: string; detail: string; errors?: { pointer: string; detail: string }[] };
+type Described = {
+  properties: { input: { properties: { body: object } }; output: { properties: { example: object } } };
+};
+type Problem = { title: string; type: string; detail: string; errors?: { pointer: string; detail: string }[] };
 
 beforeAll(async () => {
   world = await marketBeside();
@@ -41,7 +45,8 @@ afterAll(async () => {
   await world?.close();
 });
 
-const viaOf = (spec: { url: string; method: "POST"; tool: string }) => `${service.url}/v1/via/${capOf(spec)}`;
+type SoldTool = { url: string; method: "POST"; tool: string };
+const viaOf = (spec: SoldTool) => `${service.url}/v1/via/${capOf(spec)}`;
 const args = (body: unknown, headers = {}): RequestInit => ({
   method: "POST",
   headers: { "content-type": "application/json", ...headers },
@@ -72,6 +77,28 @@ describe("a tool of the market's MCP server", () => {
     expect([got.status, got.headers.get("allow")]).toEqual([405, "POST"]);
   });
 
+  const termsOf = (answer: Response): { accepts: object[]; extensions: { bazaar: DiscoveryExtension } } =>
+    JSON.parse(Buffer.from(answer.headers.get("payment-required")!, "base64").toString("utf8"));
+
+  test.each<[string, () => SoldTool, object, object]>([
+    ["the arguments of this call", () => market, SUM, SUM],
+    ["what of them is missing is made up", () => seller.tool("honest"), { a: 1 }, { a: 1, b: expect.any(Number) }],
+  ])("its 402 has its schemas, with an example that fits: %s", async (_, spec, sent, example) => {
+    const answer = await fetch(viaOf(spec()), args(sent));
+    const { bazaar } = termsOf(answer).extensions;
+    expect(validateDiscoveryExtension(bazaar)).toEqual({ valid: true });
+    expect(bazaar.info.input).toEqual({ type: "http", method: "POST", bodyType: "json", body: example });
+    const { input, output } = (bazaar.schema as unknown as Described).properties;
+    expect(input.properties.body).toMatchObject({
+      type: "object",
+      required: ["a", "b"],
+      properties: { a: { type: expect.stringMatching(/^(?:number|integer)$/) }, b: expect.anything() },
+    });
+    expect(output.properties.example).toMatchObject({ properties: { sum: { type: "number" } } });
+    const { accepts } = (await answer.json()) as { accepts: { outputSchema: { input: object } }[] };
+    expect(accepts[0]!.outputSchema.input).toMatchObject({ bodyFields: { required: ["a", "b"] } });
+  });
+
   test("is bought by the official client: its result is the answer, and it is charged once, after it", async () => {
     const buyer = await officialBuyer(world);
     const before = await holds(buyer);
@@ -82,6 +109,8 @@ describe("a tool of the market's MCP server", () => {
     expect(before - (await holds(buyer))).toBe(9_000n);
     const order = await orderOf(answer);
     expect(order).toMatchObject({ state: "settled", seller_price: "0.007000", total: "0.009000" });
+    // Its arguments have the members of the class's question and no others, so the right answer is known.
+    expect(order.legs[0]).toMatchObject({ class: "arithmetic", judged_by: "truth" });
     expect(order.answer).toMatchObject({
       ...{ status: 200, content_type: "application/json", base64: bytes.toString("base64") },
       sha256: createHash("sha256").update(bytes).digest("hex"),
@@ -192,8 +221,11 @@ describe("what is no call of a tool is refused before anybody is asked", () => {
 
   test("arguments that the tool itself refuses: its own words, and nothing is bought", async () => {
     const answer = await fetch(viaOf(seller.tool("honest")), args({ a: "x" }));
-    expect([answer.status, ((await answer.json()) as Problem).detail]).toEqual([
+    const { type, title, detail } = (await answer.json()) as Problem;
+    expect([answer.status, type, title, detail]).toEqual([
       502,
+      "/docs/api#no-price",
+      "The seller named no price for this call; nothing was bought",
       "The seller did not ask for payment (the tool failed: Invalid arguments: a is no number). Nothing was bought.",
     ]);
   });

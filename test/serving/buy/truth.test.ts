@@ -72,20 +72,21 @@ test("what the guarantee names is what ran, for an input that fixes nothing", as
   expect(legs[0]!.checks).toContainEqual({ name: "schema", ok: true });
 });
 
+/** The terms that a buyer saw promised the truth, whatever the seller's newest ones allow. */
+const promising: typeof fetch = async (input, init) => {
+  const answer = await fetch(input, init);
+  const header = answer.headers.get("payment-required");
+  if (header === null) return answer;
+  const terms = JSON.parse(Buffer.from(header, "base64").toString("utf8"));
+  terms.resource.description = `A call bought through Touchstone. ${TRUTH}`;
+  const headers = new Headers(answer.headers);
+  headers.set("payment-required", Buffer.from(JSON.stringify(terms)).toString("base64"));
+  return new Response(await answer.text(), { status: answer.status, headers });
+};
+
 test("what was promised when it was paid is checked, or nothing is bought", async () => {
   const buyer = await officialBuyer(world);
   const before = (await rail.balance(buyer.address)).value;
-  // The terms that the buyer saw promised more than the seller's newest ones allow.
-  const promising: typeof fetch = async (input, init) => {
-    const answer = await fetch(input, init);
-    const header = answer.headers.get("payment-required");
-    if (header === null) return answer;
-    const terms = JSON.parse(Buffer.from(header, "base64").toString("utf8"));
-    terms.resource.description = `A call bought through Touchstone. ${TRUTH}`;
-    const headers = new Headers(answer.headers);
-    headers.set("payment-required", Buffer.from(JSON.stringify(terms)).toString("base64"));
-    return new Response(await answer.text(), { status: answer.status, headers });
-  };
   const answer = await buyer.over(promising)(viaOf("honest-v2", "a=103&b=9&topic=stones"));
   const body = (await answer.json()) as { error: string; guarantee: string };
   expect([answer.status, body.error, body.guarantee]).toEqual([
@@ -203,6 +204,30 @@ test("execute: the expectation of its body decides, and stands in the order", as
   expect((await post(112)).status).toBe(200);
   const failed = await post(93);
   expect([failed.status, (await orderOf(failed)).expect]).toEqual([502, { jsonpath: { path: "$.sum", value: 93 } }]);
+});
+
+test("execute: what was promised when it was paid is checked, or nobody is paid", async () => {
+  const buyer = await officialBuyer(world);
+  const before = (await rail.balance(buyer.address)).value;
+  const asking = (query: Record<string, string>) => ({
+    method: "POST",
+    body: JSON.stringify({ capability_ids: [capNamed("honest-v2")], input: { query }, max_total: "0.05" }),
+  });
+  const execute = `${service.url}/v1/route/execute`;
+  const other = { a: "103", b: "9", topic: "stones" };
+  const answer = await buyer.over(promising)(execute, asking(other));
+  const { body } = await termsOf(answer);
+  expect([answer.status, body]).toEqual([
+    402,
+    expect.objectContaining({ error: "guarantee_changed", guarantee: expect.stringContaining("JSON Schema") }),
+  ]);
+  expect((await rail.balance(buyer.address)).value).toBe(before);
+  expect(service.sales.buying.orders.table.ofPayer(buyer.address)).toEqual([]);
+  // Whoever saw these terms, or better ones can be kept: bought.
+  const seen = await buyer.fetch(execute, asking(other));
+  expect([seen.status, seen.headers.get("touchstone-judged-by")]).toEqual([200, "schema"]);
+  const kept = await buyer.over(promising)(execute, asking({ a: "103", b: "9" }));
+  expect([kept.status, kept.headers.get("touchstone-judged-by")]).toEqual([200, "truth"]);
 });
 
 test("a seller that lies on the buyer's own input fails, and nobody is charged", async () => {

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { decodePaymentResponseHeader } from "@x402/core/http";
+import { validateDiscoveryExtension } from "@x402/extensions/bazaar";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
@@ -42,6 +43,20 @@ test("a plain request is told the price, for buyers of both versions", async () 
     x402Version: 1,
     accepts: [{ scheme: "exact", network: "base-sepolia", maxAmountRequired: "12000" }],
   });
+});
+
+test.each([
+  ["the question itself", "a=20&b=22", { a: "20", b: "22" }],
+  ["one that the seller's schema makes, for whoever only looks", "", { a: expect.anything(), b: expect.anything() }],
+  ["a member of our own beside it", "a=20&b=22&unit=m", { a: "20", b: "22", unit: "m" }],
+])("the 402 describes the call by the seller's own schemas, with an example: %s", async (_, query, example) => {
+  const answer = await fetch(viaOf("honest-v2", query));
+  const { extensions } = JSON.parse(Buffer.from(answer.headers.get("payment-required")!, "base64").toString("utf8"));
+  expect(validateDiscoveryExtension(extensions.bazaar)).toEqual({ valid: true });
+  expect(extensions.bazaar.info.input).toEqual({ type: "http", method: "GET", queryParams: example });
+  const { input, output } = extensions.bazaar.schema.properties;
+  expect(input.properties.queryParams.required).toEqual(["a", "b"]);
+  expect(output.properties.example.required).toEqual(["sum"]);
 });
 
 test("the official client buys from the honest seller, and is charged on the chain after the answer", async () => {

@@ -1,0 +1,16 @@
+import type { Reader } from "../../pipelines/1-observe/reading/reader.ts";
+import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
+import { Problem } from "./problem.ts";
+
+/**
+ * Refuses an expectation that cannot be held against an answer.
+ * @param at JSON pointer to the expectation in the request @throws Problem bad_request with a pointer to each fault
+ */
+export async function requireUsable(reader: Reader, expect: BuyersExpectation, at: string): Promise<void> {
+  const read = await reader.ask("faults", { expect });
+  const faults = read.ok ? read.value : [{ pointer: "", detail: "is more than is tried" }];
+  if (faults.length === 0) return;
+  const errors = faults.map(({ pointer, detail }) => ({ pointer: at + pointer, detail }));
+  const says = errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; ");
+  throw new Problem("bad_request", says, { errors });
+}
