@@ -141,6 +141,12 @@ export const Settings = z.strictObject({
       below_quorum: z.enum(["publish", "hold"]).default("publish"),
     })
     .prefault({}),
+  market: z
+    .strictObject({
+      /** Ports of the demo's two witnesses on 127.0.0.1; 0: any free port. */
+      witness_ports: z.array(z.int().min(0).max(65535)).length(2).default([8411, 8412]),
+    })
+    .prefault({}),
   /** Listener of `/health` and `/metrics` of every role, for operators; never on a public address. */
   status: z
     .strictObject({
