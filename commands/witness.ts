@@ -6,7 +6,7 @@ import { Failure } from "../infra/errors.ts";
 import { readRing } from "../infra/keys/keys.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { ED25519, formatVkey, type NoteKey } from "../infra/tree/note.ts";
+import { COSIGNATURE, ED25519, formatVkey, type NoteKey } from "../infra/tree/note.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
 import { parsedVkey } from "../pipelines/published/trust.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
@@ -28,6 +28,14 @@ async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">)
   const all = [...listed, ...log.map((vkey) => parsedVkey(vkey, ED25519))];
   if (all.length === 0) throw new Failure("usage", "name the logs: --log, or --logs with a file of log lines");
   return all;
+}
+
+/** Prints a witness's verifier key, made where there is none. */
+function printKey(dir: string, options: OptionsOf<"witness">): void {
+  const state = WitnessState.open(dir, options.name);
+  const vkey = formatVkey(state.signer, COSIGNATURE);
+  state.close();
+  print(options, { vkey }, [vkey]);
 }
 
 /** A witness that listens. */
@@ -60,6 +68,7 @@ async function openWitness(
 export async function witnessCommand(dir: string, options: OptionsOf<"witness">): Promise<void> {
   const { name, host, port } = options;
   if (!NAME.test(name)) throw new Failure("usage", `not the name of a witness: ${name}`);
+  if (options.key) return printKey(dir, options);
   const logs = await logsOf(options);
   const { witness, serving, close } = await openWitness(dir, name, logs, { host, port });
   try {
