@@ -37,6 +37,9 @@ export class Unwitnessed extends Failure {
 const MAX_BYTES = 256 * 1024;
 const MAX_NAMES = 256;
 
+/** What a key of each kind of line begins with. */
+const TYPES = { [ED25519]: "of a log with type 1", [COSIGNATURE]: "of a witness with type 4" } as const;
+
 /** What is defined while a policy is read. */
 class Reading {
   readonly logs: NoteKey[] = [];
@@ -53,7 +56,7 @@ class Reading {
         return parseVkey(vkey ?? "", type);
       } catch (error) {
         if (!(error instanceof BadNote)) throw error;
-        throw wrong(`${error.message}; only Ed25519 keys are read`);
+        throw wrong(`${error.message}; only Ed25519 keys are read: ${TYPES[type]}`);
       }
     };
     if (this.rules.size + this.logs.length >= MAX_NAMES) throw wrong(`more than ${MAX_NAMES} names`);
