@@ -1,4 +1,6 @@
+import { systemClock } from "../infra/clock.ts";
 import { readDirectoryStore } from "../infra/store/directory.ts";
+import type { Store } from "../infra/store/store.ts";
 import { exportIndex, hintedIndex, openMirrored, type ProvenIndex } from "../pipelines/mirror/export-index.ts";
 import {
   GRADE_COLUMNS,
@@ -7,10 +9,12 @@ import {
   SAMPLE_COLUMNS,
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
+import { readPins, readTrusted, refuseStale } from "../pipelines/mirror/state.ts";
 import { recordFolder } from "../pipelines/published/open-source.ts";
 import { writeParquet } from "../pipelines/published/parquet-table.ts";
+import { fromPins, openTreeHead } from "../pipelines/published/trust.ts";
 import { ProgressLine, print } from "./printer.ts";
-import { openRecord, type RecordOptions } from "./sources.ts";
+import { keysOf, openRecord, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
 type ExportOptions = OptionsOf<"export"> & RecordOptions;
@@ -30,6 +34,7 @@ async function tableOf(from: string, options: ExportOptions): Promise<Table> {
   const folder = await recordFolder(from);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
+  if (isMirror) await refuseByPolicy(stores.state, options);
   const record = isMirror ? await openMirrored(stores.open, stores.state) : await otherRecord(from, options);
   if (options.what === "index") return indexTable(await hintedIndex(record));
   const isGrades = options.what === "grades";
@@ -40,6 +45,18 @@ async function tableOf(from: string, options: ExportOptions): Promise<Table> {
     ...{ origin, tree_size: head.size, at: asOf },
     write: (path, onProgress) => writeParquet(path, columns, facts, rows(record), onProgress),
   };
+}
+
+/**
+ * Holds what a mirror proved last against the policy and the age of the options, under the mirror's own keys.
+ * @throws Failure `unwitnessed`, `usage`, `unreadable`; Stale, Unproven
+ */
+async function refuseByPolicy(stateStore: Pick<Store, "get">, options: ExportOptions): Promise<void> {
+  const { policy } = await keysOf(options);
+  const [pins, trusted] = [await readPins(stateStore), await readTrusted(stateStore)];
+  if ((policy === undefined && options.maxAge === undefined) || !pins || !trusted) return;
+  const head = openTreeHead(Buffer.from(trusted.head.note), { ...fromPins(pins), policy }, systemClock);
+  if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
 }
 
 const indexTable = (index: ProvenIndex): Table => ({

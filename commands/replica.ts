@@ -22,7 +22,7 @@ import { keysOf } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** `from`: address, folder or bucket of the record. `mirror`: folder of the mirror; processes of a machine may share it. */
-type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "witnessPolicy" | "json"> & { from: string };
+type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "witnessPolicy" | "maxAge" | "json"> & { from: string };
 
 /** The verifier keys that this machine's keyring has in use. */
 function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
@@ -38,7 +38,7 @@ function keysFrom(ring: Keyring, origin: string, now: Date): GivenKeys {
  */
 export async function serveReplica(
   config: Config,
-  { from, mirror, witnessPolicy, json }: ReplicaOptions,
+  { from, mirror, witnessPolicy, maxAge, json }: ReplicaOptions,
 ): Promise<void> {
   return withOpen(openReplicaParts(config), async (parts) => {
     const { keep, ring, logger, metrics } = parts;
@@ -48,7 +48,9 @@ export async function serveReplica(
     const { policy } = await keysOf({ witnessPolicy });
     const keys = { ...keysFrom(ring, origin, systemClock.now()), policy };
     const dir = mirror ?? join(config.data_dir, "replica");
-    const tree = keep(await ProvenTree.open({ source, dir, origin, keys, clock: systemClock, logger, metrics }));
+    const tree = keep(
+      await ProvenTree.open({ source, dir, origin, keys, maxAge, clock: systemClock, logger, metrics }),
+    );
     const open = () => openLog(config, LOG_TOPICS, "", logger);
     const log = config.log === null ? null : keep(new BackgroundLog(open, systemClock, logger));
     const publicStore = replicaStore(tree.store, new LiveObjects(source, systemClock));

@@ -58,16 +58,18 @@ const salesWork = ({ sell }: Config): string[] => (sell.network === null ? [] : 
  * @throws Failure `usage` for options of a mirror without `--from`
  */
 export async function serveCommand(config: Config, options: OptionsOf<"serve">): Promise<void> {
-  const { from, mirror, witnessPolicy, processes, json } = options;
-  if (from === undefined && (mirror !== undefined || witnessPolicy !== undefined || processes !== 1)) {
-    throw new Failure("usage", "--mirror, --witness-policy and --processes need --from: only a replica has them");
+  const { from, mirror, witnessPolicy, maxAge, processes, json } = options;
+  const ofReplica = [mirror, witnessPolicy, maxAge].some((one) => one !== undefined) || processes !== 1;
+  if (from === undefined && ofReplica) {
+    const says = "--mirror, --witness-policy, --max-age and --processes need --from: only a replica has them";
+    throw new Failure("usage", says);
   }
   if (from === undefined) return serveRole(config, options);
   const [{ inProcesses }, { serveReplica }] = await Promise.all([import("./processes.ts"), import("./replica.ts")]);
   const { port } = config.status;
   await inProcesses(
     processes,
-    () => serveReplica(config, { from, mirror, witnessPolicy, json }),
+    () => serveReplica(config, { from, mirror, witnessPolicy, maxAge, json }),
     // Each process has counters of its own, and shows them at a port of its own.
     (k): Record<string, string> => (port ? { TOUCHSTONE_STATUS_PORT: String(port + k) } : {}),
   );

@@ -2,6 +2,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import type { Checkpoint } from "../infra/tree/checkpoint.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
+import { refuseStale } from "../pipelines/mirror/state.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
 import { type GivenKeys, openSourceTreeHead } from "../pipelines/published/trust.ts";
@@ -14,6 +15,8 @@ export interface RecordOptions {
   witnessKey?: string;
   /** File of a witness policy. */
   witnessPolicy?: string;
+  /** Oldest accepted cosignature, seconds; with a policy the quorum's. Without it any age is accepted, and so with 0. */
+  maxAge?: number | undefined;
   /** Reads the settings, which hold the credentials of a bucket. */
   settings?: () => Pick<Config, "stores">;
 }
@@ -37,12 +40,13 @@ export interface OpenRecord {
 /**
  * Opens a record by its address, folder or bucket, and verifies its newest checkpoint by the keys of the options, else by
  * those that the source shows, which it prints.
- * @throws Failure `unreadable`, `usage`; MissingObject, Unproven, SourceDown
+ * @throws Failure `unreadable`, `usage`, `unwitnessed`; Stale, MissingObject, Unproven, SourceDown
  */
 export async function openRecord(name: string, options: RecordOptions): Promise<OpenRecord> {
   const source = await openSource(name, systemClock, options.settings);
   try {
     const head = await openSourceTreeHead(source, await keysOf(options), say, systemClock);
+    if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
     return { source, head, close: () => source.close() };
   } catch (error) {
     await source.close();

@@ -25,6 +25,7 @@ import { startLive } from "./serve.ts";
 import { openServing, SELL, type ServingTier } from "./serving-tier.ts";
 import { daysOfPast, isPastOver, livePast, Progress } from "./simulated-past.ts";
 import type { OptionsOf } from "./table.ts";
+import { type DemoWitnesses, openDemoWitnesses } from "./witness.ts";
 import { askPeople, openWorld, requireMarket, type World } from "./world.ts";
 
 /** With the script of the demo's world, as the command line found it. */
@@ -39,8 +40,10 @@ const HOUR_MS = 3_600_000;
 const MARKET_DOMAIN_DAY = "0.50";
 
 /** The settings for the demo: its world is on this machine, so loopback addresses are allowed. */
-const forMarket = (config: Config, world: World): Config => ({
+const forMarket = (config: Config, world: World, { witnesses }: DemoWitnesses): Config => ({
   ...config,
+  witnesses: [...config.witnesses, ...witnesses],
+  witnessing: { ...config.witnessing, quorum: config.witnessing.quorum || witnesses.length },
   allow_loopback: true,
   control_urls: [world.control],
   catalogues: [world.catalogue, ...world.newcomers.map(({ url }) => url)],
@@ -139,7 +142,6 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   await keysFor(given, new Date(first.getTime() - DAY_MS));
   progress.say("booting the market: a local chain and its sellers");
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
-  const config = forMarket(given, world);
   const clock = new SwitchedClock(new SimulatedClock(first));
   // A world that was running may belong to another start: this one stops it only once it owns the lake, which has one owner.
   let ours = !world.reused;
@@ -148,6 +150,9 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   world.lost.addEventListener("abort", () => stopped.abort(world.lost.reason), { once: true });
   onStopSignal(() => stopped.abort(new Error("stopped")));
   try {
+    const witnesses = await openDemoWitnesses(given, present);
+    closing.push(() => witnesses.close());
+    const config = forMarket(given, world, witnesses);
     const parts = await openParts(config, clock);
     closing.push(() => parts.close());
     logStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", SELL]);
@@ -186,8 +191,12 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     if (options.json) printJson(result);
     else printLines(letterLines(result, serving.url));
     if (options.once) return;
-    const words = ["", `Serving at ${serving.url} (Ctrl-C stops the market and everything else).`];
-    print(options, { serving: serving.url }, words);
+    const words = [
+      `Prove: touchstone audit ${serving.url} --witness-policy ${witnesses.policyFile}`,
+      "",
+      `Serving at ${serving.url} (Ctrl-C stops the market and everything else).`,
+    ];
+    print(options, { serving: serving.url, witness_policy: witnesses.policyFile }, words);
     printStatus(serving.status, options);
     const { logger, metrics } = parts;
     const pulse = watchMachine(serving.status.pulse, { ...parts, ...roles }, [SELL]);

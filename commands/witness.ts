@@ -1,12 +1,18 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
+import { readRing } from "../infra/keys/keys.ts";
 import { createLogger } from "../infra/telemetry.ts";
-import { ED25519, type NoteKey } from "../infra/tree/note.ts";
+import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
+import { COSIGNATURE, ED25519, formatVkey, type NoteKey } from "../infra/tree/note.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
 import { parsedVkey } from "../pipelines/published/trust.ts";
+import { folders } from "../pipelines/roles/data-folder.ts";
 import { WitnessState } from "../pipelines/witness/state.ts";
 import { Witness } from "../pipelines/witness/witness.ts";
-import { serve } from "../serving/main.ts";
+import { type Serving, serve } from "../serving/main.ts";
 import { createWitnessApp } from "../serving/witness-app.ts";
 import { untilStopped } from "./exit.ts";
 import { readNamed } from "./files.ts";
@@ -24,23 +30,107 @@ async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">)
   return all;
 }
 
+/** Prints a witness's verifier key, made where there is none. */
+function printKey(dir: string, options: OptionsOf<"witness">): void {
+  const state = WitnessState.open(dir, options.name);
+  const vkey = formatVkey(state.signer, COSIGNATURE);
+  state.close();
+  print(options, { vkey }, [vkey]);
+}
+
+/** A witness that listens. */
+interface OpenWitness {
+  witness: Witness;
+  serving: Serving;
+  close(): Promise<void>;
+}
+
+/** Opens the witness of a folder and listens. @throws Failure `port`, `record`, `usage` */
+async function openWitness(
+  dir: string,
+  name: string,
+  logs: readonly NoteKey[],
+  at: { host: string; port: number },
+): Promise<OpenWitness> {
+  const state = WitnessState.open(dir, name);
+  try {
+    const witness = new Witness(state, logs, systemClock);
+    const serving = await serve({ app: createWitnessApp(witness, createLogger("warn")), ...at });
+    const close = () => serving.close().finally(() => state.close());
+    return { witness, serving, close };
+  } catch (error) {
+    state.close();
+    throw error;
+  }
+}
+
 /** `touchstone witness`: cosigns the checkpoints of other logs until stopped; docs/witness.md. */
 export async function witnessCommand(dir: string, options: OptionsOf<"witness">): Promise<void> {
   const { name, host, port } = options;
   if (!NAME.test(name)) throw new Failure("usage", `not the name of a witness: ${name}`);
+  if (options.key) return printKey(dir, options);
   const logs = await logsOf(options);
-  const state = WitnessState.open(dir, name);
+  const { witness, serving, close } = await openWitness(dir, name, logs, { host, port });
   try {
-    const witness = new Witness(state, logs, systemClock);
-    const serving = await serve({ app: createWitnessApp(witness, createLogger("warn")), host, port });
     const origins = [...new Set(logs.map((one) => one.name))];
     print(options, { serving: serving.url, vkey: witness.vkey, logs: origins }, [
       `Witness ${witness.vkey} at ${serving.url}`,
       ...origins.map((origin) => `log: ${origin}`),
     ]);
     await untilStopped();
-    await serving.close();
   } finally {
-    state.close();
+    await close();
   }
+}
+
+/** The demo's witnesses: what the publisher is told of them, and the file of the policy that needs both. */
+export interface DemoWitnesses {
+  witnesses: Config["witnesses"];
+  policyFile: string;
+  close(): Promise<void>;
+}
+
+const DEMO_WITNESSES = ["north", "south"] as const;
+
+/**
+ * Two witnesses of the demo's log in this process, each with its own folder, key and port, and the policy that names them.
+ * They have the real clock, as witnesses of others would, also while the record's time is simulated.
+ * @param now decides which keys of the ring the policy names
+ * @throws Failure `port`, `record`
+ */
+export async function openDemoWitnesses(
+  { data_dir, base_url, market }: Pick<Config, "data_dir" | "base_url" | "market">,
+  now: Date,
+): Promise<DemoWitnesses> {
+  const { keys, witnesses: dir } = folders(data_dir);
+  const { log, logs = [] } = trustOf(originOf(base_url), readRing(keys), now);
+  const opened: OpenWitness[] = [];
+  const close = async () => {
+    for (const one of opened.splice(0)) await one.close();
+  };
+  try {
+    for (const [i, name] of DEMO_WITNESSES.entries()) {
+      const at = { host: "127.0.0.1", port: market.witness_ports[i]! };
+      opened.push(await openWitness(join(dir, name), `demo.example/${name}`, [log, ...logs], at));
+    }
+  } catch (error) {
+    await close();
+    if (!(error instanceof Failure && error.code === "port")) throw error;
+    throw new Failure("port", `${error.message} (a witness of the demo: TOUCHSTONE_MARKET_WITNESS_PORTS)`);
+  }
+  const names = DEMO_WITNESSES.map((name) => `demo-${name}`);
+  const vkeys = opened.map(({ witness }) => witness.vkey);
+  const policyFile = join(dir, "policy");
+  const lines = [
+    ...[log, ...logs].map((one) => `log ${formatVkey(one, ED25519)}`),
+    ...names.map((name, i) => `witness ${name} ${vkeys[i]}`),
+    `group both all ${names.join(" ")}`,
+    "quorum both",
+  ];
+  writeFileSync(policyFile, `${lines.join("\n")}\n`);
+  return {
+    witnesses: names.map((name, i) => ({ name, key: vkeys[i]!, url: opened[i]!.serving.url })),
+    policyFile,
+    close,
+  };
 }

@@ -124,7 +124,8 @@ export const Settings = z.strictObject({
         name: z.string().regex(/^[\w.:/-]{1,100}$/, "expected letters, digits and . _ : / -"),
         key: z
           .string()
-          .max(400)
+          // An ML-DSA-44 key has some 1,800 characters, and is refused by what it is.
+          .max(2_400)
           .regex(/^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+={0,2}$/, "expected a verifier key: name+id+base64"),
         url: z.url({ protocol: /^https?$/ }),
       }),
@@ -139,6 +140,12 @@ export const Settings = z.strictObject({
       patience_ms: z.int().min(50).max(60_000).default(2_000),
       /** Below the quorum: `publish` with the cosignatures that came, or `hold` until enough have cosigned. */
       below_quorum: z.enum(["publish", "hold"]).default("publish"),
+    })
+    .prefault({}),
+  market: z
+    .strictObject({
+      /** Ports of the demo's two witnesses on 127.0.0.1; 0: any free port. */
+      witness_ports: z.array(z.int().min(0).max(65535)).length(2).default([8411, 8412]),
     })
     .prefault({}),
   /** Listener of `/health` and `/metrics` of every role, for operators; never on a public address. */

@@ -4,6 +4,8 @@ import { Failure } from "../errors.ts";
 /** Signed notes (c2sp.org/signed-note) with Ed25519: types 0x01 (the note) and 0x04 (timestamped cosignature). */
 export const ED25519 = 0x01;
 export const COSIGNATURE = 0x04;
+/** Cosignatures with ML-DSA-44 (c2sp.org/tlog-cosignature), which are passed over as lines of any unknown key are. */
+const ML_DSA = 0x06;
 export type SignatureType = typeof ED25519 | typeof COSIGNATURE;
 
 /** A name and key for verifying signature lines. `publicKey` is the raw 32 bytes of RFC 8032. */
@@ -56,6 +58,9 @@ export function parseVkey(text: string, type: SignatureType): NoteKey {
   // Standard base64 has `+` in its alphabet, so the key may have been split too.
   const bytes = Buffer.from([material ?? "", ...rest].join("+"), "base64");
   const key = { name: name ?? "", publicKey: bytes.subarray(1) };
+  if (bytes[0] === ML_DSA && bytes.length > 33) {
+    throw new BadNote(`an ML-DSA-44 key, which is not read here: ${JSON.stringify(key.name.slice(0, 120))}`);
+  }
   if (!NAME.test(key.name) || bytes.length !== 33 || bytes[0] !== type || keyId(key, type) !== id) {
     throw new BadNote(`not a verifier key of type ${type}: ${JSON.stringify(text.slice(0, 120))}`);
   }

@@ -82,6 +82,10 @@ async function readFrom<T>(store: Pick<Store, "get">, key: string, schema: z.Zod
 export const readTrusted = async (store: Pick<Store, "get">): Promise<Trusted | null> =>
   (await readFrom(store, TRUSTED, Trusted)).value;
 
+/** The keys that a mirror believes, for programs that only read its folder. */
+export const readPins = async (store: Pick<Store, "get">): Promise<Pins | null> =>
+  (await readFrom(store, PINS, Pins)).value;
+
 /**
  * A mirror's own state, in a folder that it does not expose. A file is written only if it is still as this process read
  * it, so a second process in the folder is noticed and nothing that was proven is forgotten.

@@ -15,6 +15,8 @@ export const folders = (dataDir: string) => ({
   orders: join(dataDir, "orders"),
   lake: join(dataDir, "lake", "lake.duckdb"),
   market: join(dataDir, "market"),
+  /** The demo's witnesses, a folder each, and the policy that names them. */
+  witnesses: join(dataDir, "witnesses"),
   folds: join(dataDir, "folds"),
   wallets: join(dataDir, "wallets"),
 });

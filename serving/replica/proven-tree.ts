@@ -21,6 +21,8 @@ export interface ProvenTreeParts {
   /** Name of the log that this replica must answer from. */
   origin: string;
   keys: GivenKeys;
+  /** Oldest cosignature that is followed, seconds; by default any. */
+  maxAge?: number | undefined;
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
@@ -60,12 +62,12 @@ export class ProvenTree {
    * @throws what `mirrorOnce` throws; the snapshot stays as it was
    */
   async follow(): Promise<MirrorSummary | null> {
-    const { source, keys, clock, logger, metrics } = this.parts;
+    const { source, keys, maxAge, clock, logger, metrics } = this.parts;
     if (!this.keeper.tries()) return null;
     const done = await mirrorOnce({
       ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
-      // An old log is still served: its answers show how old the record is.
-      maxAgeSeconds: 0,
+      // Unless told otherwise an old log is still served: its answers show how old the record is.
+      maxAgeSeconds: maxAge ?? 0,
       say: (text) => logger.info(text),
     });
     metrics.count("touchstone_replica_runs_total", { result: done.result });

@@ -8,8 +8,10 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { lifecycleOf, policyOf } from "../../commands/buckets.ts";
 import { loadConfig, Settings } from "../../infra/config.ts";
-import { createKeyring, createSecret } from "../../infra/keys/keys.ts";
+import { createKeyring, createSecret, readRing, rotateKey } from "../../infra/keys/keys.ts";
 import { TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
+import { COSIGNATURE, formatVkey } from "../../infra/tree/note.ts";
+import { readPolicy } from "../../infra/tree/policy.ts";
 import { objectKey } from "../../pipelines/orders/order-objects.ts";
 import { OBJECTS } from "../../pipelines/published/objects.ts";
 import { KEPT_TOPICS, TOPICS } from "../../pipelines/record/topics.ts";
@@ -99,8 +101,11 @@ describe("compose.yaml", () => {
 
   test("every setting of a role is one that the configuration knows, and holds", () => {
     let seen = 0;
-    for (const [name, { image, environment = {} }] of Object.entries(services)) {
+    for (const [name, { image, environment: given = {} }] of Object.entries(services)) {
       if (image !== "touchstone") continue;
+      const { TOUCHSTONE_CONFIG: file, ...environment } = given;
+      // What witness-keys writes.
+      if (file !== undefined) expect([name, file]).toEqual(["publisher", "/witnessing/publisher.json"]);
       // As compose puts in the defaults, and what has none.
       const env = Object.entries(environment).map(([key, value]) => [
         key,
@@ -204,8 +209,15 @@ describe("compose.yaml", () => {
     const [, , script] = entrypoint!;
     expect(made).toEqual(["keys:/data/keys:ro", ...audience.map((kind) => `keys-${kind}:/keys-${kind}`)]);
     const image = readFileSync(join(DEPLOY, "Dockerfile"), "utf8");
-    const owned = /install -d -o touchstone -m 0700 (.+)$/m.exec(image)![1]!.split(" ");
-    expect(owned).toEqual(["/data", "/data/keys", "/data/wallets", ...audience.map((kind) => `/keys-${kind}`)]);
+    const owned = /install -d -o touchstone -m 0700 ((?:.+\\\n)*.+)$/m.exec(image)![1]!.split(/[ \\\n]+/);
+    const witnessing = ["/witness-1", "/witness-2", "/witnessing"];
+    expect(owned).toEqual([
+      "/data",
+      "/data/keys",
+      "/data/wallets",
+      ...audience.map((kind) => `/keys-${kind}`),
+      ...witnessing,
+    ]);
     // The script itself, over a folder as keygen makes it, with these paths below one of ours.
     const root = join(dir, "keys-of-compose");
     for (const path of owned) mkdirSync(join(root, path), { recursive: true, mode: 0o700 });
@@ -223,6 +235,55 @@ describe("compose.yaml", () => {
     expect(kinds("keys-replica")).toEqual(["answers.pem", "keyring.json", "pages.secret"]);
     expect(kinds("keys-owner")).toEqual(["keyring.json"]);
   });
+
+  test("two witnesses, of one log; the publisher asks them, and a policy names them", () => {
+    const { entrypoint, volumes: made, environment: given } = services["witness-keys"]!;
+    expect(made).toEqual([
+      "keys:/data/keys:ro",
+      ...["witness-1", "witness-2", "witnessing"].map((one) => `${one}:/${one}`),
+    ]);
+    // The script itself, as key-folders above: with folders of ours, and the program from its sources.
+    const root = join(dir, "witnesses-of-compose");
+    for (const name of ["witness-1", "witness-2", "witnessing", "data"])
+      mkdirSync(join(root, name), { recursive: true });
+    createKeyring(join(root, "data/keys"), new Date("2026-01-01T00:00:00Z"));
+    rotateKey(join(root, "data/keys"), "log", new Date("2026-02-01T00:00:00Z"), new Date("2026-03-01T00:00:00Z"));
+    const here = entrypoint![2]!
+      .replaceAll("$$", "$")
+      .replaceAll(/(?<= )\/(?=witness)/g, `${root}/`)
+      .replace("/opt/touchstone", ROOT)
+      .replaceAll("node dist/touchstone.mjs", [process.execPath, ...runs("touchstone.ts")].join(" "));
+    const env = {
+      ...{ PATH: process.env.PATH, TOUCHSTONE_DATA_DIR: join(root, "data") },
+      TOUCHSTONE_BASE_URL: given!.TOUCHSTONE_BASE_URL!.replace(/^\$\{(\w+):.*$/, (_, name: string) => GIVEN[name]!),
+    };
+    const run = () => spawnSync("/bin/sh", ["-c", here], { encoding: "utf8", env });
+    expect(run()).toMatchObject({ status: 0, stderr: "" });
+    const policy = readPolicy(readFileSync(join(root, "witnessing/policy")));
+    const inUse = readRing(join(root, "data/keys")).keys.filter(
+      ({ purpose, retired_at }) => purpose === "log" && !retired_at,
+    );
+    expect(policy.logs.map(({ name, publicKey }) => [name, Buffer.from(publicKey).toString("base64url")])).toEqual([
+      ["localhost:8080", inUse[0]!.x],
+    ]);
+    const { witnesses, witnessing } = loadConfig(join(root, "witnessing/publisher.json"), {});
+    expect(witnesses.map(({ key }) => key)).toEqual(
+      [...policy.witnesses.values()].map((key) => formatVkey(key, COSIGNATURE)),
+    );
+    expect(witnessing.quorum).toBe(2);
+    for (const { url } of witnesses) {
+      const { hostname, port } = new URL(url);
+      expect(services[hostname]!.command).toEqual(
+        expect.arrayContaining([`/${hostname}`, `${hostname}.compose.example`, "--logs", "/witnessing/policy"]),
+      );
+      expect(services[hostname]!.healthcheck!.test.join(" ")).toContain(`127.0.0.1:${port}/`);
+    }
+    expect(services.publisher!.volumes).toContain("witnessing:/witnessing:ro");
+    // Another `up` changes no key.
+    const before = readFileSync(join(root, "witnessing/publisher.json"), "utf8");
+    expect(run()).toMatchObject({ status: 0, stderr: "" });
+    expect(readFileSync(join(root, "witnessing/publisher.json"), "utf8")).toBe(before);
+  }, 30_000);
 
   test("ports meet: health, replicas behind nginx, store, brokers", () => {
     const portIn = (name: string): string | undefined =>
@@ -279,7 +340,8 @@ describe("every command line is one that touchstone takes", () => {
     const [command, ...rest] = words as [string, ...string[]];
     const help = await helpOf(command);
     expect(help).toMatch(new RegExp(`^Usage: touchstone ${command}\\b`));
-    for (let i = 0; i < rest.length; i++) {
+    const takesFolder = /^Usage: touchstone \S+ \[options\] (?:\[command\] )?<dir>/.test(help);
+    for (let i = takesFolder ? 1 : 0; i < rest.length; i++) {
       const [, flags] = new RegExp(`^ +(?:-\\w, )?(${rest[i]}(?: <\\w+>)?)(?: |$)`, "m").exec(help) ?? [];
       expect(flags, `${command} ${rest[i]}`).toBeDefined();
       if (flags!.includes("<")) i++;

@@ -142,11 +142,17 @@ describe("start", () => {
     await new Promise<void>((ready) => server.listen(0, "127.0.0.1", ready));
     const { port } = server.address() as { port: number };
     try {
-      const ended = await touchstone(["start", "--market", "--once"], { TOUCHSTONE_PORT: String(port) });
-      expect(ended.code).toBe(EXIT.port);
-      expect(ended.stderr).toContain(`port ${port}`);
-      const pid = worldOf();
-      expect(pid !== null && alive(pid)).toBe(false);
+      for (const env of [
+        { TOUCHSTONE_PORT: String(port), TOUCHSTONE_MARKET_WITNESS_PORTS: "[0,0]" },
+        { TOUCHSTONE_PORT: "0", TOUCHSTONE_MARKET_WITNESS_PORTS: `[0,${port}]` },
+      ]) {
+        const ended = await touchstone(["start", "--market", "--once"], env);
+        expect(ended.code).toBe(EXIT.port);
+        expect(ended.stderr).toContain(`port ${port}`);
+        expect(ended.stderr.includes("TOUCHSTONE_MARKET_WITNESS_PORTS")).toBe(env.TOUCHSTONE_PORT === "0");
+        const pid = worldOf();
+        expect(pid !== null && alive(pid)).toBe(false);
+      }
     } finally {
       server.close();
     }

@@ -1,11 +1,13 @@
 import { execFile } from "node:child_process";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { generateKeyPairSync } from "node:crypto";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { WorldInfo } from "../../commands/world.ts";
 import { freePort } from "../../fixtures/chain/local-chain.ts";
+import { COSIGNATURE, formatVkey } from "../../infra/tree/note.ts";
 import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
 import { verifyCheck } from "../../serving/client/index.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
@@ -24,14 +26,17 @@ let dir: string;
 let base: string;
 let run: StartRun;
 let world: WorldInfo;
+let witnesses: string[];
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "demo-"));
   const port = await freePort();
+  const witnessPorts = [await freePort(), await freePort()];
+  witnesses = witnessPorts.map((at) => `http://127.0.0.1:${at}`);
   base = `http://127.0.0.1:${port}`;
   run = runStart(["--market"], {
     ...{ TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: String(port), TOUCHSTONE_STATUS_PORT: "0" },
-    TOUCHSTONE_BASE_URL: base,
+    ...{ TOUCHSTONE_BASE_URL: base, TOUCHSTONE_MARKET_WITNESS_PORTS: JSON.stringify(witnessPorts) },
   });
   await run.serving();
   world = JSON.parse(await readFile(join(dir, "market", "world.json"), "utf8")) as WorldInfo;
@@ -130,6 +135,37 @@ describe("where docs/market.md says", () => {
       const filled = manifests.filter((file: any) => file.subject === subject && file.rows > 0);
       expect([subject, filled.length]).toEqual([subject, 2]);
     }
+  });
+});
+
+describe("witnesses that are not the log's", () => {
+  const policyFile = () => join(dir, "witnesses", "policy");
+  const audit = (policy: string) =>
+    touchstone("audit", base, "--witness-policy", policy, "--endpoint", urlOf("honest-v2"));
+
+  test("each answers its key, has cosigned the newest checkpoint, and the policy names both", async () => {
+    const keys = await Promise.all(witnesses.map(async (url) => (await (await fetch(url)).text()).trim()));
+    const policy = await readFile(policyFile(), "utf8");
+    const checkpoint = await (await fetch(`${base}/checkpoint`)).text();
+    for (const [i, name] of ["north", "south"].entries()) {
+      expect(policy).toContain(`witness demo-${name} ${keys[i]}\n`);
+      expect(checkpoint).toContain(`\n\u2014 demo.example/${name} `);
+    }
+    expect(await (await fetch(`${base}/status`)).text()).toContain("2 witnesses, all in time");
+  });
+
+  test("audit believes what both cosigned, and nothing below a policy that asks for a third", async () => {
+    const ended = await audit(policyFile());
+    expect(ended, ended.err).toMatchObject({ code: 0 });
+    const policy = await readFile(policyFile(), "utf8");
+    const { publicKey } = generateKeyPairSync("ed25519");
+    const x = Buffer.from(publicKey.export({ format: "jwk" }).x!, "base64url");
+    const third = formatVkey({ name: "third.example", publicKey: x }, COSIGNATURE);
+    const more = policy.replace("group both all", `witness third ${third}\ngroup both all third`);
+    await writeFile(join(dir, "three"), more);
+    const refused = await audit(join(dir, "three"));
+    expect([refused.code, refused.out]).toEqual([24, ""]);
+    expect(refused.err).toMatch(/below the quorum both: no cosignature of third/);
   });
 });
 

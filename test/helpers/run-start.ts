@@ -24,7 +24,8 @@ export function runStart(args: string[], env: Record<string, string> = {}): Star
     cwd: ROOT,
     detached: true,
     stdio: ["ignore", "pipe", "pipe", "pipe"],
-    env: { ...process.env, ...env },
+    // Demos of several tests run at once.
+    env: { ...process.env, TOUCHSTONE_MARKET_WITNESS_PORTS: "[0,0]", ...env },
   });
   const acked: string[] = [];
   createInterface({ input: child.stdio[3] as NodeJS.ReadableStream }).on("line", (line) => acked.push(line));

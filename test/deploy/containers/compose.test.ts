@@ -27,15 +27,16 @@ const PROJECT = "touchstone-test";
 const FRONT = "http://127.0.0.1:8080";
 const BASE_URL = "http://touchstone.test:8080";
 /** One-time services: they end, and with 0. */
-const ONCE = ["topics", "users", "buckets", "keys", "key-folders"];
+const ONCE = ["topics", "users", "buckets", "keys", "key-folders", "witness-keys"];
 const OBSERVERS = ["observer-1", "observer-2"];
-const ROLES = [...OBSERVERS, "owner", "publisher", "replica-1", "replica-2"];
+const WITNESSES = ["witness-1", "witness-2"];
+const ROLES = [...OBSERVERS, "owner", "publisher", "replica-1", "replica-2", ...WITNESSES];
 const BROKERS = ["kafka1", "kafka2", "kafka3"];
 /** A quarter of all calls is blind, and each of those has a wallet to itself. */
 const BLIND = 12;
 /** Waits have bounds that only a hang reaches; SIGKILL follows a grace period at once. */
 const PATIENCE_MS = 600_000;
-/** Of two owners one is left out: this machine has two cores for eighteen containers. */
+/** Of two owners one is left out: this machine has two cores for twenty-one containers. */
 const SCALE = ["--scale", "owner=1"];
 
 let dir: string;
@@ -189,6 +190,14 @@ test("sellers are asked, their cards are published, and nginx answers for them",
       if (said?.status === 200 && said.body.scorecard) return null;
     }
     return "no card yet";
+  });
+}, 1_200_000);
+
+test("both witnesses have cosigned what nginx hands on", async () => {
+  await until("a checkpoint has both cosignatures", async () => {
+    const note = await fetch(`${FRONT}/checkpoint`).then(async (answer) => (answer.ok ? answer.text() : ""));
+    const lacks = WITNESSES.filter((name) => !note.includes(`\n\u2014 ${name}.compose.example `));
+    return lacks.length === 0 ? null : `no cosignature of ${lacks.join(", ")}`;
   });
 }, 1_200_000);
 

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { sha256hex } from "../../../infra/canonical.ts";
 import { EXIT, Failure } from "../../../infra/errors.ts";
 import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { cosignatureLine } from "../../../infra/tree/cosignature.ts";
@@ -13,6 +14,11 @@ const vkeys = keys.map((key) => formatVkey(key, COSIGNATURE));
 const NAMED = vkeys.map((vkey, i) => `witness W${i} ${vkey}\n`).join("");
 const LOG = `log ${formatVkey(log, ED25519)} https://log.example/\n`;
 const at = (minute: number) => new Date(Date.UTC(2026, 10, 21, 4, minute));
+/** A verifier key of the newer kind of cosignatures (c2sp.org/tlog-cosignature): type 6, 1,312 bytes. */
+const mlDsa = (() => {
+  const key = Buffer.concat([Buffer.of(6), Buffer.alloc(1312, 7)]);
+  return `pq.example/w1+${sha256hex(Buffer.concat([Buffer.from("pq.example/w1\n"), key])).slice(0, 8)}+${key.toString("base64")}`;
+})();
 const read = (text: string) => readPolicy(Buffer.from(text));
 
 /** A checkpoint that these witnesses cosigned, by minute; null: not. */
@@ -78,6 +84,10 @@ test.each([
   [`${NAMED}group G any W0 W0\nquorum G\n`, "W0 is a member of a group already"],
   [`witness W ${formatVkey(keys[0]!, ED25519)}\nquorum W\n`, "not a verifier key"],
   [`log ${vkeys[0]}\nquorum none\n`, "not a verifier key"],
+  [
+    `witness W ${mlDsa}\nquorum W\n`,
+    'line 1: note: an ML-DSA-44 key, which is not read here: "pq.example/w1"; only Ed25519',
+  ],
   ["trust everybody\nquorum none\n", "line 1: expected log, witness"],
 ])("not a policy: %j", (text, says) => {
   const thrown = (() => {
