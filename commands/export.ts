@@ -7,7 +7,7 @@ import {
   SAMPLE_COLUMNS,
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
-import { recordFolder } from "../pipelines/published/open-source.ts";
+import { findRecordFolder } from "../pipelines/published/open-source.ts";
 import { writeParquet } from "../pipelines/published/parquet-table.ts";
 import { ProgressLine, print } from "./printer.ts";
 import { openRecord, type RecordOptions } from "./sources.ts";
@@ -27,7 +27,7 @@ interface Table {
 
 /** @throws what opening a record throws, and Failure `usage` for a record without an index */
 async function tableOf(from: string, options: ExportOptions): Promise<Table> {
-  const folder = await recordFolder(from);
+  const folder = await findRecordFolder(from);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
   const record = isMirror ? await openMirrored(stores.open, stores.state) : await otherRecord(from, options);

@@ -3,7 +3,7 @@ import { Failure } from "../infra/errors.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { ED25519, type NoteKey } from "../infra/tree/note.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
-import { parsedVkey } from "../pipelines/published/trust.ts";
+import { parseVerifierKey } from "../pipelines/published/trust.ts";
 import { WitnessState } from "../pipelines/witness/state.ts";
 import { Witness } from "../pipelines/witness/witness.ts";
 import { serve } from "../serving/main.ts";
@@ -19,7 +19,7 @@ const NAME = /^[^\s+\p{C}]{1,200}$/u;
 /** The logs that the options name, by their verifier keys. @throws Failure `usage`, `unreadable` */
 async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">): Promise<NoteKey[]> {
   const listed = logs === undefined ? [] : readPolicy(await readNamed(logs)).logs;
-  const all = [...listed, ...log.map((vkey) => parsedVkey(vkey, ED25519))];
+  const all = [...listed, ...log.map((vkey) => parseVerifierKey(vkey, ED25519))];
   if (all.length === 0) throw new Failure("usage", "name the logs: --log, or --logs with a file of log lines");
   return all;
 }

@@ -2,8 +2,13 @@ import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Holder } from "../../infra/shares.ts";
 import { sellerOf } from "../../pipelines/orders/buying.ts";
-import { guaranteeOf, judgedBy, promisedIn, saysAsMuch } from "../../pipelines/orders/judgement.ts";
-import { type CallRequest, quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
+import {
+  guaranteeOf,
+  isAtLeastAsStrong,
+  parsePromisedCheck,
+  strongestCheckOf,
+} from "../../pipelines/orders/judgement.ts";
+import { askForQuote, type CallRequest, type SellerQuote } from "../../pipelines/orders/seller.ts";
 import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
@@ -168,8 +173,8 @@ export class PayOnDelivery {
     if (!payment) return paymentRequired(cashier, sale, { error: "Payment required: you are charged if it passes." });
     const wrong = await this.checkout.paymentFault(payment, sale, requiredValidityS(quote));
     if (wrong) return paymentRequired(cashier, sale, refusedFor(wrong));
-    const promised = promisedIn(payment.described ?? "");
-    if (promised !== null && !saysAsMuch(judgedBy(quote.want), promised)) {
+    const promised = parsePromisedCheck(payment.described ?? "");
+    if (promised !== null && !isAtLeastAsStrong(strongestCheckOf(quote.want), promised)) {
       return paymentRequired(cashier, sale, refusedFor(LESS_IS_CHECKED));
     }
     return this.#buy(wanted, payment, sale, quote);
@@ -208,7 +213,7 @@ export class PayOnDelivery {
     const entry = this.deps.view().entry(sold.cap);
     const headline = entry ? headlineOf(entry) : null;
     const known = { listedClass: entry?.listing?.class, scored: headline?.tier === "OUTCOME_VERIFIED" };
-    const asked = quoteOf(this.sales.seller, { ...sold, ...known }, request, this.deps.clock);
+    const asked = askForQuote(this.sales.seller, { ...sold, ...known }, request, this.deps.clock);
     const quote = await asked.finally(() => place.leave());
     if (!("says" in quote)) return quote;
     if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, AGAIN);
