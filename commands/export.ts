@@ -10,9 +10,9 @@ import {
   sampleRows,
 } from "../pipelines/mirror/export-record.ts";
 import { readPins, readTrusted, refuseStale } from "../pipelines/mirror/state.ts";
-import { recordFolder } from "../pipelines/published/open-source.ts";
+import { findRecordFolder } from "../pipelines/published/open-source.ts";
 import { writeParquet } from "../pipelines/published/parquet-table.ts";
-import { fromPins, openTreeHead } from "../pipelines/published/trust.ts";
+import { openTreeHead, trustOfPins } from "../pipelines/published/trust.ts";
 import { ProgressLine, print } from "./printer.ts";
 import { keysOf, openRecord, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
@@ -31,7 +31,7 @@ interface Table {
 
 /** @throws what opening a record throws, and Failure `usage` for a record without an index */
 async function tableOf(from: string, options: ExportOptions): Promise<Table> {
-  const folder = await recordFolder(from);
+  const folder = await findRecordFolder(from);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;
   if (isMirror) await refuseByPolicy(stores.state, options);
@@ -55,7 +55,7 @@ async function refuseByPolicy(stateStore: Pick<Store, "get">, options: ExportOpt
   const { policy } = await keysOf(options);
   const [pins, trusted] = [await readPins(stateStore), await readTrusted(stateStore)];
   if ((policy === undefined && options.maxAge === undefined) || !pins || !trusted) return;
-  const head = openTreeHead(Buffer.from(trusted.head.note), { ...fromPins(pins), policy }, systemClock);
+  const head = openTreeHead(Buffer.from(trusted.head.note), { ...trustOfPins(pins), policy }, systemClock);
   if (options.maxAge !== undefined) refuseStale(head, systemClock, options.maxAge);
 }
 

@@ -8,7 +8,7 @@ import { LogTail } from "../infra/log/tail.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
 import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLogger } from "../infra/telemetry.ts";
-import { type Books, booksOf, type Difference, differences, type Owed } from "../pipelines/orders/ledger.ts";
+import { type Books, booksOf, type Difference, findDifferences, type Owed } from "../pipelines/orders/ledger.ts";
 import { OrderTable } from "../pipelines/orders/order-table.ts";
 import { formatSum } from "../pipelines/record/money.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
@@ -102,7 +102,7 @@ async function shownOf(books: Books, config: Config, given?: string | null): Pro
     gas: Object.fromEntries(
       Object.entries(books.gas).map(([kind, { transactions, wei }]) => [kind, { transactions, wei: wei.toString() }]),
     ),
-    differences: rail ? await differences(books.movements, rail) : null,
+    differences: rail ? await findDifferences(books.movements, rail) : null,
   };
 }
 

@@ -1,7 +1,7 @@
 import { Failure } from "../infra/errors.ts";
 import { readDirectoryStore } from "../infra/store/directory.ts";
 import { createLogger } from "../infra/telemetry.ts";
-import { recordFolder } from "../pipelines/published/open-source.ts";
+import { findRecordFolder } from "../pipelines/published/open-source.ts";
 import { serve } from "../serving/main.ts";
 import { createMirrorApp, MIRROR_PROXIES } from "../serving/mirror-app.ts";
 import { untilStopped } from "./exit.ts";
@@ -11,7 +11,7 @@ import type { OptionsOf } from "./table.ts";
 
 /** `touchstone mirror serve`: serves the public folder of a mirror over HTTP until stopped. `touchstone mirror` may run meanwhile. */
 export async function mirrorServe(dir: string, { host, port }: OptionsOf<"mirror serve">): Promise<void> {
-  const folder = (await recordFolder(dir))?.publicDir;
+  const folder = (await findRecordFolder(dir))?.publicDir;
   if (!folder) throw new Failure("unreadable", `neither an address nor a folder: ${dir}`);
   await withOpen(readDirectoryStore(folder), (publicStore) => {
     const app = createMirrorApp(publicStore, createLogger("warn"));

@@ -25,14 +25,14 @@ import { PRICES } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { capsOf, type OrderCaps } from "../pipelines/orders/caps.ts";
-import { clientNames } from "../pipelines/orders/claim.ts";
+import { createClientNames } from "../pipelines/orders/claim.ts";
 import { createGasLookup } from "../pipelines/orders/gas.ts";
 import { Holding } from "../pipelines/orders/holding.ts";
 import { OrderLog } from "../pipelines/orders/order-log.ts";
 import { OrderObjects } from "../pipelines/orders/order-objects.ts";
 import { ObjectSweep, startSweep } from "../pipelines/orders/order-objects-sweep.ts";
-import { PublishingCalls, payerNames } from "../pipelines/orders/publishing-calls.ts";
-import { type Recovering, Recovery, startRecovery } from "../pipelines/orders/recovery.ts";
+import { createPayerNames, PublishingCalls } from "../pipelines/orders/publishing-calls.ts";
+import { Recovery, type RunningRecovery, startRecovery } from "../pipelines/orders/recovery.ts";
 import type { SellerTools } from "../pipelines/orders/seller.ts";
 import { truthsOf } from "../pipelines/roles/classes.ts";
 import { foldsOf, walletsAt } from "../pipelines/roles/data-folder.ts";
@@ -87,7 +87,7 @@ export interface SellingParts {
 }
 
 export interface OpenSales extends Sales {
-  recovering: Recovering;
+  recovering: RunningRecovery;
   sweep: ObjectSweep;
   close(): Promise<void>;
 }
@@ -123,10 +123,10 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const buying = new Buying({
     ...{ orders, seller, till: money.charger, holding, objects, authorizations, gas },
     ...{ caps, clock, logger, metrics },
-    closed: () => money.closed?.() ?? sweep.full(),
+    closed: () => money.closed?.() ?? sweep.refusalWhenFull(),
     ...(pollMs ? { settlePollMs: pollMs } : {}),
   });
-  const nameOf = payerNames(secret);
+  const nameOf = createPayerNames(secret);
   const publishing = new PublishingCalls({ orders, objects, log, publicStore, nameOf, logger, metrics });
   const recovery = new Recovery({
     ...{ buying, holding, rail, publishing, logger, metrics },
@@ -139,7 +139,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   return {
     ...{ buying, seller, till: money.charger, recovering, sweep, bodies },
     policy: { ...SALE_POLICY, leastPrice: caps.leastPrice },
-    clientName: clientNames(secret),
+    clientName: createClientNames(secret),
     cashier: {
       ...{ network, asset, domain, payTo: money.till.address.toLowerCase() },
       escrow: money.escrow === false ? null : escrow,

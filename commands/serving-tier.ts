@@ -15,7 +15,7 @@ import { Control } from "../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
 import { LOOKS, WORK } from "../pipelines/1-observe/queue.ts";
 import { ownReader } from "../pipelines/1-observe/reading/reader.ts";
-import type { Recovering } from "../pipelines/orders/recovery.ts";
+import type { RunningRecovery } from "../pipelines/orders/recovery.ts";
 import { PublishedTree } from "../pipelines/published/reader.ts";
 import { registerPath } from "../pipelines/register/import.ts";
 import { Register } from "../pipelines/register/register.ts";
@@ -61,7 +61,7 @@ export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger"
   /** Given for a replica with its own mirror: its tree and keys, used instead of the store's. */
   proven?: { tree: Pick<PublishedTree, "newest">; jwks: () => Jwks | null };
   /** What is needed to buy calls for clients; absent: nothing is sold. */
-  sales?: Sales & { recovering?: Pick<Recovering, "watch"> };
+  sales?: Sales & { recovering?: Pick<RunningRecovery, "watch"> };
   /** Why nothing is sold, in words. */
   unsold?: string;
   /** Set when the process has other roles too. */

@@ -8,7 +8,7 @@ import { createLogger } from "../infra/telemetry.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey, type NoteKey } from "../infra/tree/note.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
-import { parsedVkey } from "../pipelines/published/trust.ts";
+import { parseVerifierKey } from "../pipelines/published/trust.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { WitnessState } from "../pipelines/witness/state.ts";
 import { Witness } from "../pipelines/witness/witness.ts";
@@ -25,7 +25,7 @@ const NAME = /^[^\s+\p{C}]{1,200}$/u;
 /** The logs that the options name, by their verifier keys. @throws Failure `usage`, `unreadable` */
 async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">): Promise<NoteKey[]> {
   const listed = logs === undefined ? [] : readPolicy(await readNamed(logs)).logs;
-  const all = [...listed, ...log.map((vkey) => parsedVkey(vkey, ED25519))];
+  const all = [...listed, ...log.map((vkey) => parseVerifierKey(vkey, ED25519))];
   if (all.length === 0) throw new Failure("usage", "name the logs: --log, or --logs with a file of log lines");
   return all;
 }

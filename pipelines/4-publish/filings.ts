@@ -43,6 +43,6 @@ export interface Filing {
  * out: both may hold the same rows, and no reader may see a row twice.
  */
 export function planFilings({ fold }: Before, filings: readonly Filing[]): Plan {
-  const fresh = filings.filter(({ subject, day, known }) => fold.archive.filed(subject, day).length === known);
+  const fresh = filings.filter(({ subject, day, known }) => fold.archive.filesOf(subject, day).length === known);
   return { groups: fresh.map(({ drafts }) => drafts).filter((drafts) => drafts.length > 0) };
 }

@@ -31,7 +31,7 @@ export class Followed implements PublishedRecord {
   async current(): Promise<PublishedFold> {
     this.#tree.trust(this.trust());
     const snapshot = await this.#tree.newest();
-    if (snapshot) await this.fold.readOn(snapshot.reader);
+    if (snapshot) await this.fold.readNewLeaves(snapshot.reader);
     return this.fold;
   }
 }

@@ -5,7 +5,7 @@ import { type Signer, signObject } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { PublishedCap } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
-import { entryOf, type IndexEntry, lineText, shardBits, shardOf, sortEntries } from "../published/index-lines.ts";
+import { type IndexEntry, indexEntryOf, lineText, shardBits, shardOf, sortEntries } from "../published/index-lines.ts";
 import { indexTable } from "../published/index-table.ts";
 import { indexKey, indexTableKey, shardKey } from "../published/objects.ts";
 import type { IndexLeaf } from "../record/leaf.ts";
@@ -149,7 +149,7 @@ class IndexMoment {
     this.end = fold.onChange((name) => {
       if (this.#changed.has(name)) return;
       const cap = fold.caps.get(name);
-      this.#changed.set(name, cap ? entryOf(cap) : null);
+      this.#changed.set(name, cap ? indexEntryOf(cap) : null);
     });
   }
 
@@ -161,7 +161,7 @@ class IndexMoment {
   /** The entry of an endpoint at the moment; null when it was not listed then. */
   entryOf(cap: PublishedCap): IndexEntry | null {
     const before = this.#changed.get(cap.cap);
-    return before === undefined ? entryOf(cap) : before;
+    return before === undefined ? indexEntryOf(cap) : before;
   }
 }
 

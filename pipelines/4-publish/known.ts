@@ -2,7 +2,7 @@ import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { RelatedParties, type Thief } from "../3-grade/related.ts";
-import { type ListingFacts, listingFacts } from "../published/endpoint.ts";
+import { type ListingFacts, toListingFacts } from "../published/endpoint.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader } from "../record/card.ts";
 import { hourOf } from "../record/commitment.ts";
@@ -26,7 +26,7 @@ export function unknownDrafts(fold: PublishedFold, drafts: readonly Draft[]): Dr
 
 /** Drafts of listing leaves for `listed`, and of delisting leaves for `unlisted`, which no source names any more. */
 export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonly string[]): Draft[] => [
-  ...listed.map((listing): Draft => ({ kind: "listing", ...listingFacts(listing) })),
+  ...listed.map((listing): Draft => ({ kind: "listing", ...toListingFacts(listing) })),
   ...unlisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
 ];
 
@@ -58,7 +58,7 @@ function isKnown(fold: PublishedFold, draft: Draft): boolean {
   switch (draft.kind) {
     case "listing": {
       const { listed = false, listing = null } = fold.caps.get(draft.capability_id) ?? {};
-      return listed && listing !== null && isSameListing(listing, listingFacts(draft));
+      return listed && listing !== null && isSameListing(listing, toListingFacts(draft));
     }
     case "delisting":
       return !fold.caps.get(draft.capability_id)?.listed;

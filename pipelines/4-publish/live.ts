@@ -2,7 +2,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { leafHash } from "../../infra/tree/hash.ts";
 import { edgeOf, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { TreeState } from "../../infra/tree/tiles.ts";
-import { fetchFrom, RecordReader } from "../published/reader.ts";
+import { createObjectFetch, RecordReader } from "../published/reader.ts";
 
 /** The log as its writer holds it: the tree, and the entries after the last full bundle. */
 export interface LiveTree {
@@ -30,7 +30,7 @@ export type Growth = ReturnType<typeof grow>;
 
 /** The log at a size that is published, as a writer goes on from it. */
 export async function loadLive(store: Store, head: { size: number; root: Buffer }): Promise<LiveTree> {
-  const tree = await TreeState.load(head.size, head.root, fetchFrom(store));
+  const tree = await TreeState.load(head.size, head.root, createObjectFetch(store));
   const { full, width } = edgeOf(head.size, 0);
   const tail = width ? await (await RecordReader.open(store, head)).entries(full) : [];
   return { tree, tail };

@@ -98,7 +98,7 @@ export async function recover(options: CommitterOptions, kept: Kept): Promise<Li
     const head = treeHeadOf(options, generation.new);
     if (published?.size !== head.size) await complete(options, generation);
     else if (!sameHash(published.root, head.root)) throw new Fork(head.size, head.root, published.root);
-    await kept.fold.readOn(await RecordReader.open(publicStore, head));
+    await kept.fold.readNewLeaves(await RecordReader.open(publicStore, head));
     await writeHints(publicStore, kept.fold, kept.hinted);
     return { ...(await loadLive(publicStore, head)), generation };
   }
@@ -108,7 +108,7 @@ export async function recover(options: CommitterOptions, kept: Kept): Promise<Li
 /** Fold what the public checkpoint has beyond this fold. @throws BadNote, MissingObject, Tampered */
 export async function follow({ publicStore, keys }: CommitterOptions, fold: PublishedFold): Promise<void> {
   const head = await readCheckpoint(publicStore, ownTrust(keys));
-  if (head && head.size > fold.size) await fold.readOn(await RecordReader.open(publicStore, head));
+  if (head && head.size > fold.size) await fold.readNewLeaves(await RecordReader.open(publicStore, head));
 }
 
 async function complete(options: CommitterOptions, generation: Generation): Promise<void> {

@@ -7,7 +7,7 @@ import {
   type PublishedFacts,
 } from "../3-grade/changed.ts";
 import { whyText } from "../3-grade/why.ts";
-import { correctedBetween, lastCounted, type PublishedCap } from "../published/caps.ts";
+import { lastCountedDayOf, type PublishedCap, wasCorrectedBetween } from "../published/caps.ts";
 import type { PublishedCorrection } from "../published/endpoint.ts";
 import type { RunCard, RunHeader, RunLine, SignedCard, UnsignedCard } from "../record/card.ts";
 import { partitionOf } from "../record/ids.ts";
@@ -109,7 +109,7 @@ export const saysNothingNew = (known: PublishedCap | undefined, now: string, lin
 
 /** Was a correction published alone after the newest cards? Their consequence is due then. */
 const correctedSinceCards = (known: PublishedCap | undefined): boolean =>
-  !!known && known.cards.length > 0 && correctedBetween(known, known.cards.at(-1)!.leaf);
+  !!known && known.cards.length > 0 && wasCorrectedBetween(known, known.cards.at(-1)!.leaf);
 
 /** What is published of an endpoint, as the publish rule compares it. Leaves carry no caps, so neither side has them. */
 const factsOf = (known: PublishedCap | undefined): PublishedFacts | null =>
@@ -119,7 +119,7 @@ const factsOf = (known: PublishedCap | undefined): PublishedFacts | null =>
           return { card: JSON.parse(text) as SignedCard, raw_band, headline };
         }),
         at: dayStart(known.day),
-        countedDay: lastCounted(known) || null,
+        countedDay: lastCountedDayOf(known) || null,
       }
     : null;
 

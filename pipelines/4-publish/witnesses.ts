@@ -8,8 +8,8 @@ import { cosignatureTime, MAX_SKEW_MS } from "../../infra/tree/cosignature.ts";
 import { BadNote, COSIGNATURE, lineOf, type NoteKey, parseNote, signatureLine } from "../../infra/tree/note.ts";
 import { consistencyProof } from "../../infra/tree/proof.ts";
 import { TileReader } from "../../infra/tree/tiles.ts";
-import { fetchFrom } from "../published/reader.ts";
-import { parsedVkey } from "../published/trust.ts";
+import { createObjectFetch } from "../published/reader.ts";
+import { parseVerifierKey } from "../published/trust.ts";
 
 /** A witness that is not ours (c2sp.org/tlog-witness). */
 export interface WitnessAddress {
@@ -152,7 +152,7 @@ export class Witnesses {
     let tiles: Promise<TileReader> | null = null;
     return async (old) => {
       if (old === 0 || old === head.size) return [];
-      tiles ??= TileReader.open(head.size, head.root, fetchFrom(publicStore));
+      tiles ??= TileReader.open(head.size, head.root, createObjectFetch(publicStore));
       return consistencyProof(old, head.size, (await tiles).node);
     };
   }
@@ -210,7 +210,7 @@ export function witnessesOf(
     throw new Failure("usage", `witnessing.quorum is ${quorum}, and there are ${witnesses.length} witnesses`);
   }
   if (witnesses.length === 0) return undefined;
-  const addresses = witnesses.map(({ name, key, url }) => ({ name, url, key: parsedVkey(key, COSIGNATURE) }));
+  const addresses = witnesses.map(({ name, key, url }) => ({ name, url, key: parseVerifierKey(key, COSIGNATURE) }));
   return new Witnesses({ witnesses: addresses, quorum, patienceMs, belowQuorum, ...parts });
 }
 

@@ -2,7 +2,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
 import { type ObjectMeta, objectsBelow, type Store, type StoredObject } from "../../infra/store/store.ts";
 import { MAX } from "../published/limits.ts";
-import { factsOfFrame } from "../published/lines.ts";
+import { scanFrame } from "../published/lines.ts";
 import { headersOf, INDEX_TABLES } from "../published/objects.ts";
 
 /** A public key that holds other bytes than the log commits to: two logs write to one store. */
@@ -39,7 +39,7 @@ export const putPacked = (store: Store, key: string, packed: Uint8Array): Promis
 
 /** sha256 of what a frame unpacks to, or null when it is none. */
 export async function contentOf(packed: Uint8Array): Promise<string | null> {
-  const facts = await factsOfFrame(packed, MAX.unpacked);
+  const facts = await scanFrame(packed, MAX.unpacked);
   return "not" in facts ? null : facts.sha256;
 }
 

@@ -7,7 +7,7 @@ import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { ZstdPacking } from "../../infra/zstd.ts";
 import { Unproven } from "../published/errors.ts";
-import { described, factsOfFrame } from "../published/lines.ts";
+import { describeText, scanFrame } from "../published/lines.ts";
 import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { RecordType } from "../record/bodies.ts";
 import type { ArchiveLeaf } from "../record/leaf.ts";
@@ -36,11 +36,11 @@ export async function readBack(
   onRead: () => void | Promise<void> = () => undefined,
   onText?: (piece: Uint8Array) => void,
 ): Promise<Uint8Array> {
-  const expected = described({ size: unpackedBytes, lines: rows, sha256: contentHash });
+  const expected = describeText({ size: unpackedBytes, lines: rows, sha256: contentHash });
   const object = await publicStore.get(key);
   if (!object) throw new Unproven(key, expected, "no object");
   await onRead();
-  const found = described(await factsOfFrame(object.bytes, unpackedBytes, { onChunk: onText }));
+  const found = describeText(await scanFrame(object.bytes, unpackedBytes, { onChunk: onText }));
   if (found !== expected) throw new Unproven(key, expected, found);
   return object.bytes;
 }

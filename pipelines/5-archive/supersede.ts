@@ -51,7 +51,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
   if (replacement) throw new Failure("already", `${id} was replaced by ${replacement} already`);
   const { subject } = wrong.manifest;
   const day = dayOfManifest(wrong.manifest);
-  const known = fold.filed(subject, day).length;
+  const known = fold.filesOf(subject, day).length;
   const made = await remakeFile(parts, fold, wrong);
   const { contentHash } = made;
   if (fold.files.has(archiveId(subject, day, contentHash))) {
@@ -75,7 +75,7 @@ export async function supersede(parts: SupersedeParts, id: string, reason: strin
 async function remakeFile(parts: SupersedeParts, fold: ArchiveFold, wrong: ArchiveLeaf): Promise<MadeFile> {
   const { subject } = wrong.manifest;
   const day = dayOfManifest(wrong.manifest);
-  const others = fold.standing(subject, day).filter(({ manifest }) => manifest.id !== wrong.manifest.id);
+  const others = fold.currentFilesOf(subject, day).filter(({ manifest }) => manifest.id !== wrong.manifest.id);
   const { lake, publicStore, trust } = parts;
   let made: MadeFile[];
   if (isProbeSubject(subject)) made = await remakeProbes(parts, subject, day, wrong, others);

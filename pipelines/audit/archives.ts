@@ -4,7 +4,7 @@ import { MissingObject } from "../../infra/tree/tiles.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { archiveFileOf, fetchFile, readFile } from "../published/files.ts";
 import type { ArchiveFold, PublishedFold } from "../published/fold.ts";
-import { refuseUnsigned } from "../published/keys.ts";
+import { verifySignature } from "../published/keys.ts";
 import { MAX } from "../published/limits.ts";
 import type { Source } from "../published/source.ts";
 import { archiveManifestKey, dayOfManifest, reproduceOf } from "../record/archive.ts";
@@ -86,7 +86,7 @@ export class ArchiveAudit {
         if (!this.#hasHoles) refuseWrongLeaf(leaf, seen, replaced);
         await this.#readFile(source, leaf, fold.archive);
         await sameManifest(source, leaf);
-        refuseUnsigned(`manifest ${leaf.manifest.id}`, jwks, leaf.manifest, leaf.manifest.verified_at);
+        verifySignature(`manifest ${leaf.manifest.id}`, jwks, leaf.manifest, leaf.manifest.verified_at);
       });
       seen.set(leaf.manifest.id, leaf);
       if (leaf.supersedes !== null) replaced.add(leaf.supersedes);
@@ -130,7 +130,7 @@ export class ArchiveAudit {
     if (newest === undefined) return;
     for (let day = evidence.first || newest; day <= newest; day = addDays(day, 1)) {
       for (const subject of ARCHIVE_SUBJECTS) {
-        if (archive.standing(subject, day).length > 0) this.days.ok();
+        if (archive.currentFilesOf(subject, day).length > 0) this.days.ok();
         else if (this.#hasHoles) this.days.notRun("leaves are unread that may name it");
         else this.days.bad({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });
       }
@@ -148,7 +148,7 @@ export class ArchiveAudit {
           continue;
         }
         const { things, last } = this.#wanted.get(name) ?? { things: new Multiset(), last: -1 };
-        const newest = Math.max(...fold.standing(subject, day).map(({ index }) => index));
+        const newest = Math.max(...fold.currentFilesOf(subject, day).map(({ index }) => index));
         if (`${things}` === `${held}`) this.rows.ok();
         else if (last > newest) this.rows.open(`what came late for ${subject} of ${day} is not filed yet`);
         else this.rows.bad({ key: `archive of ${subject} of ${day}`, expected: `${things}`, got: `${held}` });

@@ -5,10 +5,17 @@ import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import { headlineOf } from "../published/caps.ts";
 import { parseJson, Rollback } from "../published/errors.ts";
-import { callsOf, evidenceFileOf, fetchCall, fetchFile, type NamedCall, readFile } from "../published/files.ts";
+import {
+  evidenceFileOf,
+  fetchCall,
+  fetchFile,
+  type NamedCall,
+  publishedCallsOf,
+  readFile,
+} from "../published/files.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { RecordReader } from "../published/reader.ts";
-import { objectsOf, type Source } from "../published/source.ts";
+import { createSourceFetch, type Source } from "../published/source.ts";
 import { SampleLine } from "../record/evidence.ts";
 import { Check, type Finding, Packing, type PackingMode, problemOf } from "./findings.ts";
 import { auditHints } from "./log.ts";
@@ -158,7 +165,7 @@ async function auditEvidence(source: Source, log: LogReading, found: Found, onPr
       const samples: SampleLine[] = [];
       const named: NamedCall[] = [];
       await readFile(await fetchFile(source, file), file, (line) => {
-        if (file.holds === "rows") named.push(...callsOf(line));
+        if (file.holds === "rows") named.push(...publishedCallsOf(line));
         const sample = file.holds === "rows" ? SampleLine.safeParse(parseJson(line)).data : undefined;
         if (sample) samples.push(sample);
       });
@@ -243,7 +250,7 @@ async function auditCopies(own: Copy, others: readonly Copy[]): Promise<{ findin
 
 async function begins(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
   if (small.size === head.size) return sameHash(small.root, head.root);
-  return (await RecordReader.over(objectsOf(source), head)).extends(small);
+  return (await RecordReader.over(createSourceFetch(source), head)).extends(small);
 }
 
 /** Asks the live service for a path; null when it answers with an error. */

@@ -1,17 +1,17 @@
 import { RelatedParties } from "../3-grade/related.ts";
 import {
+  applyLeafToEndpoint,
   type Endpoint,
-  nextEndpoint,
+  emptyEndpoint,
+  keepRawLetters,
   type Projection,
   type RawLetter,
-  rawLetters,
-  unknownEndpoint,
 } from "../published/endpoint.ts";
-import { parsedLeaf, Unproven } from "../published/errors.ts";
+import { parseLeaf, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchNamed } from "../published/files.ts";
 import { EvidenceFold } from "../published/fold.ts";
-import { chainOf, type KeyChain, refuseUnsignedCard } from "../published/keys.ts";
-import { provenLeaves } from "../published/leaves.ts";
+import { type KeyChain, verifyCardSignature, verifyKeysDocument } from "../published/keys.ts";
+import { readProvenLeaves } from "../published/leaves.ts";
 import { RelatedPartiesFold } from "../published/related-parties.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
@@ -47,7 +47,7 @@ export interface Gathered {
 /** An endpoint as the auditor folds it: with the leaves of its newest cards. */
 type Known = Endpoint<GradeLeaf, RawLetter>;
 
-const GATHERED: Projection<Known> = { bare: unknownEndpoint, card: (leaf) => leaf, letters: rawLetters };
+const GATHERED: Projection<Known> = { createEndpoint: emptyEndpoint, card: (leaf) => leaf, letters: keepRawLetters };
 
 /** Capability ids that a url may have, whatever its method; those with an MCP tool are found by their listing. */
 function capsAt(url: string): Set<string> {
@@ -62,7 +62,7 @@ function capsAt(url: string): Set<string> {
  */
 export async function gather(source: Source, head: { size: number; root: Buffer }, wanted: Wanted): Promise<Gathered> {
   const gathering = new Gathering(source, wanted, head.size);
-  for await (const { leaf } of provenLeaves(source, head)) await gathering.add(leaf);
+  for await (const { leaf } of readProvenLeaves(source, head)) await gathering.add(leaf);
   return gathering.found();
 }
 
@@ -117,7 +117,8 @@ export class Gathering {
   async add(leaf: Leaf): Promise<void> {
     switch (leaf.kind) {
       case "keys":
-        if (this.verifies) this.#chain = chainOf(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
+        if (this.verifies)
+          this.#chain = verifyKeysDocument(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
         return;
       case "listing":
         if (leaf.url === this.#url) this.#caps.add(leaf.capability_id);
@@ -129,14 +130,14 @@ export class Gathering {
         if (this.#isWanted(leaf.capability_id)) this.#fold(leaf.capability_id, leaf);
         return;
       case "grade":
-        if (this.#isWanted(leaf.card.capability_id)) this.#grade(parsedLeaf(GradeLeaf, leaf));
+        if (this.#isWanted(leaf.card.capability_id)) this.#grade(parseLeaf(GradeLeaf, leaf));
         return;
       case "kin":
         // What the unread leaves changed is not known: tables of cards behind a hole are only in the evidence.
-        if (this.#found.hole === null) this.#relatedParties(parsedLeaf(RelatedPartiesLeaf, leaf));
+        if (this.#found.hole === null) this.#relatedParties(parseLeaf(RelatedPartiesLeaf, leaf));
         return;
       case "evidence":
-        this.#evidence(parsedLeaf(EvidenceLeaf, leaf));
+        this.#evidence(parseLeaf(EvidenceLeaf, leaf));
     }
   }
 
@@ -144,8 +145,8 @@ export class Gathering {
 
   /** @returns the endpoint before this leaf, and after it */
   #fold(cap: string, leaf: Leaf): { before: Known; after: Known } {
-    const before = this.#known.get(cap) ?? GATHERED.bare(cap);
-    const after = nextEndpoint(before, leaf, GATHERED);
+    const before = this.#known.get(cap) ?? GATHERED.createEndpoint(cap);
+    const after = applyLeafToEndpoint(before, leaf, GATHERED);
     this.#known.set(cap, after);
     return { before, after };
   }
@@ -156,7 +157,7 @@ export class Gathering {
   }
 
   #grade(leaf: GradeLeaf): void {
-    if (this.verifies) refuseUnsignedCard(leaf, this.#chain?.jwks ?? null);
+    if (this.verifies) verifyCardSignature(leaf, this.#chain?.jwks ?? null);
     const { capability_id: cap } = leaf.card;
     this.#found.evidence.apply(leaf);
     const groups = this.#found.groups.get(cap) ?? [];

@@ -8,10 +8,10 @@ import { parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { PublishedFold } from "../published/fold.ts";
 import {
-  entryOf,
   fetchShard,
   type IndexEntry,
   IndexList,
+  indexEntryOf,
   lineText,
   type ShardLine,
   shardBits,
@@ -20,8 +20,8 @@ import {
   unpackShard,
 } from "../published/index-lines.ts";
 import { indexTable } from "../published/index-table.ts";
-import { refuseUnsigned } from "../published/keys.ts";
-import { provenLeaves } from "../published/leaves.ts";
+import { verifySignature } from "../published/keys.ts";
+import { readProvenLeaves } from "../published/leaves.ts";
 import { shardKey } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
 import type { IndexLeaf, Leaf } from "../record/leaf.ts";
@@ -85,7 +85,7 @@ export class LogReading {
     const fold = new PublishedFold();
     const late = this.#indexes.late.sort((a, b) => a.leaf.tree_size - b.leaf.tree_size);
     try {
-      for await (const { index, leaf, bytes } of provenLeaves(this.source, head)) {
+      for await (const { index, leaf, bytes } of readProvenLeaves(this.source, head)) {
         while (late[0] && late[0].leaf.tree_size <= index) await again.named(late.shift()!);
         if (late.length === 0) return;
         fold.apply(leaf, bytes);
@@ -205,7 +205,7 @@ class IndexAudit {
   /** The next leaf, whatever index it names. */
   hold(leaf: Leaf, fold: PublishedFold): void {
     const cap = endpointOf(leaf);
-    this.#held.push({ at: leaf.at, cap, entry: cap === null ? null : entryOf(fold.caps.get(cap)!) });
+    this.#held.push({ at: leaf.at, cap, entry: cap === null ? null : indexEntryOf(fold.caps.get(cap)!) });
     if (this.#held.length >= this.maxHeld) this.#advance(this.#size + Math.ceil(this.maxHeld / 2));
   }
 
@@ -259,7 +259,7 @@ class IndexAudit {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
     }
     await readShards();
-    refuseUnsigned(leaf.key, jwks, list, read.computed_at);
+    verifySignature(leaf.key, jwks, list, read.computed_at);
   }
 
   /** The Parquet file of an index, made again from its entries; that of an older index may be gone by now. */

@@ -5,8 +5,8 @@ import { MissingObject } from "../../infra/tree/tiles.ts";
 import { KeysUnread, parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { PublishedFold } from "../published/fold.ts";
-import { CardSignatures, chainOf, type KeyChain, UNREAD_KEYS } from "../published/keys.ts";
-import { provenLeaves } from "../published/leaves.ts";
+import { CardSignatures, type KeyChain, UNREADABLE_KEYS, verifyKeysDocument } from "../published/keys.ts";
+import { readProvenLeaves } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
@@ -16,7 +16,7 @@ import { ArchiveAudit } from "./archives.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
 /** Stands for a chain whose newest documents are in a hole of the log. */
-const UNSEEN: KeyChain = { jwks: UNREAD_KEYS, sha256: "" };
+const UNSEEN: KeyChain = { jwks: UNREADABLE_KEYS, sha256: "" };
 
 /**
  * Reads the leaves in order and holds each to the rules of the log: dense positions, times that never go back, RFC 8785
@@ -64,11 +64,11 @@ export class LogAudit {
       const before = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN : this.#chain;
       this.#keysRead = leaf.n + 1;
       // The log has the hash even of a document that cannot be read, so the next document must still name that hash.
-      this.#chain = { jwks: UNREAD_KEYS, sha256: leaf.sha256 };
+      this.#chain = { jwks: UNREADABLE_KEYS, sha256: leaf.sha256 };
       await this.keys.look(async () => {
         const bytes = await fetchNamed(this.source, leaf, "keys");
         if (before === UNSEEN) throw new KeysUnread(`the document before ${leaf.key}`);
-        this.#chain = chainOf(leaf, bytes, before);
+        this.#chain = verifyKeysDocument(leaf, bytes, before);
       });
     }
     if (leaf.kind === "grade") {
@@ -207,7 +207,7 @@ export async function openCommitment(
   onProgress: (leaves: number) => void = () => undefined,
 ): Promise<CommitmentLeaf> {
   const sha256 = commitmentHash(salt, bytes);
-  for await (const { index, leaf } of provenLeaves(source, head)) {
+  for await (const { index, leaf } of readProvenLeaves(source, head)) {
     if (index % 1024 === 0) onProgress(index);
     if (leaf.kind === "commitment" && leaf.sha256 === sha256) return leaf;
   }

@@ -5,12 +5,12 @@ import { leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { edgeOf, levelsOf, SEGMENT_LEAVES, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { type FetchObject, fetchTile, MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
 import { ZstdPacking } from "../../infra/zstd.ts";
-import { linesOf, provenSegment } from "../published/leaves.ts";
+import { proveSegment, toFeedLines } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
-import { factsOfFrame } from "../published/lines.ts";
+import { scanFrame } from "../published/lines.ts";
 import { segmentKey } from "../published/objects.ts";
-import { fetchBundle, RecordReader, unpackedOf } from "../published/reader.ts";
-import { objectsOf, type Source } from "../published/source.ts";
+import { fetchBundle, RecordReader, unpackEntries } from "../published/reader.ts";
+import { createSourceFetch, type Source } from "../published/source.ts";
 import { Check, type Finding, type Packing, problemOf } from "./findings.ts";
 
 /** Bundles that are fetched and unpacked ahead of the one that is checked. */
@@ -41,7 +41,7 @@ export async function auditTree(
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
     // Some entry is not what was signed. The proven tiles tell which one.
-    const reader = await RecordReader.over(objectsOf(source), head);
+    const reader = await RecordReader.over(createSourceFetch(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
     throw new Tampered("checkpoint", head.root.toString("hex"), got);
   } catch (error) {
@@ -62,7 +62,7 @@ async function rebuild(
   packing: Packing,
   onEntries: OnEntries,
 ): Promise<Buffer> {
-  const fetch = objectsOf(source);
+  const fetch = createSourceFetch(source);
   const edge = new Map<number, Tile>();
   /** The segment that is being read, packed again as the publisher packs it: one frame of its lines. */
   let segment = new ZstdPacking();
@@ -76,7 +76,7 @@ async function rebuild(
     bundles.ok();
     packing.add("entry bundles", key, packed, ours);
     await onEntries(entries);
-    if (tree.size - (tree.size % SEGMENT_LEAVES) + SEGMENT_LEAVES <= size) await segment.add(linesOf(entries));
+    if (tree.size - (tree.size % SEGMENT_LEAVES) + SEGMENT_LEAVES <= size) await segment.add(toFeedLines(entries));
     const grown = tree.append(entries.map(leafHash));
     tree = grown.state;
     for (const tile of grown.tiles) {
@@ -102,7 +102,7 @@ async function refuseOtherTile({ level, n, width, bytes }: Tile, fetch: FetchObj
 /** Fetches a bundle: its entries, its packed bytes, and the bytes that our packer makes. */
 async function bundleOf(fetch: FetchObject, n: number, width: number) {
   const bundle = await fetchBundle(fetch, n, width);
-  const all = await unpackedOf(bundle);
+  const all = await unpackEntries(bundle);
   return { ...bundle, entries: all.slice(0, width), ours: await packBundle(all) };
 }
 
@@ -114,7 +114,7 @@ async function sameSegment(source: Source, n: number, made: ZstdPacking, packing
   const packed = await source.get(key, MAX.named);
   if (!packed) throw new MissingObject(key);
   if (Buffer.compare(packed, want.packed) !== 0) {
-    const facts = await factsOfFrame(packed, want.bytes);
+    const facts = await scanFrame(packed, want.bytes);
     const got = "not" in facts ? facts.not : facts.sha256;
     if (got !== want.sha256) throw new Tampered(key, want.sha256, got);
   }
@@ -140,7 +140,7 @@ export async function salvage(
   onHole: OnHole,
 ): Promise<Finding[]> {
   const [bundles, tiles, segments] = [new Check("entry bundles"), new Check("tiles"), new Check("segments")];
-  const reader = await RecordReader.over(objectsOf(source), head);
+  const reader = await RecordReader.over(createSourceFetch(source), head);
   const segment = new SegmentEntries(source, reader, segments);
   for (let n = 0; n * TILE_WIDTH < head.size; n++) {
     let entries: readonly Buffer[] | null = null;
@@ -189,7 +189,7 @@ class SegmentEntries {
     await this.check.look(async () => {
       const packed = await this.source.get(segmentKey(n), MAX.named);
       if (!packed) throw new MissingObject(segmentKey(n));
-      this.#held = { n, entries: (await provenSegment(packed, this.reader.tiles, n)).entries };
+      this.#held = { n, entries: (await proveSegment(packed, this.reader.tiles, n)).entries };
     });
   }
 }

@@ -2,7 +2,7 @@ import { forEachConcurrent, mapConcurrent, range } from "../../infra/concurrency
 import { packBundle } from "../../infra/tree/bundle.ts";
 import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
-import { type ProvenSegment, packSegment, provenSegment } from "../published/leaves.ts";
+import { type ProvenSegment, packSegment, proveSegment } from "../published/leaves.ts";
 import { MAX } from "../published/limits.ts";
 import { segmentKey } from "../published/objects.ts";
 import { MemorySink, type PartFile, type PartFolder } from "../published/sink.ts";
@@ -141,7 +141,7 @@ class SegmentCopier {
 
   async #proven(n: number, packed: Uint8Array): Promise<Segment | Tampered> {
     try {
-      return { n, packed, ...(await provenSegment(packed, this.tiles, n)) };
+      return { n, packed, ...(await proveSegment(packed, this.tiles, n)) };
     } catch (error) {
       if (error instanceof Tampered && error.key === segmentKey(n)) return error;
       throw error;

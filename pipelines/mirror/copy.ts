@@ -3,8 +3,8 @@ import { packBundle } from "../../infra/tree/bundle.ts";
 import { entriesPath } from "../../infra/tree/path.ts";
 import { Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { headersOf } from "../published/objects.ts";
-import { bundleWidth, type ProvenBundle, provenBundle } from "../published/reader.ts";
-import { objectsOf, type Source } from "../published/source.ts";
+import { bundleWidth, fetchProvenBundle, type ProvenBundle } from "../published/reader.ts";
+import { createSourceFetch, type Source } from "../published/source.ts";
 
 /** Counts of a run. */
 export interface Tally {
@@ -87,7 +87,7 @@ export class BundleCopier {
       this.tally.adopted++;
       return own;
     }
-    const proven = await provenBundle(objectsOf(this.source), this.tiles, n);
+    const proven = await fetchProvenBundle(createSourceFetch(this.source), this.tiles, n);
     await this.exposed.put(key, await packBundle(proven.entries));
     this.tally.fetched++;
     return proven;
@@ -96,7 +96,7 @@ export class BundleCopier {
   /** Bundle n from an earlier run, proven; null when its bytes do not match the tree. */
   async #proven(n: number, key: string, held: Uint8Array): Promise<ProvenBundle | null> {
     try {
-      return await provenBundle(async () => held, this.tiles, n);
+      return await fetchProvenBundle(async () => held, this.tiles, n);
     } catch (error) {
       if (error instanceof Tampered && error.key === key) return null;
       throw error;

@@ -5,12 +5,12 @@ import { parseUrl } from "../../infra/url.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
-import { componentColumns, componentsOf, compositeOf } from "../published/index-table.ts";
+import { componentColumns, componentValuesOf, compositeOf } from "../published/index-table.ts";
 import { MAX } from "../published/limits.ts";
 import { HINT_INDEX } from "../published/objects.ts";
-import { COLUMN, type Columns, moment, type Row, writeParquet } from "../published/parquet-table.ts";
+import { COLUMN, type Columns, type Row, toDate, writeParquet } from "../published/parquet-table.ts";
 import { RecordReader } from "../published/reader.ts";
-import { objectsOf, type Source } from "../published/source.ts";
+import { createSourceFetch, type Source } from "../published/source.ts";
 import { IndexLine, Leaf } from "../record/leaf.ts";
 import { LETTERS, type ReadLeaves, type RecordToRead, readLeaves, type Seen, seenByEndpoint } from "./export-record.ts";
 import { readTrusted } from "./state.ts";
@@ -59,7 +59,7 @@ export async function hintedIndex(record: RecordToRead): Promise<ProvenIndex> {
 
 async function indexAt(record: RecordToRead, at: number): Promise<ProvenIndex> {
   const { source, head } = record;
-  const reader = await RecordReader.over(objectsOf(source), head);
+  const reader = await RecordReader.over(createSourceFetch(source), head);
   const entry = (await reader.entries(Math.floor(at / TILE_WIDTH)))[at % TILE_WIDTH];
   const leaf = entry && Leaf.parse(parseJson(entry));
   if (leaf?.kind !== "index") throw new Unproven(`leaf ${at}`, "a leaf that names an index", leaf?.kind ?? "none");
@@ -133,10 +133,10 @@ function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, seen }: Ro
     ...{ band: line.band, raw_band: raw > 0 ? LETTERS[raw - 1] : null, tier: line.tier, why: line.why },
     ...{ composite: compositeOf(card), sample_count: line.sample_count, paid_calls: known?.paidCalls ?? 0 },
     ...{ price: known?.price, asset: known?.asset, networks: known?.networks ?? [], pay_to: known?.payTo },
-    ...{ first_seen: moment(known?.first), last_seen: moment(known?.last) },
-    ...{ computed_at: moment(card?.computed_at), as_of: asOf, flags: card?.flags ?? [] },
+    ...{ first_seen: toDate(known?.first), last_seen: toDate(known?.last) },
+    ...{ computed_at: toDate(card?.computed_at), as_of: asOf, flags: card?.flags ?? [] },
     defects: defects.map(({ defect }) => defect),
-    ...componentsOf(card),
+    ...componentValuesOf(card),
     ...{ leaf: line.leaf, card: card && JSON.stringify(card) },
   };
 }
@@ -149,7 +149,7 @@ export async function exportIndex(
 ): Promise<number> {
   const leaves = await readLeaves(index);
   const seen = await seenByEndpoint(index, leaves.evidence);
-  const context = { asOf: moment(index.computedAt), leaves, seen };
+  const context = { asOf: toDate(index.computedAt), leaves, seen };
   const rows = async function* () {
     for await (const line of index.read()) yield rowOf(line, context);
   };

@@ -1,9 +1,9 @@
 import { parseUrl } from "../../infra/url.ts";
-import { parsedLeaf, parseJson } from "../published/errors.ts";
+import { parseJson, parseLeaf } from "../published/errors.ts";
 import { type EvidenceFile, evidenceFileOf, fetchFile, readFile } from "../published/files.ts";
-import { componentColumns, componentsOf, compositeOf } from "../published/index-table.ts";
-import { provenLeaves } from "../published/leaves.ts";
-import { COLUMN, type Columns, moment, type Row } from "../published/parquet-table.ts";
+import { componentColumns, componentValuesOf, compositeOf } from "../published/index-table.ts";
+import { readProvenLeaves } from "../published/leaves.ts";
+import { COLUMN, type Columns, type Row, toDate } from "../published/parquet-table.ts";
 import type { Source } from "../published/source.ts";
 import { type AmendmentLine, type EvidenceLine, evidenceLineOf, SampleLine } from "../record/evidence.ts";
 import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
@@ -59,11 +59,11 @@ export interface ReadLeaves {
 /** @throws Tampered, MissingObject, Unproven, SourceDown */
 export async function readLeaves({ source, head }: RecordToRead): Promise<ReadLeaves> {
   const found: ReadLeaves = { evidence: [], raw: new Uint8Array(head.size), urls: new Map() };
-  for await (const { leaf, index } of provenLeaves(source, head)) {
+  for await (const { leaf, index } of readProvenLeaves(source, head)) {
     if (leaf.kind === "listing") found.urls.set(leaf.capability_id, { url: leaf.url, method: leaf.method });
     if (leaf.kind === "grade") found.raw[index] = LETTERS.indexOf(leaf.raw_band) + 1;
     if (leaf.kind !== "evidence") continue;
-    const file = evidenceFileOf(parsedLeaf(EvidenceLeaf, leaf));
+    const file = evidenceFileOf(parseLeaf(EvidenceLeaf, leaf));
     if (file?.holds === "rows") found.evidence.push(file);
   }
   return found;
@@ -138,20 +138,20 @@ function gradeRow(
 ): Row {
   const listed = known.urls.get(card.capability_id);
   return {
-    ...{ leaf: index, published_at: moment(at), computed_at: moment(card.computed_at), as_of: asOf },
+    ...{ leaf: index, published_at: toDate(at), computed_at: toDate(card.computed_at), as_of: asOf },
     ...{ capability_id: card.capability_id, url: listed?.url, host: parseUrl(listed?.url ?? "")?.host },
     ...{ http_method: listed?.method, method_page: card.method, day, headline, tier: card.tier },
     ...{ band: card.band, raw_band, why, composite: compositeOf(card), sample_count: card.sample_count },
     flags: card.flags ?? [],
-    ...componentsOf(card),
+    ...componentValuesOf(card),
   };
 }
 
 /** A row for every card that was ever published, in log order. */
 export async function* gradeRows(record: RecordToRead): AsyncGenerator<Row> {
   const known = await readLeaves(record);
-  const asOf = moment(record.asOf);
-  for await (const { leaf } of provenLeaves(record.source, record.head)) {
+  const asOf = toDate(record.asOf);
+  for await (const { leaf } of readProvenLeaves(record.source, record.head)) {
     if ((leaf as Leaf).kind === "grade") yield gradeRow(leaf as GradeLeaf, known, asOf);
   }
 }
@@ -198,7 +198,7 @@ function sampleRow(line: SampleLine, { key }: EvidenceFile, known: ReadLeaves, a
   const { status, blind, retest } = line as SampleLine & Record<string, unknown>;
   const { fault, delivery, outcome, latency_ms, price, pay_to, input, payer } = line;
   return {
-    ...{ record_id: line.obs_id, capability_id: line.capability_id, observed_at: moment(line.t), as_of: asOf },
+    ...{ record_id: line.obs_id, capability_id: line.capability_id, observed_at: toDate(line.t), as_of: asOf },
     ...{
       url: listed?.url,
       host: parseUrl(listed?.url ?? "")?.host,
@@ -219,7 +219,7 @@ function sampleRow(line: SampleLine, { key }: EvidenceFile, known: ReadLeaves, a
  */
 export async function* sampleRows(record: RecordToRead): AsyncGenerator<Row> {
   const known = await readLeaves(record);
-  const asOf = moment(record.asOf);
+  const asOf = toDate(record.asOf);
   const later = new Map<string, AmendmentLine[]>();
   for await (const { lines } of evidenceLines(record.source, known.evidence)) {
     for (const line of lines) if (!isSampleLine(line)) later.set(line.of, [...(later.get(line.of) ?? []), line]);

@@ -4,8 +4,8 @@ import { MissingObject, TileReader } from "../../infra/tree/tiles.ts";
 import { Unproven } from "../published/errors.ts";
 import { MAX } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
-import { objectsOf } from "../published/source.ts";
-import { fromPins, openTreeHead } from "../published/trust.ts";
+import { createSourceFetch } from "../published/source.ts";
+import { openTreeHead, trustOfPins } from "../published/trust.ts";
 import { keysAhead } from "./rotation.ts";
 import { type MirrorOptions, type MirrorSummary, present, Run } from "./run.ts";
 import {
@@ -46,7 +46,7 @@ async function verifyHeld(options: MirrorOptions, state: MirrorState, done: Mirr
   const note = Buffer.from(trusted.head.note);
   const head = openTreeHead(note, await trustOf(source, note, state, keys, say), null);
   const missing = await state.missing();
-  const tiles = await TileReader.open(head.size, head.root, objectsOf(source));
+  const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
   const run = new Run(options, state, trusted, missing.index ?? trusted.index, missing, true);
   const verified = await run.grown(head, tiles);
   const fetched = done.fetched + verified.fetched;
@@ -69,7 +69,7 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
   for (const one of seen) await refuseOlder(head, one, state);
   const run = new Run(options, state, trusted, missing.index ?? trusted?.index ?? null, missing);
   if (trusted && trusted.head.size === head.size) return run.same(head, trusted);
-  const tiles = await TileReader.open(head.size, head.root, objectsOf(source));
+  const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
   for (const one of seen) await refuseOther(head, one, tiles, state);
   await state.savePending(savedTreeHead(head));
   return run.grown(head, tiles);
@@ -95,7 +95,7 @@ async function treeHeadOrRotated(
     const ahead = await keysAhead(source, publicStore, pins, known.keys, trust.log.name, clock);
     if (!ahead) throw error;
     say("the keys of the checkpoint were rotated: their documents continue the chain that was proven here");
-    return openTreeHead(bytes, { ...fromPins(ahead), policy: keys.policy }, clock);
+    return openTreeHead(bytes, { ...trustOfPins(ahead), policy: keys.policy }, clock);
   }
 }
 

@@ -3,18 +3,18 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import {
   archiveFileOf,
-  callsOf,
+  checkCallBytes,
   fetchCall,
   fetchFile,
   fetchNamed,
   type NamedCall,
   type NamedFile,
   type NamedObject,
+  publishedCallsOf,
   readFile,
-  refuseOtherCall,
 } from "../published/files.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
-import { chainOf, type KeyChain, refuseUnsigned } from "../published/keys.ts";
+import { type KeyChain, verifyKeysDocument, verifySignature } from "../published/keys.ts";
 import { callKey, kindOfKey, type ObjectKind, shardKey } from "../published/objects.ts";
 import type { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
@@ -34,7 +34,7 @@ export class NamedObjects {
   /** Copies the next keys document. @throws Unproven when it does not continue the chain */
   async keys(leaf: KeysLeaf, before: KeyChain | null): Promise<KeyChain> {
     const bytes = await this.#named(leaf, "keys");
-    const chain = chainOf(leaf, bytes, before);
+    const chain = verifyKeysDocument(leaf, bytes, before);
     await this.exposed.put(leaf.key, bytes);
     return chain;
   }
@@ -47,7 +47,7 @@ export class NamedObjects {
     if (list.tree_size !== leaf.tree_size) {
       throw new Unproven(leaf.key, `tree_size ${leaf.tree_size}`, String(list.tree_size));
     }
-    refuseUnsigned(leaf.key, jwks, list, list.computed_at);
+    verifySignature(leaf.key, jwks, list, list.computed_at);
     await this.exposed.put(leaf.key, bytes);
     return list.shards;
   }
@@ -61,7 +61,7 @@ export class NamedObjects {
   async evidence(file: NamedFile): Promise<NamedCall[]> {
     const calls = new Map<string, NamedCall>();
     await this.file(file, (line) => {
-      for (const call of callsOf(line)) calls.set(call.sha256, call);
+      for (const call of publishedCallsOf(line)) calls.set(call.sha256, call);
     });
     return [...calls.values()];
   }
@@ -104,7 +104,7 @@ export class NamedObjects {
   call(call: NamedCall): Promise<void> {
     return this.#unpacking(
       callKey(call.sha256),
-      (held) => refuseOtherCall(held, call),
+      (held) => checkCallBytes(held, call),
       () => fetchCall(this.source, call),
     );
   }

@@ -4,7 +4,7 @@ import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { witnessName } from "../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
-import { chainOf, jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
+import { jwksOf, type KeyChain, readKeys, verifyKeysDocument } from "../published/keys.ts";
 import { MAX } from "../published/limits.ts";
 import { keysKey } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
@@ -71,7 +71,7 @@ export async function keysAhead(
     const n = own.n + ahead + 1;
     const bytes = await source.get(keysKey(n), MAX.keys);
     if (!bytes) break;
-    chain = chainOf({ n, key: keysKey(n), sha256: sha256hex(bytes) }, bytes, chain);
+    chain = verifyKeysDocument({ n, key: keysKey(n), sha256: sha256hex(bytes) }, bytes, chain);
   }
   const named = namedBy(chain.jwks, origin, clock.now());
   return ahead > 0 && named.logs.length > 0 ? { log: pins.log, witness: pins.witness, ...named } : null;

@@ -9,7 +9,7 @@ import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { Forked, MirrorBusy, parseJson, Rollback, Stale } from "../published/errors.ts";
 import type { Source } from "../published/source.ts";
-import { firstUse, fromPins, type GivenKeys, logOfPolicy, Pins } from "../published/trust.ts";
+import { findSigningKeys, type GivenKeys, logOfPolicy, Pins, trustOfPins } from "../published/trust.ts";
 
 /** The newest leaves that name a keys document and an index, in the form of the hints. */
 const NewestKeys = z.strictObject({ n: z.int(), key: z.string(), sha256: z.string(), leaf: z.int() });
@@ -197,11 +197,11 @@ export async function trustOf(
   if (given.witness && !given.log) throw new Failure("usage", "a witness key needs the log key beside it");
   const { policy } = given;
   const log = given.log ?? logOfPolicy(policy, bytes);
-  if (!log && pinned) return { ...fromPins(pinned), policy };
-  const first = log ? null : await firstUse(source, bytes);
+  if (!log && pinned) return { ...trustOfPins(pinned), policy };
+  const first = log ? null : await findSigningKeys(source, bytes);
   const pins: Pins = first ?? withPinned(log!, given.witness, pinned);
-  const trust: CheckpointTrust = { ...fromPins(pins), policy };
-  const before = pinned && fromPins(pinned).log.name;
+  const trust: CheckpointTrust = { ...trustOfPins(pins), policy };
+  const before = pinned && trustOfPins(pinned).log.name;
   if (before && before !== trust.log.name) {
     throw new Failure("usage", `this folder mirrors ${before}, not ${trust.log.name}`);
   }

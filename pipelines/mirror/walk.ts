@@ -2,10 +2,10 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import { TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
-import { parsedLeaf, parseJson, Unproven } from "../published/errors.ts";
-import { newestIndex } from "../published/fold.ts";
+import { parseJson, parseLeaf, Unproven } from "../published/errors.ts";
+import { toNewestIndex } from "../published/fold.ts";
 import { type CardSignatures, jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
-import { fetchFrom, type ProvenBundle } from "../published/reader.ts";
+import { createObjectFetch, type ProvenBundle } from "../published/reader.ts";
 import { ArchiveLeaf, EvidenceLeaf, IndexLeaf, type Leaf } from "../record/leaf.ts";
 import type { ExposedStore } from "./copy.ts";
 import type { WantedObject } from "./missing.ts";
@@ -52,7 +52,7 @@ export class Walk {
     if (!trusted) return nothing();
     try {
       const { head, keys, newestIndex: index } = trusted;
-      const tree = await TreeState.load(head.size, Buffer.from(head.root, "hex"), fetchFrom(exposed.store));
+      const tree = await TreeState.load(head.size, Buffer.from(head.root, "hex"), createObjectFetch(exposed.store));
       const document = keys && (await readKeys(exposed.store, keys));
       if (keys && !document) return nothing();
       const chain = keys && document && { jwks: jwksOf(document), sha256: keys.sha256 };
@@ -91,7 +91,7 @@ export class Walk {
     }
     await this.cards?.drain();
     for (const tile of this.#partial.values()) await this.#write(tile);
-    if (this.#table) this.wanted.push({ what: "table", leaf: parsedLeaf(IndexLeaf, this.#table) });
+    if (this.#table) this.wanted.push({ what: "table", leaf: parseLeaf(IndexLeaf, this.#table) });
   }
 
   async #append(hashes: readonly Buffer[]): Promise<void> {
@@ -137,14 +137,14 @@ export class Walk {
     switch (leaf.kind) {
       case "index":
         this.wanted.push({ what: "index", leaf, jwks });
-        this.newest.index = newestIndex(leaf);
+        this.newest.index = toNewestIndex(leaf);
         this.#table = leaf.table ? leaf : null;
         return;
       case "evidence":
-        this.wanted.push({ what: "evidence", leaf: parsedLeaf(EvidenceLeaf, leaf) });
+        this.wanted.push({ what: "evidence", leaf: parseLeaf(EvidenceLeaf, leaf) });
         return;
       case "archive":
-        this.wanted.push({ what: "archive", leaf: parsedLeaf(ArchiveLeaf, leaf) });
+        this.wanted.push({ what: "archive", leaf: parseLeaf(ArchiveLeaf, leaf) });
     }
   }
 }

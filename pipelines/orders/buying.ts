@@ -11,16 +11,16 @@ import type { WorkProblem } from "../record/order-step.ts";
 import { dayOf } from "../record/time.ts";
 import { Cancelling, type CancellingDeps } from "./cancelling.ts";
 import { type BuyerSide, Caps, type OrderCaps, type Refusal, type SellerSide, type Standing } from "./caps.ts";
-import { newOrderId } from "./claim.ts";
+import { createOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
-import { type Charged, type Holding, letGo, outcomeInWords, settledAs } from "./holding.ts";
+import { type Charge, type Holding, outcomeInWords, releaseStep, settledStep } from "./holding.ts";
 import { isEnded, mayReopen, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import type { OrderObjects } from "./order-objects.ts";
-import { intentOf, type SellerAnswer, type SellerQuote, sendLeg } from "./seller.ts";
+import { type SellerAnswer, type SellerQuote, sendLeg, signIntent } from "./seller.ts";
 import { SUM } from "./stakes.ts";
 
-export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
+export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
   caps: OrderCaps;
   /** Charges buyers. Its answer proves nothing: this class reads from the chain whether money moved. */
   till: Till;
@@ -33,13 +33,13 @@ export interface BuyingDeps extends Omit<CancellingDeps, "wastes"> {
   metrics: Pick<Metrics, "count" | "time">;
   /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
   settlePollMs?: readonly number[];
-  /** Pauses (real ms) between looks at a wallet that covers its orders once others of it have ended. */
+  /** Pauses (real ms) between reads of a payer's balance, while it is too low for all of the payer's open orders. */
   coverPollMs?: readonly number[];
 }
 
 /**
- * The next sellers of an order: one is paid when the one before gave no answer that passed and cannot take the money any
- * more.
+ * The further sellers of an order. The next seller is paid when the answer of the last one failed its checks and that
+ * seller can no longer take its payment.
  */
 export interface Fallback {
   /** Is another seller left, and time to ask it? */
@@ -59,20 +59,20 @@ export interface Purchase {
   fallback?: Fallback;
 }
 
-/** What an operation of our own answers. */
+/** The answer of an operation that we do ourselves, without a seller. */
 export interface OwnAnswer {
   bytes: Uint8Array;
   contentType: string;
 }
 
-/** Why it answers nothing, as its buyer is told. */
+/** Why an operation of our own gave no answer; the buyer gets this problem. */
 export interface OwnFailure {
   problem: WorkProblem;
 }
 
 /** The call is not bought, for the reason in the message, which the buyer gets. No payment left and nobody is charged. */
 export class NotBought extends Failure {
-  /** @param exactOnly a payment into escrow would be taken */
+  /** @param exactOnly true: a payment into escrow would have been accepted */
   constructor(
     says: string,
     readonly exactOnly = false,
@@ -82,18 +82,18 @@ export class NotBought extends Failure {
 }
 
 /** States in which recovery still asks the chain what happened: the buyer gets a 202 and asks again. */
-const UNKNOWN: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_unknown", "void_unknown"]);
+const UNKNOWN_STATES: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_unknown", "void_unknown"]);
 
-const POLL_MS = [0, 50, 200, 500, 1_000] as const;
+const SETTLE_POLL_MS = [0, 50, 200, 500, 1_000] as const;
 /**
- * A buyer's transfer is looked for from this many blocks before its claim on: minutes. A nonce moves money only once, so
- * looking too far back is harmless.
+ * The search for a buyer's transfer starts this many blocks (some minutes) before its claim. A nonce moves money only
+ * once, so starting too early is harmless.
  */
 const BLOCKS_BEFORE = 300;
 /** Pause between two looks at an order that a buyer waits for, real ms. */
 const LOOK_MS = 200;
 
-function resultOf(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
+function toSellerResult(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
   const { evaluation, bytes, contentType, pass, unmet, says } = answer;
   return {
     state: "seller_result",
@@ -107,22 +107,22 @@ function resultOf(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
 }
 
 const COVER_POLL_MS = [0, 100, 200, 400, 800, 1_500] as const;
-export const NOT_KEPT = "The answer came and could not be kept; nobody is charged for it.";
+export const ANSWER_NOT_STORED = "The answer came and could not be kept; nobody is charged for it.";
 
 /** Longest wait for a claim that this process is appending, ms. */
 const CLAIM_WAIT_MS = 5_000;
 
 /**
- * Acts on orders (orders.md): pays the seller, checks the answer, and charges the buyer if the answer passed. Before each of
- * these acts the step that announces it is durable in the log and was read back. If the process stops between two steps,
- * {@link Recovery} ends the order.
+ * Acts on orders (orders.md): pays the seller, checks the answer, and charges the buyer if the answer passed. Before
+ * each of these acts the step that announces it is durable in the log and was read back. If the process stops between
+ * two steps, {@link Recovery} ends the order.
  */
 export class Buying {
   readonly #caps: Caps;
   /** Claims that this process is appending, by their key. */
-  readonly #claiming = new Map<string, Promise<unknown>>();
-  /** Orders that this process acts on. */
-  readonly #acting = new Set<string>();
+  readonly #claimsInProgress = new Map<string, Promise<unknown>>();
+  /** Ids of the orders that {@link buy} or {@link sell} of this process is working on. */
+  readonly #activeOrders = new Set<string>();
   /** Quote of the newest leg of each of these orders, by the order's id. */
   readonly #quotes = new Map<string, SellerQuote>();
   readonly cancelling: Cancelling;
@@ -130,7 +130,7 @@ export class Buying {
   constructor(private readonly deps: BuyingDeps) {
     const { orders, caps, clock } = deps;
     this.#caps = new Caps(orders.table, caps, () => dayOf(clock.now()));
-    this.cancelling = new Cancelling({ ...deps, wastes: (order) => this.#caps.wastes(order) });
+    this.cancelling = new Cancelling({ ...deps, hasWastedTooMuch: (order) => this.#caps.hasWastedTooMuch(order) });
   }
 
   get orders(): OrderLog {
@@ -142,22 +142,22 @@ export class Buying {
   }
 
   isActing(order: Order): boolean {
-    return this.#acting.has(order.id) || this.cancelling.isActing(order);
+    return this.#activeOrders.has(order.id) || this.cancelling.isActing(order);
   }
 
   /**
-   * Waits until this process has appended its claim with this key and read it back, or has failed to, five seconds at most: then
-   * the log may hold the claim or not. An unfinished claim counts in the caps already, so without this wait a second request with
-   * the same payment could be refused because of the first.
+   * If this process is appending a claim with this key, waits until the claim was read back or failed, 5 s at most. An
+   * unfinished claim counts in the caps already, so without this wait a second request with the same payment could be
+   * refused because of the first.
    */
-  async claimWritten(key: string): Promise<void> {
-    const claim = this.#claiming.get(key);
+  async waitForClaim(key: string): Promise<void> {
+    const claim = this.#claimsInProgress.get(key);
     if (!claim) return;
-    const heard = new AbortController();
-    const late = this.deps.clock.sleep(CLAIM_WAIT_MS, heard.signal);
-    await Promise.race([claim, late]).catch(() => {});
-    heard.abort();
-    await late.catch(() => {});
+    const claimEnded = new AbortController();
+    const timeout = this.deps.clock.sleep(CLAIM_WAIT_MS, claimEnded.signal);
+    await Promise.race([claim, timeout]).catch(() => {});
+    claimEnded.abort();
+    await timeout.catch(() => {});
   }
 
   /** Appends the claim and reads it back. */
@@ -177,14 +177,14 @@ export class Buying {
   }
 
   #standing(seller: SellerSide | null, buyer: BuyerSide | null): Standing {
-    const says = this.deps.closed?.() ?? (seller && this.#caps.ofSeller(seller)) ?? null;
+    const says = this.deps.closed?.() ?? (seller && this.#caps.refusalOfSeller(seller)) ?? null;
     if (says !== null) return { says, exactOnly: false };
-    return buyer ? this.#caps.ofBuyer({ ...buyer, payer: buyer.payer.toLowerCase() }) : { credit: false };
+    return buyer ? this.#caps.standingOfBuyer({ ...buyer, payer: buyer.payer.toLowerCase() }) : { credit: false };
   }
 
-  /** Did this buyer cause as many transactions in vain today as it may? Then no money is held in escrow for it. */
-  wastes(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
-    return this.#caps.wastes({ ...buyer, payer: buyer.payer.toLowerCase() });
+  /** Has this buyer caused the day's limit of failed transactions? Then no money is held in escrow for it. */
+  hasWastedTooMuch(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
+    return this.#caps.hasWastedTooMuch({ ...buyer, payer: buyer.payer.toLowerCase() });
   }
 
   /**
@@ -197,28 +197,30 @@ export class Buying {
     const buyer = buyerOf(claim, quote.priceMicro);
     const standing = this.#standing(sellerOf(quote), buyer);
     if ("says" in standing) throw new NotBought(standing.says, standing.exactOnly);
-    const id = newOrderId();
+    const id = createOrderId();
     const counted = [
-      this.#caps.begin(id, buyer, standing.credit),
-      this.#caps.beginLeg(id, 0, sellerOf(quote)),
+      this.#caps.reserveForBuyer(id, buyer, standing.credit),
+      this.#caps.reserveForSeller(id, 0, sellerOf(quote)),
     ] as const;
-    this.#acting.add(id);
+    this.#activeOrders.add(id);
     const written = this.#claim(id, key, claim, standing.credit);
-    this.#claiming.set(key, written);
+    this.#claimsInProgress.set(key, written);
     try {
-      const order = await written.finally(() => this.#claiming.get(key) === written && this.#claiming.delete(key));
+      const order = await written.finally(
+        () => this.#claimsInProgress.get(key) === written && this.#claimsInProgress.delete(key),
+      );
       if (order.id !== id) return order;
       if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
       counted[1]();
-      const refusedNow = await this.#intend(order, quote);
-      const unpaid = refusedNow && (await this.#intendNext(order, refusedNow, fallback));
+      const refusedNow = await this.#writeIntent(order, quote);
+      const unpaid = refusedNow && (await this.#writeNextIntent(order, refusedNow, fallback));
       if (unpaid) {
         const nothing = { state: "rejected", says: unpaid } as const;
-        await this.deps.orders.step(order, order.state === "claimed" ? nothing : letGo(order, unpaid));
-      } else await this.#legs(order, fallback);
+        await this.deps.orders.step(order, order.state === "claimed" ? nothing : releaseStep(order, unpaid));
+      } else await this.#runLegs(order, fallback);
       if (order.state === "settle_intent") await this.settle(order);
       else if (order.state === "void_intent") await this.deps.holding.giveBack(order);
-      this.cancelling.release(order, fallback?.mayCancel?.bind(fallback));
+      this.cancelling.cancelAfterEnd(order, fallback?.mayCancel?.bind(fallback));
       return order;
     } catch (error) {
       if (error instanceof ChainDown) throw new NotBought("The chain cannot be asked now; nothing was bought.");
@@ -227,14 +229,14 @@ export class Buying {
       return error.order;
     } finally {
       for (const giveBack of counted) giveBack();
-      this.#acting.delete(id);
+      this.#activeOrders.delete(id);
       this.#quotes.delete(id);
     }
   }
 
   /**
-   * Sell work of our own: claim the payment, do the work, charge the buyer. If an order has this payment already, that order
-   * is returned, so nobody pays twice for one answer; one that ended without an answer is begun again.
+   * Sell work of our own: claim the payment, do the work, charge the buyer. If an order has this payment already, that
+   * order is returned, so nobody pays twice for one answer; one that ended without an answer is begun again.
    * @param work a failure, or an error that it rejects with: then nothing is charged
    * @throws NotBought; StepNotSeen; what `work` rejects with
    */
@@ -244,14 +246,14 @@ export class Buying {
     const buyer = buyerOf(claim, parseMoney(claim.quote.total));
     const standing = this.#standing(null, buyer);
     if ("says" in standing) throw new NotBought(standing.says, standing.exactOnly);
-    if (before && (this.#acting.has(before.id) || !isAgain(before, claim))) return before;
-    const id = before?.id ?? newOrderId();
-    const giveBack = this.#caps.begin(id, buyer, standing.credit);
-    this.#acting.add(id);
+    if (before && (this.#activeOrders.has(before.id) || !isRetryOf(before, claim))) return before;
+    const id = before?.id ?? createOrderId();
+    const giveBack = this.#caps.reserveForBuyer(id, buyer, standing.credit);
+    this.#activeOrders.add(id);
     try {
       const order = before ?? (await this.#claim(id, key, claim, standing.credit));
       if (order.id !== id || (before && !(await orders.reopen(order)))) return order;
-      const refused = await this.#refusedNow(order);
+      const refused = await this.#refusalNow(order);
       if (refused) {
         await orders.step(order, { state: before ? "released" : "rejected", says: refused });
         throw new NotBought(refused);
@@ -269,7 +271,7 @@ export class Buying {
       }
       const { bytes, contentType: content_type } = answer;
       if (!(await this.deps.objects.putAnswer(order, 0, bytes))) {
-        await orders.step(order, { state: "released", says: NOT_KEPT });
+        await orders.step(order, { state: "released", says: ANSWER_NOT_STORED });
         throw new StepNotSeen(`the answer of ${order.id} could not be kept`);
       }
       const worked = { content_type, sha256: sha256hex(bytes), size: bytes.length };
@@ -282,7 +284,7 @@ export class Buying {
       return error.order;
     } finally {
       giveBack();
-      this.#acting.delete(id);
+      this.#activeOrders.delete(id);
     }
   }
 
@@ -296,30 +298,32 @@ export class Buying {
   }
 
   /**
-   * Checks the caps again, with the orders of all partitions read, once this order is durable. Before it is durable, replicas
-   * do not see each other's orders, and each could spend the whole cap; afterwards the replica that checks last sees them all.
+   * Checks the caps again, with the orders of all partitions read, once this order is durable. Before it is durable,
+   * replicas do not see each other's orders, and each could spend the whole cap; afterwards the replica that checks
+   * last sees them all.
    * @returns why the order does not go on, in words, or null
    */
-  async #refusedNow(order: Order): Promise<string | null> {
+  async #refusalNow(order: Order): Promise<string | null> {
     await this.deps.orders.catchUp().catch((cause: unknown) => {
       throw new StepNotSeen("the orders of others could not be read", { cause });
     });
     const shut = this.deps.closed?.() ?? null;
     if (shut !== null) return shut;
     const leg = order.legs.at(-1);
-    const ofSeller = leg && this.#caps.ofSeller({ ...leg, micro: parseMoney(leg.price) }, true);
+    const ofSeller = leg && this.#caps.refusalOfSeller({ ...leg, micro: parseMoney(leg.price) }, true);
     if (ofSeller) return ofSeller;
-    const standing = this.#caps.ofBuyer({ ...order, micro: 0n, totalMicro: 0n }, order);
-    return "says" in standing ? standing.says : this.#uncovered(order);
+    const standing = this.#caps.standingOfBuyer({ ...order, micro: 0n, totalMicro: 0n }, order);
+    return "says" in standing ? standing.says : this.#coverRefusal(order);
   }
 
   /**
-   * Does the payer's wallet hold enough for this order and all its other orders that are not charged yet? Each payment was
-   * verified alone, so one balance could back any number of them. When the balance does not cover all, the later orders are
-   * refused, and an earlier one waits until they are. It waits as well while a charge is in a block and its step is not in
-   * the log yet.
+   * Checks that the payer's wallet holds enough for this order and for all its other orders that are not charged yet.
+   * Each payment was verified alone, so one balance could back any number of them. When the balance does not cover all,
+   * the later orders are refused, and an earlier order waits until they are. An order also waits while a charge is in a
+   * block and the charge's step is not in the log yet.
+   * @returns why the order is refused, in words, or null
    */
-  async #uncovered(order: Order): Promise<string | null> {
+  async #coverRefusal(order: Order): Promise<string | null> {
     const { scheme, payer } = order;
     if (scheme !== "exact") return null;
     const { orders } = this.deps;
@@ -329,7 +333,7 @@ export class Buying {
         await systemClock.sleep(pause);
         await orders.catchUp();
       }
-      const micro = await this.#held(order).catch((error: unknown) => {
+      const micro = await this.#payerBalance(order).catch((error: unknown) => {
         if (error instanceof ChainDown) return null;
         throw error;
       });
@@ -342,36 +346,45 @@ export class Buying {
   }
 
   /**
-   * @returns whether the newest leg may be sent; false: its signed bytes have left nobody, and money in escrow is to be
-   * given back
-   * @throws NotBought with the order released, where nothing is held
+   * Checks the caps before the payment of the newest leg is sent.
+   * @returns false: the payment was not sent, and the buyer's money in escrow is to be given back
+   * @throws NotBought after releasing the order, when no money is in escrow
    */
-  async #withinCaps(order: Order): Promise<boolean> {
-    const refused = await this.#refusedNow(order);
+  async #isWithinCaps(order: Order): Promise<boolean> {
+    const refused = await this.#refusalNow(order);
     if (!refused) return true;
     const { leg } = order.legs.at(-1)!;
-    await this.#loses(order, leg, refused, { state: "leg_unpaid", leg });
+    await this.#endByOurFault(order, leg, refused, { state: "leg_unpaid", leg });
     if (order.state === "void_intent") return false;
     throw new NotBought(refused);
   }
 
-  /** The order came to nothing by our own doing: its buyer is not charged, and nothing is held against its seller. */
-  async #loses(order: Order, leg: number, says: string, ...more: NewStep[]): Promise<void> {
+  /**
+   * Ends an order that failed through our fault: the buyer is not charged, and the failure does not count against the
+   * seller.
+   */
+  async #endByOurFault(order: Order, leg: number, says: string, ...more: NewStep[]): Promise<void> {
     const checked = { state: "checked", leg, pass: false, last: true, fault: "ours" } as const;
-    await this.deps.orders.step(order, { state: "seller_unknown", leg, says }, checked, ...more, letGo(order, says));
+    await this.deps.orders.step(
+      order,
+      { state: "seller_unknown", leg, says },
+      checked,
+      ...more,
+      releaseStep(order, says),
+    );
   }
 
   /** Makes the intent of the order's next leg durable. @returns null, or in words why this seller is not paid */
-  async #intend(order: Order, quote: SellerQuote): Promise<string | null> {
+  async #writeIntent(order: Order, quote: SellerQuote): Promise<string | null> {
     const { orders, seller } = this.deps;
     if (quote.priceMicro > parseMoney(order.quote.price)) return "It costs more than what was quoted.";
     const refused = this.refusal(sellerOf(quote), null);
     if (refused) return refused.says;
-    const giveBack = this.#caps.beginLeg(order.id, order.legs.length, sellerOf(quote));
+    const giveBack = this.#caps.reserveForSeller(order.id, order.legs.length, sellerOf(quote));
     try {
-      const intent = await intentOf(seller, quote, order.legs.length);
+      const intent = await signIntent(seller, quote, order.legs.length);
       if (!("state" in intent)) return intent.says;
-      // Signed, and gone nowhere: where the body cannot be kept, nothing was bought.
+      // The payment is signed but not sent yet: if the body cannot be stored, nothing was bought.
       await this.deps.objects.put(order, intent.leg, "request", quote.request.body ?? new Uint8Array());
       if (order.state === "claimed") await orders.step(order, { state: "verified" }, intent);
       else await orders.step(order, intent);
@@ -382,53 +395,59 @@ export class Buying {
     }
   }
 
-  /** The same of the first further candidate that can be paid. @returns null, or why the last one (`says`) was not */
-  async #intendNext(order: Order, before: string, fallback?: Fallback): Promise<string | null> {
+  /**
+   * Makes the intent durable for the first further seller that can be paid.
+   * @returns null, or in words why the last seller that was tried is not paid (`before` when none was left)
+   */
+  async #writeNextIntent(order: Order, before: string, fallback?: Fallback): Promise<string | null> {
     let says = before;
     while (fallback?.left()) {
       const quote = await fallback.quote();
       if (!quote) break;
-      const refused = await this.#intend(order, quote);
+      const refused = await this.#writeIntent(order, quote);
       if (refused === null) return null;
       says = refused;
     }
     return says;
   }
 
-  /** The leg whose intent stands, and after one that failed the next, while the money of the one before is provably ours. */
-  async #legs(order: Order, fallback?: Fallback): Promise<void> {
-    while (await this.#leg(order, fallback)) {
-      const says = (await this.cancelling.dies(order))
-        ? await this.#intendNext(order, "No answer passed.", fallback)
+  /**
+   * Pays the seller whose intent is durable. After an answer that failed, cancels that payment and pays the next
+   * seller; stops when the cancellation is not final on the chain in time.
+   */
+  async #runLegs(order: Order, fallback?: Fallback): Promise<void> {
+    while (await this.#runLeg(order, fallback)) {
+      const says = (await this.cancelling.cancelPayment(order))
+        ? await this.#writeNextIntent(order, "No answer passed.", fallback)
         : "The answer did not pass, and its seller may have the money for it: nobody else is paid.";
       if (says === null) continue;
-      await this.deps.orders.step(order, letGo(order, says));
+      await this.deps.orders.step(order, releaseStep(order, says));
       return;
     }
   }
 
   /**
-   * Send the payment of the newest leg, and write what came, what it is worth, and what follows from that.
-   * @returns whether another candidate may be tried
+   * Sends the payment of the newest leg, stores the answer, and appends its result, its verdict and the step that follows.
+   * @returns whether another seller may be tried
    */
-  async #leg(order: Order, fallback?: Fallback): Promise<boolean> {
+  async #runLeg(order: Order, fallback?: Fallback): Promise<boolean> {
     const { orders, seller, authorizations } = this.deps;
-    if (!(await this.#withinCaps(order))) return false;
+    if (!(await this.#isWithinCaps(order))) return false;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { leg } = intent;
     const sent = systemClock.monotonic();
     const came = await sendLeg(seller, intent, this.#quotes.get(order.id)!, order.expect);
     this.deps.metrics.time("touchstone_orders_paid_call_seconds", (systemClock.monotonic() - sent) / 1000);
-    // An answer is charged only if it can be given again; that it is lost is none of its seller's doing.
+    // A buyer is charged only for an answer that is stored, so that it can be read again. A failed write is our fault.
     if (!(await this.deps.objects.putAnswer(order, leg, came.bytes))) {
-      await this.#loses(order, leg, NOT_KEPT);
+      await this.#endByOurFault(order, leg, ANSWER_NOT_STORED);
       return false;
     }
     const last = came.pass || !authorizations || !fallback?.left();
-    const next = came.pass ? ({ state: "settle_intent" } as const) : letGo(order, "The answer did not pass.");
+    const next = came.pass ? ({ state: "settle_intent" } as const) : releaseStep(order, "The answer did not pass.");
     await orders.step(
       order,
-      resultOf(leg, came),
+      toSellerResult(leg, came),
       { state: "checked", leg, pass: came.pass, last, fault: came.pass || came.unmet ? null : "seller" },
       ...(last ? [next] : []),
     );
@@ -437,7 +456,8 @@ export class Buying {
   }
 
   /**
-   * Charge the buyer of an order that passed. What the facilitator says decides nothing: the chain's own Transfer does.
+   * Charges the buyer of an order whose answer passed. The facilitator's reply is not trusted: only a Transfer event on the
+   * chain counts as a charge.
    * @throws OrderLost, StepNotSeen
    */
   async settle(order: Order): Promise<void> {
@@ -445,17 +465,17 @@ export class Buying {
     if (order.scheme === "auth-capture") return this.deps.holding.collect(order);
     const claim = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const said = await till.settle(claim.payment, claim.requirements as unknown as PaymentRequirements);
-    const read = await this.charged(order, said.outcome === "sent").catch((error: unknown) => {
+    const read = await this.readCharge(order, said.outcome === "sent").catch((error: unknown) => {
       this.deps.logger.warn({ err: error, order: order.id }, "the chain could not be asked for a buyer's settlement");
       return null;
     });
     const seen = read?.value ?? null;
-    if (seen?.amount === order.quote.total) await orders.step(order, await this.settledAs(order, seen));
+    if (seen?.amount === order.quote.total) await orders.step(order, await this.settledStep(order, seen));
     else {
       // A reverted transfer costs gas too.
       const gas = await this.gas(order, "charge", said.outcome === "refused" ? said.tx : null);
       const sent = said.tx === undefined ? {} : { tx: said.tx };
-      const has = said.outcome === "refused" ? await this.payerHas(order).catch(() => null) : null;
+      const has = said.outcome === "refused" ? await this.payerBalance(order).catch(() => null) : null;
       const refused = has === null ? {} : { payer_has: has };
       await orders.step(order, { state: "settle_unknown", says: outcomeInWords(said), ...sent, ...refused, ...gas });
     }
@@ -466,35 +486,35 @@ export class Buying {
   }
 
   /** Balance of an order's payer in the order's token, as money. @throws ChainDown */
-  async payerHas(order: Order): Promise<string> {
-    return formatMoney(await this.#held(order));
+  async payerBalance(order: Order): Promise<string> {
+    return formatMoney(await this.#payerBalance(order));
   }
 
   /** Balance of an order's payer, micro-units. @throws ChainDown */
-  async #held({ payer, network, asset }: Order): Promise<bigint> {
+  async #payerBalance({ payer, network, asset }: Order): Promise<bigint> {
     const { value } = await this.deps.seller.rail.balance(payer, { network, asset });
     return atomicToMicro(value, 6) ?? 0n;
   }
 
   gas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
 
-  /** The step of a charge that was made by the buyer's signature. */
-  async settledAs(order: Order, seen: Charged): Promise<NewStep<"settled">> {
-    return { ...settledAs(seen), ...(await this.gas(order, "charge", seen.tx)) };
+  /** The `settled` step of a charge under the buyer's signed authorization, with the gas that it cost us. */
+  async settledStep(order: Order, seen: Charge): Promise<NewStep<"settled">> {
+    return { ...settledStep(seen), ...(await this.gas(order, "charge", seen.tx)) };
   }
 
   /**
-   * The transfer to us under the nonce of the buyer's payment, read from the chain; null where there is none as of the blocks
-   * that were read. Receiver and amount are read too: a wallet can sign two transfers under one nonce and send the other one
-   * itself.
+   * The transfer to us under the nonce of the buyer's payment, read from the chain; null where there is none as of the
+   * blocks that were read. Receiver and amount are read too: a wallet can sign two transfers under one nonce and send
+   * the other one itself.
    * @param expected true: the facilitator said that it sent the transfer, so it is looked for several times
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
-  async charged(order: Order, expected = false): Promise<AsOf<Charged | null>> {
+  async readCharge(order: Order, expected = false): Promise<AsOf<Charge | null>> {
     const { payer, nonce, sinceBlock } = order;
     const ask = () => this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
-    // Just after the transfer a node may have the new state of the nonce and not yet the event: it is asked again.
-    const pauses = expected ? (this.deps.settlePollMs ?? POLL_MS) : [];
+    // Just after the transfer a node may know that the nonce is used and not have the event yet, so it is asked again.
+    const pauses = expected ? (this.deps.settlePollMs ?? SETTLE_POLL_MS) : [];
     let read: Awaited<ReturnType<typeof ask>> | null = null;
     for (const pause of pauses) {
       if (pause > 0) await systemClock.sleep(pause);
@@ -508,20 +528,20 @@ export class Buying {
   }
 
   /** Waits until an order has ended or its outcome is unknown, `waitMs` at most (real ms). */
-  async outcome(order: Order, waitMs: number): Promise<Order> {
-    const told = () => isEnded(order) || UNKNOWN.has(order.state) || order.state.startsWith("refund");
+  async waitForOutcome(order: Order, waitMs: number): Promise<Order> {
+    const isDecided = () => isEnded(order) || UNKNOWN_STATES.has(order.state) || order.state.startsWith("refund");
     const deadline = systemClock.monotonic() + waitMs;
-    while (!told() && systemClock.monotonic() < deadline) {
+    while (!isDecided() && systemClock.monotonic() < deadline) {
       await systemClock.sleep(LOOK_MS);
       // Another replica may act on the order: its steps are read here.
-      if (!told()) await this.deps.orders.catchUp(order.key);
+      if (!isDecided()) await this.deps.orders.catchUp(order.key);
     }
     return order;
   }
 }
 
-/** Does this claim ask for the work of an order once more that ended without an answer? */
-const isAgain = (order: Order, claim: Purchase["claim"]): boolean =>
+/** Does this claim repeat the request and payment of an order of own work that ended without an answer? */
+const isRetryOf = (order: Order, claim: Purchase["claim"]): boolean =>
   mayReopen(order) && order.requestSha256 === claim.request_sha256 && order.paymentSha256 === claim.payment_sha256;
 
 const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: bigint): BuyerSide => ({

@@ -16,18 +16,21 @@ export interface CancellingDeps {
   authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
   /** Reads what our transactions cost; without it the steps do not name it. */
   gas?: GasOf;
-  /** Did this payer, or its network, cause as many transactions in vain today as it may? */
-  wastes: (order: Pick<Order, "payer" | "client">) => boolean;
+  /** Has this payer, or its client network, caused the day's limit of failed transactions? */
+  hasWastedTooMuch: (order: Pick<Order, "payer" | "client">) => boolean;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
 }
 
 /** Pauses (real ms) between looks at the chain for a cancellation that was sent. */
 const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
-/** A payment that expires sooner than this (chain seconds) is not cancelled: the cancellation would not be worth its gas. */
-const CANCEL_LEAST_S = 10;
-/** Orders remembered so that none is cancelled twice. */
-const MAX_TRIED = 10_000;
+/**
+ * A payment that expires sooner than this (chain seconds) is not cancelled: the cancellation would not be worth its
+ * gas.
+ */
+const CANCEL_MIN_S = 10;
+/** Most orders that are remembered as decided, so that none is cancelled twice. */
+const MAX_DECIDED = 10_000;
 
 /**
  * Cancels payments to sellers whose answer did not pass and that have not taken the money yet. Such a seller holds a signed
@@ -37,11 +40,11 @@ export class Cancelling {
   /** Ended orders whose last payment this process is cancelling. */
   readonly #cancelling = new Set<string>();
   /** Orders for which this process has decided whether to cancel their last payment. */
-  readonly #tried = new Set<string>();
+  readonly #decided = new Set<string>();
 
   /**
-   * May one more payment of an order of this wallet be cancelled? A process that sells sets its own limit of cancellations
-   * here; in other processes only the limit of a day applies ({@link CancellingDeps.wastes}).
+   * May one more payment be cancelled for this payer? A process that sells calls sets its own limit here; in other
+   * processes only the limit of a day applies ({@link CancellingDeps.hasWastedTooMuch}).
    */
   mayCancel: (payer: string) => boolean = () => true;
 
@@ -52,12 +55,12 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization) and writes the step that follows from the chain.
-   * Another seller may be paid only once the token refuses the authorization that this one holds. A cancellation needs no
-   * intent of its own: it follows from the leg's intent, moves no money, and the token refuses a second one.
+   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization) and writes the step that follows from the
+   * chain. Another seller may be paid only once the token refuses the authorization that this seller holds. A
+   * cancellation needs no durable intent of its own: it moves no money, and the token refuses a second cancellation.
    * @returns true when the money is finally ours again
    */
-  async dies(order: Order): Promise<boolean> {
+  async cancelPayment(order: Order): Promise<boolean> {
     const { orders, seller, logger } = this.deps;
     const authorizations = this.deps.authorizations!;
     const { leg, wallet: from, nonce, sinceBlock } = order.legs.at(-1)!;
@@ -88,26 +91,26 @@ export class Cancelling {
   }
 
   /** Has the order ended without an answer that passed, while its seller may still take the money? */
-  #isLoose(order: Order): boolean {
+  #isPaymentOpen(order: Order): boolean {
     const leg = order.legs.at(-1);
     return isEnded(order) && leg?.checked?.pass === false && leg.fate === "unknown";
   }
 
   /**
-   * Cancels the last payment of an order whose answer did not pass: nothing is bought from that seller's address until it can
-   * no longer take the money. The buyer does not wait for this; if this process stops, {@link cancelLeft} of another one
-   * continues.
-   * @param may called once, before the cancellation: does the operation that bought allow it? (default: {@link mayCancel})
+   * Cancels the last payment of an order whose answer did not pass: nothing is bought from that seller's address until
+   * it can no longer take the money. The buyer does not wait for this; if this process stops, {@link cancelAbandoned}
+   * of another one continues.
+   * @param may called once, before the cancellation: may it be sent? (default: {@link mayCancel} for the order's payer)
    */
-  release(order: Order, may = () => this.mayCancel(order.payer)): void {
-    if (!this.#isLoose(order) || !this.#try(order)) return;
-    if (may()) void this.#cancels(order);
+  cancelAfterEnd(order: Order, may = () => this.mayCancel(order.payer)): void {
+    if (!this.#isPaymentOpen(order) || !this.#decide(order)) return;
+    if (may()) void this.#cancelAndLog(order);
   }
 
-  async #cancels(order: Order): Promise<void> {
+  async #cancelAndLog(order: Order): Promise<void> {
     this.#cancelling.add(order.id);
     try {
-      await this.dies(order);
+      await this.cancelPayment(order);
     } catch (error) {
       this.deps.logger.warn({ err: error, order: order.id }, "a payment could not be cancelled");
     } finally {
@@ -116,34 +119,35 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the last payment of an order whose replica stopped before it did; each process tries this once. The order is not
-   * taken over, since the payment would have expired before that: its own replica, or the one that takes it over later,
-   * writes the step.
-   * @param leftMs ms of the log's time without a step after which the order counts as left @throws ChainDown
+   * Cancels the last payment of an order whose replica stopped before cancelling it; each process tries this once per
+   * order. The order is not taken over, since the payment would have expired by then: its own replica, or the replica
+   * that takes it over later, appends the step.
+   * @param leftMs ms of the log's time without a step after which the order counts as abandoned @throws ChainDown
    */
-  async cancelLeft(order: Order, leftMs: number): Promise<void> {
-    const isLeft = this.deps.orders.looksLeft(order, leftMs);
-    if (!this.deps.authorizations || !this.#isLoose(order) || !isLeft || this.#tried.has(order.id)) return;
+  async cancelAbandoned(order: Order, leftMs: number): Promise<void> {
+    const isLeft = this.deps.orders.looksAbandoned(order, leftMs);
+    if (!this.deps.authorizations || !this.#isPaymentOpen(order) || !isLeft || this.#decided.has(order.id)) return;
     const { time } = await this.deps.seller.rail.head();
-    if (order.legs.at(-1)!.validBefore < time + CANCEL_LEAST_S) return;
-    if (this.#isLoose(order) && this.#try(order) && this.mayCancel(order.payer)) await this.#cancels(order);
+    if (order.legs.at(-1)!.validBefore < time + CANCEL_MIN_S) return;
+    if (this.#isPaymentOpen(order) && this.#decide(order) && this.mayCancel(order.payer))
+      await this.#cancelAndLog(order);
   }
 
   /**
-   * Marks an order as decided. @returns false where it was decided before, or nothing more is cancelled for its buyer today
+   * Marks an order as decided. @returns false if it was decided before, or if its buyer has reached the day's limit
    */
-  #try(order: Order): boolean {
+  #decide(order: Order): boolean {
     const { id } = order;
-    if (!this.deps.authorizations || this.#tried.has(id) || this.deps.wastes(order)) return false;
-    if (this.#tried.size >= MAX_TRIED) this.#tried.clear();
-    this.#tried.add(id);
+    if (!this.deps.authorizations || this.#decided.has(id) || this.deps.hasWastedTooMuch(order)) return false;
+    if (this.#decided.size >= MAX_DECIDED) this.#decided.clear();
+    this.#decided.add(id);
     return true;
   }
 
   /**
    * The transaction that cancelled this payment, once that is final; null before. @throws ChainDown
    */
-  async cancelledIn({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
+  async cancellationTx({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
     const read = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
     const seen = read?.value;
     return seen?.state === "cancelled" && seen.final ? seen.tx : null;

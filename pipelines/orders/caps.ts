@@ -2,12 +2,22 @@ import type { Config } from "../../infra/config.ts";
 import { formatMoney, parseMoney } from "../record/money.ts";
 import type { Order } from "./order.ts";
 import type { OrderTable } from "./order-table.ts";
-import { buyersOf, buyersStakes, type Stake, SUM, Sums, sellersOf, sellersStakes, UNLETTERED } from "./stakes.ts";
+import {
+  buyerNamesOf,
+  buyerStakesOf,
+  type Stake,
+  SUM,
+  Sums,
+  sellerNamesOf,
+  sellerStakesOf,
+  UNLETTERED,
+} from "./stakes.ts";
 
 /**
- * How much of our own money may be at risk for other people's calls, micro-units (orders.md, "Our float is somebody's
- * prize"). Seller and buyer can be one person: a failed answer pays the seller and charges the buyer nothing. A loss counts
- * against the buyer or seller that caused it; the caps over all of them apply to those without a record of their own.
+ * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Our float is somebody's
+ * prize"). Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays
+ * nothing. A loss counts against the buyer or seller that caused it. The limits over all buyers and all sellers hold
+ * only for buyers without credit and sellers without a letter.
  */
 export interface OrderCaps {
   /** Smallest price that is bought: an order below it costs us more in transactions than its fee. */
@@ -21,26 +31,26 @@ export interface OrderCaps {
   lossPerPayeeDay: bigint;
   lossPerPlatformDay: bigint;
   lossPerCapDay: bigint;
-  /** Most that may be lost in a UTC day through all buyers without credit, and as much at all sellers without a letter. */
+  /**
+   * Most that may be lost in a UTC day through all buyers without credit; the same limit for all sellers without a
+   * letter.
+   */
   lossPerDay: bigint;
-  /** Transactions in a UTC day that we sent in vain: for one payer, and for one client network. */
+  /** Most failed transactions that we send in a UTC day: for one payer, and for one client network. */
   wastedPerPayerDay: bigint;
   wastedPerNetworkDay: bigint;
-  /** Bytes kept in a UTC day for calls that were not charged: of one payer, and of one client network. */
+  /** Most bytes that we store in a UTC day for uncharged calls: of one payer, and of one client network. */
   bytesPerPayerDay: bigint;
   bytesPerNetworkDay: bigint;
 }
 
-/** At a cent a transaction one wallet costs us less than a dollar a day. */
+/** At a cent of gas for each transaction, one wallet costs us less than a dollar a day. */
 const WASTED_PER_PAYER_DAY = 60n;
 const BYTES_PER_PAYER_DAY = 64n * 1024n * 1024n;
-/**
- * A network has as much as so many wallets: several buyers may share it, and an honest buyer's calls fail too when sellers
- * do.
- */
-const NETWORK = 4n;
+/** The daily limits of a client network, as a multiple of one payer's: several buyers may share a network. */
+const NETWORK_FACTOR = 4n;
 
-/** The caps of the settings. A seller can change its address, its domain or its endpoint, so all three have one cap. */
+/** Reads the caps from the settings. A seller's address, domain and endpoint get equal limits, since it can change each. */
 export function capsOf(sell: Config["sell"]): OrderCaps {
   const seller = parseMoney(sell.loss_per_seller_day);
   return {
@@ -51,9 +61,9 @@ export function capsOf(sell: Config["sell"]): OrderCaps {
     ...{ lossPerPayeeDay: seller, lossPerPlatformDay: seller, lossPerCapDay: seller },
     lossPerDay: parseMoney(sell.loss_per_day),
     wastedPerPayerDay: WASTED_PER_PAYER_DAY,
-    wastedPerNetworkDay: NETWORK * WASTED_PER_PAYER_DAY,
+    wastedPerNetworkDay: NETWORK_FACTOR * WASTED_PER_PAYER_DAY,
     bytesPerPayerDay: BYTES_PER_PAYER_DAY,
-    bytesPerNetworkDay: NETWORK * BYTES_PER_PAYER_DAY,
+    bytesPerNetworkDay: NETWORK_FACTOR * BYTES_PER_PAYER_DAY,
   };
 }
 
@@ -79,8 +89,8 @@ export interface SellerSide {
   micro: bigint;
 }
 
-/** What an order adds to the sums before its record is in the table. */
-interface Begun {
+/** What an order adds to the sums until its record is in the table. */
+interface Reservation {
   stakes: readonly Stake[];
   isKnown: (table: OrderTable) => boolean;
 }
@@ -88,22 +98,22 @@ interface Begun {
 /** Why a call is not bought, in words for the buyer. */
 export interface Refusal {
   says: string;
-  /** Only `exact` is refused: a payment into escrow would be accepted. */
+  /** True: only a payment with the scheme `exact` is refused; a payment into escrow would be accepted. */
   exactOnly: boolean;
 }
 
 /** Whether a buyer may have a call: a refusal, or yes, with `credit` true when the fees it paid cover the risk. */
 export type Standing = Refusal | { credit: boolean };
 
-const UNRECOVERED =
+const SELLER_OWES_US =
   "This seller's address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
 
 /**
- * Compares the sums of all orders with the caps: those of the table, and those of orders that this process is writing, each
- * once.
+ * Compares sums over all orders with the caps. The sums hold the orders of the table and the orders that this process
+ * is still appending to the log; no order is counted twice.
  */
 export class Caps {
-  readonly #begun = new Set<Begun>();
+  readonly #reservations = new Set<Reservation>();
 
   constructor(
     private readonly table: OrderTable,
@@ -116,106 +126,107 @@ export class Caps {
    * Counts a buyer's side until the order is in the table. @returns a function that stops counting it, for an order that is
    * never written
    */
-  begin(id: string, buyer: BuyerSide, credit: boolean): () => void {
-    return this.#begin(buyersStakes({ ...buyer, credit }), (table) => table.get(id) !== undefined);
+  reserveForBuyer(id: string, buyer: BuyerSide, credit: boolean): () => void {
+    return this.#reserve(buyerStakesOf({ ...buyer, credit }), (table) => table.get(id) !== undefined);
   }
 
-  /** Counts a seller's side until that leg is in the table. @returns as {@link begin} */
-  beginLeg(id: string, leg: number, seller: SellerSide): () => void {
-    return this.#begin(sellersStakes(seller, seller.micro), (table) => (table.get(id)?.legs.length ?? 0) > leg);
+  /** Counts a seller's side until that leg is in the table. @returns as {@link reserveForBuyer} */
+  reserveForSeller(id: string, leg: number, seller: SellerSide): () => void {
+    return this.#reserve(sellerStakesOf(seller, seller.micro), (table) => (table.get(id)?.legs.length ?? 0) > leg);
   }
 
-  #begin(stakes: readonly Stake[], isKnown: Begun["isKnown"]): () => void {
+  #reserve(stakes: readonly Stake[], isKnown: Reservation["isKnown"]): () => void {
     const begun = { stakes, isKnown };
-    this.#begun.add(begun);
-    return () => void this.#begun.delete(begun);
+    this.#reservations.add(begun);
+    return () => void this.#reservations.delete(begun);
   }
 
   /**
    * Why nothing is bought from this seller now, in words, or null. @param counted true: the sums include this leg already
    */
-  ofSeller(seller: SellerSide, counted = false): string | null {
+  refusalOfSeller(seller: SellerSide, counted = false): string | null {
     const { caps } = this;
     const payTo = seller.payTo.toLowerCase();
-    if (this.table.owes(payTo)) return UNRECOVERED;
+    if (this.table.owes(payTo)) return SELLER_OWES_US;
     if (seller.micro < caps.leastPrice && !counted)
       return `Calls below ${formatMoney(caps.leastPrice)} USDC are not bought.`;
-    const sums = this.#sums(counted ? [] : sellersStakes(seller, seller.micro));
+    const sums = this.#sums(counted ? [] : sellerStakesOf(seller, seller.micro));
     const most: Record<string, [bigint, string]> = {
       payTo: [caps.lossPerPayeeDay, "at one seller's address in a day"],
       platform: [caps.lossPerPlatformDay, "at one domain in a day"],
       cap: [caps.lossPerCapDay, "at one endpoint in a day"],
       [UNLETTERED]: [caps.lossPerDay, "at sellers without a letter in a day"],
     };
-    for (const where of sellersOf(seller)) {
+    for (const where of sellerNamesOf(seller)) {
       const [limit, words] = most[where.split(" ", 1)[0]!]!;
-      const says = past(limit, sums(SUM.out(where)) + sums(SUM.lost(this.day(), where)), words);
+      const says = sentenceIfAbove(limit, sums(SUM.out(where)) + sums(SUM.lost(this.day(), where)), words);
       if (says) return says;
     }
     return null;
   }
 
   /**
-   * May this buyer have a call? A payment into escrow puts nothing at risk, so its payer is refused only for transactions
-   * that we sent in vain and for bytes that we keep.
+   * May this buyer have a call? A payment into escrow puts none of our money at risk, so its payer is refused only for too
+   * many failed transactions and too many stored bytes.
    * @param counted not null: the sums include this order already, with this credit
    */
-  ofBuyer(buyer: BuyerSide, counted: { credit: boolean } | null = null): Standing {
+  standingOfBuyer(buyer: BuyerSide, counted: { credit: boolean } | null = null): Standing {
     const { caps } = this;
     const day = this.day();
-    const sums = this.#sums(counted ? [] : buyersStakes({ ...buyer, credit: false }));
-    const [payer, network] = buyersOf(buyer) as [string, string?];
-    const tooMuch = this.#tooMuch(buyer);
+    const sums = this.#sums(counted ? [] : buyerStakesOf({ ...buyer, credit: false }));
+    const [payer, network] = buyerNamesOf(buyer) as [string, string?];
+    const tooMuch = this.#dayLimitRefusal(buyer);
     if (tooMuch) return { says: tooMuch, exactOnly: false };
     if (buyer.scheme !== "exact") return { credit: false };
     const of = (who: string) => sums(SUM.open(who)) + sums(SUM.lost(day, who));
     const own =
-      past(caps.perPayer, of(payer), "behind one buyer's calls at once") ??
-      (network ? past(caps.perNetwork, of(network), "behind the calls of one network at once") : null);
+      sentenceIfAbove(caps.perPayer, of(payer), "behind one buyer's calls at once") ??
+      (network ? sentenceIfAbove(caps.perNetwork, of(network), "behind the calls of one network at once") : null);
     if (own) return { says: own, exactOnly: true };
     const free = caps.open - sums(SUM.openInAll);
-    // The rule of shares (infra/shares.ts): a buyer that holds more than is free waits, so that others get a part.
-    const hasMost = !counted && buyersOf(buyer).some((who) => sums(SUM.open(who)) > free + buyer.micro);
+    // A buyer whose open orders exceed what is free has to wait, so that other buyers get a share (infra/shares.ts).
+    const hasMost = !counted && buyerNamesOf(buyer).some((who) => sums(SUM.open(who)) > free + buyer.micro);
     const whole =
-      (hasMost || free < 0n ? limited(caps.open, "behind calls at once") : null) ??
-      (sums(SUM.lostInAll(day)) >= caps.lossPerDay ? LOST : null);
+      (hasMost || free < 0n ? limitSentence(caps.open, "behind calls at once") : null) ??
+      (sums(SUM.lostInAll(day)) >= caps.lossPerDay ? DAY_LOSS_REACHED : null);
     const onCredit = counted ? counted.credit : whole !== null;
     if (!onCredit) return whole === null ? { credit: false } : { says: whole, exactOnly: true };
     const mine = counted ? 0n : buyer.micro;
     const credit = sums(SUM.fees(buyer.payer)) - sums(SUM.unpaid(buyer.payer)) - sums(SUM.onCredit(buyer.payer)) - mine;
-    return credit >= 0n ? { credit: true } : { says: whole ?? LOST, exactOnly: true };
+    return credit >= 0n ? { credit: true } : { says: whole ?? DAY_LOSS_REACHED, exactOnly: true };
   }
 
-  /** Why a buyer gets no more orders today by any scheme, in words, or null. */
-  #tooMuch(buyer: BuyerSide): string | null {
-    if (this.wastes(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";
+  /** Why this buyer may not order any more today, whatever the payment scheme, in words; or null. */
+  #dayLimitRefusal(buyer: BuyerSide): string | null {
+    if (this.hasWastedTooMuch(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";
     const { bytesPerPayerDay, bytesPerNetworkDay } = this.caps;
     const most = [bytesPerPayerDay, bytesPerNetworkDay];
-    const isFull = buyersOf(buyer).some((who, n) => this.table.sum(SUM.bytes(this.day(), who)) > most[n]!);
+    const isFull = buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.bytes(this.day(), who)) > most[n]!);
     return isFull ? "Too much is kept of calls that were not charged today; ask again tomorrow." : null;
   }
 
-  /** Did this buyer cause as many transactions in vain today as one buyer, or one network, may? */
-  wastes(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
+  /** Has this buyer, or its client network, caused the day's limit of failed transactions? */
+  hasWastedTooMuch(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
     const most = [this.caps.wastedPerPayerDay, this.caps.wastedPerNetworkDay];
-    return buyersOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= most[n]!);
+    return buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= most[n]!);
   }
 
   #sums(more: readonly Stake[]): (name: string) => bigint {
-    const beside = new Sums();
-    beside.add(more);
-    for (const begun of this.#begun) {
-      if (begun.isKnown(this.table)) this.#begun.delete(begun);
-      else beside.add(begun.stakes);
+    const reserved = new Sums();
+    reserved.add(more);
+    for (const begun of this.#reservations) {
+      if (begun.isKnown(this.table)) this.#reservations.delete(begun);
+      else reserved.add(begun.stakes);
     }
-    return (name) => this.table.sum(name) + beside.of(name);
+    return (name) => this.table.sum(name) + reserved.get(name);
   }
 }
 
-const LOST =
+const DAY_LOSS_REACHED =
   "As much was lost today through payments that could not be collected as may be lost in a day. Buyers that have paid fees, and payments into escrow, are served; ask again tomorrow.";
 
-const limited = (limit: bigint, words: string): string =>
+const limitSentence = (limit: bigint, words: string): string =>
   `At most ${formatMoney(limit)} USDC of ours may stand ${words}; ask again later.`;
 
-const past = (limit: bigint, sum: bigint, words: string): string | null => (sum > limit ? limited(limit, words) : null);
+const sentenceIfAbove = (limit: bigint, sum: bigint, words: string): string | null =>
+  sum > limit ? limitSentence(limit, words) : null;

@@ -1,8 +1,8 @@
 import { createHmac, randomBytes } from "node:crypto";
 import { crockford130 } from "../record/ids.ts";
 
-/** What tells one payment of a buyer from every other: the token's contract lets a nonce of a wallet move money once. */
-export interface Authorized {
+/** Identifies one payment of a buyer: the token's contract lets each nonce of a wallet move money once. */
+export interface PaymentAuthorization {
   /** CAIP-2. */
   network: string;
   asset: string;
@@ -10,19 +10,19 @@ export interface Authorized {
   nonce: string;
 }
 
-/** Key of everything that this payment can ever buy (orders.md, Claim). */
-export const claimKey = ({ network, asset, from, nonce }: Authorized): string =>
+/** The key of a payment in the log: at most one order exists for each key (orders.md, Claim). */
+export const claimKey = ({ network, asset, from, nonce }: PaymentAuthorization): string =>
   [network, asset, from, nonce].join("|").toLowerCase();
 
-/** A new order's id. Nobody can guess it: whoever has it may read the order. */
-export const newOrderId = (): string => `ord_${crockford130(randomBytes(17))}`;
+/** Draws the id of a new order. It cannot be guessed, since knowing it gives read access to the order. */
+export const createOrderId = (): string => `ord_${crockford130(randomBytes(17))}`;
 
 /**
- * Names of client networks in the private record: an HMAC under a key of its own, so that every replica can tell what came
- * from one network, and nobody who reads the record learns the address.
+ * Returns a function that turns a client network's address into an opaque name for the private record. The name is an HMAC
+ * under its own key: every replica computes the same name, and a reader of the record cannot learn the address.
  * @param secret of the whole service, at least 32 bytes
  */
-export function clientNames(secret: Uint8Array): (client: string) => string {
+export function createClientNames(secret: Uint8Array): (client: string) => string {
   const key = createHmac("sha256", secret).update("touchstone/client-names/1").digest();
   return (client) => createHmac("sha256", key).update(client).digest("base64url").slice(0, 22);
 }

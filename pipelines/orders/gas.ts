@@ -4,17 +4,17 @@ import type { Gas } from "../record/order-step.ts";
 import type { Order } from "./order.ts";
 
 /**
- * What a step says of the gas of the transaction that it is about; nothing where that was not ours, is not known, or stands
- * in its order already.
+ * Reads the gas cost of a transaction, as a member of the order's next step. The result is empty when the transaction
+ * was not ours, its cost is unknown, or the order already holds it.
  */
 export type GasOf = (order: Order, kind: Gas["kind"], tx: string | null | undefined) => Promise<{ gas?: Gas }>;
 
-/** Wei spent, and in how many transactions, by what these were for. */
+/** Wei spent and number of transactions, for each purpose of a transaction (charge, hold, refund ..). */
 export type GasSums = Partial<Record<Gas["kind"], { transactions: number; wei: bigint }>>;
 
 /**
- * Returns a function that reads the gas of one of our transactions, counts it in the metrics, and returns it as a member of the
- * order's next step.
+ * Returns a function that reads the gas of one of our transactions, counts it in the metrics, and returns it as a
+ * member of the order's next step.
  * @param sender of our transactions: it knows no cost of those that a facilitator sent, so they are left out
  */
 export const createGasLookup =

@@ -26,33 +26,33 @@ export interface HoldingDeps {
   pollMs?: readonly number[];
 }
 
-/** A hold is not captured in its last seconds (chain time): the transaction could come into a block too late. */
+/** A hold is not captured in its last 60 s (chain time): the transaction could enter a block after the deadline. */
 const CAPTURE_MARGIN_S = 60;
-/** Chain seconds after a deadline in which a node may still show us an event from before it. */
-const SEEN_AFTER_S = 60;
+/** Chain seconds after a deadline during which a lagging node may still report an event from before the deadline. */
+const NODE_DELAY_S = 60;
 const POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 8_000] as const;
 
-/** Purpose of a step's transaction. `refund_due` is missing: the charge that is to be refunded was not sent by us. */
-const KINDS: Partial<Record<NewStep["state"], Gas["kind"]>> = {
+/** For each step, what its transaction was for. `refund_due` is absent: we did not send the charge that it refunds. */
+const GAS_KINDS: Partial<Record<NewStep["state"], Gas["kind"]>> = {
   ...({ held: "hold", hold_failed: "hold", hold_unknown: "hold" } as const),
   ...({ settled: "capture", settle_unknown: "capture", voided: "void", void_unknown: "void" } as const),
 };
 
-const HOLDING: ReadonlySet<Order["state"]> = new Set([
+const HOLDING_STATES: ReadonlySet<Order["state"]> = new Set([
   ...(["hold_intent", "hold_unknown", "held", "void_intent", "void_unknown"] as const),
   ...(["settle_intent", "settle_unknown"] as const),
 ]);
 
 /** Does this order wait for an event of the escrow contract? */
 export const isHolding = ({ scheme, state, final }: Order): boolean =>
-  scheme === "auth-capture" && (HOLDING.has(state) || !final);
+  scheme === "auth-capture" && (HOLDING_STATES.has(state) || !final);
 
 /** Next step of an order whose buyer owes nothing: money in escrow is given back first. */
-export const letGo = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
+export const releaseStep = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
   scheme === "auth-capture" && state !== "verified" ? { state: "void_intent", says } : { state: "released", says };
 
 /** A buyer's payment to us, as read from the chain. */
-export interface Charged {
+export interface Charge {
   tx: string;
   amount: string;
   /** True when its block is deep enough not to vanish. */
@@ -60,10 +60,10 @@ export interface Charged {
 }
 
 /**
- * The step of a charge that the chain shows. The buyer waits for its answer, so a charge counts as soon as it is in a block;
- * recovery looks at the order again until the charge is final.
+ * The `settled` step of a charge that was read from the chain. The buyer waits for its answer, so a charge counts as
+ * soon as it is in a block; recovery reads the chain again until the charge is final.
  */
-export const settledAs = ({ final, ...seen }: Charged): NewStep<"settled"> => ({
+export const settledStep = ({ final, ...seen }: Charge): NewStep<"settled"> => ({
   state: "settled",
   ...seen,
   ...(final ? {} : { final }),
@@ -71,30 +71,31 @@ export const settledAs = ({ final, ...seen }: Charged): NewStep<"settled"> => ({
 
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
-/** How sending a transaction ended that the chain does not show, in words for the step. */
+/** How the sending of a transaction ended, in words for a step; for a transaction that is not on the chain. */
 export function outcomeInWords(said: Outcome): string {
   if (said.outcome === "sent") return `${said.tx} is not on the chain yet`;
   return said.outcome === "refused" ? `refused: ${said.reason}`.slice(0, 2000) : `unknown: ${said.says}`.slice(0, 2000);
 }
 
-/** No hold was seen: is it too late for it to be placed? */
-const tooLate = (read: AsOf<HoldState>, hold: Hold): boolean => isFinallyExpired(read, hold.validBefore, SEEN_AFTER_S);
+/** Is the deadline for placing the hold finally past? */
+const isTooLateToHold = (read: AsOf<HoldState>, hold: Hold): boolean =>
+  isFinallyExpired(read, hold.validBefore, NODE_DELAY_S);
 
-/** A hold was seen: is it too late to capture it? */
-const isPast = (read: AsOf<HoldState>, hold: Hold): boolean =>
-  isFinallyExpired(read, hold.captureDeadline, SEEN_AFTER_S);
+/** Is the deadline for capturing the hold finally past? */
+const isTooLateToCapture = (read: AsOf<HoldState>, hold: Hold): boolean =>
+  isFinallyExpired(read, hold.captureDeadline, NODE_DELAY_S);
 
 /**
- * Next step of an order whose hold was sent; null while its fate is open. Only a final hold counts: the seller is paid
- * because of it.
+ * Next step of an order whose hold was sent; null while its outcome is unknown. Only a final hold counts, since the
+ * seller is paid on the strength of it.
  */
-function placedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
+function stepAfterHold(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   const { value: seen } = read;
   switch (seen.state) {
     case "held":
       return seen.final ? { state: "held", tx: seen.tx, capture_deadline: hold.captureDeadline } : null;
     case "none":
-      return tooLate(read, hold) ? { state: "hold_failed", says: "It was not placed in time." } : null;
+      return isTooLateToHold(read, hold) ? { state: "hold_failed", says: "It was not placed in time." } : null;
     case "captured":
       return seen.final ? { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) } : null;
     default:
@@ -102,12 +103,12 @@ function placedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   }
 }
 
-/** Next step of an order whose capture was sent; null while its fate is open. */
-function capturedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
+/** Next step of an order whose capture was sent; null while its outcome is unknown. */
+function stepAfterCapture(read: AsOf<HoldState>, hold: Hold): NewStep | null {
   const { value: seen } = read;
   switch (seen.state) {
     case "captured":
-      return settledAs({ tx: seen.tx, amount: moneyOf(seen.amountAtomic), final: seen.final });
+      return settledStep({ tx: seen.tx, amount: moneyOf(seen.amountAtomic), final: seen.final });
     case "reclaimed":
       return seen.final
         ? { state: "reclaimable", says: "It was not captured in time, and its buyer took it back." }
@@ -115,14 +116,14 @@ function capturedAs(read: AsOf<HoldState>, hold: Hold): NewStep | null {
     case "voided":
       return seen.final ? { state: "written_off", says: "The hold was given back." } : null;
     case "held":
-      return isPast(read, hold) ? { state: "reclaimable", says: "It was not captured in time." } : null;
+      return isTooLateToCapture(read, hold) ? { state: "reclaimable", says: "It was not captured in time." } : null;
     default:
-      return tooLate(read, hold) ? { state: "written_off", says: "The hold vanished from the chain." } : null;
+      return isTooLateToHold(read, hold) ? { state: "written_off", says: "The hold vanished from the chain." } : null;
   }
 }
 
-/** Next step of an order whose hold was to be given back; null while its fate is open. */
-function voidedAs(read: AsOf<HoldState>, hold: Hold, why: string): NewStep | null {
+/** Next step of an order whose void (return of the hold to the buyer) was sent; null while its outcome is unknown. */
+function stepAfterVoid(read: AsOf<HoldState>, hold: Hold, why: string): NewStep | null {
   const { value: seen } = read;
   switch (seen.state) {
     case "voided":
@@ -132,30 +133,33 @@ function voidedAs(read: AsOf<HoldState>, hold: Hold, why: string): NewStep | nul
     case "captured":
       return seen.final ? { state: "refund_due", tx: seen.tx, amount: moneyOf(seen.amountAtomic) } : null;
     case "held":
-      return isPast(read, hold) ? { state: "reclaimable", says: `${why} It could not be given back in time.` } : null;
+      return isTooLateToCapture(read, hold)
+        ? { state: "reclaimable", says: `${why} It could not be given back in time.` }
+        : null;
     default:
-      return tooLate(read, hold) ? { state: "hold_failed", says: "The hold vanished from the chain." } : null;
+      return isTooLateToHold(read, hold) ? { state: "hold_failed", says: "The hold vanished from the chain." } : null;
   }
 }
 
 /** Why the buyer of an order gets its money back. */
-function whyOf({ legs }: Order): string {
+function refundReasonOf({ legs }: Order): string {
   const last = legs.at(-1);
   if (!last) return "The seller was not called.";
   return last.checked?.fault === "ours" ? "What the seller answered was lost on our side." : "The answer did not pass.";
 }
 
 /**
- * The escrow's part in an order (orders.md, States): the buyer's money is held before the seller is paid, captured once the
- * answer passed, and given back otherwise. Before each of these acts its intent is durable, and each may be repeated. What
- * the act returns decides nothing: the next step follows from the state that is read from the chain.
+ * The escrow's part in an order (orders.md, States): the buyer's money is held before the seller is paid, captured once
+ * the answer passed, and given back otherwise. Each of these transactions is sent after its intent is durable and may
+ * be repeated. The reply to a transaction is not trusted: the next step follows from the state that is read from the
+ * chain.
  */
 export class Holding {
   constructor(private readonly deps: HoldingDeps) {}
 
   /**
-   * Hold the money of an order that was just claimed. When the chain fails, the order becomes `hold_unknown`; nothing is
-   * thrown for it.
+   * Holds the buyer's money of a newly claimed order. If the chain cannot be reached, the order becomes `hold_unknown`, and
+   * no error is thrown.
    * @returns true when the money is held and the seller may be paid @throws OrderLost, StepNotSeen
    */
   async place(order: Order): Promise<boolean> {
@@ -163,13 +167,17 @@ export class Holding {
     const hold = await this.#holdOf(order);
     await orders.step(order, { state: "verified" }, { state: "hold_intent" });
     const said = await escrow.authorize(hold, order.sinceBlock);
-    const seen = await this.#look(order, hold, said.outcome === "sent" ? (at) => placedAs(at, hold) !== null : null);
-    // Only we can send the hold: it was not sent, or it was reverted for good, so it cannot appear later.
+    const seen = await this.#readState(
+      order,
+      hold,
+      said.outcome === "sent" ? (at) => stepAfterHold(at, hold) !== null : null,
+    );
+    // Only we can send the hold. It was not sent, or it was finally reverted, so it cannot appear later.
     const undone = said.outcome === "refused" && (said.tx === undefined || this.deps.confirmations === 1);
     const never = undone && seen?.value.state === "none";
     const next = never
       ? ({ state: "hold_failed", says: `It was ${outcomeInWords(said)}.` } as const)
-      : ((seen && placedAs(seen, hold)) ?? ({ state: "hold_unknown", says: outcomeInWords(said) } as const));
+      : ((seen && stepAfterHold(seen, hold)) ?? ({ state: "hold_unknown", says: outcomeInWords(said) } as const));
     await this.#step(order, next, said);
     const isHeld = next.state === "held";
     const state = isHeld || next.state === "hold_failed" ? next.state : "hold_unknown";
@@ -189,12 +197,12 @@ export class Holding {
     const said: Outcome = inTime
       ? await escrow.capture(hold, order.sinceBlock)
       : { outcome: "unknown", says: time === null ? "the chain cannot be asked" : "it is too late to capture it" };
-    const seen = await this.#look(
+    const seen = await this.#readState(
       order,
       hold,
       said.outcome === "sent" ? ({ value }) => value.state === "captured" : null,
     );
-    const next = seen && capturedAs(seen, hold);
+    const next = seen && stepAfterCapture(seen, hold);
     await this.#step(order, next ?? { state: "settle_unknown", says: outcomeInWords(said) }, said);
     this.deps.metrics.count("touchstone_orders_settlements_total", {
       outcome: said.outcome,
@@ -207,29 +215,29 @@ export class Holding {
     const { escrow } = this.deps;
     const hold = await this.#holdOf(order);
     const said = await escrow.void(hold, order.sinceBlock);
-    const seen = await this.#look(
+    const seen = await this.#readState(
       order,
       hold,
       said.outcome === "sent" ? ({ value }) => value.state === "voided" : null,
     );
-    const next = seen && voidedAs(seen, hold, whyOf(order));
+    const next = seen && stepAfterVoid(seen, hold, refundReasonOf(order));
     await this.#step(order, next ?? { state: "void_unknown", says: outcomeInWords(said) }, said);
     this.deps.metrics.count("touchstone_orders_voids_total", { outcome: said.outcome, seen: `${next !== null}` });
   }
 
   /**
-   * Continue an order that waits for the escrow, whichever replica left it: read the state from the chain, then take the step
-   * that follows. This never places a hold, since the seller would not be called afterwards.
+   * Continues an order that waits for the escrow: reads the hold's state from the chain, then appends the step that
+   * follows. This never places a hold, since the seller would not be called afterwards.
    * @throws ChainDown, OrderLost, StepNotSeen
    */
-  async bring(order: Order): Promise<void> {
+  async continueOrder(order: Order): Promise<void> {
     const { orders, escrow } = this.deps;
     const hold = await this.#holdOf(order);
     const seen = await escrow.state(hold, order.sinceBlock);
     switch (order.state) {
       case "hold_intent":
       case "hold_unknown": {
-        const next = placedAs(seen, hold);
+        const next = stepAfterHold(seen, hold);
         if (next) await this.#step(order, next);
         if (next?.state !== "held") return;
         return this.#abandon(order);
@@ -239,45 +247,49 @@ export class Holding {
       case "settle_intent":
       case "settle_unknown":
       case "settled": {
-        const next = capturedAs(seen, hold);
-        if (next) return this.#once(order, next);
-        // It is too late for another capture; one that was sent before may still come into a block.
+        const next = stepAfterCapture(seen, hold);
+        if (next) return this.#stepIfNew(order, next);
+        // Too late to send another capture; an earlier capture may still enter a block, so the order stays open.
         if (seen.value.state !== "held" || seen.head.time >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
         if (order.state !== "settle_intent") await orders.step(order, { state: "settle_intent" });
         return this.collect(order);
       }
       default: {
-        // The contract lets its operator give back after the deadline too: this is tried before the buyer has to reclaim.
-        const isLate = seen.value.state === "held" && isPast(seen, hold);
+        // The contract lets the operator void a hold after the deadline too, which saves the buyer from reclaiming it.
+        const isLate = seen.value.state === "held" && isTooLateToCapture(seen, hold);
         const said = isLate ? await escrow.void(hold, order.sinceBlock) : null;
         const now = isLate ? await escrow.state(hold, order.sinceBlock) : seen;
-        // The node that was read is behind the one that took the transaction.
+        // The node that we read lags behind the node that accepted the void: the next look reads again.
         if (said?.outcome === "sent" && now.value.state === "held") return;
-        const next = voidedAs(now, hold, whyOf(order));
-        if (next) return this.#once(order, next);
+        const next = stepAfterVoid(now, hold, refundReasonOf(order));
+        if (next) return this.#stepIfNew(order, next);
         if (now.value.state !== "held") return;
-        if (order.state !== "void_intent") await orders.step(order, { state: "void_intent", says: whyOf(order) });
+        if (order.state !== "void_intent")
+          await orders.step(order, { state: "void_intent", says: refundReasonOf(order) });
         return this.giveBack(order);
       }
     }
   }
 
-  /** Writes the step, unless the order has this state already and the step is not final either. */
-  async #once(order: Order, next: NewStep): Promise<void> {
-    const isSaid = next.state === order.state && "final" in next && next.final === false;
-    if (!isSaid) await this.#step(order, next);
+  /** Appends the step, unless the order is in that state already and the step is not final. */
+  async #stepIfNew(order: Order, next: NewStep): Promise<void> {
+    const isKnown = next.state === order.state && "final" in next && next.final === false;
+    if (!isKnown) await this.#step(order, next);
   }
 
-  /** @param said outcome of the act before it: it names the transaction of an act that was reverted, which cost gas too */
+  /**
+   * Appends the step with the gas of its transaction. @param said outcome of the sending: a reverted transaction cost
+   * gas too
+   */
   async #step(order: Order, next: NewStep, said?: Outcome): Promise<void> {
-    const kind = KINDS[next.state];
+    const kind = GAS_KINDS[next.state];
     const tx = "tx" in next ? next.tx : said?.outcome === "refused" ? said.tx : null;
     const gas = kind ? await this.deps.gas?.(order, kind, tx) : {};
     await this.deps.orders.step(order, { ...next, ...gas });
   }
 
   async #abandon(order: Order): Promise<void> {
-    await this.deps.orders.step(order, letGo(order, whyOf(order)));
+    await this.deps.orders.step(order, releaseStep(order, refundReasonOf(order)));
     await this.giveBack(order);
   }
 
@@ -290,10 +302,10 @@ export class Holding {
   }
 
   /**
-   * Reads the state of a hold; null where the chain cannot be asked.
-   * @param until not null: read again, with pauses, until this holds
+   * Reads the state of a hold; null when the chain cannot be reached.
+   * @param until if not null, the state is read again, with pauses, until this returns true
    */
-  async #look(
+  async #readState(
     order: Order,
     hold: Hold,
     until: ((seen: AsOf<HoldState>) => boolean) | null,

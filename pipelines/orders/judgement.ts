@@ -3,26 +3,26 @@ import { checkerOf } from "../record/classes.ts";
 import type { BuyersExpectation } from "../record/expectation.ts";
 import { JUDGED_BY, type JudgedBy } from "../record/order-step.ts";
 
-/** Classes whose check has more values than right and wrong: an answer passes that is half right (docs/classes.md). */
-const BY_PARTS = new Set(["llm-echo", "planted-page", "token-price"]);
+/** Classes whose check yields a fraction between wrong and right: an answer passes from one half on (docs/classes.md). */
+const PARTLY_RIGHT_PASSES = new Set(["llm-echo", "planted-page", "token-price"]);
 
-/** What an answer is compared with, as far as it decides by which check it is judged. */
-export type Judged = Pick<Expectation, "class" | "known" | "schema" | "mime">;
+/** The members of an expectation that decide which check judges the answer. */
+export type CheckInputs = Pick<Expectation, "class" | "known" | "schema" | "mime">;
 
 /**
- * The check that says most of an answer, named as in the list of its checks: the truth, where the buyer's input fixes it;
- * else the seller's own schema; else the form of its class; else that it parses; else its status alone.
- * @param want its schema is one that can be used
+ * The strongest check that can judge an answer. In this order: the known right answer, if the buyer's input determines it;
+ * the seller's own JSON Schema; the form of the endpoint's class; that the answer parses; its status alone.
+ * @param want what the answer is compared with; its schema, if set, has been found usable
  */
-export function judgedBy({ class: name, known, schema, mime }: Judged): JudgedBy {
+export function strongestCheckOf({ class: name, known, schema, mime }: CheckInputs): JudgedBy {
   if (known) return "truth";
   if (schema !== undefined) return "schema";
   if (checkerOf(name).unasked) return "class";
   return mime !== null && /json/i.test(mime) ? "parses" : "status";
 }
 
-/** Does the first check say as much of an answer as the second, or more? */
-export const saysAsMuch = (one: JudgedBy, other: JudgedBy): boolean =>
+/** Is the first check as strong as the second, or stronger? */
+export const isAtLeastAsStrong = (one: JudgedBy, other: JudgedBy): boolean =>
   JUDGED_BY.indexOf(one) <= JUDGED_BY.indexOf(other);
 
 /** A check as an order lists it. */
@@ -48,12 +48,12 @@ const SENTENCES: Readonly<Record<Exclude<JudgedBy, "truth">, (name: string) => s
 };
 
 const truthSentence = (name: string): string =>
-  BY_PARTS.has(name)
+  PARTLY_RIGHT_PASSES.has(name)
     ? `You are charged only if the answer is at least half right by the check of the class ${name}: your input fixes the right answer, and we know it`
     : `You are charged only if the answer is right: your input fixes the right answer of the class ${name}, and we know it`;
 
-/** Words that only the sentence of one check has. */
-const MARKS: Readonly<Record<JudgedBy, string>> = {
+/** For each check, words that appear in its sentence and in no other. */
+const SENTENCE_MARKS: Readonly<Record<JudgedBy, string>> = {
   truth: "your input fixes the right answer",
   schema: "fits the JSON Schema that the seller itself advertises",
   class: "has the form of the class",
@@ -61,10 +61,14 @@ const MARKS: Readonly<Record<JudgedBy, string>> = {
   status: "is no error page",
 };
 
-/** The check that a text promises, which holds a sentence of {@link guaranteeOf}; null where it holds none. */
-export const promisedIn = (text: string): JudgedBy | null => JUDGED_BY.find((by) => text.includes(MARKS[by])) ?? null;
+/**
+ * The check that a text promises, recognized by the sentence of {@link guaranteeOf} in it; null without such a
+ * sentence.
+ */
+export const parsePromisedCheck = (text: string): JudgedBy | null =>
+  JUDGED_BY.find((by) => text.includes(SENTENCE_MARKS[by])) ?? null;
 
-const EXPECTED = {
+const EXPECTATION_WORDS = {
   schema: "fits your schema",
   jsonpath: "has what your JSONPath names",
   regex: "matches your expression",
@@ -72,13 +76,15 @@ const EXPECTED = {
 } as const;
 
 /**
- * What is promised before anybody pays, in one sentence: by which check the answer is judged, and what else its buyer expects
- * of it.
+ * The promise that a buyer gets before paying, in one sentence: which check judges the answer, and the buyer's own
+ * expectations.
  */
-export function guaranteeOf(want: Judged, expect: BuyersExpectation | null): string {
-  const by = judgedBy(want);
+export function guaranteeOf(want: CheckInputs, expect: BuyersExpectation | null): string {
+  const by = strongestCheckOf(want);
   const ours = by === "truth" ? truthSentence(want.known!.class) : SENTENCES[by](want.class);
-  const members = (Object.keys(EXPECTED) as (keyof typeof EXPECTED)[]).filter((name) => expect?.[name] !== undefined);
-  const own = members.map((name) => EXPECTED[name]).join(", ");
+  const members = (Object.keys(EXPECTATION_WORDS) as (keyof typeof EXPECTATION_WORDS)[]).filter(
+    (name) => expect?.[name] !== undefined,
+  );
+  const own = members.map((name) => EXPECTATION_WORDS[name]).join(", ");
   return own === "" ? `${ours}.` : `${ours}; and only if it also ${own}.`;
 }

@@ -5,22 +5,22 @@ import { type GasSums, gasSums } from "./gas.ts";
 import { faultOf, isEnded, type Leg, type Order } from "./order.ts";
 
 /**
- * The books of the orders: each movement of money as entries that sum to zero (orders.md, invariant 9). Pure: what the
- * fold of the topic says, held against no chain.
+ * The books of all orders in one asset: each movement of money is booked as two entries that sum to zero (orders.md,
+ * invariant 9). They are computed from the orders alone; {@link findDifferences} compares them with the chain.
  */
 export interface Books {
   /** `network asset`, lower case. */
   asset: string;
   orders: number;
-  /** Micro-units by account, debits positive: what is ours above zero, what came in as sales, or is owed, below. */
+  /** Micro-units by account. Debits are positive: what we hold is above zero, sales and debts are below. */
   accounts: Map<string, bigint>;
   movements: Movement[];
   owed: Owed[];
-  /** What our own transactions cost in the chain's coin: no part of the accounts, which are in the token. */
+  /** Gas of our own transactions, in the chain's coin. The accounts leave it out: they are in the token. */
   gas: GasSums;
 }
 
-/** One confirmed movement, and how the chain is asked for it. */
+/** One confirmed movement of money, with what is needed to find it on the chain. */
 export interface Movement {
   order: string;
   what: "charge" | "call" | "call sent back" | "refund";
@@ -28,28 +28,28 @@ export interface Movement {
   micro: bigint;
   from: string;
   to: string;
-  /** Of the authorization that moved it; null where none did, and the transaction itself is asked: a capture, a gift. */
+  /** Nonce of the authorization that moved the money; null for a plain transfer or a capture, which is found by `tx`. */
   nonce: string | null;
   sinceBlock: number;
-  /** The account that it is in, and the other one. */
+  /** The account of our wallet, and the contra account. */
   cash: "till" | "float";
   against: string;
 }
 
-/** Money that somebody should have, or may get, from us or owes us. */
+/** A refund that we owe, money that a seller may still take (exposure), or a loss that was not paid back. */
 export interface Owed {
   what: "refund" | "exposure" | "loss";
-  /** The buyer of a refund and of a call that could not be collected, the payee of any other call. */
+  /** The buyer for a refund and for a loss that the buyer caused; otherwise the seller's address. */
   who: string;
   order: string;
   micro: bigint;
-  /** Whose doing a loss is. */
+  /** Who caused a loss. */
   fault?: "seller" | "buyer" | "ours";
 }
 
 const assetOf = ({ network, asset }: Order): string => `${network} ${asset}`.toLowerCase();
 
-function ofLeg(order: Order, leg: Leg): Movement[] {
+function legMovements(order: Order, leg: Leg): Movement[] {
   const fault = faultOf(order, leg);
   const against = fault ? `losses by ${fault}` : order.state === "settled" ? "calls bought" : "calls under way";
   const { id } = order;
@@ -72,10 +72,10 @@ function ofLeg(order: Order, leg: Leg): Movement[] {
 /** Every confirmed movement of an order's money. */
 function movementsOf(order: Order): Movement[] {
   const { id, payer, payTo, nonce, sinceBlock, charged, refund, refunded } = order;
-  const moved = order.legs.flatMap((leg) => ofLeg(order, leg));
+  const moved = order.legs.flatMap((leg) => legMovements(order, leg));
   if (charged) {
     const against = order.state === "settled" ? "sales" : "refunds due";
-    // The buyer's nonce moved its money into the escrow; what came to us is the capture.
+    // The buyer's nonce moved the money into the escrow. The capture, which paid us, has no nonce.
     const captured = order.scheme === "auth-capture";
     moved.push({
       ...{ order: id, what: "charge", tx: charged.tx, micro: parseMoney(charged.amount), from: payer, to: payTo },
@@ -109,7 +109,7 @@ function owedOf(order: Order): Owed[] {
   return owed;
 }
 
-const isIn = ({ what }: Movement): boolean => what === "charge" || what === "call sent back";
+const isIncoming = ({ what }: Movement): boolean => what === "charge" || what === "call sent back";
 
 /** The books by asset. */
 export function booksOf(orders: Iterable<Order>): Books[] {
@@ -125,7 +125,7 @@ export function booksOf(orders: Iterable<Order>): Books[] {
     book.orders++;
     const moved = movementsOf(order);
     for (const movement of moved) {
-      const micro = isIn(movement) ? movement.micro : -movement.micro;
+      const micro = isIncoming(movement) ? movement.micro : -movement.micro;
       const add = (account: string, by: bigint) => book.accounts.set(account, (book.accounts.get(account) ?? 0n) + by);
       add(movement.cash, micro);
       add(movement.against, -micro);
@@ -136,19 +136,19 @@ export function booksOf(orders: Iterable<Order>): Books[] {
   return [...books.values()].map((book) => ({ ...book, gas: gasSums(spent.get(book)!) }));
 }
 
-/** What the chain is asked of a movement. */
-export interface Asked {
-  settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<AsOf<Seen | null>>;
-  transfersIn(tx: string): Promise<AsOf<Seen[]>>;
+/** Reads the transfer of a movement from the chain. */
+export interface ChainReader {
+  settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Promise<AsOf<ChainTransfer | null>>;
+  transfersIn(tx: string): Promise<AsOf<ChainTransfer[]>>;
 }
-interface Seen {
+interface ChainTransfer {
   tx: string;
   from: string;
   to: string;
   amountAtomic: bigint;
 }
 
-/** A movement that the books have and the chain does not have so, in words. */
+/** A movement that the chain does not confirm; `says` tells how it differs. */
 export interface Difference {
   order: string;
   what: Movement["what"];
@@ -157,29 +157,30 @@ export interface Difference {
 }
 
 /**
- * Every movement of the books held against the chain's own events: the same transaction, to the same address, of the
- * same amount, once. @throws what the chain's reader throws
+ * Compares each movement of the books with the chain's events: transaction, receiver and amount have to match, and no
+ * transfer may be booked twice. @throws what the chain's reader throws
  */
-export async function differences(movements: Iterable<Movement>, chain: Asked): Promise<Difference[]> {
+export async function findDifferences(movements: Iterable<Movement>, chain: ChainReader): Promise<Difference[]> {
   const found: Difference[] = [];
   const seen = new Set<string>();
   for (const movement of movements) {
     const { order, what, tx, nonce } = movement;
-    // Two replicas may have seen the same transfer of a seller at once, each for another loss.
+    // Two replicas may have booked the same transfer of a seller at once, each for a different loss.
     const isTwice = nonce === null && seen.has(tx);
-    const says = isTwice ? "it stands in the books twice" : await wrongWith(movement, chain);
+    const says = isTwice ? "it stands in the books twice" : await findDifference(movement, chain);
     if (nonce === null) seen.add(tx);
     if (says !== null) found.push({ order, what, tx, says });
   }
   return found;
 }
 
-async function wrongWith(movement: Movement, chain: Asked): Promise<string | null> {
+async function findDifference(movement: Movement, chain: ChainReader): Promise<string | null> {
   const { what, from, to, nonce, sinceBlock, tx, micro } = movement;
-  const isIt = (one: Seen) => one.to === to && one.amountAtomic === micro && (what === "charge" || one.from === from);
+  const isMatch = (one: ChainTransfer) =>
+    one.to === to && one.amountAtomic === micro && (what === "charge" || one.from === from);
   const read =
     nonce === null
-      ? mapAsOf(await chain.transfersIn(tx), (all) => all.find(isIt) ?? null)
+      ? mapAsOf(await chain.transfersIn(tx), (all) => all.find(isMatch) ?? null)
       : await chain.settlementOf({ from, nonce, sinceBlock });
   const { value: seen, head } = read;
   if (!seen) return `the chain has no such transfer up to block ${head.number}`;

@@ -9,7 +9,7 @@ import { envelopeOf, readRecord, sealEnvelope } from "../record/envelope.ts";
 import { partitionOf } from "../record/ids.ts";
 import type { OrderStep, StepOf, StepState } from "../record/order-step.ts";
 import { rfc3339 } from "../record/time.ts";
-import type { At, Order } from "./order.ts";
+import type { Order, RecordPlace } from "./order.ts";
 import { OrderTable } from "./order-table.ts";
 
 /** Longest wait for a record of our own, real ms. */
@@ -20,8 +20,8 @@ const PRODUCER = "orders";
 export const STALE_MS = 180_000;
 
 /**
- * An append of a step failed, or its record was not read back in time. The log may hold the step or not, so nothing may be
- * done on it.
+ * An append of a step failed, or its record was not read back in time. The log may hold the step or not, so the act
+ * that the step announces must not be done.
  */
 export class StepNotSeen extends Failure {
   constructor(message: string, options?: ErrorOptions) {
@@ -39,15 +39,16 @@ export class OrderLost extends Failure {
   }
 }
 
-type Shared = "order" | "key" | "epoch" | "by" | "at" | "state";
+type SharedMember = "order" | "key" | "epoch" | "by" | "at" | "state";
 
-/** A step without the members that every step has. */
-export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, Shared>;
+/** The members of a step of state `S` that not every step has. */
+export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, SharedMember>;
 export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } & StepBody<T> }[S];
 
 export interface OrderLogOptions {
   /**
-   * Time without a step after which an order counts as left by its replica, ms of the log's time (default {@link STALE_MS}).
+   * Time without a step after which an order counts as abandoned by its replica, ms of the log's time (default {@link
+   * STALE_MS}).
    */
   staleMs?: number | undefined;
   /** This machine's clock. */
@@ -64,10 +65,10 @@ export class OrderLog {
   readonly staleMs: number;
   readonly #tail: LogTail;
   readonly #real: Pick<Clock, "now">;
-  /** One set for each append under way: places (partition/offset) of the records that changed an order since it began. */
+  /** For each append in progress: places (partition/offset) of the records that changed an order since the append began. */
   readonly #changes = new Set<Set<string>>();
   /** Records that this process is appending, by event id: the log's timestamp of each, ms; null until it was read back. */
-  readonly #mine = new Map<string, number | null>();
+  readonly #appending = new Map<string, number | null>();
   /** How far the log's clock is ahead of this machine's, ms, measured at the newest record that this process appended. */
   #aheadMs = 0;
 
@@ -90,14 +91,14 @@ export class OrderLog {
    * Has an order had no step for `forMs`? This is a guess by this machine's clock, corrected by the log's timestamp of the
    * record that this process appended last. {@link adopt} asks the log for its own time before it takes the order over.
    */
-  looksLeft(order: Order, forMs = this.staleMs): boolean {
+  looksAbandoned(order: Order, forMs = this.staleMs): boolean {
     return this.#real.now().getTime() + this.#aheadMs - order.movedAt >= forMs;
   }
 
   #apply(record: LogRecord): void {
-    if (this.#mine.has(record.eventId)) {
+    if (this.#appending.has(record.eventId)) {
       const stamp = record.appendedAt.getTime();
-      this.#mine.set(record.eventId, stamp);
+      this.#appending.set(record.eventId, stamp);
       this.#aheadMs = stamp - this.#real.now().getTime();
     }
     if (!this.table.apply(record)) return;
@@ -133,16 +134,16 @@ export class OrderLog {
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
     const made = steps.map((one) => ({ ...one, ...this.#shared(order.id, order.key, epoch) }) as unknown as OrderStep);
-    // Only these records count: an earlier record of ours whose append failed may reach the log before them, with another
-    // step.
+    // Each of these records must have changed the order. An earlier append of ours that seemed to fail may have put another
+    // step before them.
     const { stand } = await this.#append(made, order.steps);
     if (!stand || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }
 
   /**
-   * Take over an order that its replica has left. First a `stamped` record is appended: its timestamp is the log's own time,
-   * so a machine whose clock is minutes ahead takes over nothing. An order whose replica wrote a step in the meantime is not
-   * taken over either.
+   * Takes over an order that its replica has abandoned. First a `stamped` record is appended: its timestamp is the
+   * log's own time, so a machine whose clock is minutes ahead takes over nothing. An order whose replica wrote a step
+   * in the meantime is not taken over either.
    * @returns true when this process acts on the order from now on
    */
   async adopt(order: Order): Promise<boolean> {
@@ -166,7 +167,7 @@ export class OrderLog {
   }
 
   /** Read one record of an order from the log, for the members that the table does not keep. @throws StepNotSeen */
-  async read<S extends StepState>(state: S, { partition, offset }: At): Promise<StepOf<S>> {
+  async read<S extends StepState>(state: S, { partition, offset }: RecordPlace): Promise<StepOf<S>> {
     const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 }).catch((cause: unknown) => {
       throw new StepNotSeen(`the orders at ${partition}/${offset} cannot be read now`, { cause });
     });
@@ -179,7 +180,11 @@ export class OrderLog {
     return { order, key, epoch, by: this.replica, at: rfc3339(this.clock.now()) };
   }
 
-  /** @returns `stand`: every step changed its order; `stamp`: the log's timestamp of the last one, ms */
+  /**
+   * Appends steps and waits until this process has read them back.
+   * @param before number of steps of the order so far; it makes the event ids differ
+   * @returns `stand`: every step changed its order; `stamp`: the log's timestamp of the last record, ms
+   */
   async #append(steps: readonly OrderStep[], before: number): Promise<{ stand: boolean; stamp: number }> {
     const at = this.clock.now();
     const records = steps.map((body, i) => {
@@ -189,26 +194,26 @@ export class OrderLog {
     });
     const changes = new Set<string>();
     this.#changes.add(changes);
-    for (const { eventId } of records) this.#mine.set(eventId, null);
+    for (const { eventId } of records) this.#appending.set(eventId, null);
     try {
       const appended = await this.log.append(records);
       const last = appended.at(-1)!;
       const seen = await this.#tail.reach(last.partition, last.offset, BARRIER_MS);
       if (seen === "there") {
-        const stamp = this.#mine.get(last.eventId) ?? 0;
+        const stamp = this.#appending.get(last.eventId) ?? 0;
         return { stand: appended.every((one) => changes.has(placeOf(one))), stamp };
       }
     } catch (error) {
       throw new StepNotSeen(`an order's step could not be written: ${(error as Error).message}`, { cause: error });
     } finally {
       this.#changes.delete(changes);
-      for (const { eventId } of records) this.#mine.delete(eventId);
+      for (const { eventId } of records) this.#appending.delete(eventId);
     }
     throw new StepNotSeen("an order's step was written and could not be read back in time");
   }
 }
 
-const placeOf = ({ partition, offset }: At): string => `${partition}/${offset}`;
+const placeOf = ({ partition, offset }: RecordPlace): string => `${partition}/${offset}`;
 
 function stepOf(record: LogRecord): OrderStep | null {
   const read = readRecord(record);

@@ -5,34 +5,42 @@ import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { isClosed, isEnded, type Order } from "./order.ts";
 import type { OrderLog } from "./order-log.ts";
-import { OBJECTS, type ObjectKind, objectNameOf } from "./order-objects.ts";
+import { OBJECTS_FOLDER, type ObjectKind, parseObjectKey } from "./order-objects.ts";
 
-/** Objects that one turn looks at, and of those how many it removes: a turn is a second or two of one process. */
-const TURN = { looks: 1_000, removes: 250 };
+/** Most objects that one turn looks at, and most that it removes, so that a turn takes a second or two. */
+const TURN_LIMITS = { looks: 1_000, removes: 250 };
 /**
- * Neighbours that are evicted together: at most so many objects, and such a part of the bound. What is kept for the next
- * pass is the key that one ends at, so replicas that count at the same time evict the same objects.
+ * Objects are evicted by pages of neighbouring keys: a page holds at most `objects` objects and 1/`parts` of the bound
+ * on all bytes. The next pass needs only the last key of a page, so replicas that sweep at the same time evict the same
+ * objects.
  */
-const PAGE = { objects: 100, parts: 64 };
-/** Days that an object of an unknown order is kept: nobody can have claimed it, or it was forgotten long ago. */
+const PAGE_LIMITS = { objects: 100, parts: 64 };
+/**
+ * UTC days that an object of an unknown order is kept. Its claim never reached the log, or the order was dropped long
+ * ago.
+ */
 const UNKNOWN_DAYS = 1;
 
 /**
- * Who may still ask for an object of an order: whoever brings it to its end, or writes its call into the record ("order");
- * the buyer who was charged ("buyer"); nobody (null). Nobody asks for those of a leg that another one came after.
+ * Who may still need an object of an order: the replica that finishes the order or publishes its call ("order"), the
+ * buyer who was charged ("buyer"), or nobody (null). Nobody needs the objects of a leg after which another seller was
+ * paid.
  */
 export function neededBy(order: Order, leg: number, kind: ObjectKind): "order" | "buyer" | null {
   const last = order.legs.at(-1)?.leg ?? 0;
   if (leg < last) return null;
-  if (mayGoOn(order) || mayBeRecorded(order)) return "order";
+  if (mayStillMove(order) || mayBeRecorded(order)) return "order";
   return order.state === "settled" && leg === last && kind === "answer" ? "buyer" : null;
 }
 
-/** Is it under way, or may what passed still be charged? */
-const mayGoOn = (order: Order): boolean =>
+/** Is the order in progress, or may its answer still be charged? */
+const mayStillMove = (order: Order): boolean =>
   !isEnded(order) || !order.final || (order.state === "written_off" && !isClosed(order));
 
-/** May its call still enter the record ({@link callToRecord}), now or once the chain has said who has the seller's money? */
+/**
+ * May the order's call still enter the record ({@link callToRecord}), now or once the chain shows who has the seller's
+ * money?
+ */
 function mayBeRecorded(order: Order): boolean {
   const leg = order.legs.at(-1);
   if (!leg?.result || !leg.checked || order.recorded || leg.fate === "unpaid" || leg.checked.fault === "ours")
@@ -43,53 +51,59 @@ function mayBeRecorded(order: Order): boolean {
 export interface SweepDeps {
   orders: Pick<OrderLog, "catchUp" | "table">;
   store: Pick<Store, "list" | "delete">;
-  /** The clock of the orders: the day of a key is its order's. */
+  /** The clock that also stamps the orders, since the day in a key is that of the order. */
   clock: Pick<Clock, "now">;
-  /** UTC days that the answer of a charged order is kept. */
+  /** How many UTC days the answer of a charged order is kept. */
   keepDays: number;
-  /** Most bytes of all objects together; past it the oldest charged answers go before their time. */
+  /** Most bytes of all objects together; above it the oldest charged answers are removed before `keepDays` are over. */
   maxBytes: number;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count" | "gauge">;
 }
 
-/** An object that stays, for an order or for its buyer, or why it goes. */
+/** Why an object stays (its order or its buyer needs it), or why it is removed (the other four). */
 type Verdict = "order" | "buyer" | "uncharged" | "recorded" | "expired" | "unknown";
 
 /**
- * Removes what orders hold once nobody may ask for it any more: of an order that ended without a charge all of it, of a
- * charged one the answer after its days. Goes through the store from the oldest day on, a bounded piece a turn, and begins
- * again at the end. Any number of replicas may sweep at once: what is removed follows from the log and from the listing,
- * and a removal that comes twice does nothing.
+ * Removes objects of orders that nobody needs any more: all objects of an order that ended without a charge, and the
+ * answer of a charged order after `keepDays`. Each turn goes through a bounded number of keys, from the oldest day to
+ * the newest; a pass is the turns from the first key to the last. Any number of replicas may sweep at once: log and
+ * listing alone decide what is removed, and removing an object twice does no harm.
  */
 export class ObjectSweep {
-  /** Key that the last turn ended at. */
+  /** Last key of the turn before. */
   #after = "";
-  /** Of this pass so far: all bytes that stay, and those that only a buyer may ask for, by pages in the order of keys. */
+  /** Bytes of all objects that stay, counted in this pass so far. */
   #bytes = 0;
+  /** Objects that only a buyer needs, counted in this pass so far, by pages in the order of keys. */
   #pages: { upTo: string; objects: number; bytes: number }[] = [];
-  /** Charged answers up to this key go although their days are not over. */
+  /** Charged answers up to this key are removed before `keepDays` are over; "" for none. */
   #evictUpTo = "";
   #isFull = false;
 
   constructor(private readonly deps: SweepDeps) {}
 
-  /** Why no order may be begun now, in words for a buyer, or null: open orders alone need more than there may be. */
-  full = (): string | null =>
+  /**
+   * Why no order may begin now, in words for a buyer, or null. Orders are refused when open orders alone exceed
+   * `maxBytes`.
+   */
+  refusalWhenFull = (): string | null =>
     this.#isFull
       ? "Too many answers of others are being kept at the moment: nothing is sold until there is room."
       : null;
 
-  /** One piece. @returns whether it came to the end of the listing @throws what log and store throw: nothing is lost */
-  async turn(): Promise<boolean> {
+  /**
+   * Runs one turn. @returns true at the end of the listing @throws what log and store throw; the turn may then be run again
+   */
+  async sweepSome(): Promise<boolean> {
     const { orders, store, clock } = this.deps;
-    const found = await store.list(OBJECTS, { startAfter: this.#after, limit: TURN.looks });
-    // After the listing: of every object that is seen the claim stands in the log, and is read now.
+    const found = await store.list(OBJECTS_FOLDER, { startAfter: this.#after, limit: TURN_LIMITS.looks });
+    // The log is read after the listing: the claim of every listed object is in the log by then.
     await orders.catchUp();
     const today = dayOf(clock.now());
     let removed = 0;
     for (const object of found) {
-      if (removed === TURN.removes) return false;
+      if (removed === TURN_LIMITS.removes) return false;
       const verdict = this.#judge(object.key, today);
       if (verdict === "order" || verdict === "buyer") this.#count(object, verdict);
       else {
@@ -99,13 +113,13 @@ export class ObjectSweep {
       }
       this.#after = object.key;
     }
-    if (found.length === TURN.looks) return false;
+    if (found.length === TURN_LIMITS.looks) return false;
     this.#endPass();
     return true;
   }
 
   #judge(key: string, today: string): Verdict {
-    const name = objectNameOf(key);
+    const name = parseObjectKey(key);
     const order = name && this.deps.orders.table.get(name.order);
     if (!order) return (name?.day ?? today) < addDays(today, -UNKNOWN_DAYS) ? "unknown" : "order";
     const needed = neededBy(order, name.leg, name.kind);
@@ -118,12 +132,12 @@ export class ObjectSweep {
     this.#bytes += size;
     if (verdict === "order") return;
     const page = this.#pages.at(-1);
-    if (page && page.objects < PAGE.objects && page.bytes + size <= this.deps.maxBytes / PAGE.parts)
+    if (page && page.objects < PAGE_LIMITS.objects && page.bytes + size <= this.deps.maxBytes / PAGE_LIMITS.parts)
       Object.assign(page, { upTo: key, objects: page.objects + 1, bytes: page.bytes + size });
     else this.#pages.push({ upTo: key, objects: 1, bytes: size });
   }
 
-  /** What has to go before its time in the next pass. */
+  /** Ends a pass: decides what the next pass evicts early, and whether sales are closed. */
   #endPass(): void {
     const { maxBytes, logger, metrics } = this.deps;
     let over = this.#bytes - maxBytes;
@@ -144,14 +158,14 @@ export class ObjectSweep {
   }
 }
 
-/** Pause between two turns, real ms: a million objects are gone through in a day. */
+/** Pause between two turns, real ms. At 1,000 objects a turn, a million objects take less than a day. */
 const TURN_MS = 60_000;
 
-/** Sweeps again and again, in real time, until stopped. A turn that fails is made again. */
+/** Runs a turn of the sweep every {@link TURN_MS} until stopped. A turn that fails is logged and run again. */
 export const startSweep = (sweep: ObjectSweep, logger: Pick<Logger, "warn">): { stop(): Promise<void> } =>
   repeatWork(
     async () => {
-      await sweep.turn().catch((error: unknown) => {
+      await sweep.sweepSome().catch((error: unknown) => {
         logger.warn({ err: error }, "the objects of orders could not be swept; it is tried again");
       });
     },

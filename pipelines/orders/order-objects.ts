@@ -5,10 +5,10 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import type { Order } from "./order.ts";
 import { StepNotSeen } from "./order-log.ts";
 
-/** What was sent to a seller as the body of a request, or what came back (of work of our own: its answer, as of leg 0). */
+/** The body of a request to a seller, or the answer to it. The answer of our own work is stored as that of leg 0. */
 export type ObjectKind = "request" | "answer";
 
-/** Which object of which order. */
+/** The members of an object's key. A leg is one payment to one seller; `leg` is its number. */
 export interface ObjectName {
   /** UTC day of the order's claim. */
   day: string;
@@ -17,23 +17,27 @@ export interface ObjectName {
   kind: ObjectKind;
 }
 
-/** sha256 (hex) and length in bytes, as the step has them that names an object. */
-export interface Named {
+/** sha256 (hex) and length in bytes of an object, as recorded in the step that refers to it. */
+export interface ObjectDigest {
   sha256: string;
   size: number;
 }
 
-/** Folder of all objects of orders, a folder a day below it: a listing goes from the oldest day to the newest. */
-export const OBJECTS = "held/";
+/** Folder of all objects of orders. It holds one folder a day, so a listing goes from the oldest day to the newest. */
+export const OBJECTS_FOLDER = "held/";
 
-const KEY = /^held\/(\d{4}-\d\d-\d\d)\/(ord_[0-9A-HJKMNP-TV-Z]{26})-(\d{1,2})\.(request|answer)$/;
+const KEY_PATTERN = /^held\/(\d{4}-\d\d-\d\d)\/(ord_[0-9A-HJKMNP-TV-Z]{26})-(\d{1,2})\.(request|answer)$/;
 
-/** Flat below its day, since a folder an order would stay on the disk when its objects are gone. */
-export const objectKey = ({ day, order, leg, kind }: ObjectName): string => `${OBJECTS}${day}/${order}-${leg}.${kind}`;
+/**
+ * The key of an object. Objects are flat below their day, since a folder per order would stay on the disk after its
+ * objects.
+ */
+export const objectKey = ({ day, order, leg, kind }: ObjectName): string =>
+  `${OBJECTS_FOLDER}${day}/${order}-${leg}.${kind}`;
 
-/** @returns null for a key that no object of an order has */
-export function objectNameOf(key: string): ObjectName | null {
-  const [, day, order, leg, kind] = KEY.exec(key) ?? [];
+/** Reads the members of a key. @returns null when the text is not the key of an order's object */
+export function parseObjectKey(key: string): ObjectName | null {
+  const [, day, order, leg, kind] = KEY_PATTERN.exec(key) ?? [];
   return day === undefined ? null : { day, order: order!, leg: Number(leg), kind: kind as ObjectKind };
 }
 
@@ -41,25 +45,25 @@ const nameOf = ({ id, createdAt }: Order, leg: number, kind: ObjectKind): Object
   ...{ day: createdAt.slice(0, 10), order: id, leg, kind },
 });
 
-/** Pauses (real ms) before an answer is written again: its seller may have been paid for it already. */
-const AGAIN_MS = [200, 1_000, 3_000] as const;
+/** Pauses (real ms) between attempts to write an answer. Several are made, since its seller may have been paid already. */
+const RETRY_PAUSES_MS = [200, 1_000, 3_000] as const;
 
 /**
- * Bytes of bought calls: bodies of requests and answers. Each is durable before the step that names it by sha256 and
- * size, so a step never names bytes that were not there. The log keeps steps for ever, and these objects go
- * ({@link ObjectSweep}). The store is that of the selling replicas alone: whoever has an order's id may read its answer.
+ * Stores the request bodies and answers of bought calls. Each object is durable before the step that names its sha256 and
+ * size, so a step never refers to bytes that were never stored. The log keeps steps for ever; the objects are removed later
+ * ({@link ObjectSweep}). Only the selling replicas use this store; a client reads an answer by its order's id.
  */
 export class OrderObjects {
   constructor(
     private readonly store: Pick<Store, "create" | "swap" | "get" | "delete">,
     private readonly metrics: Pick<Metrics, "count">,
-    private readonly againMs: readonly number[] = AGAIN_MS,
+    private readonly retryPausesMs: readonly number[] = RETRY_PAUSES_MS,
   ) {}
 
   /**
-   * Writes an object, durably. Nothing of no bytes is written. A leg that was given up before its step was durable may
-   * have left one of its name: that is replaced.
-   * @throws StepNotSeen when it is not known to be there: the step that names it must not be written
+   * Writes an object durably; an empty one is not written. An object of the same name is replaced: a leg that was given up
+   * before its step was durable may have left it.
+   * @throws StepNotSeen when the write may have failed: the step that names the object must not be appended
    */
   async put(order: Order, leg: number, kind: ObjectKind, bytes: Uint8Array): Promise<void> {
     if (bytes.length === 0) return;
@@ -71,11 +75,11 @@ export class OrderObjects {
   }
 
   /**
-   * {@link put}, tried again with the pauses of this store (default: four times in five seconds). @returns whether it is
-   * there
+   * Writes an answer as {@link put} does, with retries (default: four attempts in five seconds). @returns whether it is
+   * stored
    */
   async putAnswer(order: Order, leg: number, bytes: Uint8Array): Promise<boolean> {
-    for (const pause of [0, ...this.againMs]) {
+    for (const pause of [0, ...this.retryPausesMs]) {
       if (pause > 0) await systemClock.sleep(pause);
       const isThere = await this.put(order, leg, "answer", bytes).then(
         () => true,
@@ -87,10 +91,10 @@ export class OrderObjects {
   }
 
   /**
-   * An object's bytes as its step names them; null when they are not kept any more, or are not what was written.
+   * Reads an object; null when it is not kept any more, or its sha256 or size differs from that in its step.
    * @throws StepNotSeen when the store cannot be asked
    */
-  async get(order: Order, leg: number, kind: ObjectKind, { sha256, size }: Named): Promise<Buffer | null> {
+  async get(order: Order, leg: number, kind: ObjectKind, { sha256, size }: ObjectDigest): Promise<Buffer | null> {
     if (size === 0) return Buffer.alloc(0);
     const key = objectKey(nameOf(order, leg, kind));
     const found = await this.store.get(key, { maxBytes: size }).catch((cause: unknown) => {
@@ -111,17 +115,17 @@ export class OrderObjects {
 }
 
 /**
- * The answer that an order's buyer is charged for: of its newest leg, or of work of our own.
+ * Reads the answer that the buyer of an order is charged for: that of the newest leg, or of our own work.
  * @returns null when it is not kept any more
  * @throws StepNotSeen when the store cannot be asked
  */
 export async function answerOf(objects: OrderObjects, order: Order): Promise<Buffer | null> {
-  const named = answerNamed(order);
+  const named = answerDigestOf(order);
   return named ? objects.get(order, order.own ? 0 : order.legs.at(-1)!.leg, "answer", named) : Buffer.alloc(0);
 }
 
-/** sha256 and size of that answer; null when no bytes came. */
-export function answerNamed(order: Order): Named | null {
+/** sha256 and size of the answer that the buyer of an order is charged for; null when no bytes came. */
+export function answerDigestOf(order: Order): ObjectDigest | null {
   const result = order.own ? order.own.result : (order.legs.at(-1)?.result ?? null);
   return result === null || result.sha256 === null ? null : { sha256: result.sha256, size: result.size };
 }

@@ -4,10 +4,20 @@ import { readRecord } from "../record/envelope.ts";
 import { parseMoney } from "../record/money.ts";
 import type { OrderStep } from "../record/order-step.ts";
 import { platformOf } from "../record/url.ts";
-import { advance, begun, faultOf, isClosed, isEnded, type Leg, type Order, type ReadAt, unpaidLegs } from "./order.ts";
+import {
+  type AppendedPlace,
+  advance,
+  faultOf,
+  isClosed,
+  isEnded,
+  type Leg,
+  type Order,
+  orderFromClaim,
+  unpaidLegs,
+} from "./order.ts";
 import { SUM, Sums, stakesOf } from "./stakes.ts";
 
-/** Closed orders (no step can follow) that are kept in memory; beyond it the one that was closed longest ago is dropped. */
+/** Most closed orders (no step can follow) in memory; beyond it the order that was closed longest ago is dropped. */
 const MAX_CLOSED = 100_000;
 
 /** Money that we paid to a seller, or that the seller may still take, for a call that no buyer paid us for. */
@@ -22,20 +32,20 @@ export interface Loss {
   /** Buyer of the order, lower case. */
   payer: string;
   /**
-   * Who caused it. `seller`: its answer did not pass. `buyer`: the payment could not be collected. `ours`: we stopped
-   * midway. Only the first counts against the seller; otherwise a buyer that empties its wallet could keep all other buyers
-   * from that seller.
+   * Who caused the loss. `seller`: its answer did not pass. `buyer`: its payment could not be collected. `ours`: we stopped
+   * midway. Only `seller` counts against the seller; otherwise a buyer that empties its wallet could block that seller for
+   * all other buyers.
    */
   fault: "seller" | "buyer" | "ours";
   micro: bigint;
 }
 
-type Kept = { order: Order; open: boolean } | { closed: string };
+type SavedEntry = { order: Order; open: boolean } | { closed: string };
 
 /**
- * All orders, folded from the topic `orders`; every replica arrives at the same table. Of two claims to one key the first in
- * the log makes the order, whichever replica wrote it, and the buyer of the second one gets that order. A record that is
- * read twice changes nothing the second time.
+ * All orders, folded from the topic `orders`; every replica computes the same table. Of two claims with one key the
+ * first in the log makes the order, and the buyer of the second claim gets that order. A record that is read twice
+ * changes nothing the second time.
  */
 export class OrderTable implements KeptFold {
   readonly form = "orders.7";
@@ -49,7 +59,7 @@ export class OrderTable implements KeptFold {
   /**
    * Orders that ended with our money at a seller whose answer did not pass. They stay here until the seller sends it back.
    */
-  readonly #owing = new Set<Order>();
+  readonly #owedBySellers = new Set<Order>();
   readonly #sums = new Sums();
 
   /** @param maxClosed closed orders that are kept in memory; `touchstone ledger` keeps all */
@@ -65,7 +75,7 @@ export class OrderTable implements KeptFold {
   }
 
   /** The newest order for which this wallet gave this identifier. */
-  identified(payer: string, identifier: string): Order | undefined {
+  ofIdentifier(payer: string, identifier: string): Order | undefined {
     return this.#byIdentifier.get(`${payer.toLowerCase()} ${identifier}`);
   }
 
@@ -75,7 +85,7 @@ export class OrderTable implements KeptFold {
     return orders.sort((a, b) => (isLater(a, b) ? -1 : 1));
   }
 
-  /** Orders of which money may still move, in the order of their claims. */
+  /** Orders that are not closed: money may still move for them. */
   open(): readonly Order[] {
     return [...this.#open];
   }
@@ -86,7 +96,7 @@ export class OrderTable implements KeptFold {
   }
 
   /** How many orders are in each state. */
-  counts(): Map<Order["state"], number> {
+  countByState(): Map<Order["state"], number> {
     const counts = new Map<Order["state"], number>();
     for (const { state } of this.#byId.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
     return counts;
@@ -94,7 +104,7 @@ export class OrderTable implements KeptFold {
 
   /** A sum over all orders that are known, by its name ({@link SUM}): micro-units, or a count. */
   sum(name: string): bigint {
-    return this.#sums.of(name);
+    return this.#sums.get(name);
   }
 
   /** What the payer of this order owes for its orders that were claimed after this one, micro-units. */
@@ -114,12 +124,15 @@ export class OrderTable implements KeptFold {
     }
   }
 
-  /** Orders that ended with money at a seller that may send it back. */
-  owing(): Iterable<Order> {
-    return this.#owing;
+  /** Ended orders whose seller has our money, or may take it, for an answer that failed. */
+  owedBySellers(): Iterable<Order> {
+    return this.#owedBySellers;
   }
 
-  /** Has this address money of ours for a call that did not pass, or may it still take it? @param payTo lower case */
+  /**
+   * Has this seller our money for a call that did not pass, or may it still take it? @param payTo its address, lower
+   * case
+   */
   owes(payTo: string): boolean {
     return this.sum(SUM.owes(payTo)) > 0n;
   }
@@ -143,7 +156,7 @@ export class OrderTable implements KeptFold {
     return this.#step(step, { partition, offset, appendedAt, bytes: record.value.byteLength });
   }
 
-  *kept(): Generator<Kept> {
+  *kept(): Generator<SavedEntry> {
     for (const order of this.#byId.values()) {
       yield { order, open: this.#open.has(order) };
     }
@@ -151,7 +164,7 @@ export class OrderTable implements KeptFold {
   }
 
   restore(value: unknown): void {
-    const kept = value as Kept;
+    const kept = value as SavedEntry;
     if ("closed" in kept) {
       this.#closed.add(this.#byId.get(kept.closed)!);
       return;
@@ -159,7 +172,7 @@ export class OrderTable implements KeptFold {
     this.#add(kept.order);
     this.#sums.add(stakesOf(kept.order));
     if (kept.open) this.#open.add(kept.order);
-    if (hasOwing(kept.order)) this.#owing.add(kept.order);
+    if (sellerOwes(kept.order)) this.#owedBySellers.add(kept.order);
   }
 
   clear(): void {
@@ -170,7 +183,7 @@ export class OrderTable implements KeptFold {
       this.#byPayer,
       this.#open,
       this.#closed,
-      this.#owing,
+      this.#owedBySellers,
       this.#sums,
     ];
     for (const held of all) held.clear();
@@ -189,10 +202,10 @@ export class OrderTable implements KeptFold {
     return order;
   }
 
-  #step(step: OrderStep, at: ReadAt): boolean {
+  #step(step: OrderStep, at: AppendedPlace): boolean {
     if (step.state === "claimed") {
       if (this.#byKey.has(step.key) || this.#byId.has(step.order)) return false;
-      this.#book(this.#add(begun(step, at)));
+      this.#updateIndexes(this.#add(orderFromClaim(step, at)));
       return true;
     }
     const order = this.#byId.get(step.order);
@@ -200,24 +213,24 @@ export class OrderTable implements KeptFold {
     const before = stakesOf(order);
     if (!advance(order, step, at)) return false;
     this.#sums.add(before, -1n);
-    this.#book(order);
+    this.#updateIndexes(order);
     return true;
   }
 
-  /** What the order's new state means for what is out, lost and kept. */
-  #book(order: Order): void {
+  /** Brings the sums and the sets of open, closed and owed orders up to date with the order's new state. */
+  #updateIndexes(order: Order): void {
     this.#sums.add(stakesOf(order));
-    if (hasOwing(order)) this.#owing.add(order);
-    else this.#owing.delete(order);
+    if (sellerOwes(order)) this.#owedBySellers.add(order);
+    else this.#owedBySellers.delete(order);
     const closed = isClosed(order);
     if (closed) this.#open.delete(order);
     else this.#open.add(order);
-    if (closed && !this.#owing.has(order)) this.#closed.add(order);
+    if (closed && !this.#owedBySellers.has(order)) this.#closed.add(order);
     else this.#closed.delete(order);
     if (this.#closed.size > this.maxClosed) this.#forget(this.#closed.values().next().value!);
   }
 
-  /** Its payment can be used no more, so nobody can claim it anew. */
+  /** Drops a closed order. Its payment cannot be used any more, so the payment cannot be claimed again. */
   #forget(order: Order): void {
     this.#sums.add(stakesOf(order), -1n);
     this.#closed.delete(order);
@@ -231,11 +244,11 @@ export class OrderTable implements KeptFold {
   }
 }
 
-/** The same order of orders at every replica, in whatever order it read the partitions. */
+/** Sorts by creation time, then id, so that every replica has the same sequence, however it read the partitions. */
 const isLater = (a: Order, b: Order): boolean =>
   a.createdAt === b.createdAt ? a.id > b.id : a.createdAt > b.createdAt;
 
-const hasOwing = (order: Order): boolean =>
+const sellerOwes = (order: Order): boolean =>
   isEnded(order) && unpaidLegs(order).some((leg) => faultOf(order, leg) === "seller");
 
 const lossOf = (order: Order, leg: Leg): Loss => ({

@@ -9,10 +9,13 @@ import type {
   WorkProblem,
 } from "../record/order-step.ts";
 
-/** Whether the money that was signed for a leg was taken. `unknown`: it may have been, and the chain is not sure yet. */
+/** Did the seller take the payment of a leg? `unknown`: it may have, and the chain is not final yet. */
 export type LegFate = "unknown" | "paid" | "unpaid";
 
-/** One payment to one seller. */
+/**
+ * One payment to one seller for an order, and the seller's answer. Prices are USDC decimals; `validBefore` is chain
+ * seconds.
+ */
 export interface Leg {
   readonly leg: number;
   readonly cap: string;
@@ -26,9 +29,9 @@ export interface Leg {
   readonly sinceBlock: number;
   /** Had the endpoint a letter when it was paid? */
   readonly lettered: boolean;
-  /** The check that says most of its answer; null in older orders. */
+  /** The strongest check that judges the answer; null in older orders. */
   readonly judgedBy: JudgedBy | null;
-  /** The class whose check judges it. */
+  /** The endpoint's class, whose check judges the answer. */
   readonly class: string;
   fate: LegFate;
   tx: string | null;
@@ -55,8 +58,9 @@ export interface Leg {
 }
 
 /**
- * One order of a buyer: what was asked and paid, and the payments to sellers for it, computed from its steps in the log. The
- * buyer's payment itself is in the log at offset `claimedAt`; bodies and answers are in the object store (order-objects.ts).
+ * One order of a buyer: what was asked and paid, and the payments to sellers for it, computed from its steps in the
+ * log. The buyer's payment itself is in the log at offset `claimedAt`; bodies and answers are in the object store
+ * (order-objects.ts).
  */
 export interface Order {
   readonly id: string;
@@ -81,11 +85,11 @@ export interface Order {
   readonly publish: boolean;
   /** What the buyer itself expects of the answer; null: nothing. */
   readonly expect: Readonly<Record<string, unknown>> | null;
-  /** What its client calls the payment. */
+  /** The payment's identifier, as chosen by the buyer's client. */
   readonly identifier: string | null;
-  /** Opaque name of the network that its request came from; null where it has none. */
+  /** Opaque name of the network that the buyer's request came from; null when unknown. */
   readonly client: string | null;
-  /** The fees that its payer has paid cover it, so it does not count in the cap of all buyers. */
+  /** True: the fees that the payer has paid cover the risk, so the order does not count in the limit over all buyers. */
   readonly credit: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
@@ -94,18 +98,18 @@ export interface Order {
     "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted" | "stamped" | "reopened"
   >;
   epoch: number;
-  /** Replica that acts on it. */
+  /** Name of the replica that acts on the order. */
   by: string;
   changedAt: string;
-  /** When its newest step was appended, real unix ms. */
+  /** When the order's newest step was appended, unix ms by the log's clock. */
   movedAt: number;
-  /** How many steps changed it; part of a step's event id, so that two steps of one state differ. */
+  /** How many steps changed the order. The number is part of a step's event id, so that two steps of one state differ. */
   steps: number;
   legs: Leg[];
-  /** An operation of our own, and its answer once the work is done; null for a call of another's endpoint. */
+  /** Set for an operation of our own, with its answer once the work is done; null for a call of a seller's endpoint. */
   own: { result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
   says: string | null;
-  /** Why our own work gave no answer, where the buyer was told. */
+  /** Why our own work gave no answer, as the buyer was told; else null. */
   problem: WorkProblem | null;
   /** Transaction that charged the buyer, and its amount. */
   charged: { tx: string; amount: string } | null;
@@ -114,19 +118,19 @@ export interface Order {
   /** Our transfer back to the buyer, and where its intent stands in the log. */
   refund: { at: number; from: string; nonce: string; validBefore: number; sinceBlock: number } | null;
   refunded: { tx: string; amount: string } | null;
-  /** What our own transactions cost, each once. */
+  /** Gas cost of each of our own transactions. */
   gas: Gas[];
-  /** Transactions that were sent to charge its buyer, each once. */
+  /** Hashes of the transactions that were sent to charge the buyer. */
   sent: string[];
-  /** What its payer held (money) when the charge was refused, or would have been; null: it was not refused. */
+  /** The payer's balance when its charge was refused, as money; null: it was not refused. */
   refusedAt: string | null;
-  /** Bytes of its records. */
+  /** Bytes of the order's records in the log. */
   bytes: number;
   /** False while the block may still vanish in which the buyer was charged, or its money given back. */
   final: boolean;
   /** The buyer's authorization cannot be used any more. */
   expired: boolean;
-  /** Its call is in the record, published whole or as commitments. */
+  /** The call is in the public record, whole or as salted commitments. */
   recorded: boolean;
 }
 
@@ -135,31 +139,28 @@ interface Rule {
   when?: (order: Order) => boolean;
 }
 
-const exact = ({ scheme }: Order): boolean => scheme === "exact";
-const escrow = ({ scheme }: Order): boolean => scheme === "auth-capture";
-const passed = (order: Order): boolean =>
+const isExact = ({ scheme }: Order): boolean => scheme === "exact";
+const isEscrow = ({ scheme }: Order): boolean => scheme === "auth-capture";
+const hasPassed = (order: Order): boolean =>
   order.own ? order.own.result !== null : order.legs.at(-1)?.checked?.pass === true;
-const failed = (order: Order): boolean => !passed(order);
+const hasFailed = (order: Order): boolean => !hasPassed(order);
 
-/**
- * States from which a seller may be paid: after the hold, where there is one, and after the seller before can take nothing
- * more.
- */
+/** May a seller be paid now? With escrow only after the hold; after another seller only once that one can take nothing. */
 function mayPay(order: Order): boolean {
   const before = order.legs.at(-1);
   if (order.own) return false;
-  if (escrow(order) && order.hold === null) return false;
+  if (isEscrow(order) && order.hold === null) return false;
   return before === undefined || (before.checked?.pass === false && before.fate === "unpaid");
 }
 
 /**
- * For each step the states that it may follow (orders.md, States). A step that follows any other state changes nothing: its
- * writer had not read the newest steps.
+ * For each step the states that it may follow (orders.md, States). After any other state the step changes nothing,
+ * since its writer had not read the newest steps.
  */
 const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   rejected: { from: ["claimed"] },
   verified: { from: ["claimed"] },
-  hold_intent: { from: ["verified"], when: escrow },
+  hold_intent: { from: ["verified"], when: isEscrow },
   held: { from: ["hold_intent", "hold_unknown"] },
   // The block of the hold may vanish, and the hold with it.
   hold_failed: { from: ["hold_intent", "hold_unknown", "void_intent", "void_unknown", "voided"] },
@@ -170,25 +171,28 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   seller_unknown: { from: ["seller_intent"] },
   checked: { from: ["seller_result", "seller_unknown"] },
   // A settlement whose block vanished is made again, or given up.
-  settle_intent: { from: ["checked", "worked", "settle_unknown", "settled"], when: passed },
+  settle_intent: { from: ["checked", "worked", "settle_unknown", "settled"], when: hasPassed },
   // A settlement that was given up may still be found on the chain: then the buyer has paid for what passed.
-  settled: { from: ["settle_intent", "settle_unknown", "written_off", "settled"], when: passed },
+  settled: { from: ["settle_intent", "settle_unknown", "written_off", "settled"], when: hasPassed },
   settle_unknown: { from: ["settle_intent"] },
-  written_off: { from: ["checked", "worked", "settle_intent", "settle_unknown", "settled"], when: passed },
+  written_off: { from: ["checked", "worked", "settle_intent", "settle_unknown", "settled"], when: hasPassed },
   // No hold was sent to the escrow, so there is nothing to give back.
   released: {
     from: ["verified", "checked"],
-    when: (order) => failed(order) && (exact(order) || order.state === "verified"),
+    when: (order) => hasFailed(order) && (isExact(order) || order.state === "verified"),
   },
-  void_intent: { from: ["held", "checked", "void_unknown", "voided"], when: (order) => escrow(order) && failed(order) },
+  void_intent: {
+    from: ["held", "checked", "void_unknown", "voided"],
+    when: (order) => isEscrow(order) && hasFailed(order),
+  },
   voided: { from: ["void_intent", "void_unknown", "voided"] },
   void_unknown: { from: ["void_intent"] },
   reclaimable: {
     from: ["held", "checked", "settle_intent", "settle_unknown", "settled", "void_intent", "void_unknown", "voided"],
-    when: escrow,
+    when: isEscrow,
   },
-  // Somebody else submitted the authorization of a buyer who owes nothing, or captured what was to be given back; or, after
-  // one that was given up, the buyer used its nonce to pay us another amount than it owed.
+  // Somebody else submitted the authorization of a buyer who owes nothing, or captured a hold that we were voiding; or,
+  // after one that was given up, the buyer used its nonce to pay us another amount than it owed.
   refund_due: {
     from: [
       ...(["rejected", "released", "written_off", "hold_intent", "hold_unknown"] as const),
@@ -201,23 +205,23 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
 };
 
 /** Place of a record in the topic. */
-export interface At {
+export interface RecordPlace {
   partition: number;
   offset: number;
 }
 
-/**
- * Place of a record that was read, and when it was appended by the log's own clock (not the time in the record, which is that
- * of its writer).
- */
-export interface ReadAt extends At {
+/** Place and size of a record that was read, and when it was appended by the log's own clock (not the writer's clock). */
+export interface AppendedPlace extends RecordPlace {
   appendedAt: Date;
   /** Bytes of the record. */
   bytes: number;
 }
 
-/** The order that begins with this claim. */
-export function begun(claim: StepOf<"claimed">, { partition, offset, appendedAt, bytes }: ReadAt): Order {
+/** Makes the order that begins with this claim. */
+export function orderFromClaim(
+  claim: StepOf<"claimed">,
+  { partition, offset, appendedAt, bytes }: AppendedPlace,
+): Order {
   return {
     id: claim.order,
     key: claim.key,
@@ -288,24 +292,24 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   checked: null,
 });
 
-/** Most replicas, or tries of our own work, one after another, of one order that is begun again. */
-const MOST_EPOCHS = 32;
+/** Most epochs of an order whose own work is begun again. The epoch grows with each takeover and each new attempt. */
+const MAX_EPOCHS = 32;
 
 /**
- * May our own work be done for the payment of this order, though it ended without an answer before? Nobody was paid for it,
- * and nobody was charged.
+ * May our own work be attempted again for an order that ended without an answer? Nobody was paid or charged for it, and its
+ * payment is still valid.
  */
 export const mayReopen = ({ own, state, expired, epoch }: Order): boolean =>
-  own?.result === null && (state === "released" || state === "rejected") && !expired && epoch < MOST_EPOCHS;
+  own?.result === null && (state === "released" || state === "rejected") && !expired && epoch < MAX_EPOCHS;
 
 /**
- * Steps that stand beside the table of states: whether a leg's money was taken, which replica acts. @returns true when it changed the
- * order
+ * Applies a step that is not in {@link RULES}: it may follow any state, as the news that a seller took its money.
+ * @returns true when it changed the order
  */
-function noted(order: Order, step: OrderStep): boolean {
+function applySideStep(order: Order, step: OrderStep): boolean {
   if (step.state === "stamped") return false;
   if (step.state === "adopted") {
-    // Its replica wrote another step in the meantime: it had not left the order.
+    // The order's replica wrote another step in the meantime, so it had not abandoned the order.
     if (step.epoch !== order.epoch + 1 || (step.steps !== undefined && step.steps !== order.steps)) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
     return true;
@@ -339,7 +343,7 @@ function noted(order: Order, step: OrderStep): boolean {
   return true;
 }
 
-const BESIDE: ReadonlySet<StepState> = new Set([
+const SIDE_STEPS: ReadonlySet<StepState> = new Set([
   "adopted",
   "stamped",
   "reopened",
@@ -350,15 +354,15 @@ const BESIDE: ReadonlySet<StepState> = new Set([
   "leg_recovered",
 ]);
 
-const SENT_KEPT = 16;
+const MAX_SENT_KEPT = 16;
 
 /** Remembers a transaction that was sent to charge the buyer. */
-function sent(order: Order, tx: string | undefined): void {
-  if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < SENT_KEPT) order.sent.push(tx);
+function addSentTx(order: Order, tx: string | undefined): void {
+  if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < MAX_SENT_KEPT) order.sent.push(tx);
 }
 
 /** Applies a step's members to the order. @returns false where they contradict the order */
-function taken(order: Order, step: OrderStep, { offset }: At): boolean {
+function applyMembers(order: Order, step: OrderStep, { offset }: RecordPlace): boolean {
   const leg = order.legs.at(-1);
   switch (step.state) {
     case "seller_intent":
@@ -387,11 +391,11 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
       if (step.final === false && (order.state === "settled" || order.state === "written_off")) return false;
       order.charged = { tx: step.tx, amount: step.amount };
       order.final = step.final !== false;
-      sent(order, step.tx);
+      addSentTx(order, step.tx);
       return true;
     case "settle_unknown":
       order.refusedAt = step.payer_has ?? null;
-      sent(order, step.tx);
+      addSentTx(order, step.tx);
       if (!order.final) Object.assign(order, { charged: null, final: true });
       return true;
     case "voided":
@@ -422,11 +426,11 @@ function taken(order: Order, step: OrderStep, { offset }: At): boolean {
 }
 
 /**
- * Applies one step to its order, and changes nothing else. A repeated step, a step of an earlier epoch, and a step that may
- * not follow the order's state change nothing. @returns true when it changed the order
+ * Applies one step to its order. A repeated step, a step of an earlier epoch, and a step that may not follow the
+ * order's state change nothing. @returns true when it changed the order
  */
-export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
-  if (!changes(order, step, at)) return false;
+export function advance(order: Order, step: OrderStep, at: AppendedPlace): boolean {
+  if (!applyIfAllowed(order, step, at)) return false;
   const { gas } = step;
   if (gas && !order.gas.some(({ tx }) => tx === gas.tx)) order.gas.push(gas);
   order.steps += 1;
@@ -435,14 +439,14 @@ export function advance(order: Order, step: OrderStep, at: ReadAt): boolean {
   return true;
 }
 
-function changes(order: Order, step: OrderStep, at: At): boolean {
+function applyIfAllowed(order: Order, step: OrderStep, at: RecordPlace): boolean {
   if (step.order !== order.id || step.state === "claimed") return false;
   if (step.state !== "adopted" && step.state !== "reopened" && step.epoch !== order.epoch) return false;
-  if (BESIDE.has(step.state)) return noted(order, step);
+  if (SIDE_STEPS.has(step.state)) return applySideStep(order, step);
   const state = step.state as keyof typeof RULES;
   const { from, when } = RULES[state];
   if (order.final && (order.state === "settled" || order.state === "voided")) return false;
-  if (!from.includes(order.state) || (when && !when(order)) || !taken(order, step, at)) return false;
+  if (!from.includes(order.state) || (when && !when(order)) || !applyMembers(order, step, at)) return false;
   order.state = state;
   order.changedAt = step.at;
   if ("says" in step && typeof step.says === "string") order.says = step.says;
@@ -450,17 +454,18 @@ function changes(order: Order, step: OrderStep, at: At): boolean {
 }
 
 /** States in which the buyer owes nothing and no replica acts; whether a seller takes its money may still be open. */
-const ENDED: ReadonlySet<Order["state"]> = new Set([
+const ENDED_STATES: ReadonlySet<Order["state"]> = new Set([
   ...(["rejected", "hold_failed", "settled", "written_off"] as const),
   ...(["released", "voided", "reclaimable", "refunded"] as const),
 ]);
 
 /** Is the outcome for the buyer decided? */
-export const isEnded = ({ state }: Order): boolean => ENDED.has(state);
+export const isEnded = ({ state }: Order): boolean => ENDED_STATES.has(state);
 
 /**
- * The bought call that has to enter the record and is not there yet: its end was seen, its seller has the money, and it
- * failed or its buyer was charged for it. A call that only our own crash broke does not enter: it says nothing of the seller.
+ * The leg whose call still has to enter the public record, or null. A call enters when its seller has the money, its
+ * answer was read to the end, and the answer failed or the buyer was charged for it. A call that our own crash broke
+ * does not enter: it is no evidence about the seller.
  */
 export function callToRecord(order: Order): Leg | null {
   const leg = order.legs.at(-1);
@@ -489,7 +494,7 @@ export function isClosed(order: Order): boolean {
   return charged || order.scheme === "auth-capture" || order.expired;
 }
 
-/** Which side caused it that no buyer pays for a leg; null where a buyer pays, or it is not known yet. */
+/** Who caused that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
 export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
   if (order.state === "settled" || !isEnded(order)) return null;
   return leg.checked?.pass || leg.result?.unmet ? "buyer" : (leg.checked?.fault ?? "ours");
@@ -500,9 +505,9 @@ export const unpaidLegs = (order: Order): Leg[] =>
   order.state === "settled" ? [] : order.legs.filter(({ fate, recovered }) => fate !== "unpaid" && recovered === null);
 
 /**
- * Was this transaction of ours in vain? In an order that was not settled each one was, except a hold that may still be
- * captured. In a settled order every charge was, except the one that charged the buyer. Transactions that give back, cancel
- * or refund always count.
+ * Did we pay gas for this transaction without earning by it? In an order that was not settled every transaction is
+ * wasted, except a hold that may still be captured. In a settled order every charge is wasted, except the one that
+ * charged the buyer. Voids, cancellations and refunds are always wasted.
  */
 export function isWasted(order: Order, { kind, tx }: Gas): boolean {
   if (kind === "void" || kind === "cancel" || kind === "refund") return true;

@@ -22,42 +22,46 @@ export type Salts = Record<"request" | "response", string>;
 
 export interface PublishingDeps {
   orders: Pick<OrderLog, "read" | "step">;
-  /** Body and answer of the call; what is needed no more once it is recorded is removed. */
+  /** Store of request bodies and answers; objects that nobody needs after the call is recorded are removed. */
   objects: Pick<OrderObjects, "get" | "remove">;
   log: Pick<Log, "append" | "partitions">;
-  /** `call/` of it is written, nothing else. */
+  /** Only objects under `call/` are written to it. */
   publicStore: Store;
-  /** Opaque name of a buyer's wallet ({@link payerNames}). */
+  /** Opaque name of a buyer's wallet ({@link createPayerNames}). */
   nameOf(wallet: string): string;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
 }
 
-/** How long bytes that are gone are looked for before the call is given up, real ms: a store may be the wrong one. */
-const LOST_MS = 86_400_000;
+/**
+ * How long missing bytes are looked for before the call is given up, real ms; a wrong store may be configured for a
+ * while.
+ */
+const GIVE_UP_MS = 86_400_000;
 
 const PRODUCER = "orders";
 
-/** Salts of an order that is not published: drawn once, and durable with its claim. */
-export const newSalts = (): Salts => {
-  const drawn = () => randomBytes(SALT_BYTES).toString("hex");
-  return { request: drawn(), response: drawn() };
+/** Draws the salts of an order that is not published. They are durable with its claim. */
+export const createSalts = (): Salts => {
+  const drawSalt = () => randomBytes(SALT_BYTES).toString("hex");
+  return { request: drawSalt(), response: drawSalt() };
 };
 
 /**
- * Names of buyers' wallets: one for all calls of a wallet, in every replica. An HMAC and not a hash, since addresses are
- * public: whoever has a list of them could hash them all and compare. Under a key of its own, so that nothing that else
- * hangs on the secret (wallets do) can ever be printed as a name.
+ * Returns a function that names a buyer's wallet in the public record; all replicas give a wallet the same name. The
+ * name is an HMAC and not a plain hash: addresses are public, so anybody could hash a list of them and compare. Its key
+ * is derived from the secret for this purpose alone, so a name never reveals another key that is derived from the
+ * secret.
  * @param secret of the whole service, at least 32 bytes
  */
-export function payerNames(secret: Uint8Array): (wallet: string) => string {
+export function createPayerNames(secret: Uint8Array): (wallet: string) => string {
   const key = createHmac("sha256", secret).update("touchstone/payer-names/1").digest();
   return (wallet) => `buyer_${crockford130(createHmac("sha256", key).update(wallet.toLowerCase()).digest())}`;
 }
 
 /**
- * What stands for the request in the record, and what its sha256 is over: `METHOD url` (of a tool `TOOL url name`), a
- * newline and the body. Headers are two that every client sends.
+ * The bytes that represent a request in the record, over which its sha256 is taken: `METHOD url` (for an MCP tool
+ * `TOOL url name`), a newline and the body. Headers are left out: they are the same two for every client.
  */
 export const requestBytes = (
   { method, url, tool }: Pick<BoughtRequest, "method" | "url" | "tool">,
@@ -65,17 +69,17 @@ export const requestBytes = (
 ): Buffer => Buffer.concat([Buffer.from(tool === undefined ? `${method} ${url}\n` : `TOOL ${url} ${tool}\n`), body]);
 
 /**
- * The salts of an order, as its claim has them: the same ones however often they are asked for, for as long as the log is
- * kept. null of a published call, and of an order without a call.
+ * Reads the salts of an order from its claim in the log.
+ * @returns null for a published call, and for an order without a call
  * @throws StepNotSeen
  */
-export async function saltsOf(orders: Pick<OrderLog, "read">, order: Order): Promise<Salts | null> {
+export async function readSalts(orders: Pick<OrderLog, "read">, order: Order): Promise<Salts | null> {
   const { salts } = await orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
   return salts ? { request: salts.request, response: salts.response } : null;
 }
 
-/** A call as it was bought. */
-interface Bought {
+/** A bought call: its leg (one payment to one seller) with the bytes of request and answer. */
+interface BoughtCall {
   leg: Leg;
   result: NonNullable<Leg["result"]>;
   intent: StepOf<"seller_intent">;
@@ -85,26 +89,28 @@ interface Bought {
 }
 
 /**
- * Brings bought calls into the record (orders.md, Publish): whole, where the buyer asked for that, else as two salted
- * commitments. Made once in effect: every object is named by its content, and every record has the id and the moment that
- * the order gives it, so whoever does it again after a crash, or beside a replica that is not dead yet, writes copies. The
- * step `recorded` comes last, and whoever finds an order without it does everything again.
+ * Writes bought calls into the record (orders.md, Publish): whole if the buyer asked for that, else as two salted
+ * commitments. All writes are idempotent: an object's name is its content's hash, and a record's id and time come from
+ * the order. So a repetition after a crash, or by two replicas at once, writes identical copies. The step `recorded` is
+ * appended last; for an order without it everything is done again.
  */
 export class PublishingCalls {
   constructor(private readonly deps: PublishingDeps) {}
 
   /**
-   * The call of an order that we act on. Nothing is done where {@link callToRecord} names none.
-   * @throws OrderLost, StepNotSeen, PublicConflict, and what store and log throw: then it is tried at the next look
+   * Writes the call of an order that this process acts on into the record, if {@link callToRecord} names one.
+   * @throws OrderLost, StepNotSeen, PublicConflict, and what store and log throw; recovery then tries again
    */
   async record(order: Order): Promise<void> {
     const leg = callToRecord(order);
     if (!leg?.result) return;
     const { orders, log, metrics } = this.deps;
-    const bought = await this.#bought(order, leg, leg.result);
-    if (!bought) return this.#lost(order);
-    const records = order.publish ? [await this.#published(order, bought)] : await this.#committed(order, bought);
-    // The objects before the record that names them: nobody is ever sent to bytes that are not there.
+    const bought = await this.#readCall(order, leg, leg.result);
+    if (!bought) return this.#endLostCall(order);
+    const records = order.publish
+      ? [await this.#writePublished(order, bought)]
+      : await this.#commitmentsOf(order, bought);
+    // The objects were written first, so a record never refers to bytes that are missing.
     if (records.length > 0) await log.append(records.map((envelope) => sealEnvelope(envelope, log.partitions)));
     await orders.step(order, { state: "recorded" });
     await this.#removeUnneeded(order);
@@ -114,8 +120,8 @@ export class PublishingCalls {
     });
   }
 
-  /** @returns null when bytes of it are not there, or are not what the steps say */
-  async #bought(order: Order, leg: Leg, result: Bought["result"]): Promise<Bought | null> {
+  /** Reads request and answer of a call. @returns null when bytes are missing or do not match the hashes in the steps */
+  async #readCall(order: Order, leg: Leg, result: BoughtCall["result"]): Promise<BoughtCall | null> {
     const { orders, objects } = this.deps;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
     const { body_sha256: sha256, body_bytes: size = 0 } = intent.request;
@@ -128,17 +134,20 @@ export class PublishingCalls {
     return whole ? { leg, result, intent, request, response } : null;
   }
 
-  /** Its bytes are gone. Looked for again for a day; then it is said so, and the order ends without a record of its call. */
-  async #lost(order: Order): Promise<void> {
+  /**
+   * Handles missing bytes: throws, so that they are looked for again, for a day; then the order ends without a public
+   * record.
+   */
+  async #endLostCall(order: Order): Promise<void> {
     const { orders, logger, metrics } = this.deps;
-    if (systemClock.now().getTime() - order.movedAt < LOST_MS)
+    if (systemClock.now().getTime() - order.movedAt < GIVE_UP_MS)
       throw new StepNotSeen(`bytes of ${order.id} are not in the store of orders`);
     await orders.step(order, { state: "recorded", lost: true });
     logger.error({ order: order.id }, "the bytes of a bought call are gone: it never enters the record");
     metrics.count("touchstone_orders_calls_lost_total");
   }
 
-  /** Its answer stays only where the buyer was charged for it. What fails here is done by the next sweep. */
+  /** Removes the order's objects that nobody needs any more. If a removal fails, the next sweep removes the object. */
   async #removeUnneeded(order: Order): Promise<void> {
     const { objects, logger } = this.deps;
     try {
@@ -150,7 +159,7 @@ export class PublishingCalls {
     }
   }
 
-  async #published(order: Order, bought: Bought): Promise<Envelope<"paid.published">> {
+  async #writePublished(order: Order, bought: BoughtCall): Promise<Envelope<"paid.published">> {
     const { leg, result, intent, request, response } = bought;
     await this.#put(intent.request.sha256, request);
     if (response && result.sha256 !== null) await this.#put(result.sha256, response);
@@ -158,7 +167,7 @@ export class PublishingCalls {
       ...{ order: order.id, leg: leg.leg, payer: this.deps.nameOf(order.payer) },
       ...{ url: intent.request.url, method: intent.request.method, price: leg.price, pay_to: leg.payTo },
       ...{ network: intent.network, asset: intent.asset, tx: leg.tx!, status: result.status },
-      // What a buyer expects beside our own checks is its own: no seller is told of in the record for it.
+      // A buyer's own expectations are left out of the record: an answer that fails only those counts as passed.
       pass: result.pass || result.unmet === true,
       ...{ delivered: result.delivered, delivery: result.delivery ?? null, schema_ok: result.schema_ok ?? null },
       ...{
@@ -174,9 +183,9 @@ export class PublishingCalls {
     return envelopeOf({ type: "paid.published", ...of, body });
   }
 
-  /** Two of an answered call, one where no bytes came. An order from before there were salts has none. */
-  async #committed(order: Order, bought: Bought): Promise<Envelope<"paid.commitment">[]> {
-    const salts = await saltsOf(this.deps.orders, order);
+  /** Commitments to request and answer, or to the request alone if no bytes came. An older order without salts has none. */
+  async #commitmentsOf(order: Order, bought: BoughtCall): Promise<Envelope<"paid.commitment">[]> {
+    const salts = await readSalts(this.deps.orders, order);
     if (!salts) return [];
     const { leg, result, request, response } = bought;
     const sealed = (salt: string, bytes: Buffer) =>

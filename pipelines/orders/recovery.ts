@@ -5,7 +5,7 @@ import { completeUpTo, isFinallyExpired, type Rail, type Settlement, type Wallet
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney, parseMoney } from "../record/money.ts";
 import type { Buying } from "./buying.ts";
-import { type Holding, isHolding, letGo } from "./holding.ts";
+import { type Holding, isHolding, releaseStep } from "./holding.ts";
 import { callToRecord, isClosed, isEnded, type Leg, type Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
 import type { PublishingCalls } from "./publishing-calls.ts";
@@ -14,7 +14,7 @@ export interface RecoveryDeps {
   buying: Buying;
   holding: Holding;
   rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
-  /** Transfers back to buyers, out of the wallet that they paid. */
+  /** Signs and submits refunds to buyers, from the wallet that they paid. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
   till(): Promise<Wallet>;
   /** Writes bought calls into the record. */
@@ -24,105 +24,106 @@ export interface RecoveryDeps {
 }
 
 /**
- * After so long without a step (ms) the replica of an ended order has decided whether to cancel its last payment, unless it
- * died.
+ * Time without a step (ms) after which an ended order counts as abandoned for the cancellation of its last payment: a live
+ * replica decides about it sooner.
  */
-const LEFT_MS = 20_000;
-/** Payments that are cancelled at once: each takes half a minute where the chain is slow. */
+const ABANDONED_MS = 20_000;
+/** Most cancellations at the same time; on a slow chain each takes half a minute. */
 const CANCELS_AT_ONCE = 4;
-/** Chain seconds after the end of an authorization in which a node may still show us a Transfer from before it. */
-const MARGIN_S = 60;
+/** Chain seconds after an authorization expires during which a lagging node may still report a Transfer from before. */
+const NODE_DELAY_S = 60;
 
 /** Validity of a signed refund, seconds; a refund that is not in a block by then is signed anew. */
 const REFUND_VALID_S = 600;
 
 /**
- * States of orders that ended without a charge of ours, while a facilitator may still hold the buyer's authorization and use
- * it.
+ * States of orders that ended without a charge of ours, while a facilitator may still hold the buyer's authorization
+ * and use it.
  */
-const AUTHORIZED: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
+const AUTHORIZED_STATES: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
 
-const failed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
+const hasFailed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
 
-/** A kind of orders, all of which are looked at equally often. */
-interface Kind {
-  of(order: Order): boolean;
+/** A kind of orders that recovery checks equally often. A look is one check of one order; a turn is a round of looks. */
+interface OrderKind {
+  includes(order: Order): boolean;
   /** Pause between two looks at one order, ms; doubled by each failure in succession, up to {@link SLOWEST_MS}. */
   everyMs: number;
-  /** Most orders at once, and most in one turn, which takes those that were looked at longest ago. */
+  /** Most orders that are checked at the same time, and most in one turn, which takes those checked longest ago. */
   atOnce: number;
-  most: number;
+  perTurn: number;
 }
 
-/**
- * An order is of the first kind that fits. Orders that bring money in are looked at most often; no kind waits for another.
- */
-const KINDS: readonly Kind[] = [
+/** An order belongs to the first kind that includes it. Orders that bring money in are checked most often. */
+const KINDS: readonly OrderKind[] = [
   {
-    of: (order) => order.state === "settle_intent" || order.state === "settle_unknown" || isHolding(order),
-    ...{ everyMs: 5_000, atOnce: 8, most: 200 },
+    includes: (order) => order.state === "settle_intent" || order.state === "settle_unknown" || isHolding(order),
+    ...{ everyMs: 5_000, atOnce: 8, perTurn: 200 },
   },
-  { of: ({ state }) => state.startsWith("refund"), everyMs: 10_000, atOnce: 2, most: 50 },
-  { of: (order) => !isEnded(order) || !order.final, everyMs: 5_000, atOnce: 8, most: 200 },
-  { of: () => true, everyMs: 15_000, atOnce: 4, most: 100 },
+  { includes: ({ state }) => state.startsWith("refund"), everyMs: 10_000, atOnce: 2, perTurn: 50 },
+  { includes: (order) => !isEnded(order) || !order.final, everyMs: 5_000, atOnce: 8, perTurn: 200 },
+  { includes: () => true, everyMs: 15_000, atOnce: 4, perTurn: 100 },
 ];
 const SLOWEST_MS = 300_000;
 
 /** When an order is looked at next (monotonic ms), and how many looks in succession failed. */
-interface Due {
+interface NextLook {
   at: number;
   failures: number;
 }
 
 /** Most transactions that are sent to charge one order: we pay the gas of each. */
 const MAX_SENT = 3;
-/** Losses that one look asks the chain about: did the seller send the money back? */
+/** Most losses for which one round asks the chain whether the seller sent the money back. */
 const LOSSES_AT_ONCE = 20;
 
 /**
- * Brings every order to its end, whichever replica began it (orders.md, Recovery): at the start of a process and then again
- * and again. Recovery reads the chain before it acts, never signs a second payment to a seller, and never blames a seller for
- * our own crash. Each order has its own time for the next look, so an order that fails, or a node that is down, holds up no
- * other order.
+ * Brings every order to its end, whichever replica began it (orders.md, Recovery), at the start of a process and then
+ * periodically. Recovery reads the chain before it acts, never signs a second payment to a seller, and never blames a
+ * seller for our own crash. Each order has its own time for the next look, so an order that fails delays no other
+ * order.
  */
 export class Recovery {
-  readonly #due = new Map<string, Due>();
-  /** Kinds whose turn is under way, and orders that are being looked at. */
-  readonly #underWay = new Set<Kind>();
+  readonly #due = new Map<string, NextLook>();
+  /** Kinds whose turn is in progress, and the look in progress of each order, by its id. */
+  readonly #kindsUnderWay = new Set<OrderKind>();
   readonly #looking = new Map<string, Promise<void>>();
-  /** For each loss (order and leg) the block to look from next, in the order in which losses were looked at. */
+  /**
+   * For each loss (order and leg) the block from which to search next. The loss that was checked longest ago comes
+   * first.
+   */
   readonly #scanned = new Map<string, number>();
   #cancelling: Promise<void> | null = null;
-  #isOver = false;
+  #isStopped = false;
 
   constructor(private readonly deps: RecoveryDeps) {}
 
-  /** One look at every order that is not closed, due or not. */
+  /** Checks every order that is not closed, due or not. */
   async look(): Promise<void> {
     await this.#catchUp();
-    await Promise.all(KINDS.map((kind) => this.#turnOf(kind, true)));
+    await Promise.all(KINDS.map((kind) => this.#lookAtKind(kind, true)));
   }
 
   /**
-   * Look at the orders that are due. A kind whose last turn is still under way is left out.
+   * Checks the orders that are due. A kind whose last turn is still in progress is skipped.
    * @param pace factor of the pauses in {@link KINDS}
    */
   async turn(pace = 1): Promise<void> {
     await this.#catchUp();
-    const idle = KINDS.filter((kind) => !this.#underWay.has(kind));
-    await Promise.all(idle.map((kind) => this.#turnOf(kind, false, pace)));
+    const idle = KINDS.filter((kind) => !this.#kindsUnderWay.has(kind));
+    await Promise.all(idle.map((kind) => this.#lookAtKind(kind, false, pace)));
   }
 
   /**
-   * Reads new steps and starts cancellations beside everything else: a signed payment is valid for 90 s only, so they cannot
-   * wait.
+   * Reads new steps and starts cancellations beside everything else: a signed payment is valid for 90 s only, so they
+   * cannot wait.
    */
   async #catchUp(): Promise<void> {
     const { orders } = this.deps.buying;
     await orders.catchUp();
     const open = this.#open();
     if (open.length === 0) return;
-    this.#cancelling ??= this.#cancelLeft(open).finally(() => {
+    this.#cancelling ??= this.#cancelAbandoned(open).finally(() => {
       this.#cancelling = null;
     });
   }
@@ -132,29 +133,29 @@ export class Recovery {
     return buying.orders.table.open().filter((order) => !buying.isActing(order));
   }
 
-  async #turnOf(kind: Kind, all: boolean, pace = 1): Promise<void> {
+  async #lookAtKind(kind: OrderKind, all: boolean, pace = 1): Promise<void> {
     const now = systemClock.monotonic();
     const dueAt = ({ id }: Order): number => this.#due.get(id)?.at ?? 0;
-    const ofKind = this.#open().filter((order) => KINDS.find(({ of }) => of(order)) === kind);
+    const ofKind = this.#open().filter((order) => KINDS.find(({ includes: of }) => of(order)) === kind);
     const isDue = (order: Order): boolean => dueAt(order) <= now && !this.#looking.has(order.id);
     const due = all ? ofKind : ofKind.filter(isDue).sort((a, b) => dueAt(a) - dueAt(b));
-    if (!all) this.#underWay.add(kind);
-    await forEachSettled(all ? due : due.slice(0, kind.most), kind.atOnce, async (order) => {
+    if (!all) this.#kindsUnderWay.add(kind);
+    await forEachSettled(all ? due : due.slice(0, kind.perTurn), kind.atOnce, async (order) => {
       while (this.#looking.has(order.id)) await this.#looking.get(order.id);
       const look = this.#lookAt(order, kind.everyMs * pace).finally(() => this.#looking.delete(order.id));
       this.#looking.set(order.id, look);
       await look;
     });
-    if (!all) this.#underWay.delete(kind);
+    if (!all) this.#kindsUnderWay.delete(kind);
   }
 
   /** Never rejects. */
   async #lookAt(order: Order, everyMs: number): Promise<void> {
     const { buying, logger, metrics } = this.deps;
-    if (this.#isOver || buying.isActing(order)) return;
+    if (this.#isStopped || buying.isActing(order)) return;
     let failures = 0;
     try {
-      await this.#bring(order);
+      await this.#continueOrder(order);
     } catch (error) {
       if (!(error instanceof OrderLost)) {
         failures = (this.#due.get(order.id)?.failures ?? 0) + 1;
@@ -169,44 +170,44 @@ export class Recovery {
 
   /** Starts nothing more; resolves when the cancellations under way have ended. */
   async stop(): Promise<void> {
-    this.#isOver = true;
+    this.#isStopped = true;
     await this.#cancelling;
   }
 
-  /** Cancels a few at once; an order that this process may not cancel is skipped. Never rejects. */
-  async #cancelLeft(orders: readonly Order[]): Promise<void> {
+  /** Cancels the last payments of abandoned orders, a few at a time. Never rejects. */
+  async #cancelAbandoned(orders: readonly Order[]): Promise<void> {
     const { buying, logger } = this.deps;
-    const leftMs = Math.min(LEFT_MS, buying.orders.staleMs);
+    const leftMs = Math.min(ABANDONED_MS, buying.orders.staleMs);
     await forEachSettled(orders, CANCELS_AT_ONCE, async (order) => {
-      if (this.#isOver) return;
-      await buying.cancelling.cancelLeft(order, leftMs).catch((error: unknown) => {
+      if (this.#isStopped) return;
+      await buying.cancelling.cancelAbandoned(order, leftMs).catch((error: unknown) => {
         logger.warn({ err: error, order: order.id }, "a payment that was left could not be cancelled");
       });
     });
   }
 
-  async #bring(order: Order): Promise<void> {
-    if (!(await this.#isOurs(order))) return;
+  async #continueOrder(order: Order): Promise<void> {
+    if (!(await this.#isOursOrAdopted(order))) return;
     const isHeld = isHolding(order);
-    if (isHeld) await this.deps.holding.bring(order);
-    else await this.#onward(order);
-    await this.#fates(order);
+    if (isHeld) await this.deps.holding.continueOrder(order);
+    else await this.#continueExact(order);
+    await this.#resolveFates(order);
     if (callToRecord(order)) await this.deps.publishing.record(order);
   }
 
   /**
-   * Does this process act on the order? Yes for its own; an order that its replica has left is taken over first ({@link
-   * OrderLog.adopt}).
+   * Does this process act on the order? Yes for its own orders. An order that its replica has abandoned is taken over first
+   * ({@link OrderLog.adopt}).
    */
-  async #isOurs(order: Order): Promise<boolean> {
+  async #isOursOrAdopted(order: Order): Promise<boolean> {
     const { orders } = this.deps.buying;
     if (order.by === orders.replica) return true;
-    if (!orders.looksLeft(order) || !(await orders.adopt(order))) return false;
+    if (!orders.looksAbandoned(order) || !(await orders.adopt(order))) return false;
     this.deps.metrics.count("touchstone_orders_adopted_total");
     return true;
   }
 
-  async #onward(order: Order): Promise<void> {
+  async #continueExact(order: Order): Promise<void> {
     const { orders } = this.deps.buying;
     switch (order.state) {
       case "claimed":
@@ -215,38 +216,38 @@ export class Recovery {
         return orders.step(order, { state: "released", says: "We stopped before it was begun." });
       case "seller_intent":
         // The answer was lost with the replica that paid: our fault, which does not count against the seller.
-        return this.#unwatched(order);
+        return this.#endLostAnswer(order);
       case "worked":
         return orders.step(order, { state: "settle_intent" });
       case "seller_result":
       case "seller_unknown":
       case "checked":
-        return this.#checked(order);
+        return this.#finishCheck(order);
       case "settle_intent":
       case "settle_unknown":
-        return this.#collect(order);
+        return this.#collectCharge(order);
       case "settled":
-        return order.final ? undefined : this.#confirmed(order);
+        return order.final ? undefined : this.#confirmCharge(order);
       case "refund_due":
       case "refund_intent":
       case "refund_unknown":
         return this.#refund(order);
       default:
-        return this.#watched(order);
+        return this.#checkExpired(order);
     }
   }
 
-  async #unwatched(order: Order): Promise<void> {
+  async #endLostAnswer(order: Order): Promise<void> {
     const { leg } = order.legs.at(-1)!;
     await this.deps.buying.orders.step(
       order,
       { state: "seller_unknown", leg, says: "We stopped before the answer was seen to its end." },
       { state: "checked", leg, pass: false, last: true, fault: "ours" },
-      letGo(order, "We stopped before the answer was seen to its end."),
+      releaseStep(order, "We stopped before the answer was seen to its end."),
     );
   }
 
-  async #checked(order: Order): Promise<void> {
+  async #finishCheck(order: Order): Promise<void> {
     const { orders } = this.deps.buying;
     const leg = order.legs.at(-1)!;
     if (order.state !== "checked") {
@@ -254,7 +255,7 @@ export class Recovery {
       const fault = pass || leg.result?.unmet ? null : leg.result ? ("seller" as const) : ("ours" as const);
       await orders.step(order, { state: "checked", leg: leg.leg, pass, last: true, fault });
     }
-    if (failed(order)) await orders.step(order, letGo(order, "The answer did not pass."));
+    if (hasFailed(order)) await orders.step(order, releaseStep(order, "The answer did not pass."));
     else await orders.step(order, { state: "settle_intent" });
   }
 
@@ -262,72 +263,69 @@ export class Recovery {
    * Reads from the chain whether the buyer was charged. If not, sends the same payment again while it is valid; once it has
    * expired, the order is written off.
    */
-  async #collect(order: Order): Promise<void> {
+  async #collectCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
     const { orders } = buying;
-    const read = await buying.charged(order);
+    const read = await buying.readCharge(order);
     const { value: seen } = read;
-    if (seen?.amount === order.quote.total) return orders.step(order, await buying.settledAs(order, seen));
-    if (isFinallyExpired(read, order.validBefore, MARGIN_S))
+    if (seen?.amount === order.quote.total) return orders.step(order, await buying.settledStep(order, seen));
+    if (isFinallyExpired(read, order.validBefore, NODE_DELAY_S))
       return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
     if (!(await this.#mayCharge(order))) return;
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
     await buying.settle(order);
   }
 
-  /** False while the payer holds as little as when its charge was refused: it would be refused again. @throws ChainDown */
+  /** May another charge be sent? Not while the payer's balance is that at the last refusal. @throws ChainDown */
   async #mayCharge(order: Order): Promise<boolean> {
     if (order.sent.length >= MAX_SENT) return false;
-    return order.refusedAt === null || (await this.deps.buying.payerHas(order)) !== order.refusedAt;
+    return order.refusedAt === null || (await this.deps.buying.payerBalance(order)) !== order.refusedAt;
   }
 
   /**
-   * A charge that is not final: confirmed if it still stands; else made again, or written off once the payment has expired.
+   * Handles a charge that was not final. If it is still on the chain, waits until it is final. If its block vanished,
+   * charges again, or writes the order off once the payment has expired.
    */
-  async #confirmed(order: Order): Promise<void> {
+  async #confirmCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
-    const read = await buying.charged(order);
+    const read = await buying.readCharge(order);
     const { value: seen } = read;
     if (seen?.amount === order.quote.total) {
-      if (seen.final) await buying.orders.step(order, await buying.settledAs(order, seen));
+      if (seen.final) await buying.orders.step(order, await buying.settledStep(order, seen));
       return;
     }
     const vanished = "The block that the payment was settled in vanished.";
-    if (isFinallyExpired(read, order.validBefore, MARGIN_S))
+    if (isFinallyExpired(read, order.validBefore, NODE_DELAY_S))
       return buying.orders.step(order, { state: "written_off", says: vanished });
     this.deps.metrics.count("touchstone_orders_settlements_vanished_total");
     await buying.orders.step(order, { state: "settle_intent" });
     await buying.settle(order);
   }
 
-  /**
-   * An order that ended without a charge: after its authorization has expired, looks whether it moved money all the same.
-   */
-  async #watched(order: Order): Promise<void> {
+  /** For an order that ended without a charge: once its authorization has expired, checks whether it moved money anyway. */
+  async #checkExpired(order: Order): Promise<void> {
     // Only we can move money under an escrow's authorization.
-    if (order.scheme !== "exact" || order.expired || !AUTHORIZED.has(order.state)) return;
-    if (!(await this.#isPast(order.validBefore + MARGIN_S))) return;
+    if (order.scheme !== "exact" || order.expired || !AUTHORIZED_STATES.has(order.state)) return;
+    if (!(await this.#isChainPast(order.validBefore + NODE_DELAY_S))) return;
     const { buying } = this.deps;
     const { orders } = buying;
-    const read = await buying.charged(order);
+    const read = await buying.readCharge(order);
     const { value: seen } = read;
     const owed = order.state === "written_off" && seen?.amount === order.quote.total;
     if (seen && !seen.final) return;
-    if (seen && owed) return orders.step(order, await buying.settledAs(order, seen));
+    if (seen && owed) return orders.step(order, await buying.settledStep(order, seen));
     if (seen) return orders.step(order, { state: "refund_due", tx: seen.tx, amount: seen.amount });
-    if (isFinallyExpired(read, order.validBefore, MARGIN_S)) await orders.step(order, { state: "expired" });
+    if (isFinallyExpired(read, order.validBefore, NODE_DELAY_S)) await orders.step(order, { state: "expired" });
   }
 
-  /**
-   * Is the newest block later than this time? It only says when to ask; what happened is read separately. @throws ChainDown
-   */
-  async #isPast(time: number): Promise<boolean> {
+  /** Is the newest block later than this time (unix seconds)? Only a hint when to read the chain. @throws ChainDown */
+  async #isChainPast(time: number): Promise<boolean> {
     return (await this.deps.rail.head()).time > time;
   }
 
   /**
-   * Sends the money back exactly once. The signed transfer is durable before it is sent, so sending it again is the same
-   * transfer; another one is signed only after this one has expired.
+   * Sends the buyer's money back exactly once. The signed transfer is durable before it is sent, so it can be sent again
+   * without paying twice; a new transfer is signed only after the last one has expired.
    */
   async #refund(order: Order): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
@@ -342,7 +340,7 @@ export class Recovery {
         const gas = await buying.gas(order, "refund", tx);
         return orders.step(order, { state: "refunded", tx, amount: moneyOf(arrived), ...gas });
       }
-      if (order.state === "refund_intent" && isFinallyExpired(read, held.validBefore, MARGIN_S)) {
+      if (order.state === "refund_intent" && isFinallyExpired(read, held.validBefore, NODE_DELAY_S)) {
         return orders.step(order, { state: "refund_unknown", says: "It did not arrive in time; it is signed anew." });
       }
     }
@@ -363,24 +361,25 @@ export class Recovery {
       ...{ amount, from: wallet.address.toLowerCase(), transfer: { ...transfer }, nonce },
       ...{ valid_before: Number(validBefore), since_block: number },
     });
-    // The answer decides nothing: the next look reads the chain.
+    // The reply is not trusted: the next look reads the chain.
     await authorizations.submitTransfer(transfer);
   }
 
   /** Finds out for each payment to a seller whether the seller took it. */
-  async #fates(order: Order): Promise<void> {
+  async #resolveFates(order: Order): Promise<void> {
     const { rail, buying } = this.deps;
     for (const leg of order.legs.filter(({ fate }) => fate === "unknown")) {
-      // A call under way: its seller may take the money at any moment, and nothing follows from that yet.
-      if (order.state === "seller_intent" && !(await this.#isPast(leg.validBefore))) continue;
+      // The call is in progress, so the seller may take the money at any moment; read the chain only after the payment
+      // expires.
+      if (order.state === "seller_intent" && !(await this.#isChainPast(leg.validBefore))) continue;
       const read = await rail.settlementOf({ from: leg.wallet, nonce: leg.nonce, sinceBlock: leg.sinceBlock });
       const { value: seen } = read;
       if (seen && !seen.final) continue;
       if (seen)
         await buying.orders.step(order, { state: "leg_paid", leg: leg.leg, tx: seen.tx, amount: moneyOf(seen) });
       else {
-        const tx = isEnded(order) ? await buying.cancelling.cancelledIn(leg) : null;
-        if (tx === null && !isFinallyExpired(read, leg.validBefore, MARGIN_S)) continue;
+        const tx = isEnded(order) ? await buying.cancelling.cancellationTx(leg) : null;
+        if (tx === null && !isFinallyExpired(read, leg.validBefore, NODE_DELAY_S)) continue;
         await buying.orders.step(order, {
           state: "leg_unpaid",
           leg: leg.leg,
@@ -391,14 +390,14 @@ export class Recovery {
   }
 
   /**
-   * Looks for losses that sellers paid back: a Transfer of at least the price from the seller's address to the wallet that
-   * paid it pays back one loss. Each call takes the few losses that were looked at longest ago, each from the block after the
-   * last one read. Losses that a buyer or we caused are not looked for: no seller sends those back.
+   * Looks for losses that sellers paid back. A Transfer of at least the price from the seller's address to the wallet that
+   * paid the seller pays back one loss. Each call checks the few losses that were checked longest ago, from the block after
+   * the last one read. Losses that a buyer or we caused are skipped, since no seller sends those back.
    */
   async recoverLosses(): Promise<void> {
     const { orders } = this.deps.buying;
     await orders.catchUp();
-    const owed = [...orders.table.owing()].flatMap((order) =>
+    const owed = [...orders.table.owedBySellers()].flatMap((order) =>
       order.legs.filter(isOwed).map((leg) => ({ order, leg, key: `${order.id} ${leg.leg}` })),
     );
     for (const key of this.#scanned.keys()) if (!owed.some((one) => one.key === key)) this.#scanned.delete(key);
@@ -406,19 +405,19 @@ export class Recovery {
     const turnOf = ({ key }: (typeof owed)[number]): number => turn.get(key) ?? 0;
     const next = owed.sort((a, b) => turnOf(a) - turnOf(b)).slice(0, LOSSES_AT_ONCE);
     for (const { order, leg, key } of next) {
-      if (this.#isOver || this.deps.buying.isActing(order)) continue;
-      await this.#sentBack(order, leg, key).catch((error: unknown) => {
+      if (this.#isStopped || this.deps.buying.isActing(order)) continue;
+      await this.#findRepayment(order, leg, key).catch((error: unknown) => {
         if (error instanceof OrderLost) return;
         this.deps.logger.warn({ err: error, order: order.id }, "it is not known whether a loss was made good");
       });
     }
   }
 
-  async #sentBack(order: Order, leg: Leg, key: string): Promise<void> {
+  async #findRepayment(order: Order, leg: Leg, key: string): Promise<void> {
     const { buying, rail } = this.deps;
     const { table } = buying.orders;
     const sinceBlock = this.#scanned.get(key) ?? leg.sinceBlock;
-    // Moved to the end, also if this look fails: all other losses come before it next time.
+    // Move this loss to the end, even if the look fails, so that all other losses come before it next time.
     this.#scanned.delete(key);
     this.#scanned.set(key, sinceBlock);
     const read = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
@@ -430,7 +429,7 @@ export class Recovery {
     if (!found) this.#scanned.set(key, Math.max(sinceBlock, completeUpTo(read) + 1));
     // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other
     // for ever.
-    if (!found || !(await this.#isOurs(order)) || table.recoveries().has(found.tx)) return;
+    if (!found || !(await this.#isOursOrAdopted(order)) || table.recoveries().has(found.tx)) return;
     const step = { state: "leg_recovered", leg: leg.leg, tx: found.tx, amount: moneyOf(found) } as const;
     await buying.orders.step(order, step);
   }
@@ -442,28 +441,28 @@ const isOwed = ({ fate, recovered, checked }: Leg): boolean =>
 
 const moneyOf = ({ amountAtomic }: Settlement): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
-export interface Recovering {
-  /** A look now, after the one under way. */
+export interface RunningRecovery {
+  /** Checks every open order now. */
   look(): Promise<void>;
-  /** @param told how each turn ends from now on: null for well, else what it threw */
-  watch(told: (failed: unknown) => void): void;
+  /** Registers a function that is called after each turn, with null or with the error that the turn threw. */
+  watch(onTurnEnd: (failed: unknown) => void): void;
   stop(): Promise<void>;
 }
 
 /** Pauses between two turns, and between two looks at losses. */
 const TURN_MS = 1_000;
 const LOSSES_MS = 300_000;
-/** Turns under way at once: one for each kind, and one that begins. */
+/** Most turns in progress at the same time: one for each kind, and one that begins. */
 const MAX_TURNS = KINDS.length + 1;
 
 /** Runs turns of recovery, in real time, until stopped; a turn that fails is logged, and the next one tries again. */
-export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, everyMs = TURN_MS): Recovering {
-  const tried = (work: () => Promise<void>) => () =>
+export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, everyMs = TURN_MS): RunningRecovery {
+  const logFailures = (work: () => Promise<void>) => () =>
     work().catch((error: unknown) => logger.warn({ err: error }, "orders could not be looked at; it is tried again"));
-  // Turns overlap: one in which a kind takes long would otherwise hold up the charges of the next.
+  // Turns overlap, so that a slow kind in one turn does not delay the charges of the next turn.
   const turns = new Set<Promise<void>>();
   let told: (failed: unknown) => void = () => undefined;
-  const turned = async () => {
+  const runTurn = async () => {
     await recovery.turn(everyMs / TURN_MS).catch((error: unknown) => {
       told(error);
       throw error;
@@ -472,13 +471,13 @@ export function startRecovery(recovery: Recovery, logger: Pick<Logger, "warn">, 
   };
   const begin = async () => {
     if (turns.size >= MAX_TURNS) return;
-    const turn = tried(turned)().finally(() => turns.delete(turn));
+    const turn = logFailures(runTurn)().finally(() => turns.delete(turn));
     turns.add(turn);
   };
-  const losses = tried(() => recovery.recoverLosses());
+  const losses = logFailures(() => recovery.recoverLosses());
   const running = [repeatWork(begin, everyMs, systemClock), repeatWork(losses, LOSSES_MS, systemClock)];
   return {
-    look: tried(() => recovery.look()),
+    look: logFailures(() => recovery.look()),
     watch: (by) => {
       told = by;
     },

@@ -26,17 +26,17 @@ import { classOf, type KnownAnswer } from "../record/classes.ts";
 import { type BuyersExpectation, isBuyersOwn } from "../record/expectation.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
 import { type BoughtRequest, MAX_SIGNED, type StepOf } from "../record/order-step.ts";
-import { judgedBy } from "./judgement.ts";
+import { strongestCheckOf } from "./judgement.ts";
 import type { NewStep } from "./order-log.ts";
 
-/** The request of a buyer that is sent to a seller. */
+/** A buyer's request, to be sent to a seller. */
 export interface CallRequest extends Pick<BoughtRequest, "url" | "method" | "headers" | "sha256"> {
   body: Uint8Array | null;
   /** Set for a tool of an MCP server, which is called in a session; the body is then its arguments. */
   tool?: ToolCall;
 }
 
-/** What a seller's 402 asks for one request at this moment. */
+/** The price and terms of a seller's 402 response to one request. */
 export interface SellerQuote {
   cap: string;
   request: CallRequest;
@@ -44,7 +44,7 @@ export interface SellerQuote {
   payTo: string;
   entry: PayableEntry;
   context: SignContext;
-  /** What the answer is compared with. A schema that cannot be used is none. */
+  /** What the answer is compared with. An unusable schema is left out. */
   want: Expectation;
   /** JSON Schema of what this call sends, as the seller declares it; absent: it declares none. Nothing is held against it. */
   inputSchema?: unknown;
@@ -55,7 +55,7 @@ export interface SellerQuote {
 /** Why this request cannot be bought from this seller, in words for the buyer. */
 export interface NoQuote {
   says: string;
-  /** It is for a fault of ours, and may be asked again. */
+  /** True: the cause is on our side, and the buyer may try again. */
   ours?: true;
 }
 
@@ -64,7 +64,7 @@ export interface SellerAnswer {
   evaluation: Evaluation;
   /** Did it pass all of our checks, and what its buyer expects? */
   pass: boolean;
-  /** It passed all of our checks, and not what its buyer expects. */
+  /** True: the answer passed all of our checks and failed the buyer's own expectations. */
   unmet: boolean;
   contentType: string | null;
   bytes: Uint8Array;
@@ -75,13 +75,13 @@ export interface SellerTools extends ProbeTools {
   rail: Rail;
   /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
   float(need?: PaymentNeed): Promise<Wallet>;
-  /** What right answers are found with; absent: those that can be computed are. */
+  /** Sources of right answers; absent: only right answers that can be computed are known. */
   truths?: Truths;
 }
 
-/** The endpoint of a quote, and what the record knows of it. */
+/** The endpoint of a quote, with what the public record holds about it. */
 export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
-  /** Url and method as it is listed; absent: those of the request. */
+  /** URL and method of the endpoint's listing; absent: those of the request. */
   url?: string;
   method?: BoughtRequest["method"];
   tool?: string | null;
@@ -90,30 +90,33 @@ export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
   scored?: boolean;
 }
 
-/** Longest schema that is tried on an answer, characters. */
+/** Longest JSON Schema that an answer is validated against, characters. */
 const MAX_SCHEMA = 100_000;
-/** Characters of a signed payment header, without the seller's members that it echoes, at most. */
-const SIGNED_ITSELF = 2_048;
+/** Most characters of a signed payment header, not counting the members of the seller's 402 that it echoes. */
+const MAX_SIGNED_WITHOUT_ECHO = 2_048;
 /**
- * Longest validity of our payment to a seller, chain seconds. Until it is over a seller that gave nothing can still take
- * the money, and the order's loss is not known.
+ * Longest validity of our payment to a seller, chain seconds. Until it expires, a seller that gave no answer can still
+ * take the money.
  */
 const SELLER_VALIDITY_S = 90;
 
-/** Longest text of a server that a buyer is told, characters. */
+/** Longest text of a seller's server that is passed on to a buyer, characters. */
 const MAX_SAYS = 500;
 
-const sentAs = ({ body, ...request }: CallRequest): Request => ({ ...request, ...(body === null ? {} : { body }) });
+const toProbeRequest = ({ body, ...request }: CallRequest): Request => ({
+  ...request,
+  ...(body === null ? {} : { body }),
+});
 
-/** The request as the step in the log holds it: hash and size in the place of the body. */
-const stepOfRequest = ({ body, tool, ...request }: CallRequest): BoughtRequest => ({
+/** Converts a request to its form in the log: hash and size in place of the body. */
+const toStepRequest = ({ body, tool, ...request }: CallRequest): BoughtRequest => ({
   ...request,
   ...(tool ? { tool: tool.name } : {}),
   ...(body === null || body.length === 0 ? {} : { body_sha256: sha256hex(body), body_bytes: body.length }),
 });
 
-/** The seller's schema; undefined where it cannot be held against an answer. */
-async function schemaTried({ reader }: Pick<ProbeTools, "reader">, schema: unknown): Promise<unknown> {
+/** The seller's JSON Schema, or undefined if it is too long or an answer cannot be validated against it. */
+async function usableSchemaOf({ reader }: Pick<ProbeTools, "reader">, schema: unknown): Promise<unknown> {
   const text = schema === undefined ? undefined : JSON.stringify(schema);
   if (text === undefined || text.length > MAX_SCHEMA) return undefined;
   const usable = await reader.ask("usable", { schema });
@@ -131,19 +134,19 @@ const STATE_WORDS = {
 } as const;
 
 /**
- * Asks the seller for its price of this request by one handshake, which is not recorded. Does not throw, whatever the seller
- * sends.
+ * Asks the seller for its price of this request by one handshake, which is not recorded. Does not throw, whatever the
+ * seller sends.
  */
-export async function quoteOf(
+export async function askForQuote(
   tools: ProbeTools & Pick<SellerTools, "truths">,
   endpoint: QuotedEndpoint,
   request: CallRequest,
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
   const asking = { ...tools, egress: withRequestFields(tools.egress, { pool: PRICES }) };
-  const { read, body } = await probe(asking, sentAs(request), null, clock);
+  const { read, body } = await probe(asking, toProbeRequest(request), null, clock);
   if (!read?.payable || body.state !== "asked") {
-    // Of a tool the status is our own word; what the server said is told.
+    // For an MCP tool the status is made up by us, so the server's own message is passed on.
     const status = request.tool ? (body.says ?? "") : body.status === null ? "" : `status ${body.status}`;
     const seen = body.state === "status" && status !== "" ? ` (${status.slice(0, MAX_SAYS)})` : "";
     return { says: `The seller ${STATE_WORDS[body.state]}${seen}.` };
@@ -152,12 +155,12 @@ export async function quoteOf(
   if (priceMicro === null) return { says: "The seller's price is past what can be bought here." };
   const { declared } = read;
   const { cap, lettered } = endpoint;
-  const known = await knownIn(tools, endpoint, request, declared);
-  if (known === "unknown") return SOURCE_DOWN;
+  const known = await findKnownAnswer(tools, endpoint, request, declared);
+  if (known === "unknown") return TRUTH_SOURCE_DOWN;
   const want = {
     class: known?.class ?? classOf({ named: declared.named }),
     known,
-    schema: await schemaTried(tools, declared.outputSchema),
+    schema: await usableSchemaOf(tools, declared.outputSchema),
     mime: declared.mime,
   };
   return {
@@ -167,10 +170,13 @@ export async function quoteOf(
   };
 }
 
-const SOURCE_DOWN = { says: "The right answer for this input cannot be looked up now.", ours: true } as const;
+const TRUTH_SOURCE_DOWN = { says: "The right answer for this input cannot be looked up now.", ours: true } as const;
 
-/** The question that this request asks, with its right answer; null: it fixes none. `unknown`: a source cannot be asked now. */
-async function knownIn(
+/**
+ * The known right answer to this request; null: its input determines none. `unknown`: a source of truth cannot be
+ * reached.
+ */
+async function findKnownAnswer(
   { truths }: Pick<SellerTools, "truths">,
   { cap, url, method, tool = null, listedClass, scored = false }: QuotedEndpoint,
   request: CallRequest,
@@ -181,38 +187,38 @@ async function knownIn(
   return knownOf(call, truths).catch(() => "unknown" as const);
 }
 
-const WANTS_TOO_MUCH = { says: "The seller wants more echoed in the payment than is kept." };
+const ECHO_TOO_LONG = { says: "The seller wants more echoed in the payment than is kept." };
 
-/** Characters (base64) of a payment header that echo members of the seller's 402, as x402 v2 and mpp require. */
-function echoOf({ x402Version, challenge, raw }: PayableEntry, { resource, extensions }: SignContext): number {
+/** How many base64 characters of a payment header echo members of the seller's 402, as x402 v2 and mpp require. */
+function echoLengthOf({ x402Version, challenge, raw }: PayableEntry, { resource, extensions }: SignContext): number {
   if (challenge === undefined && x402Version === 1) return 0;
   const echoed = JSON.stringify(challenge ?? [raw, resource, extensions]);
   return Math.ceil((Buffer.byteLength(echoed) * 4) / 3);
 }
 
 /**
- * Signs the payment of one leg and returns the step that holds it. The payment is not sent; the caller keeps the bytes of
- * the request's body.
- * @returns NoQuote where the seller's terms cannot be signed, or the chain cannot be asked: nothing was done
+ * Signs the payment of one leg (one payment to one seller) and returns the step that holds it. The payment is not sent; the
+ * caller stores the request's body.
+ * @returns NoQuote when the seller's terms cannot be signed or the chain cannot be reached; nothing was done then
  */
-export async function intentOf(
+export async function signIntent(
   tools: SellerTools,
   quote: SellerQuote,
   leg: number,
 ): Promise<NewStep<"seller_intent"> | NoQuote> {
   const { entry, request, cap, want } = quote;
-  if (echoOf(entry, quote.context) > MAX_SIGNED - SIGNED_ITSELF) return WANTS_TOO_MUCH;
+  if (echoLengthOf(entry, quote.context) > MAX_SIGNED - MAX_SIGNED_WITHOUT_ECHO) return ECHO_TOO_LONG;
   try {
     const { network, asset, amountAtomic } = entry;
     const wallet = await tools.float({ network, asset, amountAtomic });
-    // Before the signature: the search for the Transfer starts at a block that cannot lie after it.
+    // Read before signing, so that the later search for the Transfer starts at a block before it.
     const head = await tools.rail.head();
     const bounded = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
     const signed = await tools.rail.sign(bounded, wallet, quote.context);
-    if (signed.headerValue.length > MAX_SIGNED) return WANTS_TOO_MUCH;
+    if (signed.headerValue.length > MAX_SIGNED) return ECHO_TOO_LONG;
     return {
       state: "seller_intent",
-      ...{ leg, cap, request: stepOfRequest(request), wallet: signed.from, pay_to: entry.payTo },
+      ...{ leg, cap, request: toStepRequest(request), wallet: signed.from, pay_to: entry.payTo },
       price: formatMoney(quote.priceMicro),
       ...(quote.lettered ? { lettered: true } : {}),
       ...{ network: entry.network, asset: entry.asset },
@@ -220,15 +226,15 @@ export async function intentOf(
       ...{ signed_bytes: signed.headerValue, nonce: signed.nonce, valid_before: signed.validBefore },
       since_block: head.number,
       want: {
-        ...{ class: want.class, mime: want.mime, judged_by: judgedBy(want), ...schemaNamed(want.schema) },
-        ...(want.known ? { known: knownNamed(want.known) } : {}),
+        ...{ class: want.class, mime: want.mime, judged_by: strongestCheckOf(want), ...toStepSchema(want.schema) },
+        ...(want.known ? { known: toStepKnown(want.known) } : {}),
       },
       deadline_ms: Math.min(deadlineOf(entry.maxTimeoutSeconds), SELLER_VALIDITY_S * 1000),
     };
   } catch (error) {
     if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
     if (error instanceof ChainDown) return { says: "The chain cannot be asked now." };
-    // Nothing is sent: an honest seller refuses a wrong signature, and that would be recorded as its failure.
+    // Do not send a wrong signature: an honest seller would refuse it, and the refusal would be recorded as its failure.
     if (error instanceof NotSigned)
       return { says: "The signer of our wallet did not sign the payment to this seller." };
     if (error instanceof NoWallet) return { says: "We have not enough money to pay this seller with now." };
@@ -236,10 +242,10 @@ export async function intentOf(
   }
 }
 
-/** The question as the step holds it: the input is the request. */
-const knownNamed = ({ class: name, variant, truth, answer }: KnownAnswer) => ({ class: name, variant, truth, answer });
+/** Converts a known answer to its form in the log, which leaves out the input: the input is the request. */
+const toStepKnown = ({ class: name, variant, truth, answer }: KnownAnswer) => ({ class: name, variant, truth, answer });
 
-const schemaNamed = (schema: unknown): { schema_sha256?: string } =>
+const toStepSchema = (schema: unknown): { schema_sha256?: string } =>
   schema === undefined ? {} : { schema_sha256: sha256hex(JSON.stringify(schema)) };
 
 /**
@@ -255,18 +261,18 @@ export async function sendLeg(
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs } = intent;
   const payment = { header, value };
   const paying = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
-  const { result } = await exchange(paying, sentAs(request), { profile: "paid", deadlineMs, payment });
-  // Of a tool the buyer gets its result alone, so that is what is hashed, and not the message that it came in.
+  const { result } = await exchange(paying, toProbeRequest(request), { profile: "paid", deadlineMs, payment });
+  // From an MCP tool the buyer gets the result alone, so the result is hashed, and not the message that carried it.
   const { raw: _, ...bare } = result;
   const answer = await evaluateAnswer(tools, bare, want, expect);
-  // What was promised has to have been tried: a schema that is stopped on the seller's own answer does not pass it.
-  const untried = judgedBy(want) === "schema" && answer.evaluation.schema_ok === null;
+  // The buyer was promised the schema check. If validation was stopped before it ended, the answer does not pass.
+  const untried = strongestCheckOf(want) === "schema" && answer.evaluation.schema_ok === null;
   return untried ? { ...answer, pass: false, unmet: false } : answer;
 }
 
 /**
- * Evaluates an answer in the reader thread, which can be stopped; an answer that it cannot read within its bounds does not
- * pass.
+ * Evaluates an answer in the reader thread, which can be stopped. An answer that takes more than the thread's time or
+ * memory does not pass.
  */
 export async function evaluateAnswer(
   { reader }: Pick<ProbeTools, "reader">,

@@ -2,9 +2,12 @@ import { canonicalText } from "../../infra/canonical.ts";
 import { decidePublication, type PublicationReason } from "../3-grade/changed.ts";
 import { cardTextOf } from "../record/card-cut.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
-import { type Endpoint, type Projection, type RawLetter, rawLetters } from "./endpoint.ts";
+import { type Endpoint, keepRawLetters, type Projection, type RawLetter } from "./endpoint.ts";
 
-/** What is published of one endpoint, as the fold of the leaves (fold.ts) keeps it. */
+/**
+ * One published card of an endpoint, as the fold of the leaves (fold.ts) keeps it. A leaf is one entry of the public
+ * log.
+ */
 export interface PublishedCard {
   /** Log position of its leaf. */
   leaf: number;
@@ -15,7 +18,7 @@ export interface PublishedCard {
   why: string;
   /** null where the card has no such member. */
   sample_count: number | null;
-  /** It has components: one without stands on nothing that was measured (publication.md, Leaves). */
+  /** Has the card components? A card without components rests on no measurement (publication.md, Leaves). */
   measured: boolean;
   /** RFC 8785 text of the signed card. */
   text: string;
@@ -33,15 +36,15 @@ export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
   beforeLeaf: number;
   /** Newest day of an older group that counted toward "once a UTC day", "" for none. */
   countedBefore: string;
-  /** Of the newest group: its UTC day, and {topic: next offset} of what its run had read. */
+  /** UTC day of the newest group, and how far its run had read the log: {topic: next offset}. */
   day: string;
   positions: Record<string, number>;
 }
 
 /** What the publisher and the auditor keep of an endpoint. */
-export const PUBLISHED: Projection<PublishedCap> = {
-  // One literal: members that a spread adds lie outside the object, and each leaf would copy them from there.
-  bare: (cap) => ({
+export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
+  // Written as one literal, since V8 stores members that a spread adds outside of the object, which makes each copy slower.
+  createEndpoint: (cap) => ({
     cap,
     listing: null,
     listed: false,
@@ -67,11 +70,11 @@ export const PUBLISHED: Projection<PublishedCap> = {
     measured: card.components !== null,
     text: (bytes && cardTextOf(bytes)) ?? canonicalText(card),
   }),
-  letters: rawLetters,
+  letters: keepRawLetters,
   run: (old, { day, inputs }) => ({
     before: old.cards.map(({ tier, band }) => ({ tier, band })),
     beforeLeaf: old.cardLeaf,
-    countedBefore: lastCounted(old),
+    countedBefore: lastCountedDayOf(old),
     day,
     positions: inputs.positions,
   }),
@@ -80,35 +83,35 @@ export const PUBLISHED: Projection<PublishedCap> = {
 /** The card that a check shows, or null before the first. */
 export const headlineOf = (cap: PublishedCap): PublishedCard | null => cap.cards.find((card) => card.headline) ?? null;
 
-/** Kinds that are published at once together with their consequence. */
-const WITHDRAWING = new Set(["correction", "reinstated"]);
+/** Kinds of corrections that are published at once, together with the cards that they change. */
+const WITHDRAWING_KINDS = new Set(["correction", "reinstated"]);
 
 /** Was a correction or reinstatement published between these two positions? */
-export const correctedBetween = (cap: PublishedCap, after: number, before = Number.POSITIVE_INFINITY): boolean =>
-  cap.corrections.some((one) => one.leaf > after && one.leaf < before && WITHDRAWING.has(one.kind));
+export const wasCorrectedBetween = (cap: PublishedCap, after: number, before = Number.POSITIVE_INFINITY): boolean =>
+  cap.corrections.some((one) => one.leaf > after && one.leaf < before && WITHDRAWING_KINDS.has(one.kind));
 
 /** Reasons that do not use up the one publication of a day (verification-method.md section 6). */
-const FREE: ReadonlySet<PublicationReason | null> = new Set<PublicationReason | null>([
+const FREE_REASONS: ReadonlySet<PublicationReason | null> = new Set<PublicationReason | null>([
   "first_card",
   "correction",
   "worse_letter",
 ]);
 
-/** Only letters decide whether a publication was free, so nothing else of an older group is kept. */
-const factsOf = (letters: readonly LetterOfTier[]) =>
+/** Makes card facts for {@link decidePublication} from letters alone: nothing else of an older group decides. */
+const toCardFacts = (letters: readonly LetterOfTier[]) =>
   letters.map(({ tier, band }) => ({
     card: { tier, band, flags: [], components: null },
     raw_band: band,
     headline: false,
   }));
 
-/** Newest UTC day on which a group was published that counts toward "once a UTC day"; "" for none. */
-export function lastCounted(cap: PublishedCap): string {
+/** Newest UTC day on which a group of cards was published that counts toward "once a UTC day"; "" for none. */
+export function lastCountedDayOf(cap: PublishedCap): string {
   const first = cap.cards[0];
   if (!first) return "";
   const now = new Date(cap.computedAt);
-  const before = { cards: factsOf(cap.before), at: now, countedDay: null };
-  const corrected = correctedBetween(cap, cap.beforeLeaf, first.leaf);
-  const { reason } = decidePublication(before, factsOf(cap.cards), now, corrected);
-  return FREE.has(reason) && reason !== null ? cap.countedBefore : cap.day;
+  const before = { cards: toCardFacts(cap.before), at: now, countedDay: null };
+  const corrected = wasCorrectedBetween(cap, cap.beforeLeaf, first.leaf);
+  const { reason } = decidePublication(before, toCardFacts(cap.cards), now, corrected);
+  return FREE_REASONS.has(reason) && reason !== null ? cap.countedBefore : cap.day;
 }

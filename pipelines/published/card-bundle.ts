@@ -4,7 +4,7 @@ import { leafHash } from "../../infra/tree/hash.ts";
 import { inclusionProof, verifyInclusion } from "../../infra/tree/proof.ts";
 import { GradeLeaf } from "../record/leaf.ts";
 import { parseJson, Unproven } from "./errors.ts";
-import { refuseUnsignedCard } from "./keys.ts";
+import { verifyCardSignature } from "./keys.ts";
 import { CHECKPOINT, HINT_KEYS, keysKey } from "./objects.ts";
 import type { Snapshot } from "./reader.ts";
 import type { Source } from "./source.ts";
@@ -53,7 +53,7 @@ export async function makeCardBundle(
   };
 }
 
-/** A bundle as the source of its checkpoint and keys, for `openSourceTreeHead`. */
+/** Makes a source that holds a bundle's checkpoint and keys document, for `openSourceTreeHead`. */
 export function sourceOf(name: string, { checkpoint, keys }: CardBundle): Source {
   const held: Record<string, string> = {
     [CHECKPOINT]: checkpoint,
@@ -68,11 +68,11 @@ export function sourceOf(name: string, { checkpoint, keys }: CardBundle): Source
 }
 
 /**
- * Proves a bundle against its checkpoint: the leaf is in the tree, it is a grade of this endpoint, and its card was signed by
- * a cards key of the bundle that was valid then.
+ * Proves a bundle against its checkpoint: the leaf is in the tree, it is a grade of this endpoint, and its card was
+ * signed by a cards key of the bundle that was valid then.
  * @param head the bundle's checkpoint after its signatures were verified
  * @returns the proven leaf
- * @throws Unproven naming the first part that does not hold
+ * @throws Unproven, which names the first part that is wrong
  */
 export function proveCardBundle(bundle: CardBundle, head: { size: number; root: Buffer }): GradeLeaf {
   const { index, leaf: text, proof, capability_id } = bundle;
@@ -88,6 +88,6 @@ export function proveCardBundle(bundle: CardBundle, head: { size: number; root: 
       leaf ? `one of ${leaf.card.capability_id}` : "another leaf",
     );
   }
-  refuseUnsignedCard(leaf, bundle.keys);
+  verifyCardSignature(leaf, bundle.keys);
   return leaf;
 }

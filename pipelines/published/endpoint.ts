@@ -12,7 +12,10 @@ export interface RawLetter {
   leaf: number;
   day: string;
   band: Band;
-  /** First moment of the rows it stood on; "" where the card does not say it: any correction may then concern it. */
+  /**
+   * Time of the oldest row that the letter rests on; "" if the card does not name it: then any correction may concern
+   * it.
+   */
   windowStart: string;
   computedAt: string;
 }
@@ -20,17 +23,17 @@ export interface RawLetter {
 export interface PublishedCorrection {
   leaf: number;
   kind: CorrectionLeaf["kind"];
-  /** Offset of its record in the topic `corrections`; unknown in leaves that do not say it. */
+  /** Offset of the correction's record in the topic `corrections`; null in older leaves, which do not name it. */
   position: number | null;
   body: Record<string, unknown>;
 }
 
-/** What is published of one endpoint after some leaves. Never changed in place: each leaf makes a new one. */
+/** Everything published about one endpoint up to some leaf. Immutable: each further leaf makes a new object. */
 export interface Endpoint<Card = unknown, Letter = unknown> {
   cap: string;
-  /** The newest listing, null before the first. A delisting leaves it here. */
+  /** The newest listing, null before the first. A delisting does not remove it. */
   listing: ListingFacts | null;
-  /** In the market index: a listing came, and no delisting after it. */
+  /** Is the endpoint in the market index? True after a listing, until a delisting. */
   listed: boolean;
   /** Cards of the newest run that published any, deepest tier first. */
   cards: readonly Card[];
@@ -44,34 +47,34 @@ export interface Endpoint<Card = unknown, Letter = unknown> {
   corrections: readonly PublishedCorrection[];
 }
 
-/** What one reader of the tree keeps of the leaves of an endpoint. */
+/** Decides what one reader of the log (serving, publisher or auditor) keeps of the leaves of an endpoint. */
 export interface Projection<E extends Endpoint> {
-  /** An endpoint of which only its id is known. */
-  bare(cap: string): E;
+  /** Makes an endpoint of which only the id is known. */
+  createEndpoint(cap: string): E;
   /** @param bytes the leaf in RFC 8785 form, where the caller has it */
   card(leaf: GradeLeaf, bytes: Buffer | undefined): E["cards"][number];
-  /** The letters kept once this headline is one of them. */
+  /** The letters to keep after this leaf, whose card is a headline. */
   letters(before: E["letters"], leaf: GradeLeaf): E["letters"];
-  /** What changes, beside the cards, with the first card of a run. */
+  /** Members that change, beside the cards, with the first card of a run (one grading of the endpoint). */
   run?(before: E, leaf: GradeLeaf): Partial<E>;
 }
 
-/** One object for all: most endpoints have no defects, letters or corrections, and there are many endpoints. */
-const NONE: readonly never[] = Object.freeze([]);
+/** One shared empty list saves memory: there are many endpoints, and most have no defects, letters or corrections. */
+const EMPTY_LIST: readonly never[] = Object.freeze([]);
 
 /** The members of {@link Endpoint} before the first leaf. */
-export const unknownEndpoint = (cap: string): Endpoint<never, never> => ({
+export const emptyEndpoint = (cap: string): Endpoint<never, never> => ({
   cap,
   listing: null,
   listed: false,
-  cards: NONE,
+  cards: EMPTY_LIST,
   computedAt: "",
   cardLeaf: -1,
-  letters: NONE,
-  corrections: NONE,
+  letters: EMPTY_LIST,
+  corrections: EMPTY_LIST,
 });
 
-/** The endpoint that a leaf is about; null for one that every endpoint's fold leaves out. */
+/** The id of the endpoint that a leaf is about; null for a leaf that is about no endpoint. */
 export function endpointOf(leaf: Leaf): string | null {
   switch (leaf.kind) {
     case "grade":
@@ -88,13 +91,18 @@ export function endpointOf(leaf: Leaf): string | null {
 }
 
 /**
- * The endpoint after one more leaf, which is about it ({@link endpointOf}). Pure: replaying a log to size N gives the
- * state at N.
+ * Applies one leaf to the endpoint that it is about ({@link endpointOf}) and returns the new endpoint. Pure: replaying
+ * a log to size N gives the state at N.
  */
-export function nextEndpoint<E extends Endpoint>(old: E, leaf: Leaf, projection: Projection<E>, bytes?: Buffer): E {
+export function applyLeafToEndpoint<E extends Endpoint>(
+  old: E,
+  leaf: Leaf,
+  projection: Projection<E>,
+  bytes?: Buffer,
+): E {
   switch (leaf.kind) {
     case "listing":
-      return { ...old, listing: listingFacts(leaf), listed: true };
+      return { ...old, listing: toListingFacts(leaf), listed: true };
     case "delisting":
       return { ...old, listed: false };
     case "correction":
@@ -104,13 +112,18 @@ export function nextEndpoint<E extends Endpoint>(old: E, leaf: Leaf, projection:
       return { ...old, corrections: [...old.corrections, { leaf: index, kind, position, body }] };
     }
     case "grade":
-      return graded(old, leaf, projection, bytes);
+      return applyGrade(old, leaf, projection, bytes);
     default:
       return old;
   }
 }
 
-function graded<E extends Endpoint>(old: E, leaf: GradeLeaf, projection: Projection<E>, bytes: Buffer | undefined): E {
+function applyGrade<E extends Endpoint>(
+  old: E,
+  leaf: GradeLeaf,
+  projection: Projection<E>,
+  bytes: Buffer | undefined,
+): E {
   const computedAt = cardMoment(leaf);
   const card = projection.card(leaf, bytes);
   const letters = leaf.headline ? projection.letters(old.letters, leaf) : old.letters;
@@ -121,8 +134,8 @@ function graded<E extends Endpoint>(old: E, leaf: GradeLeaf, projection: Project
   return { ...old, ...run, cards, computedAt, cardLeaf: leaf.index, letters };
 }
 
-/** The members of a listing that are compared and shown; a leaf's position and unknown members aside. */
-export const listingFacts = (listing: ListingFacts | ListingLeaf): ListingFacts => ({
+/** The members of a listing that are compared and shown, without the leaf's position and unknown members. */
+export const toListingFacts = (listing: ListingFacts | ListingLeaf): ListingFacts => ({
   capability_id: listing.capability_id,
   url: listing.url,
   method: listing.method,
@@ -130,15 +143,18 @@ export const listingFacts = (listing: ListingFacts | ListingLeaf): ListingFacts 
   class: listing.class,
   description: listing.description,
   seller_controlled: listing.seller_controlled,
-  defects: listing.defects.length > 0 ? listing.defects : (NONE as unknown as ListingFacts["defects"]),
-  offers: listing.offers?.length === 0 ? (NONE as unknown as ListingFacts["offers"]) : listing.offers,
+  defects: listing.defects.length > 0 ? listing.defects : (EMPTY_LIST as unknown as ListingFacts["defects"]),
+  offers: listing.offers?.length === 0 ? (EMPTY_LIST as unknown as ListingFacts["offers"]) : listing.offers,
 });
 
-/** Days of letters that the hold needs: its 14 and one to spare. The newest letter before them is kept too, it runs on. */
+/** Days of letters to keep: a letter rises only after 14 clean days (the hold), plus one day to spare. */
 const HOLD_DAYS = 15;
 
-/** Raw letters of the days that a hold on this leaf's day, or on a later one, can still see. */
-export function rawLetters(before: readonly RawLetter[], leaf: GradeLeaf): readonly RawLetter[] {
+/**
+ * The raw letters to keep after this leaf: those of the days that the hold still considers, and the last letter before
+ * them, which was still valid when they began.
+ */
+export function keepRawLetters(before: readonly RawLetter[], leaf: GradeLeaf): readonly RawLetter[] {
   const { index, day, raw_band: band, card } = leaf;
   const letter = { leaf: index, day, band, windowStart: card.window_start ?? "", computedAt: cardMoment(leaf) };
   const raw = [...before, letter];

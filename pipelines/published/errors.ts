@@ -13,7 +13,7 @@ export class Rollback extends Failure {
   }
 }
 
-/** Two signed checkpoints that one append-only log cannot have: proof against the holder of the log key. */
+/** Two signed checkpoints that contradict each other: they prove that the holder of the log key signed two histories. */
 export class Forked extends Failure {
   /** @param evidence file of both notes, in the mirror's state folder */
   constructor(
@@ -24,7 +24,7 @@ export class Forked extends Failure {
   }
 }
 
-/** The newest checkpoint is older than the operator accepts: the log stands still, or we are kept from seeing it. */
+/** The newest checkpoint is older than the operator accepts: the log has stopped, or somebody hides its growth from us. */
 export class Stale extends Failure {
   constructor(cosignedAt: Date, ageSeconds: number, maxAgeSeconds: number) {
     super(
@@ -34,7 +34,7 @@ export class Stale extends Failure {
   }
 }
 
-/** Something under the root, or named by a leaf, that does not hold: a hash, a signature, a position. */
+/** A hash, signature or position in the tree, or in an object that a leaf names, is wrong. */
 export class Unproven extends Failure {
   constructor(
     readonly key: string,
@@ -53,14 +53,14 @@ export class KeysUnread extends Unproven {
   }
 }
 
-/** The source sends more than the object can have; nothing past the bound was kept. */
+/** The source sent more bytes than the object may have; bytes past the limit were discarded. */
 export class Oversized extends Failure {
   constructor(key: string, maxBytes: number) {
     super("tampered", `${key} has more than ${maxBytes} bytes`);
   }
 }
 
-/** The source does not answer, or not as a store does, after all tries. */
+/** The source gave no usable answer after all retries. */
 export class SourceDown extends Failure {
   constructor(source: string, key: string, why: string) {
     super("failed", `${source} does not give ${key}: ${why}`, { retriable: true });
@@ -83,8 +83,8 @@ export function parseJson(bytes: Uint8Array): unknown {
   }
 }
 
-/** A leaf of the log as its kind must be. @throws Unproven */
-export function parsedLeaf<T>(
+/** Parses a leaf of the log with the schema of its kind. @throws Unproven */
+export function parseLeaf<T>(
   schema: { safeParse(value: unknown): { data?: T; error?: Error } },
   leaf: Pick<Leaf, "index" | "kind">,
 ): T {

@@ -4,21 +4,24 @@ import { archiveFileKey, dayOfManifest } from "../record/archive.ts";
 import type { ArchiveLeaf, EvidenceLeaf } from "../record/leaf.ts";
 import { parseJson, Unproven } from "./errors.ts";
 import { MAX, packedBound } from "./limits.ts";
-import { described, factsOfFrame } from "./lines.ts";
+import { describeText, scanFrame } from "./lines.ts";
 import { callKey, evidenceKey, kindOfKey, type ObjectKind } from "./objects.ts";
 import type { PartFile, PartFolder } from "./sink.ts";
 import { fetchInto, type Source } from "./source.ts";
 
-/** An object as a leaf names it. */
+/** A public object that a leaf (an entry of the log) names by key, hash and length. */
 export interface NamedObject {
-  /** The leaf's. */
+  /** Position of the leaf in the log. */
   index: number;
   key: string;
   sha256: string;
   bytes: number;
 }
 
-/** Bytes of what a leaf names, by length and hash. @throws MissingObject, Unproven, Oversized, SourceDown */
+/**
+ * Fetches an object that a leaf names and checks its length and hash.
+ * @throws MissingObject, Unproven, Oversized, SourceDown
+ */
 export async function fetchNamed(
   source: Pick<Source, "get">,
   leaf: NamedObject,
@@ -32,7 +35,7 @@ export async function fetchNamed(
   return fetchFile(source, leaf);
 }
 
-/** A file of lines as a leaf names it, packed and unpacked. */
+/** A zstd-packed file of lines that a leaf names: hash and length of the packed and of the unpacked bytes. */
 export interface NamedFile {
   key: string;
   sha256: string;
@@ -45,7 +48,10 @@ export interface NamedFile {
 /** An evidence leaf that names a file. */
 export type EvidenceFile = EvidenceLeaf & NamedFile;
 
-/** The file that a leaf names, or null for a day without one. @throws Unproven when the leaf does not go together */
+/**
+ * The file that a leaf names, or null for a day without a file. @throws Unproven when the leaf's members contradict
+ * each other
+ */
 export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
   const { index, day, holds, bucket, key, sha256, bytes, unpacked_sha256, unpacked_bytes } = leaf;
   if (holds === "nothing") {
@@ -56,29 +62,30 @@ export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
   const named = part !== null && unpacked_sha256 !== null && sha256 !== null;
   const want = named ? evidenceKey(day, part, unpacked_sha256) : "hashes and a bucket";
   if (key !== want) throw new Unproven(`leaf ${index}`, want, JSON.stringify(key));
-  refuseHuge(index, bytes, unpacked_bytes);
+  checkFileSizes(index, bytes, unpacked_bytes);
   return leaf as EvidenceFile;
 }
 
-/** The file that an archive leaf names; its key follows from the manifest. @throws Unproven for one nobody would hold */
+/** The file that an archive leaf names; its key is computed from the manifest. @throws Unproven when it is too large */
 export function archiveFileOf({ index, manifest, sha256, unpacked_bytes }: ArchiveLeaf): NamedFile {
   const { subject, content_hash, bytes, rows } = manifest;
-  refuseHuge(index, bytes, unpacked_bytes);
+  checkFileSizes(index, bytes, unpacked_bytes);
   const key = archiveFileKey(subject, dayOfManifest(manifest), content_hash);
   return { key, sha256, bytes, unpacked_sha256: content_hash, unpacked_bytes, rows };
 }
 
-function refuseHuge(index: number, packed: number, unpacked: number): void {
+function checkFileSizes(index: number, packed: number, unpacked: number): void {
   if (packed <= MAX.named && unpacked <= MAX.unpacked) return;
   throw new Unproven(`leaf ${index}`, `at most ${MAX.named} and ${MAX.unpacked} bytes`, `${packed}, ${unpacked}`);
 }
 
-/** Files from here on are fetched by way of a folder, if there is one. */
+/** Files above this size are fetched into a folder, if one is given, so that a cut transfer can be continued. */
 const LARGE_BYTES = 1024 * 1024;
 
 /**
- * Packed bytes of a file, by length and hash.
- * @param parts where a large one waits for its rest when it is cut; what lies there and does not hold is fetched whole
+ * Fetches the packed bytes of a file and checks their length and hash.
+ * @param parts folder in which a large file is kept while it is incomplete; if the kept part is wrong, the file is
+ * fetched anew
  * @throws MissingObject, Unproven, Oversized, SourceDown
  */
 export async function fetchFile(
@@ -98,44 +105,44 @@ export async function fetchFile(
       return bytes;
     }
     await part?.remove();
-    // Our own disk may have damaged what an earlier run left.
+    // After a continued transfer our own disk may be at fault, so the whole file is fetched once more.
     if (!continued) throw new Unproven(key, `${file.sha256} of ${file.bytes} bytes`, `${got} of ${bytes.length}`);
   }
 }
 
-/** Longest line that is held while it is read; ours have a few thousand bytes. */
+/** Longest line that is kept in memory while a file is read; our own lines have a few thousand bytes. */
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
 
 /**
- * Read a packed file through: length, hash and lines of what it unpacks to must be the leaf's. Bounded whatever it holds.
- * @param onLine told of every line, without its newline, and may not keep it; believe none of them before this resolves
- * @throws Unproven naming what differs
+ * Unpacks a file as a stream, in bounded memory, and checks length, hash and number of lines against the leaf.
+ * @param onLine called with every line, without its newline; the buffer is reused. Trust no line before this resolves.
+ * @throws Unproven, which names what differs
  */
 export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
-  const facts = await factsOfFrame(packed, leaf.unpacked_bytes, { onLine, maxLine: MAX_LINE_BYTES });
-  const want = described({ size: leaf.unpacked_bytes, lines: leaf.rows, sha256: leaf.unpacked_sha256 });
-  if (described(facts) !== want) throw new Unproven(leaf.key, want, described(facts));
+  const facts = await scanFrame(packed, leaf.unpacked_bytes, { onLine, maxLine: MAX_LINE_BYTES });
+  const want = describeText({ size: leaf.unpacked_bytes, lines: leaf.rows, sha256: leaf.unpacked_sha256 });
+  if (describeText(facts) !== want) throw new Unproven(leaf.key, want, describeText(facts));
   if ("longest" in facts && facts.longest > MAX_LINE_BYTES) {
     throw new Unproven(leaf.key, `lines of at most ${MAX_LINE_BYTES} bytes`, "a longer one");
   }
 }
 
-/** Bytes of a bought call that its buyer published, as a line of the evidence names them: unpacked hash and length. */
+/** Request or answer of a published bought call: hash and length of its unpacked bytes, as an evidence line names them. */
 export interface NamedCall {
   sha256: string;
   bytes: number;
 }
 
 const SHA256 = /^[0-9a-f]{64}$/;
-/** In RFC 8785 text every line of a published call has it, so that no other line has to be parsed. */
-const MARK = Buffer.from('"kind":2');
+/** Every line of a published call contains these bytes, so lines without them need not be parsed. */
+const PUBLISHED_CALL_MARK = Buffer.from('"kind":2');
 
 /**
- * The objects under `call/` that a line of an evidence file names: of a published call its request, and its answer if
- * one came.
+ * The objects under `call/` that a line of an evidence file names: for a published call its request, and its answer if one
+ * came; for any other line none.
  */
-export function callsOf(line: Buffer): NamedCall[] {
-  if (!line.includes(MARK)) return [];
+export function publishedCallsOf(line: Buffer): NamedCall[] {
+  if (!line.includes(PUBLISHED_CALL_MARK)) return [];
   const row = parseJson(line) as Record<string, unknown> | null | undefined;
   if (row?.kind !== 2) return [];
   return (["request", "response"] as const).flatMap((part): NamedCall[] => {
@@ -146,7 +153,7 @@ export function callsOf(line: Buffer): NamedCall[] {
 }
 
 /**
- * Packed bytes of a call, by the hash and length of what they unpack to.
+ * Fetches the packed request or answer of a call and checks hash and length of the unpacked bytes.
  * @throws MissingObject, Unproven, Oversized, SourceDown
  */
 export async function fetchCall(source: Pick<Source, "get">, call: NamedCall): Promise<Uint8Array> {
@@ -156,13 +163,13 @@ export async function fetchCall(source: Pick<Source, "get">, call: NamedCall): P
   }
   const packed = await source.get(key, packedBound(call.bytes));
   if (!packed) throw new MissingObject(key);
-  await refuseOtherCall(packed, call);
+  await checkCallBytes(packed, call);
   return packed;
 }
 
-/** @throws Unproven unless these bytes unpack to what the line names */
-export async function refuseOtherCall(packed: Uint8Array, { sha256, bytes }: NamedCall): Promise<void> {
-  const facts = await factsOfFrame(packed, bytes);
+/** Checks that packed bytes unpack to the hash and length that an evidence line names. @throws Unproven */
+export async function checkCallBytes(packed: Uint8Array, { sha256, bytes }: NamedCall): Promise<void> {
+  const facts = await scanFrame(packed, bytes);
   const want = `${bytes} bytes of ${sha256}`;
   const got = "not" in facts ? facts.not : `${facts.size} bytes of ${facts.sha256}`;
   if (got !== want) throw new Unproven(callKey(sha256), want, got);

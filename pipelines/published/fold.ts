@@ -12,12 +12,12 @@ import type {
 } from "../record/leaf.ts";
 import { addDays } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import { headlineOf, PUBLISHED, type PublishedCap } from "./caps.ts";
-import { endpointOf, nextEndpoint } from "./endpoint.ts";
+import { headlineOf, PUBLISHED_PROJECTION, type PublishedCap } from "./caps.ts";
+import { applyLeafToEndpoint, endpointOf } from "./endpoint.ts";
 import type { RecordReader } from "./reader.ts";
 import { RelatedPartiesFold } from "./related-parties.ts";
 
-/** The newest index, in the form of its hint; `table` is the key of its Parquet file. */
+/** The newest market index, as `hint/index.json` names it; `table` is the key of its Parquet file. */
 export interface NewestIndex {
   tree_size: number;
   key: string;
@@ -25,22 +25,22 @@ export interface NewestIndex {
   table?: string;
 }
 
-export const newestIndex = ({ tree_size, key, index: leaf, table }: IndexLeaf): NewestIndex => ({
+export const toNewestIndex = ({ tree_size, key, index: leaf, table }: IndexLeaf): NewestIndex => ({
   ...{ tree_size, key, leaf },
   ...(table && { table: table.key }),
 });
 
 /**
- * What is published, folded from the leaves in order and from nothing else, so publisher and auditor get the same state
- * from the same log. Followers of the log keep it in memory.
+ * The state of everything published, computed only from the leaves of the log in order. Publisher and auditor therefore get
+ * the same state from the same log. It is kept in memory.
  */
 export class PublishedFold {
-  /** Leaves folded: the next one expected. */
+  /** Number of leaves applied, which is the index of the next leaf. */
   size = 0;
   /** Next `seq` of each kind. */
   readonly nextSeq = new Map<string, number>();
   readonly caps = new Map<string, PublishedCap>();
-  /** Hash of each day's salt, and the salt once it was opened. */
+  /** By UTC day: the hash of the schedule's secret salt, and the salt once a later leaf has revealed it. */
   readonly schedules = new Map<string, { salt_hash: string; salt: string | null }>();
   keys: { n: number; key: string; sha256: string; leaf: number } | null = null;
   index: NewestIndex | null = null;
@@ -53,9 +53,9 @@ export class PublishedFold {
   /** `at` of the newest leaf, "" before the first. */
   newest = "";
   readonly #listeners = new Set<(cap: string) => void>();
-  /** Leaves that were left out, and how many had been when a kind was last seen. */
+  /** How many leaves were skipped, and how many of them before the newest leaf of each kind. */
   #skipped = 0;
-  readonly #skippedAt = new Map<string, number>();
+  readonly #skippedWhenSeen = new Map<string, number>();
 
   /** Calls `listener` with the id of an endpoint before a leaf changes it. @returns a function that removes the listener */
   onChange(listener: (cap: string) => void): () => void {
@@ -64,33 +64,34 @@ export class PublishedFold {
   }
 
   /**
-   * @param entry bytes of the leaf, where the caller has them: the text of a card is cut out of them
-   * @throws Error when a leaf is not the next one: its index or its seq leaves a gap.
+   * Applies the next leaf.
+   * @param entry bytes of the leaf, if the caller has them: the text of a card is cut out of them
+   * @throws Error when the leaf is not the next one, by its index or by its `seq` within its kind
    */
   apply(leaf: Leaf, entry?: Buffer): void {
     const seq = this.nextSeq.get(leaf.kind) ?? 0;
-    const unseen = this.#skipped - (this.#skippedAt.get(leaf.kind) ?? 0);
+    const unseen = this.#skipped - (this.#skippedWhenSeen.get(leaf.kind) ?? 0);
     if (leaf.index !== this.size || !(leaf.seq >= seq && leaf.seq <= seq + unseen)) {
       throw new Error(`leaf ${leaf.kind} ${leaf.index}/${leaf.seq} is not the next one (${this.size}/${seq})`);
     }
     this.size++;
     this.nextSeq.set(leaf.kind, leaf.seq + 1);
-    this.#skippedAt.set(leaf.kind, this.#skipped);
+    this.#skippedWhenSeen.set(leaf.kind, this.#skipped);
     this.newest = leaf.at;
     const cap = endpointOf(leaf);
-    if (cap !== null) this.#endpoint(cap, leaf, entry);
+    if (cap !== null) this.#applyToEndpoint(cap, leaf, entry);
     this.evidence.apply(leaf);
     this.archive.apply(leaf);
     switch (leaf.kind) {
       case "schedule":
         this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, salt: null });
-        if (leaf.opens) this.#open(leaf.opens);
+        if (leaf.opens) this.#openSalt(leaf.opens);
         return;
       case "keys":
         this.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: leaf.index };
         return;
       case "index":
-        this.index = newestIndex(leaf);
+        this.index = toNewestIndex(leaf);
         return;
       case "commitment":
         this.commitments.add(leaf);
@@ -103,43 +104,57 @@ export class PublishedFold {
     }
   }
 
-  /** Leave out leaves that nobody can read any more. Only an auditor goes on after that: what it has then has a hole. */
+  /** Skips leaves that cannot be read any more. Only an auditor does this; its state is incomplete from then on. */
   skip(count: number): void {
     this.size += count;
     this.#skipped += count;
   }
 
-  /** Apply what the reader has beyond this. A call that ends early leaves a fold of fewer leaves. @throws as the reader does */
-  async readOn(reader: Pick<RecordReader, "leaves">): Promise<void> {
+  /**
+   * Applies the reader's leaves from `size` on. After an error the leaves before it stay applied. @throws as the reader
+   * does
+   */
+  async readNewLeaves(reader: Pick<RecordReader, "leaves">): Promise<void> {
     for await (const { leaf, bytes } of reader.leaves(this.size)) this.apply(leaf, bytes);
   }
 
-  #endpoint(cap: string, leaf: Leaf, entry: Buffer | undefined): void {
+  #applyToEndpoint(cap: string, leaf: Leaf, entry: Buffer | undefined): void {
     for (const listener of this.#listeners) listener(cap);
-    this.caps.set(cap, nextEndpoint(this.caps.get(cap) ?? PUBLISHED.bare(cap), leaf, PUBLISHED, entry));
+    this.caps.set(
+      cap,
+      applyLeafToEndpoint(
+        this.caps.get(cap) ?? PUBLISHED_PROJECTION.createEndpoint(cap),
+        leaf,
+        PUBLISHED_PROJECTION,
+        entry,
+      ),
+    );
   }
 
-  #open(opens: { day: string; salt: string }): void {
+  #openSalt(opens: { day: string; salt: string }): void {
     const schedule = this.schedules.get(opens.day);
     if (schedule) schedule.salt = opens.salt;
   }
 }
 
-/** What a published headline stood on: the moment of its run (RFC 3339), and {topic: next offset} of what that had read. */
-export interface Standing {
+/**
+ * What a published headline rests on: the time of its run (RFC 3339), and how far the run had read: {topic: next
+ * offset}.
+ */
+export interface HeadlineBasis {
   at: string;
   read: Readonly<Record<string, number>>;
 }
 
-/** What the published headline of an endpoint stood on; undefined without one. */
-export function standingOf(fold: PublishedFold, cap: string): Standing | undefined {
+/** What the published headline of an endpoint rests on; undefined for an endpoint without a headline. */
+export function headlineBasisOf(fold: PublishedFold, cap: string): HeadlineBasis | undefined {
   const known = fold.caps.get(cap);
   return known && headlineOf(known) ? { at: known.computedAt, read: known.positions } : undefined;
 }
 
 /**
- * Commitments (or receipts) that the tree holds, by their hash; each is published once. One takes about 80 bytes of memory, as a string of its
- * 32 bytes. None is dropped with time, since a record may reach the log late.
+ * Hashes of the published commitments (or receipts); each is published once. A hash takes about 80 bytes of memory, as
+ * a string of its 32 bytes. Hashes are never dropped, since a record may reach the log late.
  */
 export class CommitmentFold {
   readonly #known = new Set<string>();
@@ -147,11 +162,11 @@ export class CommitmentFold {
   /** @returns false when it was there already */
   add({ sha256 }: Pick<CommitmentLeaf | ReceiptLeaf, "sha256">): boolean {
     const before = this.#known.size;
-    return this.#known.add(packed(sha256)).size > before;
+    return this.#known.add(packHash(sha256)).size > before;
   }
 
   has(sha256: string): boolean {
-    return this.#known.has(packed(sha256));
+    return this.#known.has(packHash(sha256));
   }
 
   get size(): number {
@@ -159,28 +174,32 @@ export class CommitmentFold {
   }
 }
 
-const packed = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");
+const packHash = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");
 
-/** What the closes of one UTC day have read. */
+/** One UTC day of evidence: how often it was closed (its files published), and how far the newest files have read. */
 interface ClosedDay {
   closes: number;
-  /** Bucket -> {topic: next offset} of its newest file. A bucket that is not here has no file of this day. */
+  /** Bucket -> {topic: next offset} of its newest file. A bucket without a file of this day is absent. */
   buckets: Map<number, Record<string, number>>;
 }
 
-/** What is published of the evidence, as a fold of the leaves: which days are closed, and how far each was read. */
+/** The published evidence, computed from the leaves: which UTC days are closed, and how far each has read the log. */
 export class EvidenceFold {
   readonly days = new Map<string, ClosedDay>();
-  /** The day that was closed first, "" before it. From it on days are closed in order and without a gap. */
+  /** The day that was closed first, "" before that. Later days are closed in order and without a gap. */
   first = "";
   /** Newest day that was closed, "" before the first. */
   newest = "";
-  /** Tables that cards name and no file holds yet: day -> hash of the table -> first leaf that names it. */
+  /**
+   * Tables of related parties that cards name and no file holds yet: day -> hash of the table -> first leaf that names
+   * it.
+   */
   readonly relatedParties = new Map<string, Map<string, number>>();
 
   /**
-   * Whether this day may be closed for the first time: it is the day after `newest`, so that a missing day shows, or a day
-   * before the first closed one. The latter has records where a clock was wrong, or a log older than the evidence was joined.
+   * May this day be closed for the first time? It must be the day after `newest`, so that no day is left out, or a day
+   * before the first closed day. Records of such an early day exist when a clock was wrong or the log is older than the
+   * evidence.
    */
   mayClose(day: string, newest = this.newest): boolean {
     return newest === "" || day === addDays(newest, 1) || day < this.first;
@@ -206,11 +225,11 @@ export class EvidenceFold {
     this.days.set(leaf.day, day);
     this.first ||= leaf.day;
     if (leaf.day > this.newest) this.newest = leaf.day;
-    if (leaf.holds === "kin") this.#heldBelow(leaf.day, leaf.below ?? 0);
+    if (leaf.holds === "kin") this.#removeFiledTables(leaf.day, leaf.below ?? 0);
   }
 
-  /** A file holds the tables of this day's cards below a leaf; a table named again after it is missing again. */
-  #heldBelow(day: string, below: number): void {
+  /** Removes tables that a new file holds: those that this day's cards below a leaf name. */
+  #removeFiledTables(day: string, below: number): void {
     const tables = this.relatedParties.get(day);
     if (!tables) return;
     for (const [sha256, leaf] of tables) if (leaf < below) tables.delete(sha256);
@@ -224,7 +243,7 @@ export interface LeafSpan {
   end: number;
 }
 
-const nameOf = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
+const subjectDayKey = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
 
 /**
  * State of the published archive, built from the leaves of the log one by one: its files, which of them were replaced, and
@@ -237,7 +256,7 @@ export class ArchiveFold {
   readonly superseded = new Map<string, string>();
   /** Where the grades of each subject and UTC day lie. */
   readonly #grades = new Map<string, LeafSpan>();
-  /** Capabilities that are tools of an MCP server, and the first leaf that said so. */
+  /** Endpoints that are tools of an MCP server -> first listing leaf that names the tool. */
   readonly #tools = new Map<string, number>();
   readonly #days = new Map<string, ArchiveLeaf[]>();
 
@@ -252,12 +271,12 @@ export class ArchiveFold {
     const { manifest, supersedes } = leaf;
     this.files.set(manifest.id, leaf);
     if (supersedes !== null) this.superseded.set(supersedes, manifest.id);
-    const name = nameOf(manifest.subject, dayOfManifest(manifest));
+    const name = subjectDayKey(manifest.subject, dayOfManifest(manifest));
     this.#days.set(name, [...(this.#days.get(name) ?? []), leaf]);
   }
 
   #grade(leaf: GradeLeaf): void {
-    const name = nameOf(this.subjectOf(leaf), leaf.day);
+    const name = subjectDayKey(this.subjectOf(leaf), leaf.day);
     const span = this.#grades.get(name);
     if (span) span.end = leaf.index + 1;
     else this.#grades.set(name, { first: leaf.index, end: leaf.index + 1 });
@@ -272,27 +291,27 @@ export class ArchiveFold {
     return (this.#tools.get(card.capability_id) ?? index) < index ? "mcp_grades" : "grades";
   }
 
-  /** Leaves that hold the grades of a subject and day which no file has read yet; null for none. */
+  /** Range of leaves with grades of a subject and day that are in no archive file yet; null for none. */
   gradesToFile(subject: ArchiveSubject, day: string): LeafSpan | null {
-    const span = this.#grades.get(nameOf(subject, day));
-    const read = Math.max(0, ...this.filed(subject, day).map(({ positions }) => positions.tree?.["0"] ?? 0));
+    const span = this.#grades.get(subjectDayKey(subject, day));
+    const read = Math.max(0, ...this.filesOf(subject, day).map(({ positions }) => positions.tree?.["0"] ?? 0));
     return span && read < span.end ? { first: Math.max(span.first, read), end: span.end } : null;
   }
 
-  /** Files of a subject and day, the replaced ones too; none for a day that was not archived. */
-  filed(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
-    return this.#days.get(nameOf(subject, day)) ?? [];
+  /** All archive files of a subject and day, including replaced ones. */
+  filesOf(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
+    return this.#days.get(subjectDayKey(subject, day)) ?? [];
   }
 
   /** The leaf that names the file under this key. */
-  at(key: string): ArchiveLeaf | undefined {
+  leafOfKey(key: string): ArchiveLeaf | undefined {
     const [, subject = "", file = ""] = key.split("/");
     const [of, day] = [subject as ArchiveSubject, file.slice(0, 10)];
-    return this.filed(of, day).find(({ manifest }) => key === archiveFileKey(of, day, manifest.content_hash));
+    return this.filesOf(of, day).find(({ manifest }) => key === archiveFileKey(of, day, manifest.content_hash));
   }
 
   /** Files of a day that were not replaced. Together they hold every row of the day once. */
-  standing(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
-    return this.filed(subject, day).filter(({ manifest }) => !this.superseded.has(manifest.id));
+  currentFilesOf(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
+    return this.filesOf(subject, day).filter(({ manifest }) => !this.superseded.has(manifest.id));
   }
 }

@@ -7,7 +7,7 @@ import { headlineOf, type PublishedCap, type PublishedCard } from "./caps.ts";
 import type { ListingFacts } from "./endpoint.ts";
 import { Unproven } from "./errors.ts";
 import { MAX, packedBound } from "./limits.ts";
-import { described, factsOfFrame } from "./lines.ts";
+import { describeText, scanFrame } from "./lines.ts";
 import { shardKey } from "./objects.ts";
 import type { Source } from "./source.ts";
 
@@ -19,10 +19,10 @@ import type { Source } from "./source.ts";
 /** Lines that a shard should not exceed on average. */
 const SHARD_LINES = 256;
 
-/** What an endpoint without a card is told (verification-method.md section 8). */
+/** The text shown for an endpoint without a card (verification-method.md section 8). */
 export const NO_CARD = "UNRATED: 0 of 30 paid calls so far; unknown, not bad.";
 
-/** What the line of an endpoint holds beside the signed card. */
+/** The members of an endpoint's index line, without the signed card. */
 export const indexFacts = ({ listing, headline }: IndexEntry) => ({
   url: listing.url,
   method: listing.method,
@@ -35,7 +35,7 @@ export const indexFacts = ({ listing, headline }: IndexEntry) => ({
   why: headline?.why ?? NO_CARD,
   class: listing.class,
   description: listing.description,
-  // Absent where the leaf has none: lines of older indexes stay what they were.
+  // Absent when the leaf has no offers, so that lines of older indexes do not change.
   offers: listing.offers,
   leaf: headline?.leaf ?? null,
 });
@@ -53,33 +53,33 @@ export const shardOf = (url: string, bits: number): number =>
 
 type Headline = Pick<PublishedCard, "leaf" | "band" | "tier" | "sample_count" | "measured" | "why" | "text">;
 
-/** A listed endpoint as it is at one moment: both parts are replaced, never changed, when the log goes on. */
+/** A listed endpoint at one size of the log. Both members are immutable: later leaves make new objects. */
 export interface IndexEntry {
   listing: ListingFacts;
   /** The card that its line shows. */
   headline: Headline | null;
 }
 
-/** Entry of an endpoint as the fold has it now; null when the endpoint is not listed. */
-export const entryOf = (cap: PublishedCap): IndexEntry | null =>
+/** The index entry of an endpoint; null when the endpoint is not listed. */
+export const indexEntryOf = (cap: PublishedCap): IndexEntry | null =>
   cap.listing && cap.listed ? { listing: cap.listing, headline: headlineOf(cap) } : null;
 
-/**
- * RFC 8785 text of the line of one endpoint. The card, most of it, stands in the fold in this form already.
- */
+/** RFC 8785 text of the line of one endpoint. The card's text, which is most of it, is taken from the fold as it is. */
 export function lineText(entry: IndexEntry): string {
   const halves = canonicalHalves(indexFacts(entry), "card", { published: true });
   return joinHalves(halves, `"card":${entry.headline?.text ?? "null"}`);
 }
 
-/** Bytewise, as every order in the record. */
-const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+/** Compares by UTF-16 code units, as all sorting in the record does. */
+const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-/** Sorts the entries of one shard in place, as its lines stand. */
+/** Sorts the entries of one shard in place, by URL and then by endpoint. */
 export const sortEntries = (entries: IndexEntry[]): IndexEntry[] =>
-  entries.sort(({ listing: a }, { listing: b }) => byText(a.url, b.url) || byText(a.capability_id, b.capability_id));
+  entries.sort(
+    ({ listing: a }, { listing: b }) => compareText(a.url, b.url) || compareText(a.capability_id, b.capability_id),
+  );
 
-/** A shard of the market index as the signed list names it: by what it unpacks to. */
+/** A shard of the market index in the signed list: hash, lines and length of its unpacked bytes. */
 export const ShardLine = z.looseObject({
   sha256: Sha256Hex,
   lines: z.int().min(0),
@@ -89,7 +89,7 @@ export type ShardLine = z.infer<typeof ShardLine>;
 
 export const IndexList = z.looseObject({ tree_size: z.int(), computed_at: z.string(), shards: z.array(ShardLine) });
 
-/** Packed bytes of a shard that nobody has proven yet. @throws MissingObject, Oversized, SourceDown */
+/** Fetches the packed bytes of a shard, without proving them. @throws MissingObject, Oversized, SourceDown */
 export async function fetchShard(source: Pick<Source, "get">, line: ShardLine): Promise<Uint8Array> {
   const key = shardKey(line.sha256);
   const packed = await source.get(key, packedBound(line.bytes));
@@ -97,11 +97,11 @@ export async function fetchShard(source: Pick<Source, "get">, line: ShardLine): 
   return packed;
 }
 
-/** Lines of a shard, proven by its hash, length and number of lines. @throws Unproven */
+/** Unpacks a shard and checks its hash, length and number of lines. @throws Unproven */
 export async function unpackShard(packed: Uint8Array, { sha256, bytes, lines }: ShardLine): Promise<Buffer> {
   const chunks: Buffer[] = [];
-  const facts = await factsOfFrame(packed, bytes, { onChunk: (chunk) => chunks.push(Buffer.from(chunk)) });
-  const want = described({ size: bytes, lines, sha256 });
-  if (described(facts) !== want) throw new Unproven(shardKey(sha256), want, described(facts));
+  const facts = await scanFrame(packed, bytes, { onChunk: (chunk) => chunks.push(Buffer.from(chunk)) });
+  const want = describeText({ size: bytes, lines, sha256 });
+  if (describeText(facts) !== want) throw new Unproven(shardKey(sha256), want, describeText(facts));
   return Buffer.concat(chunks, bytes);
 }

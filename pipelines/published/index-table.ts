@@ -3,14 +3,15 @@ import { parseUrl } from "../../infra/url.ts";
 import type { SignedCard } from "../record/card.ts";
 import { COMPONENTS } from "../record/vocabulary.ts";
 import { type IndexEntry, indexFacts } from "./index-lines.ts";
-import { COLUMN, type Columns, moment, parquetBytes, type Row } from "./parquet-table.ts";
+import { COLUMN, type Columns, type Row, toDate, toParquetBytes } from "./parquet-table.ts";
 
-/** Figures of a component, each a column. */
+/** Figures of a measured component of a card; each is a column. */
 const FIGURES = ["point", "lower", "upper", "n_eff"] as const;
 
 /**
- * The market index as one Parquet file, for analysts: a row for each line, in the order of the shards. It is a pure function
- * of the log as they are, and the leaf of the index names its hash. The signed card is in the leaf that `leaf` names.
+ * Columns of the market index as one Parquet file, for analysts: one row for each line, in the order of the shards. The
+ * file is a pure function of the log, and the index's leaf names its hash. The signed card of a row is in the log at
+ * position `leaf`.
  */
 const INDEX_TABLE_COLUMNS: Columns = {
   capability_id: COLUMN.text,
@@ -43,8 +44,8 @@ export function componentColumns(): Columns {
   return Object.fromEntries(names.map((name) => [name, COLUMN.number]));
 }
 
-/** Values of {@link componentColumns}; a component without a figure has none. */
-export function componentsOf(card: Pick<SignedCard, "components"> | null): Row {
+/** The values of {@link componentColumns} for a card; a component that was not measured is left out. */
+export function componentValuesOf(card: Pick<SignedCard, "components"> | null): Row {
   const columns = COMPONENTS.flatMap((name) => {
     const one = card?.components?.[name];
     return one ? FIGURES.map((part) => [`${name}_${part}`, one[part]]) : [];
@@ -52,7 +53,7 @@ export function componentsOf(card: Pick<SignedCard, "components"> | null): Row {
   return Object.fromEntries(columns);
 }
 
-/** The composite of a card with a letter. An unrated card has none, whatever number it holds. */
+/** The composite score of a card with a letter; null for an unrated card, even if it holds a number. */
 export const compositeOf = (card: Pick<SignedCard, "band" | "composite"> | null): number | null =>
   card && card.band !== "UNRATED" ? (card.composite ?? null) : null;
 
@@ -68,14 +69,14 @@ function rowOf(entry: IndexEntry, asOf: Date | null): Row {
     ...{ composite: compositeOf(card), flags: card?.flags ?? [], defects: defects.map(({ defect }) => defect) },
     ...{ price: named?.price == null ? null : Number(named.price), asset: named?.asset },
     ...{ networks: distinct(offers.map(({ network }) => network)), pay_tos: distinct(offers.map((one) => one.pay_to)) },
-    ...{ computed_at: moment(card?.computed_at), as_of: asOf },
-    ...componentsOf(card),
+    ...{ computed_at: toDate(card?.computed_at), as_of: asOf },
+    ...componentValuesOf(card),
   };
 }
 
 /**
- * Bytes of the table of an index.
- * @param entries in the order of the shards @param index whose lines they are
+ * Makes the bytes of the Parquet file of an index.
+ * @param entries the index's lines in the order of the shards @param index the index
  * @param giveTurn asked before some rows, which take a few milliseconds
  */
 export function indexTable(
@@ -83,9 +84,9 @@ export function indexTable(
   { tree_size, computed_at }: { tree_size: number; computed_at: string },
   giveTurn: YieldToOthers,
 ): Promise<Buffer> {
-  const asOf = moment(computed_at);
+  const asOf = toDate(computed_at);
   const rows = function* () {
     for (const entry of entries) yield rowOf(entry, asOf);
   };
-  return parquetBytes(INDEX_TABLE_COLUMNS, { tree_size: String(tree_size), computed_at }, rows(), giveTurn);
+  return toParquetBytes(INDEX_TABLE_COLUMNS, { tree_size: String(tree_size), computed_at }, rows(), giveTurn);
 }

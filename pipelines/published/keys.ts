@@ -9,7 +9,7 @@ import { type CardKey, signedBytesOf } from "../record/card-cut.ts";
 import type { GradeLeaf, KeysLeaf } from "../record/leaf.ts";
 import { KeysUnread, parseJson, Unproven } from "./errors.ts";
 
-/** A keys document as it is published: all keys there ever were, chained to the document before it. */
+/** A published keys document: all signing keys that were ever used, chained to the document before it. */
 export const KeysDocument = z.looseObject({
   schema: z.literal("svc.keys.v1"),
   n: z.int().min(0),
@@ -23,18 +23,18 @@ export const KeysDocument = z.looseObject({
 });
 export type KeysDocument = z.infer<typeof KeysDocument>;
 
-/** The keys that vouch at a position of the log, and the hash of their document, which the next one names. */
+/** The keys that are valid at a position of the log, and the hash of their document, which the next document names. */
 export interface KeyChain {
   jwks: Jwks;
   sha256: string;
 }
 
-/** Stands for the keys of a document that could not be read. Verifying with it throws {@link KeysUnread}. */
-export const UNREAD_KEYS: Jwks = { keys: [] };
+/** Stands in for the keys of a document that could not be read; verifying with it throws {@link KeysUnread}. */
+export const UNREADABLE_KEYS: Jwks = { keys: [] };
 
 export const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });
 
-/** Our own copy of a document that was proven; null when it is not here, or is not what its hash says. */
+/** Reads our copy of a keys document; null when it is missing or its hash is wrong. */
 export async function readKeys(
   store: Pick<Store, "get">,
   { key, sha256 }: Pick<KeysLeaf, "key" | "sha256">,
@@ -44,8 +44,12 @@ export async function readKeys(
   return KeysDocument.safeParse(parseJson(object.bytes)).data ?? null;
 }
 
-/** A keys document names the one before it and is signed by a key of it; the first one by its own. @throws Unproven */
-export function chainOf(
+/**
+ * Checks that a keys document names the document before it and is signed by a key of that document; the first document is
+ * signed by its own key.
+ * @returns the chain from this document on @throws Unproven
+ */
+export function verifyKeysDocument(
   leaf: Pick<KeysLeaf, "n" | "key" | "sha256">,
   bytes: Uint8Array,
   before: KeyChain | null,
@@ -57,24 +61,24 @@ export function chainOf(
     throw new Unproven(leaf.key, want, `${document.n} after ${document.previous ?? "none"}`);
   }
   const own = jwksOf(document);
-  const signers = before && before.jwks !== UNREAD_KEYS ? before.jwks : own;
-  refuseUnsigned(leaf.key, signers, document, document.computed_at);
+  const signers = before && before.jwks !== UNREADABLE_KEYS ? before.jwks : own;
+  verifySignature(leaf.key, signers, document, document.computed_at);
   return { jwks: own, sha256: leaf.sha256 };
 }
 
 /**
- * The signature of a card over its own bytes. One that does not name its key (svc.scorecard.v1 need not) may be of any
- * cards key that was valid at its moment.
- * @throws Unproven unless one signed it
+ * Verifies the signature of a card. A card that does not name its key (optional in svc.scorecard.v1) may be signed by
+ * any cards key that was valid when the card was computed.
+ * @throws Unproven when no valid key signed it
  */
-export function refuseUnsignedCard(leaf: Pick<GradeLeaf, "index" | "at" | "card">, jwks: Jwks | null): void {
+export function verifyCardSignature(leaf: Pick<GradeLeaf, "index" | "at" | "card">, jwks: Jwks | null): void {
   const { card, index } = leaf;
-  if (jwks === UNREAD_KEYS) throw new KeysUnread(`card of leaf ${index}`);
-  // Of a leaf that was not parsed yet: there may be no card at all.
+  if (jwks === UNREADABLE_KEYS) throw new KeysUnread(`card of leaf ${index}`);
+  // The leaf was not validated yet, so the card may be missing.
   const at = String(card?.computed_at ?? leaf.at);
   const keys = Array.isArray(jwks?.keys) ? jwks.keys : [];
-  const anyOf = keys.filter((key) => key?.purpose === "cards" && typeof key.kid === "string");
-  const kids = card?.signing_key_id === undefined ? anyOf.map(({ kid }) => kid) : [card.signing_key_id];
+  const candidates = keys.filter((key) => key?.purpose === "cards" && typeof key.kid === "string");
+  const kids = card?.signing_key_id === undefined ? candidates.map(({ kid }) => kid) : [card.signing_key_id];
   const verdicts = kids.map((kid) => jwks && verifyObject(jwks, card, { purpose: "cards", at, defaults: { kid } }));
   if (verdicts.some((verdict) => verdict?.ok)) return;
   const fault = verdicts.find((verdict) => verdict && !verdict.ok);
@@ -82,46 +86,49 @@ export function refuseUnsignedCard(leaf: Pick<GradeLeaf, "index" | "at" | "card"
   throw new Unproven(`card of leaf ${index}`, `a signature valid at ${at}`, got);
 }
 
-/** @throws Unproven unless a cards key that was valid at `at` signed the object. */
-export function refuseUnsigned(what: string, jwks: Jwks | null, object: unknown, at: string): void {
-  if (jwks === UNREAD_KEYS) throw new KeysUnread(what);
+/** Verifies that a cards key that was valid at the time `at` signed the object. @throws Unproven */
+export function verifySignature(what: string, jwks: Jwks | null, object: unknown, at: string): void {
+  if (jwks === UNREADABLE_KEYS) throw new KeysUnread(what);
   const verdict = jwks && verifyObject(jwks, object, { purpose: "cards", at });
   if (!verdict?.ok) throw new Unproven(what, `a signature valid at ${at}`, verdict?.reason ?? "no keys before it");
 }
 
-/** Cards in one batch: one is verified while the next is gathered. */
+/** Cards in one batch. A batch is verified while the next is gathered. */
 const BATCH = 64;
 
 type CardLeaf = Pick<GradeLeaf, "index" | "at" | "card">;
 
-interface Card {
+interface PendingCard {
   leaf: CardLeaf;
   jwks: Jwks | null;
 }
 
 /**
- * Verifies the cards of leaves on the threads that Node keeps (four, unless UV_THREADPOOL_SIZE says more), in batches. The
- * bytes that were signed are cut out of the leaf, which is in RFC 8785 form already; whatever cannot be cut so, or does not
- * verify so, is verified the long way, whose word counts.
+ * Verifies the signatures of many cards in batches, on Node's thread pool (four threads by default). The signed bytes
+ * are cut out of the leaf, which is in RFC 8785 form already. A card for which this fails is verified again by {@link
+ * verifyCardSignature}, which decides.
  */
 export class CardSignatures {
-  #cards: Card[] = [];
+  #cards: PendingCard[] = [];
   #jobs: Promise<boolean>[] = [];
   /** The batch before this one. */
-  #before: Promise<void> = Promise.resolve();
+  #previousBatch: Promise<void> = Promise.resolve();
   #fault: { error: unknown } | null = null;
 
-  /** @param onBad told of a card that no key of its position signed; the default throws from `add` or `drain` */
+  /** @param onBad called with the error for each card with a bad signature; by default `add` or `drain` throws the first */
   constructor(
     private readonly onBad: (error: unknown) => void = (error) => {
       this.#fault ??= { error };
     },
   ) {}
 
-  /** @param entry the leaf's bytes @param jwks keys that vouch at its position. Slow while many are verified. */
+  /**
+   * Adds the card of a leaf. Waits for the batch before when a batch is full.
+   * @param entry the leaf's bytes @param jwks keys that are valid at the leaf's position
+   */
   async add({ index, at, card }: CardLeaf, entry: Buffer, jwks: Jwks | null): Promise<void> {
     const leaf = { index, at, card };
-    const job = jwks && signedBytesOf(entry, card, (kid) => vouching(jwks, kid));
+    const job = jwks && signedBytesOf(entry, card, (kid) => usableKeyOf(jwks, kid));
     if (!job) {
       this.#validate({ leaf, jwks });
     } else {
@@ -135,7 +142,7 @@ export class CardSignatures {
   /** Every card added so far was verified when this resolves. */
   async drain(): Promise<void> {
     await this.#flush();
-    await this.#before;
+    await this.#previousBatch;
     this.#throwFault();
   }
 
@@ -143,21 +150,21 @@ export class CardSignatures {
     const [cards, jobs] = [this.#cards, this.#jobs];
     [this.#cards, this.#jobs] = [[], []];
     if (jobs.length === 0) return;
-    const [before, checked] = [this.#before, this.#check(cards, jobs)];
-    // It is awaited with the batch after it; until then a failure must not count as unhandled.
+    const [before, checked] = [this.#previousBatch, this.#check(cards, jobs)];
+    // This batch is awaited together with the next; until then a failure must not count as an unhandled rejection.
     checked.catch(() => undefined);
-    this.#before = checked;
+    this.#previousBatch = checked;
     await before;
   }
 
-  async #check(cards: readonly Card[], jobs: readonly Promise<boolean>[]): Promise<void> {
+  async #check(cards: readonly PendingCard[], jobs: readonly Promise<boolean>[]): Promise<void> {
     const good = await Promise.all(jobs);
     for (const [i, card] of cards.entries()) if (!good[i]) this.#validate(card);
   }
 
-  #validate({ leaf, jwks }: Card): void {
+  #validate({ leaf, jwks }: PendingCard): void {
     try {
-      refuseUnsignedCard(leaf, jwks);
+      verifyCardSignature(leaf, jwks);
     } catch (error) {
       this.onBad(error);
     }
@@ -168,12 +175,12 @@ export class CardSignatures {
   }
 }
 
-/** Validated cards keys of a document, by kid; null for one that is fit for nothing. */
-const validated = new WeakMap<Jwks, Map<string, CardKey | null>>();
+/** For each keys document, its cards keys by kid; null for a key that cannot verify anything. */
+const usableKeys = new WeakMap<Jwks, Map<string, CardKey | null>>();
 
-function vouching(jwks: Jwks, kid: string): CardKey | null {
-  const known = validated.get(jwks) ?? new Map<string, CardKey | null>();
-  validated.set(jwks, known);
+function usableKeyOf(jwks: Jwks, kid: string): CardKey | null {
+  const known = usableKeys.get(jwks) ?? new Map<string, CardKey | null>();
+  usableKeys.set(jwks, known);
   if (known.has(kid)) return known.get(kid)!;
   const named = Array.isArray(jwks.keys) ? jwks.keys.filter((key) => key?.kid === kid) : [];
   const [key] = named;

@@ -6,21 +6,24 @@ import { MissingObject, Tampered, type TileReader } from "../../infra/tree/tiles
 import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
 import { type Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 import { MAX } from "./limits.ts";
-import { Lines } from "./lines.ts";
+import { LineSplitter } from "./lines.ts";
 import { segmentKey } from "./objects.ts";
 import { type ReadLeaf, RecordReader } from "./reader.ts";
-import { objectsOf, type Source } from "./source.ts";
+import { createSourceFetch, type Source } from "./source.ts";
 
 /**
- * Every leaf below a checkpoint in order, each proven under its root before it is given out: from segments where they
- * are, else from entry bundles. One segment or bundle in memory at a time.
+ * Yields every leaf below a checkpoint in order, each proven against its root. Leaves are read from segments (65,536
+ * leaves in one file) where the source has them, else from entry bundles. One segment or bundle is in memory at a time.
  * @throws MissingObject, Tampered, Oversized, SourceDown
  */
-export async function* provenLeaves(source: Source, head: { size: number; root: Buffer }): AsyncGenerator<ReadLeaf> {
-  const reader = await RecordReader.over(objectsOf(source), head);
+export async function* readProvenLeaves(
+  source: Source,
+  head: { size: number; root: Buffer },
+): AsyncGenerator<ReadLeaf> {
+  const reader = await RecordReader.over(createSourceFetch(source), head);
   let at = 0;
   for (; at + SEGMENT_LEAVES <= head.size; at += SEGMENT_LEAVES) {
-    const entries = await segmentOf(source, reader.tiles, at / SEGMENT_LEAVES);
+    const entries = await fetchSegmentEntries(source, reader.tiles, at / SEGMENT_LEAVES);
     if (!entries) break;
     for (const [i, bytes] of entries.entries())
       yield { index: at + i, bytes, leaf: JSON.parse(bytes.toString()) as Leaf };
@@ -28,10 +31,10 @@ export async function* provenLeaves(source: Source, head: { size: number; root: 
   yield* reader.leaves(at);
 }
 
-/** Leaves of segment n, or null where there is none. @throws Tampered */
-async function segmentOf(source: Source, tiles: TileReader, n: number): Promise<Buffer[] | null> {
+/** Fetches and proves the leaves of segment n; null when the source does not have it. @throws Tampered */
+async function fetchSegmentEntries(source: Source, tiles: TileReader, n: number): Promise<Buffer[] | null> {
   const packed = await source.get(segmentKey(n), MAX.named);
-  return packed && (await provenSegment(packed, tiles, n)).entries;
+  return packed && (await proveSegment(packed, tiles, n)).entries;
 }
 
 /** Leaves of a segment, and their hashes. */
@@ -40,13 +43,16 @@ export interface ProvenSegment {
   hashes: Buffer[];
 }
 
-/** What segment n holds, held against its hash in level 2 of the tree. @throws Tampered naming it */
-export async function provenSegment(packed: Uint8Array, tiles: TileReader, n: number): Promise<ProvenSegment> {
+/**
+ * Unpacks segment n and compares its root with the hash in level 2 of the tree. @throws Tampered, which names the
+ * segment
+ */
+export async function proveSegment(packed: Uint8Array, tiles: TileReader, n: number): Promise<ProvenSegment> {
   const key = segmentKey(n);
   const want = await tiles.rootOfTile(1, n);
   let entries: Buffer[];
   try {
-    entries = await segmentLines(packed);
+    entries = await unpackSegmentLines(packed);
   } catch (error) {
     if (error instanceof BadFrame) throw new Tampered(key, want.toString("hex"), error.message);
     throw error;
@@ -57,13 +63,16 @@ export async function provenSegment(packed: Uint8Array, tiles: TileReader, n: nu
   return { entries, hashes };
 }
 
-/** All that 65,536 leaves of full length have. */
+/** Bytes of a segment whose 65,536 leaves all have the greatest length. */
 const MAX_SEGMENT_BYTES = SEGMENT_LEAVES * (MAX_LEAF_BYTES + 1);
 
-/** 65,536 lines that are no longer than a leaf. @throws BadFrame as soon as it is none of that */
-async function segmentLines(packed: Uint8Array): Promise<Buffer[]> {
+/**
+ * Unpacks a segment into its 65,536 lines. @throws BadFrame at the first line that is too long, or for another number
+ * of lines
+ */
+async function unpackSegmentLines(packed: Uint8Array): Promise<Buffer[]> {
   const entries: Buffer[] = [];
-  const lines = new Lines(MAX_LEAF_BYTES, (line) => entries.push(Buffer.from(line)));
+  const lines = new LineSplitter(MAX_LEAF_BYTES, (line) => entries.push(Buffer.from(line)));
   await streamFrame(packed, MAX_SEGMENT_BYTES, (chunk) => {
     lines.add(chunk);
     if (lines.longest > MAX_LEAF_BYTES) throw new BadFrame(`a line of more than ${MAX_LEAF_BYTES} bytes`);
@@ -76,12 +85,13 @@ async function segmentLines(packed: Uint8Array): Promise<Buffer[]> {
 
 const LF = Buffer.from("\n");
 
-/** Feed lines of these entries. */
-export const linesOf = (entries: readonly Buffer[]): Buffer => Buffer.concat(entries.flatMap((entry) => [entry, LF]));
+/** The entries as lines of the feed, each with a newline. */
+export const toFeedLines = (entries: readonly Buffer[]): Buffer =>
+  Buffer.concat(entries.flatMap((entry) => [entry, LF]));
 
 /**
- * Segment n, the feed lines below full level-1 tile n, made from the bundles that are there already: 65,536 lines in one zstd
- * frame, one piece a bundle. An auditor packs the same and holds it against ours.
+ * Makes segment n, the feed lines below full level-1 tile n, from the entry bundles: 65,536 lines in one zstd frame,
+ * one block a bundle. An auditor packs the same bytes and compares them with ours.
  * @throws MissingObject
  */
 export async function packSegment(publicStore: Store, n: number): Promise<Buffer> {
@@ -89,7 +99,7 @@ export async function packSegment(publicStore: Store, n: number): Promise<Buffer
   for (let bundle = n * TILE_WIDTH; bundle < (n + 1) * TILE_WIDTH; bundle++) {
     const object = await publicStore.get(entriesPath(bundle));
     if (!object) throw new MissingObject(entriesPath(bundle));
-    await packing.add(linesOf(await unpackBundle(object.bytes, TILE_WIDTH)));
+    await packing.add(toFeedLines(await unpackBundle(object.bytes, TILE_WIDTH)));
   }
   return (await packing.end()).packed;
 }

@@ -3,16 +3,16 @@ import { BadFrame, streamFrame } from "../../infra/zstd.ts";
 
 const LF = 0x0a;
 
-/** Cuts chunks into lines, counts them and notes the longest, the one that is not ended yet included. */
-export class Lines {
+/** Splits chunks into lines, counts them and records the length of the longest, including an unfinished last line. */
+export class LineSplitter {
   #rest: Buffer[] = [];
-  #held = 0;
+  #unfinishedBytes = 0;
   count = 0;
   longest = 0;
 
   /**
-   * @param maxLine longer ones are counted and not handed out: no stranger's line fills the memory
-   * @param onLine told of each line, without its newline; may not keep it, since its memory is used again
+   * @param maxLine bytes; longer lines are counted and not passed to `onLine`, so that no line can fill the memory
+   * @param onLine called with each line, without its newline; must not keep the buffer, which is reused
    */
   constructor(
     private readonly maxLine: number,
@@ -25,55 +25,56 @@ export class Lines {
       this.#end(chunk.subarray(from, at));
       from = at + 1;
     }
-    this.#held += chunk.length - from;
-    this.longest = Math.max(this.longest, this.#held);
-    // What is too long already is not held any further, and a copy is held since the chunk's memory is used again.
-    if (this.onLine && this.#held > 0 && this.#held <= this.maxLine) this.#rest.push(Buffer.from(chunk.subarray(from)));
+    this.#unfinishedBytes += chunk.length - from;
+    this.longest = Math.max(this.longest, this.#unfinishedBytes);
+    // A line that is too long already is not kept. The piece is copied, since the chunk's memory is reused.
+    if (this.onLine && this.#unfinishedBytes > 0 && this.#unfinishedBytes <= this.maxLine)
+      this.#rest.push(Buffer.from(chunk.subarray(from)));
   }
 
-  /** Does it end behind a newline? */
+  /** Does the text so far end with a newline? */
   get isWhole(): boolean {
-    return this.#held === 0;
+    return this.#unfinishedBytes === 0;
   }
 
   #end(piece: Buffer): void {
-    const length = this.#held + piece.length;
+    const length = this.#unfinishedBytes + piece.length;
     this.count++;
     this.longest = Math.max(this.longest, length);
     if (this.onLine && length <= this.maxLine)
-      this.onLine(this.#held > 0 ? Buffer.concat([...this.#rest, piece]) : piece);
+      this.onLine(this.#unfinishedBytes > 0 ? Buffer.concat([...this.#rest, piece]) : piece);
     this.#rest = [];
-    this.#held = 0;
+    this.#unfinishedBytes = 0;
   }
 }
 
-/** What a text of lines is: bytes, lines, the longest of them without its newline, and the hash of all. */
-export interface TextOfLines {
+/** Facts of a text: bytes, lines, the length of the longest line without its newline, and the hash of the whole text. */
+export interface TextFacts {
   size: number;
   lines: number;
   longest: number;
   sha256: string;
 }
 
-/** What a frame unpacks to; or, where it is none or longer than it may be, why. */
-export type FrameFacts = TextOfLines | { not: string };
+/** The facts of the text in a zstd frame; `not` is the reason when the frame is damaged or too long. */
+export type FrameFacts = TextFacts | { not: string };
 
-/** Callbacks while a frame is unpacked, before anything is proven. Do not keep what they get: its memory is reused. */
-export interface Told {
+/** Callbacks while a frame is unpacked, before anything is proven. They must not keep a buffer: its memory is reused. */
+export interface FrameCallbacks {
   onChunk?: (chunk: Buffer) => void;
   /** Each line of at most `maxLine` bytes, without its newline. */
   onLine?: (line: Buffer) => void;
   maxLine?: number;
 }
 
-/** Read a stranger's frame through, of at most `maxBytes` unpacked, in bounded memory. @throws what `told` throws */
-export async function factsOfFrame(
+/** Unpacks an untrusted zstd frame of at most `maxBytes` unpacked, in bounded memory. @throws what the callbacks throw */
+export async function scanFrame(
   packed: Uint8Array,
   maxBytes: number,
-  { onChunk, onLine, maxLine = 0 }: Told = {},
+  { onChunk, onLine, maxLine = 0 }: FrameCallbacks = {},
 ): Promise<FrameFacts> {
   const hash = createHash("sha256");
-  const lines = new Lines(maxLine, onLine);
+  const lines = new LineSplitter(maxLine, onLine);
   try {
     const size = await streamFrame(packed, maxBytes, (chunk) => {
       hash.update(chunk);
@@ -87,6 +88,6 @@ export async function factsOfFrame(
   }
 }
 
-/** Text that names size, lines and hash; two of them are equal exactly where the unpacked texts are. */
-export const described = (text: Omit<TextOfLines, "longest"> | { not: string }): string =>
+/** Describes a text by size, lines and hash. Two descriptions are equal exactly when the texts are equal. */
+export const describeText = (text: Omit<TextFacts, "longest"> | { not: string }): string =>
   "not" in text ? text.not : `${text.size} bytes in ${text.lines} lines of ${text.sha256}`;

@@ -13,20 +13,19 @@ import { CHECKPOINT } from "./objects.ts";
 import { MemorySink, type Sink } from "./sink.ts";
 import { DirectorySource, type Source } from "./source.ts";
 
-/** Where a record lies on this disk. */
+/** Folders of a copy of the public record on this disk. */
 interface RecordFolder {
-  /** The objects: what is published. */
+  /** The public objects. */
   publicDir: string;
-  /** What a mirror remembers beside them; not there for a publisher's own record. */
+  /** A mirror's own state. The folder does not exist for a publisher's record. */
   stateDir: string;
 }
 
 /**
- * A record by the folder that holds it: a mirror's or a service's data folder, or its `public` part, which any web server
- * serves. Nothing is made.
+ * Finds the record in a folder: the data folder of a mirror or a service, or the `public` folder in it. Creates nothing.
  * @returns null when there is no folder of that name
  */
-export async function recordFolder(name: string): Promise<RecordFolder | null> {
+export async function findRecordFolder(name: string): Promise<RecordFolder | null> {
   if (!(await stat(name).catch(() => null))?.isDirectory()) return null;
   const inside = join(name, "public");
   const has = (dir: string) => stat(join(dir, CHECKPOINT)).catch(() => null);
@@ -39,7 +38,7 @@ export async function recordFolder(name: string): Promise<RecordFolder | null> {
 
 export interface HttpSourceOptions {
   clock: Clock;
-  /** Tries of one object without getting further (default 5), with a pause before each further one. */
+  /** Most attempts for one object without progress (default 5), with a pause between two attempts. */
   tries?: number;
   /** First pause in ms (default 250); it doubles, and each is cut by up to half at random. */
   pauseMs?: number;
@@ -49,15 +48,15 @@ export interface HttpSourceOptions {
 
 /** Longest silence within an answer. */
 const SILENCE_MS = 30_000;
-/** Longest time for one object over all its tries. A server that sends forever, slowly, is given up then. */
+/** Longest time for one object over all attempts, ms, so that a server that sends very slowly is given up. */
 const OBJECT_MS = 1_800_000;
 /** Longest pause that a server may ask for. */
 const MAX_PAUSE_MS = 60_000;
-/** A cut answer that brought at least this much got further: the next try is a first one. */
-const FURTHER_BYTES = 64 * 1024;
+/** A cut answer that brought at least this many bytes counts as progress: attempts are counted from 1 again. */
+const PROGRESS_BYTES = 64 * 1024;
 
-/** Worth another try: the network, or a server that says that it is busy. */
-class Again extends Error {
+/** A failure after which the request is tried again: a network error, or a busy server. */
+class RetryableError extends Error {
   constructor(
     why: string,
     readonly afterMs = 0,
@@ -74,7 +73,7 @@ class Again extends Error {
 export class HttpSource implements Source {
   readonly #agent: Agent;
   readonly #base: string;
-  readonly #unlisted = new Unlisted({ ask: (key) => this.#ask(key), known: CHECKPOINT });
+  readonly #unlisted = new Unlisted({ ask: (key) => this.#readKeyState(key), known: CHECKPOINT });
 
   /** @throws Failure `usage` unless `name` is an http or https address without query */
   constructor(
@@ -100,10 +99,10 @@ export class HttpSource implements Source {
     for (let attempt = 1; ; attempt++) {
       const before = sink.at;
       try {
-        return await this.#once(key, maxBytes, sink);
+        return await this.#fetchOnce(key, maxBytes, sink);
       } catch (error) {
-        if (!(error instanceof Again)) throw error;
-        if (sink.at - before >= FURTHER_BYTES) attempt = 0;
+        if (!(error instanceof RetryableError)) throw error;
+        if (sink.at - before >= PROGRESS_BYTES) attempt = 0;
         if (attempt >= tries) throw new SourceDown(this.name, key, `${error.message} (${attempt} tries)`);
         if (clock.monotonic() - began > OBJECT_MS) throw new SourceDown(this.name, key, `${error.message} (too slow)`);
         const pause = pauseMs * 2 ** Math.max(0, attempt - 1) * (1 - Math.random() / 2);
@@ -112,7 +111,7 @@ export class HttpSource implements Source {
     }
   }
 
-  async #once(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
+  async #fetchOnce(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
     const signal = AbortSignal.timeout(this.options.answerMs ?? 300_000);
     const { at, etag } = sink;
     const headers = {
@@ -124,22 +123,22 @@ export class HttpSource implements Source {
       answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
       if (answer.statusCode === 404 || answer.statusCode === 410) return false;
       if (answer.statusCode === 403 && (await this.#unlisted.hides(key))) return false;
-      await this.#begin(key, answer, sink);
-      await bounded(answer, key, maxBytes, sink);
+      await this.#checkHeaders(key, answer, sink);
+      await writeBounded(answer, key, maxBytes, sink);
       return true;
     } catch (error) {
-      if (error instanceof Again || error instanceof Oversized || error instanceof SourceDown) throw error;
-      if (isOurs(error)) throw error;
+      if (error instanceof RetryableError || error instanceof Oversized || error instanceof SourceDown) throw error;
+      if (isLocalDiskFault(error)) throw error;
       // The network: refused, reset, silent, or the body was cut off.
-      throw new Again(error instanceof Error ? error.message : String(error));
+      throw new RetryableError(error instanceof Error ? error.message : String(error));
     } finally {
       // What was not read to its end is cut: draining it could last for ever.
       if (answer && !answer.body.readableEnded) answer.body.on("error", () => undefined).destroy();
     }
   }
 
-  /** What it says of a key, without taking the bytes. @throws Again and what the network throws */
-  async #ask(key: string): Promise<KeyState> {
+  /** Asks the server whether a key exists, without reading the body. @throws RetryableError and what the network throws */
+  async #readKeyState(key: string): Promise<KeyState> {
     const signal = AbortSignal.timeout(SILENCE_MS);
     const headers = { "accept-encoding": "identity" };
     const answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
@@ -150,21 +149,25 @@ export class HttpSource implements Source {
     }
   }
 
-  /** Check status and headers; the sink stands where the body begins then. */
-  async #begin(key: string, { statusCode: status, headers }: Dispatcher.ResponseData, sink: Sink): Promise<void> {
+  /** Checks status and headers, and sets the sink to the position at which the body begins. */
+  async #checkHeaders(
+    key: string,
+    { statusCode: status, headers }: Dispatcher.ResponseData,
+    sink: Sink,
+  ): Promise<void> {
     const says = `it answered ${status}`;
     const down = (why: string) => new SourceDown(this.name, key, why);
-    if (isBusy(status)) throw busy(status, headers);
+    if (isBusy(status)) throw busyError(status, headers);
     if (status >= 300 && status < 400) throw down(`${says}: a redirect is not followed`);
     if (status === 206 || status === 416) {
       const part = new RegExp(`^bytes ${sink.at}-`).test(String(headers["content-range"]));
       if (status === 206 && sink.at > 0 && part && headers.etag === sink.etag) return checkEncoding(key, headers, down);
       await sink.restart(null);
-      throw new Again(`${says} with another part than was asked for`);
+      throw new RetryableError(`${says} with another part than was asked for`);
     }
     if (status !== 200) throw down(says);
     checkEncoding(key, headers, down);
-    await sink.restart(strongTag(headers.etag));
+    await sink.restart(strongEtagOf(headers.etag));
   }
 
   close(): Promise<void> {
@@ -177,7 +180,7 @@ const MAX_REFUSAL = 4_096;
 
 /** @throws Again for a server that is busy */
 async function keyStateOf({ statusCode: status, headers, body }: Dispatcher.ResponseData): Promise<KeyState> {
-  if (isBusy(status)) throw busy(status, headers);
+  if (isBusy(status)) throw busyError(status, headers);
   if (status === 200) return "there";
   if (status === 404 || status === 410) return "missing";
   if (status !== 403) return "other";
@@ -190,28 +193,28 @@ async function keyStateOf({ statusCode: status, headers, body }: Dispatcher.Resp
 }
 
 const isBusy = (status: number): boolean => status === 429 || status >= 500;
-const busy = (status: number, headers: Headers): Again =>
-  new Again(`it answered ${status}`, Number(headers["retry-after"] ?? 0) * 1000 || 0);
+const busyError = (status: number, headers: Headers): RetryableError =>
+  new RetryableError(`it answered ${status}`, Number(headers["retry-after"] ?? 0) * 1000 || 0);
 
 type Headers = Dispatcher.ResponseData["headers"];
 
 const isBundle = (key: string): boolean => key.startsWith("tile/entries/");
 
-/** Only a strong etag says that the rest belongs to the same bytes (RFC 9110, section 13.1.5). */
-const strongTag = (etag: unknown): string | null => (typeof etag === "string" && /^".*"$/.test(etag) ? etag : null);
+/** A strong etag; null for a weak one, which does not prove that a range belongs to the same bytes (RFC 9110, 13.1.5). */
+const strongEtagOf = (etag: unknown): string | null => (typeof etag === "string" && /^".*"$/.test(etag) ? etag : null);
 
-/** Bytes that somebody packed on the way are not those that are stored: no hash would speak of them. */
+/** Refuses an answer that a proxy packed: its bytes are not the stored bytes, so no hash matches them. */
 function checkEncoding(key: string, headers: Headers, down: (why: string) => SourceDown): void {
   const encoding = String(headers["content-encoding"] ?? "identity").toLowerCase();
   if (encoding === "identity" || (isBundle(key) && encoding === "gzip")) return;
   throw down(`it is sent with content-encoding ${encoding.slice(0, 40)}, not as it is stored`);
 }
 
-/** Faults of our own disk are not the source's. */
-const isOurs = (error: unknown): boolean =>
+/** Is this a fault of our own disk, which is not reported as a fault of the source? */
+const isLocalDiskFault = (error: unknown): boolean =>
   ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO"].includes((error as NodeJS.ErrnoException | null)?.code ?? "");
 
-async function bounded(answer: Dispatcher.ResponseData, key: string, maxBytes: number, sink: Sink): Promise<void> {
+async function writeBounded(answer: Dispatcher.ResponseData, key: string, maxBytes: number, sink: Sink): Promise<void> {
   const announced = answer.headers["content-length"];
   if (announced !== undefined && sink.at + Number(announced) > maxBytes) throw new Oversized(key, maxBytes);
   const from = sink.at;
@@ -220,13 +223,14 @@ async function bounded(answer: Dispatcher.ResponseData, key: string, maxBytes: n
     await sink.write(chunk);
   }
   const got = sink.at - from;
-  if (announced !== undefined && got !== Number(announced)) throw new Again(`${got} of ${announced} bytes came`);
+  if (announced !== undefined && got !== Number(announced))
+    throw new RetryableError(`${got} of ${announced} bytes came`);
 }
 
 /** Bytes of one ranged read. */
-const STEP_BYTES = 8 * 1024 * 1024;
+const RANGE_BYTES = 8 * 1024 * 1024;
 
-/** A bucket (or any store of infra/store) as a source. Only read; closed with the source. */
+/** A bucket (or any store of infra/store) as a source. It is only read. `close` closes the store. */
 export class StoreSource implements Source {
   readonly #store: Store;
 
@@ -238,19 +242,19 @@ export class StoreSource implements Source {
   }
 
   async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
-    return (await this.#asking(key, maxBytes, () => this.#store.get(key, { maxBytes })))?.bytes ?? null;
+    return (await this.#withSourceErrors(key, maxBytes, () => this.#store.get(key, { maxBytes })))?.bytes ?? null;
   }
 
-  /** In ranges. The store does not tie a range to an etag, so the object is looked at again after the last one. */
+  /** Reads the object in ranges. A range does not name an etag, so the etag is compared after the last range. */
   async into(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
-    return this.#asking(key, maxBytes, async () => {
+    return this.#withSourceErrors(key, maxBytes, async () => {
       const info = await this.#store.head(key);
       if (!info) return false;
       if (info.size > maxBytes) throw new Oversized(key, maxBytes);
       const etag = `"${info.etag}"`;
       if (sink.etag !== etag || sink.at > info.size) await sink.restart(etag);
       while (sink.at < info.size) {
-        const bytes = await this.#store.getRange(key, sink.at, Math.min(info.size, sink.at + STEP_BYTES));
+        const bytes = await this.#store.getRange(key, sink.at, Math.min(info.size, sink.at + RANGE_BYTES));
         if (!bytes?.length) throw new SourceDown(this.name, key, "it went away while it was read");
         await sink.write(bytes);
       }
@@ -260,7 +264,7 @@ export class StoreSource implements Source {
     });
   }
 
-  async #asking<T>(key: string, maxBytes: number, ask: () => Promise<T>): Promise<T> {
+  async #withSourceErrors<T>(key: string, maxBytes: number, ask: () => Promise<T>): Promise<T> {
     try {
       return await ask();
     } catch (error) {
@@ -276,14 +280,14 @@ export class StoreSource implements Source {
 }
 
 /**
- * The source that an operator named: an http(s) address, a bucket, else a folder: the public one, or the one around it.
- * @param settings where the credentials of a bucket stand (stores.public_key_id and so on); only read for one
+ * Opens the source that an operator named: an http(s) address, a bucket (`s3://`), or a folder ({@link findRecordFolder}).
+ * @param settings returns the credentials of a bucket (stores.public_key_id and so on); called only for a bucket
  * @throws Failure `usage` when it is none of them, StoreUnfit for a bucket without credentials
  */
 export async function openSource(name: string, clock: Clock, settings?: () => Pick<Config, "stores">): Promise<Source> {
   if (name.startsWith("s3://")) return openBucket(name.replace(/\/+$/, ""), settings);
   if (/^[a-z][a-z0-9+.-]*:\/\//i.test(name)) return new HttpSource(name, { clock });
-  const found = await recordFolder(name);
+  const found = await findRecordFolder(name);
   if (!found) throw new Failure("unreadable", `neither an address nor a folder: ${name}`);
   return new DirectorySource(found.publicDir);
 }

@@ -6,7 +6,7 @@ import type { YieldToOthers } from "../../infra/concurrency.ts";
 const { ParquetSchema, ParquetWriter } = parquet;
 
 /** Rows that are in memory at once. */
-const ROW_GROUP = 4096;
+const ROWS_PER_GROUP = 4096;
 const packed = { compression: "GZIP", optional: true } as const;
 
 /**
@@ -26,14 +26,14 @@ type Column = (typeof COLUMN)[keyof typeof COLUMN];
 export type Columns = Record<string, Column>;
 export type Row = Record<string, unknown>;
 
-/** A time of the record (RFC 3339) in the form of a column; null for null and for a text that is no time. */
-export function moment(text: string | null | undefined): Date | null {
+/** Converts a time of the record (RFC 3339) for a `moment` column; null for null and for a malformed time. */
+export function toDate(text: string | null | undefined): Date | null {
   const at = text ? new Date(text) : null;
   return at && !Number.isNaN(at.getTime()) ? at : null;
 }
 
 /** Leaves out members without a value: they are null in the file. */
-const present = (row: Row): Row =>
+const dropEmpty = (row: Row): Row =>
   Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null && value !== undefined));
 
 /**
@@ -50,13 +50,13 @@ export async function writeParquet(
   onProgress: (rows: number) => void = () => undefined,
 ): Promise<number> {
   const partial = `${path}.partial`;
-  const writer = await ParquetWriter.openFile(new ParquetSchema(columns), partial, { rowGroupSize: ROW_GROUP });
+  const writer = await ParquetWriter.openFile(new ParquetSchema(columns), partial, { rowGroupSize: ROWS_PER_GROUP });
   let written = 0;
   try {
     for (const [name, value] of Object.entries(facts)) writer.setMetadata(name, value);
     for await (const row of rows) {
-      await writer.appendRow(present(row));
-      if (++written % ROW_GROUP === 0) onProgress(written);
+      await writer.appendRow(dropEmpty(row));
+      if (++written % ROWS_PER_GROUP === 0) onProgress(written);
     }
     await writer.close();
     await rename(partial, path);
@@ -68,16 +68,16 @@ export async function writeParquet(
   return written;
 }
 
-/** Rows of a group of {@link parquetBytes}: packing one takes tens of milliseconds, in which the process does nothing else. */
-const SMALL_GROUP = 1024;
-const ROWS_A_TURN = 32;
+/** Rows per group of {@link toParquetBytes}. Packing one group blocks the process for tens of milliseconds. */
+const SMALL_GROUP_ROWS = 1024;
+const ROWS_PER_TURN = 32;
 
 /**
- * Rows as the bytes of a Parquet file (snappy). The same rows give the same bytes: snappyjs is plain JavaScript of a pinned
- * version, while gzip is that of the running Node.
- * @param giveTurn asked before some rows, which take a few milliseconds
+ * Makes a Parquet file (snappy) from rows, in memory. Equal rows give equal bytes: snappyjs is JavaScript of a pinned
+ * version, while gzip depends on the running Node.
+ * @param giveTurn awaited after every few rows, so that other work of the process gets its turn
  */
-export async function parquetBytes(
+export async function toParquetBytes(
   columns: Columns,
   facts: Record<string, string>,
   rows: Iterable<Row>,
@@ -92,12 +92,12 @@ export async function parquetBytes(
   });
   const packed = Object.entries(columns).map(([name, column]) => [name, { ...column, compression: "SNAPPY" }] as const);
   const schema = new ParquetSchema(Object.fromEntries(packed));
-  const writer = await ParquetWriter.openStream(schema, stream, { rowGroupSize: SMALL_GROUP });
+  const writer = await ParquetWriter.openStream(schema, stream, { rowGroupSize: SMALL_GROUP_ROWS });
   for (const [name, value] of Object.entries(facts)) writer.setMetadata(name, value);
   let appended = 0;
   for (const row of rows) {
-    if (appended++ % ROWS_A_TURN === 0) await giveTurn();
-    await writer.appendRow(present(row));
+    if (appended++ % ROWS_PER_TURN === 0) await giveTurn();
+    await writer.appendRow(dropEmpty(row));
   }
   await writer.close();
   return Buffer.concat(chunks);

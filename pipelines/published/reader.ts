@@ -14,7 +14,7 @@ import { CHECKPOINT } from "./objects.ts";
  * mirrors and auditors use it; it does not know the private store.
  */
 
-/** A leaf and where it stands. `bytes` are what was hashed; `leaf` is their JSON, of any kind that was ever written. */
+/** A leaf and its position in the log. `bytes` were hashed; `leaf` is their JSON, of any kind that was ever written. */
 export interface ReadLeaf {
   index: number;
   bytes: Buffer;
@@ -22,8 +22,8 @@ export interface ReadLeaf {
 }
 
 /**
- * Extension line of a checkpoint whose record was made in simulated time, as the demo's is. Log and witness sign it, so
- * replicas and mirrors can show it too.
+ * Extension line of a checkpoint whose record was made in simulated time, as in the demo. Log and witness sign the line, so
+ * replicas and mirrors can report it too.
  */
 export const SIMULATED_TIME = "simulated-time";
 
@@ -38,13 +38,13 @@ export async function readCheckpoint(store: Pick<Store, "get">, trust: Checkpoin
   return object && openCheckpoint(object.bytes, trust);
 }
 
-/** Objects of the log from a store, for the tree's readers. */
-export const fetchFrom =
+/** Returns a function that reads the log's objects from a store, for the tree's readers. */
+export const createObjectFetch =
   (store: Pick<Store, "get">): FetchObject =>
   async (path) =>
     (await store.get(path))?.bytes ?? null;
 
-/** The proven content of one checkpoint. */
+/** Reads the leaves below one checkpoint. Every leaf is proven against the checkpoint's root. */
 export class RecordReader {
   private constructor(
     readonly size: number,
@@ -55,15 +55,15 @@ export class RecordReader {
 
   /** @throws MissingObject, Tampered when the tiles do not lead to the checkpoint's root. */
   static open(store: Pick<Store, "get">, head: { size: number; root: Buffer }): Promise<RecordReader> {
-    return RecordReader.over(fetchFrom(store), head);
+    return RecordReader.over(createObjectFetch(store), head);
   }
 
-  /** Opens a reader over any place that has the log's objects; `fetch` bounds what it reads. */
+  /** Opens a reader on a function that fetches the log's objects and limits their size. */
   static async over(fetch: FetchObject, head: { size: number; root: Buffer }): Promise<RecordReader> {
     return new RecordReader(head.size, head.root, fetch, await TileReader.open(head.size, head.root, fetch));
   }
 
-  /** Is what was proven before still the beginning of this? @throws MissingObject, Tampered */
+  /** Does this tree begin with the leaves of an older proven tree? @throws MissingObject, Tampered */
   async extends(older: { size: number; root: Buffer }): Promise<boolean> {
     if (older.size > this.size) return false;
     if (older.size === 0) return true;
@@ -73,7 +73,7 @@ export class RecordReader {
 
   /** Entries of bundle n, each proven. @throws MissingObject, Tampered naming the bundle */
   async entries(n: number): Promise<Buffer[]> {
-    return (await provenBundle(this.fetch, this.tiles, n)).entries;
+    return (await fetchProvenBundle(this.fetch, this.tiles, n)).entries;
   }
 
   /** Leaves [from, to) in order, proven bundle by bundle. @throws RangeError, and what `entries` throws */
@@ -91,15 +91,18 @@ export class RecordReader {
   }
 }
 
-/** Packed entries, and the object that they came from. */
+/** A packed entry bundle (up to 256 leaves), and the key of its object. */
 export interface PackedBundle {
   key: string;
   packed: Uint8Array;
-  /** Entries in it: those that were asked for are the first of them. */
+  /** Number of entries in the object; it may be greater than the number that was asked for. */
   holds: number;
 }
 
-/** Bundle n of at least `width` entries. A partial one may have gone once the full one is there. @throws MissingObject */
+/**
+ * Fetches bundle n with at least `width` entries. A partial bundle may have been replaced by the full one. @throws
+ * MissingObject
+ */
 export async function fetchBundle(fetch: FetchObject, n: number, width: number): Promise<PackedBundle> {
   const key = entriesPath(n, width);
   const packed = await fetch(key);
@@ -109,8 +112,8 @@ export async function fetchBundle(fetch: FetchObject, n: number, width: number):
   return { key: entriesPath(n), packed: full, holds: TILE_WIDTH };
 }
 
-/** All of its entries. One that cannot be read is as good as changed. @throws Tampered naming the object */
-export async function unpackedOf({ key, packed, holds }: PackedBundle): Promise<Buffer[]> {
+/** Unpacks all entries of a bundle. @throws Tampered, which names the object, when it cannot be unpacked */
+export async function unpackEntries({ key, packed, holds }: PackedBundle): Promise<Buffer[]> {
   try {
     return await unpackBundle(packed, holds);
   } catch (error) {
@@ -132,10 +135,13 @@ export function bundleWidth(n: number, size: number): number {
   return n < full ? TILE_WIDTH : width;
 }
 
-/** Bundle n as far as the tree goes, held against the tile above it. @throws MissingObject, Tampered naming the bundle */
-export async function provenBundle(fetch: FetchObject, tiles: TileReader, n: number): Promise<ProvenBundle> {
+/**
+ * Fetches the leaves of bundle n that are in the tree and proves them against the tile above it.
+ * @throws MissingObject, Tampered, which names the bundle
+ */
+export async function fetchProvenBundle(fetch: FetchObject, tiles: TileReader, n: number): Promise<ProvenBundle> {
   const width = bundleWidth(n, tiles.size);
-  const entries = (await unpackedOf(await fetchBundle(fetch, n, width))).slice(0, width);
+  const entries = (await unpackEntries(await fetchBundle(fetch, n, width))).slice(0, width);
   const hashes = entries.map(leafHash);
   const want = width === TILE_WIDTH ? await tiles.rootOfTile(0, n) : computeRoot(await tiles.tile(0, n));
   const got = computeRoot(hashes);
@@ -150,32 +156,35 @@ class HistoryChanged extends Failure {
   }
 }
 
-/** A proven state of the published tree. Later checkpoints are accepted only where their tree extends this one. */
+/** A proven state of the published tree. A later checkpoint is accepted only if its tree extends this one. */
 export interface Snapshot {
   readonly head: Checkpoint;
   readonly reader: RecordReader;
 }
 
-/** The published tree as serving follows it: it never goes back, and every leaf is proven before it is returned. */
+/**
+ * Follows the published tree. A smaller or contradicting tree is refused, and every leaf is proven before it is
+ * returned.
+ */
 export class PublishedTree {
   #last: Snapshot | null = null;
 
   constructor(
     private readonly store: Pick<Store, "get">,
-    private trusted: CheckpointTrust,
+    private currentTrust: CheckpointTrust,
   ) {}
 
   /** Sets the keys for the next look, after a rotation. The next checkpoint must still extend what was read. */
   trust(trust: CheckpointTrust): void {
-    this.trusted = trust;
+    this.currentTrust = trust;
   }
 
   /**
    * The newest snapshot, or null before the first publication.
-   * @throws BadNote, MissingObject, Tampered; HistoryChanged when it does not go on from the last one.
+   * @throws BadNote, MissingObject, Tampered; HistoryChanged when it does not extend the last snapshot.
    */
   async newest(): Promise<Snapshot | null> {
-    const head = await readCheckpoint(this.store, this.trusted);
+    const head = await readCheckpoint(this.store, this.currentTrust);
     const last = this.#last;
     if (!head) {
       if (last) throw new HistoryChanged(`the checkpoint of ${last.head.size} leaves is gone`);

@@ -1,19 +1,19 @@
 import { NO_RELATED_PARTIES, type Thief } from "../3-grade/related.ts";
 import type { RelatedPartiesLeaf } from "../record/leaf.ts";
 
-/** What one leaf changes of the table. */
+/** The rows that one leaf adds to the table of related parties and removes from it. */
 export type TableChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add" | "remove">;
 
 /**
- * The table of related parties (payees and domains that took money) as a fold of the leaves of kind `kin`. A run is graded
- * with the table of one tree head and names it by its hash, so every table that a head had can be made again from the
- * changes: these are kept, about 200 bytes for each endpoint that took money or is no longer said to have.
+ * The table of related parties (payees and domains that took money and gave no answer), computed from the leaves of kind
+ * `kin`. A run is graded with the table of one tree head and names the table by its hash. All changes are kept, so that the
+ * table of any head can be made again; each changed row takes about 200 bytes.
  */
 export class RelatedPartiesFold {
   /** Hash of the table, as the newest leaf names it. */
   sha256 = NO_RELATED_PARTIES;
   readonly #thieves = new Map<string, Thief>();
-  /** Endpoint -> moment of the run that changed its row last, also of one that has no row any more. */
+  /** Endpoint -> time of the run that changed its row last, also after the row was removed. */
   readonly #changedAt = new Map<string, string>();
   readonly #changes: TableChange[] = [];
   readonly #names = new Set([NO_RELATED_PARTIES]);
@@ -42,7 +42,7 @@ export class RelatedPartiesFold {
     return this.#names.has(sha256);
   }
 
-  /** Returns those of the asked tables that a leaf names. Each is built by applying the leaves from the first one on. */
+  /** Returns the requested tables, by hash, as far as a leaf names them. They are computed from all changes in order. */
   tables(names: Iterable<string>): Map<string, readonly Thief[]> {
     const wanted = new Set(names);
     const tables = new Map<string, readonly Thief[]>();

@@ -4,14 +4,17 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import { parseJson } from "./errors.ts";
 
-/** Where the bytes of one object go while they come. A transfer that was cut goes on from `at`. */
+/** Receives the bytes of one object during a transfer. A transfer that was cut continues from `at`. */
 export interface Sink {
-  /** Bytes [0, at) of the object that had this strong etag are here; null: it had none, so nothing can be continued. */
+  /**
+   * Number of bytes received, and the object's strong etag; etag null: it had none, so the transfer cannot be
+   * continued.
+   */
   readonly at: number;
   readonly etag: string | null;
-  /** The object from its first byte, whatever came before. */
+  /** Discards what was received and begins at the first byte of an object with this etag. */
   restart(etag: string | null): Promise<void>;
-  /** One after the other. @throws for a fault of our own disk */
+  /** Appends a chunk; calls must not overlap. @throws for a fault of our own disk */
   write(chunk: Uint8Array): Promise<void>;
 }
 
@@ -47,7 +50,7 @@ export class PartFolder {
     return PartFile.open(join(this.dir, sha256hex(key).slice(0, 32)), key);
   }
 
-  /** Forget what no run will ask for again. */
+  /** Removes all incomplete objects, which no later run will continue. */
   async collectGarbage(): Promise<void> {
     const left = await readdir(this.dir).catch((error: unknown) => {
       if (isErrno(error, "ENOENT")) return [];
@@ -59,8 +62,8 @@ export class PartFolder {
 }
 
 /**
- * One object in a file, and beside it its key and etag. Not fsynced: what a power cut loses is fetched again. One without an
- * etag is only held: nobody could go on with it.
+ * An incomplete object in a file, with its key and etag in a second file. Not fsynced: what a power cut loses is
+ * fetched again. An object without an etag is kept in memory only, since its transfer cannot be continued.
  */
 export class PartFile implements Sink {
   #held: Uint8Array[] = [];
@@ -73,15 +76,15 @@ export class PartFile implements Sink {
   ) {}
 
   static async open(path: string, key: string): Promise<PartFile> {
-    const noted = parseJson(await readFile(`${path}.json`).catch(() => Buffer.alloc(0)));
-    const { key: of, etag } = (noted ?? {}) as { key?: unknown; etag?: unknown };
+    const savedInfo = parseJson(await readFile(`${path}.json`).catch(() => Buffer.alloc(0)));
+    const { key: of, etag } = (savedInfo ?? {}) as { key?: unknown; etag?: unknown };
     const found = await stat(path).catch(() => null);
     const held = found && of === key && typeof etag === "string";
     return new PartFile(path, key, held ? found.size : 0, held ? etag : null);
   }
 
   async restart(etag: string | null): Promise<void> {
-    // The name first: a file under the name of other bytes would be continued with ours.
+    // Remove the old files first. Otherwise a crash here could leave old bytes that a later run continues with new ones.
     await this.remove();
     this.etag = etag;
     if (etag === null) return;

@@ -19,21 +19,21 @@ export interface Source {
    */
   get(key: string, maxBytes: number): Promise<Uint8Array | null>;
   /**
-   * The same into a sink, from where the sink stands if the object is still the one that it began with. What came stays
-   * there when this throws. A source without it is read by `get`.
-   * @returns false when there is none @throws Oversized, SourceDown
+   * Reads an object into a sink. The transfer continues at the sink's position if the object still has the sink's etag. The
+   * sink keeps what it received when this throws. A source without this method is read by `get`.
+   * @returns false when there is no such object @throws Oversized, SourceDown
    */
   into?(key: string, maxBytes: number, sink: Sink): Promise<boolean>;
   close(): Promise<void>;
 }
 
-/** Tiles and entry bundles of a source by path, bounded, for the tree's readers, which prove them. */
-export const objectsOf =
+/** Returns a function that fetches tiles and entry bundles of limited size from a source, for the tree's readers. */
+export const createSourceFetch =
   (source: Pick<Source, "get">): FetchObject =>
   (path) =>
     source.get(path, path.startsWith("tile/entries/") ? MAX.bundle : MAX.tile);
 
-/** An object into a sink, in parts where the source can. @returns false when there is none */
+/** Reads an object into a sink, continuing a cut transfer if the source can. @returns false when there is no such object */
 export async function fetchInto(
   source: Pick<Source, "get" | "into">,
   key: string,
@@ -48,7 +48,7 @@ export async function fetchInto(
   return true;
 }
 
-/** A folder laid out as the public store: a publisher's own, another mirror's, or a copy on a disk. Only read. */
+/** A folder with the layout of the public store, as a source: a publisher's, a mirror's, or a copy. It is only read. */
 export class DirectorySource implements Source {
   constructor(readonly name: string) {}
 
@@ -71,7 +71,7 @@ export class DirectorySource implements Source {
   async close(): Promise<void> {}
 }
 
-/** At most `size` bytes, whatever the file grows to meanwhile. */
+/** Reads at most `size` bytes, even if the file grows meanwhile. */
 async function readAll(file: Awaited<ReturnType<typeof open>>, size: number): Promise<Uint8Array> {
   const bytes = Buffer.alloc(size);
   let at = 0;

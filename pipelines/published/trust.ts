@@ -28,9 +28,9 @@ export interface GivenKeys {
 }
 
 /**
- * The verifier keys that a mirror was given or saw first, as signed-note vkeys, and those that the newest proven keys
- * document names as valid: once there is one, these are trusted, so that a rotation is followed without an operator and
- * a retired key opens nothing any more.
+ * The verifier keys that a mirror trusts, as signed-note vkeys. `log` and `witness` were given, or were found in the
+ * source at first use. `logs` and `witnesses` are the valid keys of the newest proven keys document; once they are set,
+ * only they are trusted, so that a rotation needs no operator and a retired key verifies nothing.
  */
 export const Pins = z.strictObject({
   log: z.string(),
@@ -40,7 +40,10 @@ export const Pins = z.strictObject({
 });
 export type Pins = z.infer<typeof Pins>;
 
-/** Verify origin and signatures. @param clock none: its time is not checked. @throws Unproven with the reason */
+/**
+ * Verifies origin and signatures of a checkpoint. @param clock null: its time is not checked @throws Unproven with the
+ * reason
+ */
 export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: Clock | null): Checkpoint {
   try {
     return openCheckpoint(bytes, trust, clock?.now());
@@ -51,9 +54,9 @@ export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: C
 }
 
 /**
- * The source's checkpoint, verified under the keys given, else under those that the source itself shows, which is said
- * aloud: it proves that the source agrees with itself, not whose log it is.
- * @param clock refuses a cosignature of its future; null where the record's time is made up
+ * Reads the source's checkpoint and verifies it under the given keys. Without given keys it uses the keys that the
+ * source itself publishes, and tells so by `say`: this proves that the source is consistent, not whose log it is.
+ * @param clock refuses a cosignature with a later time; null when the record was made in simulated time
  * @throws MissingObject, Unproven, Failure `usage` also for a vkey that is none
  */
 export async function openSourceTreeHead(
@@ -66,16 +69,16 @@ export async function openSourceTreeHead(
   if (!bytes) throw new MissingObject(CHECKPOINT);
   if (keys.witness && !keys.log) throw new Failure("usage", "a witness key needs the log key beside it");
   const log = keys.log ?? logOfPolicy(keys.policy, bytes);
-  const pins = log ? { log, witness: keys.witness ?? null } : await firstUse(source, bytes);
+  const pins = log ? { log, witness: keys.witness ?? null } : await findSigningKeys(source, bytes);
   if (!log) {
     const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
     say(`believing the keys that ${source.name} shows: --log-key ${pins.log}${witness}`);
   }
-  return openTreeHead(bytes, { ...fromPins(pins), policy: keys.policy }, clock);
+  return openTreeHead(bytes, { ...trustOfPins(pins), policy: keys.policy }, clock);
 }
 
 /**
- * The verifier key of the policy's log that this checkpoint is of; undefined where the policy names no logs.
+ * The verifier key in the policy for the log of this checkpoint; undefined when the policy names no logs.
  * @throws Unwitnessed for a log that the policy does not name
  */
 export function logOfPolicy(policy: WitnessPolicy | undefined, bytes: Uint8Array): string | undefined {
@@ -86,8 +89,8 @@ export function logOfPolicy(policy: WitnessPolicy | undefined, bytes: Uint8Array
   return formatVkey(log, ED25519);
 }
 
-/** @throws Failure `usage` for a malformed verifier key */
-export function parsedVkey(vkey: string, type: Parameters<typeof parseVkey>[1]): NoteKey {
+/** Parses a verifier key. @throws Failure `usage` when it is malformed */
+export function parseVerifierKey(vkey: string, type: Parameters<typeof parseVkey>[1]): NoteKey {
   try {
     return parseVkey(vkey, type);
   } catch (error) {
@@ -97,17 +100,25 @@ export function parsedVkey(vkey: string, type: Parameters<typeof parseVkey>[1]):
 }
 
 /** @throws Failure `usage` for a malformed verifier key */
-export function fromPins({ log, witness, logs = [log], witnesses = witness ? [witness] : [] }: Pins): CheckpointTrust {
-  const [first, ...more] = logs.map((vkey) => parsedVkey(vkey, ED25519));
-  const [seen, ...others] = witnesses.map((vkey) => parsedVkey(vkey, COSIGNATURE));
-  // A mirror that was told of no witness asks for none, whatever the log's documents name.
+export function trustOfPins({
+  log,
+  witness,
+  logs = [log],
+  witnesses = witness ? [witness] : [],
+}: Pins): CheckpointTrust {
+  const [first, ...more] = logs.map((vkey) => parseVerifierKey(vkey, ED25519));
+  const [seen, ...others] = witnesses.map((vkey) => parseVerifierKey(vkey, COSIGNATURE));
+  // A mirror without a pinned witness requires no witness, even if the log's keys documents name some.
   return { log: first!, logs: more, ...(witness && seen ? { witness: seen, witnesses: others } : {}) };
 }
 
 const Keys = z.looseObject({ keys: z.array(z.looseObject({ x: z.string(), purpose: z.string() })).max(1024) });
 
-/** The keys in the source's newest keys document that signed this checkpoint. */
-export async function firstUse(source: Source, bytes: Uint8Array): Promise<Pins> {
+/**
+ * Finds the keys in the source's newest keys document that signed this checkpoint. @throws MissingObject, Unproven,
+ * Failure
+ */
+export async function findSigningKeys(source: Source, bytes: Uint8Array): Promise<Pins> {
   const origin = originOf(bytes);
   const hint = await source.get(HINT_KEYS, MAX.hint);
   const key = (hint && (parseJson(hint) as { key?: unknown } | undefined))?.key;
@@ -124,7 +135,7 @@ export async function firstUse(source: Source, bytes: Uint8Array): Promise<Pins>
     });
   for (const log of named("log", origin)) {
     for (const witness of named("witness", witnessName(origin))) {
-      if (!holds(bytes, { log, witness })) continue;
+      if (!isSignedBy(bytes, { log, witness })) continue;
       return { log: formatVkey(log, ED25519), witness: formatVkey(witness, COSIGNATURE) };
     }
   }
@@ -140,7 +151,7 @@ function originOf(bytes: Uint8Array): string {
   }
 }
 
-function holds(bytes: Uint8Array, trust: CheckpointTrust): boolean {
+function isSignedBy(bytes: Uint8Array, trust: CheckpointTrust): boolean {
   try {
     openCheckpoint(bytes, trust);
     return true;

@@ -1,7 +1,7 @@
 import { type BoughtCall, knownOf, type Truths } from "../../pipelines/1-observe/classes/bought.ts";
 import type { Reader } from "../../pipelines/1-observe/reading/reader.ts";
 import { NOTHING } from "../../pipelines/1-observe/terms/declared.ts";
-import { decided, judgedBy } from "../../pipelines/orders/judgement.ts";
+import { decided, strongestCheckOf } from "../../pipelines/orders/judgement.ts";
 import { evaluateAnswer } from "../../pipelines/orders/seller.ts";
 import { checkerOf, type KnownAnswer } from "../../pipelines/record/classes.ts";
 import { sellableOf } from "../buy/eligible.ts";
@@ -95,7 +95,7 @@ export class Evaluations {
         ...{ name, ok, ...(says === undefined ? {} : { says }) },
       }));
       // A schema that cannot be used is held against nothing.
-      const judged_by = judgedBy({ ...want, schema: schema_ok === null ? undefined : schema });
+      const judged_by = strongestCheckOf({ ...want, schema: schema_ok === null ? undefined : schema });
       const answer = { schema: "svc.evaluation.v1" as const, pass, judged_by, delivered, delivery, schema_ok, checks };
       const whole = { ...answer, held_against, sha256, bytes: bytes.length };
       return { ...whole, says: wordsOf(whole, asked) };

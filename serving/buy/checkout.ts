@@ -2,8 +2,8 @@ import type { PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
 import type { Till } from "../../infra/rails/till.ts";
 import {
+  ANSWER_NOT_STORED,
   type Buying,
-  NOT_KEPT,
   NotBought,
   type OwnAnswer,
   type OwnFailure,
@@ -12,8 +12,8 @@ import {
 import { claimKey } from "../../pipelines/orders/claim.ts";
 import { mayReopen, type Order } from "../../pipelines/orders/order.ts";
 import { StepNotSeen } from "../../pipelines/orders/order-log.ts";
-import { answerNamed, answerOf } from "../../pipelines/orders/order-objects.ts";
-import { newSalts, saltsOf } from "../../pipelines/orders/publishing-calls.ts";
+import { answerDigestOf, answerOf } from "../../pipelines/orders/order-objects.ts";
+import { createSalts, readSalts } from "../../pipelines/orders/publishing-calls.ts";
 import type { SellerTools } from "../../pipelines/orders/seller.ts";
 import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
@@ -93,7 +93,7 @@ const unwritten = (): Problem =>
  * answer a second time.
  */
 function expired(order: Order): Problem {
-  const { sha256, size } = answerNamed(order)!;
+  const { sha256, size } = answerDigestOf(order)!;
   const known = `it had ${size} bytes with the sha256 ${sha256}; order ${order.id} was charged`;
   const headers = { "touchstone-order": order.id };
   return new Problem("answer_expired", `the answer is not kept any more: ${known}`, { headers });
@@ -109,7 +109,7 @@ export const isTriedAgain = (order: Order): boolean =>
 /** Was this order of a seller's call refused before a seller was paid? Its buyer is answered as it was then, with a 402. */
 const isRefused = ({ own, state, says, epoch, legs }: Order): boolean =>
   own === null &&
-  (state === "rejected" || (state === "released" && epoch === 0 && says !== NOT_KEPT)) &&
+  (state === "rejected" || (state === "released" && epoch === 0 && says !== ANSWER_NOT_STORED)) &&
   legs.every(({ result, fate }) => result === null && fate === "unpaid");
 
 /** What the buyer of an order that delivers nothing is told, each time. */
@@ -143,7 +143,7 @@ export class Checkout {
   async existingOrder(payment: Payment, requestSha256: string): Promise<Order | null> {
     const { buying, cashier } = this.sales;
     const key = claimKey({ ...payment, asset: cashier.asset });
-    await buying.claimWritten(key);
+    await buying.waitForClaim(key);
     const { from, identifier } = payment;
     try {
       await buying.orders.catchUp(identifier === null ? key : undefined);
@@ -151,7 +151,7 @@ export class Checkout {
       throw unwritten();
     }
     const { table } = buying.orders;
-    const named = identifier === null ? undefined : table.identified(from, identifier);
+    const named = identifier === null ? undefined : table.ofIdentifier(from, identifier);
     // One that ended without a delivery was no purchase: its name may be used again.
     if (named && named.key !== key && !GIVEN_UP.has(named.state)) {
       const detail = `order ${named.id} has this payment-identifier: send its payment again`;
@@ -230,7 +230,7 @@ export class Checkout {
   async #wrongHold(payment: Payment, offer: PaymentRequirements, now: number): Promise<Wrong | null> {
     const { buying, cashier } = this.sales;
     const { escrow } = cashier;
-    if (buying.wastes({ payer: payment.from, client: null })) {
+    if (buying.hasWastedTooMuch({ payer: payment.from, client: null })) {
       const says = "nothing more is held for this wallet today: too many of its payments came to nothing";
       return { code: "unsupported_scheme", says };
     }
@@ -263,7 +263,7 @@ export class Checkout {
         ...(payment.identifier === null ? {} : { identifier: payment.identifier }),
         ...{ request_sha256, quote: quoteOf(priceMicro, sale.totalMicro), publish },
         ...(expect ? { expect } : {}),
-        ...(publish || operation === "own" ? {} : { salts: newSalts() }),
+        ...(publish || operation === "own" ? {} : { salts: createSalts() }),
       },
     };
   }
@@ -304,7 +304,7 @@ export class Checkout {
    * @throws Problem seller_failed, answer_expired, log_unavailable
    */
   async responseOf(known: Order, payment: Payment, sale: Sale): Promise<Response> {
-    const order = await this.sales.buying.outcome(known, WAIT_MS);
+    const order = await this.sales.buying.waitForOutcome(known, WAIT_MS);
     const headers = { "touchstone-order": order.id };
     if (order.state === "settled") return this.#bought(order, payment);
     if (order.state === "written_off" || order.state === "hold_failed") {
@@ -331,7 +331,7 @@ export class Checkout {
 
   async #bought(order: Order, { version }: Payment): Promise<Response> {
     const { orders, objects } = this.sales.buying;
-    const [bytes, salts] = await Promise.all([answerOf(objects, order), saltsOf(orders, order)]).catch((error) => {
+    const [bytes, salts] = await Promise.all([answerOf(objects, order), readSalts(orders, order)]).catch((error) => {
       throw error instanceof StepNotSeen ? unwritten() : error;
     });
     if (bytes === null) throw expired(order);

@@ -2,7 +2,7 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import type { Place } from "../../infra/shares.ts";
 import { type Fallback, sellerOf } from "../../pipelines/orders/buying.ts";
-import { guaranteeOf, judgedBy, saysAsMuch } from "../../pipelines/orders/judgement.ts";
+import { guaranteeOf, isAtLeastAsStrong, strongestCheckOf } from "../../pipelines/orders/judgement.ts";
 import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { JudgedBy } from "../../pipelines/record/order-step.ts";
@@ -77,7 +77,7 @@ class Candidates implements Fallback {
    */
   atMost({ priceMicro, want }: SellerQuote, place: Place): this {
     this.#most = priceMicro;
-    this.#promised = judgedBy(want);
+    this.#promised = strongestCheckOf(want);
     this.#place = place;
     return this;
   }
@@ -125,8 +125,8 @@ class Candidates implements Fallback {
       return "its price is above max_price now.";
     if (buyerTotal(priceMicro) > parseMoney(asked.max_total)) return "with our fee it costs more than max_total.";
     if (this.#most !== null && priceMicro > this.#most) return "its price is above the quoted one.";
-    const by = judgedBy(quote.want);
-    if (this.#promised !== null && !saysAsMuch(by, this.#promised))
+    const by = strongestCheckOf(quote.want);
+    if (this.#promised !== null && !isAtLeastAsStrong(by, this.#promised))
       return `its answer would be judged by its ${by}, and ${this.#promised} was promised.`;
     const refused = saleRefusal(view, cap, priceMicro, policy);
     if (refused) return refused;

@@ -1,6 +1,6 @@
 import { decided } from "../../pipelines/orders/judgement.ts";
 import { isEnded, type Leg, type Order } from "../../pipelines/orders/order.ts";
-import { answerNamed } from "../../pipelines/orders/order-objects.ts";
+import { answerDigestOf } from "../../pipelines/orders/order-objects.ts";
 import type { OrderShown } from "../schemas/orders.ts";
 
 const WORDS: Readonly<Record<Order["state"], string>> = {
@@ -69,7 +69,7 @@ export function orderDocument(
   byId: { answer: Uint8Array | null; salts: OrderShown["salts"] } | null = null,
 ): OrderShown {
   const { answer, salts } = byId ?? { answer: null, salts: null };
-  const named = byId && order.state === "settled" ? answerNamed(order) : null;
+  const named = byId && order.state === "settled" ? answerDigestOf(order) : null;
   const result = order.own?.result ? { status: 200, ...order.own.result } : order.legs.at(-1)?.result;
   return {
     schema: "svc.order.v1",

@@ -2,8 +2,13 @@ import { canonicalText, sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Holder } from "../../infra/shares.ts";
 import { sellerOf } from "../../pipelines/orders/buying.ts";
-import { guaranteeOf, judgedBy, promisedIn, saysAsMuch } from "../../pipelines/orders/judgement.ts";
-import { type CallRequest, quoteOf, type SellerQuote } from "../../pipelines/orders/seller.ts";
+import {
+  guaranteeOf,
+  isAtLeastAsStrong,
+  parsePromisedCheck,
+  strongestCheckOf,
+} from "../../pipelines/orders/judgement.ts";
+import { askForQuote, type CallRequest, type SellerQuote } from "../../pipelines/orders/seller.ts";
 import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Limiter } from "../http/limits.ts";
@@ -74,8 +79,8 @@ const LESS_IS_CHECKED: Wrong = {
  * send the description of the terms back that they saw.
  */
 export function weakerThanPromised({ described }: Pick<Payment, "described">, { want }: SellerQuote): Wrong | null {
-  const promised = promisedIn(described ?? "");
-  return promised === null || saysAsMuch(judgedBy(want), promised) ? null : LESS_IS_CHECKED;
+  const promised = parsePromisedCheck(described ?? "");
+  return promised === null || isAtLeastAsStrong(strongestCheckOf(want), promised) ? null : LESS_IS_CHECKED;
 }
 
 /** What is promised where the seller was not asked yet. */
@@ -197,7 +202,7 @@ export class PayOnDelivery {
     const entry = this.deps.view().entry(sold.cap);
     const headline = entry ? headlineOf(entry) : null;
     const known = { listedClass: entry?.listing?.class, scored: headline?.tier === "OUTCOME_VERIFIED" };
-    const asked = quoteOf(this.sales.seller, { ...sold, ...known }, request, this.deps.clock);
+    const asked = askForQuote(this.sales.seller, { ...sold, ...known }, request, this.deps.clock);
     const quote = await asked.finally(() => place.leave());
     if (!("says" in quote)) return quote;
     if (quote.ours) throw new Problem("unavailable", `${quote.says} Nothing was bought.`, AGAIN);

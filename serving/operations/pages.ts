@@ -100,7 +100,7 @@ const status: Operation = {
       view,
       figures: statusFigures.of(view),
       inLine: askLine?.size ?? null,
-      orders: payOnDelivery?.sales.buying.orders.table.counts() ?? null,
+      orders: payOnDelivery?.sales.buying.orders.table.countByState() ?? null,
       gauges: { low, missed, failing, witnesses },
     });
     return shown(call, text, PAGE_HEADERS);

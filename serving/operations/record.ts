@@ -81,7 +81,7 @@ const below = (root: string, path: string): Operation => ({
   limiter: (service) => service.readLimiter,
   run({ service, request, client, path: asked }) {
     const key = asked.slice(1);
-    return service.objects.answer(key, { ...request, client }, service.follower.view.archive.at(key)?.sha256);
+    return service.objects.answer(key, { ...request, client }, service.follower.view.archive.leafOfKey(key)?.sha256);
   },
 });
 

@@ -3,7 +3,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { signObject } from "../../infra/keys/signer.ts";
 import { isSignedBy, wrongMoment } from "../../pipelines/corrections/dispute.ts";
 import { answerOf } from "../../pipelines/orders/order-objects.ts";
-import { saltsOf } from "../../pipelines/orders/publishing-calls.ts";
+import { readSalts } from "../../pipelines/orders/publishing-calls.ts";
 import { BuyersExpectation, MAX_EXPECTATION } from "../../pipelines/record/expectation.ts";
 import { faultsOf, pointerOf } from "../../pipelines/record/faults.ts";
 import { parseJson } from "../../pipelines/record/json.ts";
@@ -170,7 +170,7 @@ const order: Operation = {
     const found = orders.table.get(id);
     if (!found) throw new Problem("not_found", "there is no order with this id, or it was forgotten long ago");
     const bytes = found.state === "settled" ? answerOf(objects, found) : null;
-    const [answer, salts] = await Promise.all([bytes, saltsOf(orders, found)]).catch(unread);
+    const [answer, salts] = await Promise.all([bytes, readSalts(orders, found)]).catch(unread);
     const shown = wellFormed(orderDocument(found, { answer, salts }));
     const signed = signObject(service.answers, { ...shown, answered_at: rfc3339(service.clock.now()) });
     return uncachedJson(signed, 200, limitHeaders);

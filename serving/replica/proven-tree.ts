@@ -12,7 +12,7 @@ import { MirrorState } from "../../pipelines/mirror/state.ts";
 import { jwksOf, readKeys } from "../../pipelines/published/keys.ts";
 import { PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
 import type { Source } from "../../pipelines/published/source.ts";
-import { fromPins, type GivenKeys } from "../../pipelines/published/trust.ts";
+import { type GivenKeys, trustOfPins } from "../../pipelines/published/trust.ts";
 
 export interface ProvenTreeParts {
   source: Source;
@@ -104,7 +104,7 @@ export class ProvenTree {
     const [pins, trusted] = [await state.pins(), await state.trusted()];
     if (!pins || !trusted) return null;
     const text = JSON.stringify(pins);
-    const trust = { ...fromPins(pins), policy: this.parts.keys?.policy };
+    const trust = { ...trustOfPins(pins), policy: this.parts.keys?.policy };
     if (trust.log.name !== this.parts.origin) {
       throw new Failure("usage", `the record is that of ${trust.log.name}, and base_url says ${this.parts.origin}`);
     }

@@ -3,9 +3,9 @@ import { canonicalText } from "../../infra/canonical.ts";
 import { parseWeight, publishedProgress } from "../../pipelines/3-grade/letter.ts";
 import {
   type Endpoint,
+  emptyEndpoint,
   type ListingFacts,
   type Projection,
-  unknownEndpoint,
 } from "../../pipelines/published/endpoint.ts";
 import type { SignedCard } from "../../pipelines/record/card.ts";
 import { cardMoment, type GradeLeaf } from "../../pipelines/record/leaf.ts";
@@ -99,7 +99,7 @@ export const isListed = (entry: Entry | undefined): entry is ListedEntry => entr
 
 /** The projection of leaves that serving keeps: packed cards, and letters for the chart. */
 export const SERVING_PROJECTION: Projection<Entry> = {
-  bare: unknownEndpoint,
+  createEndpoint: emptyEndpoint,
   card: (leaf, bytes = Buffer.from(canonicalText(leaf))) => ({
     leaf: leaf.index,
     packed: packLeaf(bytes),

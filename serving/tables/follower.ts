@@ -3,7 +3,7 @@ import { createYielder, forEachYielding } from "../../infra/concurrency.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { RelatedParties } from "../../pipelines/3-grade/related.ts";
-import { endpointOf, nextEndpoint } from "../../pipelines/published/endpoint.ts";
+import { applyLeafToEndpoint, endpointOf } from "../../pipelines/published/endpoint.ts";
 import { isSimulated, type PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
 import { RelatedPartiesFold } from "../../pipelines/published/related-parties.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
@@ -152,8 +152,8 @@ export class Follower {
       }
       const cap = endpointOf(leaf);
       if (cap === null) continue;
-      const before = changes.get(cap) ?? old.entry(cap) ?? SERVING_PROJECTION.bare(cap);
-      changes.set(cap, nextEndpoint(before, leaf, SERVING_PROJECTION, bytes));
+      const before = changes.get(cap) ?? old.entry(cap) ?? SERVING_PROJECTION.createEndpoint(cap);
+      changes.set(cap, applyLeafToEndpoint(before, leaf, SERVING_PROJECTION, bytes));
       if (leaf.kind === "listing") old.names.add({ cap, url: leaf.url, method: leaf.method });
     }
     const related = isTableChanged ? new RelatedParties(this.#relatedParties.table) : old.related;

@@ -15,7 +15,7 @@ import { indexOf } from "../../pipelines/audit/log-reading.ts";
 import { endpointOf } from "../../pipelines/published/endpoint.ts";
 import { readFile } from "../../pipelines/published/files.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
-import { entryOf, type IndexEntry } from "../../pipelines/published/index-lines.ts";
+import { type IndexEntry, indexEntryOf } from "../../pipelines/published/index-lines.ts";
 import type { Leaf } from "../../pipelines/record/leaf.ts";
 import { shardsOf } from "../helpers/market-index.ts";
 import { against, type Cost, ratio, shown, timed } from "./ratio.ts";
@@ -76,7 +76,7 @@ async function indexes(): Promise<void> {
     const leaf = { ...draft, ...place } as unknown as Leaf;
     published.apply(leaf);
     const cap = endpointOf(leaf);
-    const entry = cap === null ? null : entryOf(published.caps.get(cap)!);
+    const entry = cap === null ? null : indexEntryOf(published.caps.get(cap)!);
     if (entry) entries.set(entry.listing.capability_id, entry);
   };
   for (let i = 0; i < endpoints; i++) for (const draft of endpoint(i)) put(draft);

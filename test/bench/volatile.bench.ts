@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
-import { PUBLISHED } from "../../pipelines/published/caps.ts";
+import { PUBLISHED_PROJECTION } from "../../pipelines/published/caps.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
 import { LiveTables } from "../../pipelines/roles/protocol/live-tables.ts";
 import { NO_VOLATILE_ROWS, type VolatileRows } from "../../serving/tables/view.ts";
@@ -64,7 +64,7 @@ function foldOf(caps: readonly string[]): PublishedFold {
   caps.forEach((cap, i) => {
     const computedAt = new Date(END.getTime() - (i % 1440) * 60_000).toISOString();
     fold.caps.set(cap, {
-      ...PUBLISHED.bare(cap),
+      ...PUBLISHED_PROJECTION.createEndpoint(cap),
       cards: [{ ...why, headline: true }],
       computedAt,
       positions: { ...read, corrections: i % 100 },

@@ -5,7 +5,7 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
-import { OBJECTS, OrderObjects } from "../../pipelines/orders/order-objects.ts";
+import { OBJECTS_FOLDER, OrderObjects } from "../../pipelines/orders/order-objects.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { HttpSource, StoreSource } from "../../pipelines/published/open-source.ts";
 
@@ -77,7 +77,7 @@ it("a selling replica keeps, reads and removes what bought calls hold, and nobod
   await objects.put(order, 0, "answer", bytes);
   const again = await open("seller", NAMES.orders);
   expect(await new OrderObjects(again, { count: () => {} }).get(order, 0, "answer", named)).toEqual(bytes);
-  const [kept] = await again.list(OBJECTS);
+  const [kept] = await again.list(OBJECTS_FOLDER);
   expect(kept).toMatchObject({ size: bytes.length });
   expect(await anybody(NAMES.orders, kept!.key)).toBe(403);
   for (const user of ["publisher", "owner", "pipeline"] as const)

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { ledgerCommand, ledgerOf } from "../../commands/ledger.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
-import { booksOf, differences } from "../../pipelines/orders/ledger.ts";
+import { booksOf, findDifferences } from "../../pipelines/orders/ledger.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { OrderWorld } from "../helpers/order-world.ts";
 
@@ -78,7 +78,7 @@ test("one transfer back that stands for two losses is named", async () => {
   const { tx } = world.chain.moved.at(-1)!;
   const way = { from: "0xthief", to: "0xfloat", nonce: null, sinceBlock: 0, cash: "float" as const, against: "losses" };
   const back = { what: "call sent back" as const, tx, micro: 10_000n, ...way };
-  const found = await differences(
+  const found = await findDifferences(
     ["ord_a", "ord_b"].map((order) => ({ ...back, order })),
     world.chain.rail(),
   );
@@ -90,7 +90,7 @@ test("a movement that the chain has not, or not so, is named", async () => {
   const [{ movements }] = booksOf(world.table().all()) as [ReturnType<typeof booksOf>[0]];
   const rail = world.chain.rail();
   expect(movements).toHaveLength(4);
-  expect(await differences(movements, rail)).toEqual([]);
+  expect(await findDifferences(movements, rail)).toEqual([]);
   const [one] = movements;
   const wrong = [
     { ...one!, micro: one!.micro + 1n },
@@ -99,7 +99,7 @@ test("a movement that the chain has not, or not so, is named", async () => {
     { ...one!, nonce: "0xnever" },
     { ...one!, nonce: null, tx: "0xother" },
   ];
-  expect((await differences(wrong, rail)).map(({ says }) => says.replace(/0x\w+/, "<it>"))).toEqual([
+  expect((await findDifferences(wrong, rail)).map(({ says }) => says.replace(/0x\w+/, "<it>"))).toEqual([
     "on the chain it is of 10000 micro-units",
     "the chain has it in <it>",
     "on the chain it went to <it>",

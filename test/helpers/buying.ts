@@ -19,7 +19,7 @@ import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { ObjectSweep } from "../../pipelines/orders/order-objects-sweep.ts";
-import type { Recovering } from "../../pipelines/orders/recovery.ts";
+import type { RunningRecovery } from "../../pipelines/orders/recovery.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { Register } from "../../pipelines/register/register.ts";
 import type { Sales } from "../../serving/buy/checkout.ts";
@@ -71,7 +71,7 @@ export interface Replica {
   refresh(): Promise<unknown>;
   /** Address that buyers pay. */
   till: string;
-  recovering: Recovering;
+  recovering: RunningRecovery;
   /** What another process of the same service would be made of: buying and recovery over the same log, nothing shared. */
   another(changes?: Partial<SellingMoney>): Promise<OpenSales>;
   close(): Promise<void>;

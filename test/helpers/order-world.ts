@@ -381,7 +381,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     for (let look = 0; look < 40; look++) {
       this.log.now += STALE_MS;
       await last.recovery.look();
-      await last.sweep.turn();
+      await last.sweep.sweepSome();
       if (last.buying.orders.table.open().length === 0) break;
       await this.chain.pass(130);
     }

@@ -105,7 +105,7 @@ function viewOf(urls: readonly string[]): View {
   const entries = urls.map((url) => {
     const cap = capOf({ url });
     view.names.add({ cap, url, method: "GET" });
-    return { ...SERVING_PROJECTION.bare(cap), listing: { capability_id: cap, url, ...about }, listed: true };
+    return { ...SERVING_PROJECTION.createEndpoint(cap), listing: { capability_id: cap, url, ...about }, listed: true };
   });
   return new View({ ...view, entries: view.entries.with(new Map(entries.map((entry) => [entry.cap, entry]))) });
 }

@@ -105,7 +105,7 @@ function dueDays(
   const [until = ""] = [archivedUntil(now()), addDays(evidence.newest, 1), ...theirs].sort();
   for (let day = evidence.first; day < until; day = addDays(day, 1)) {
     const missing = ARCHIVE_SUBJECTS.filter((subject) => {
-      if (archive.filed(subject, day).length === 0) return true;
+      if (archive.filesOf(subject, day).length === 0) return true;
       return isProbeSubject(subject)
         ? daysOfParts(archive, byPartition, subject, day).length > 0
         : archive.gradesToFile(subject, day) !== null;
@@ -125,7 +125,7 @@ function daysOfParts(
   subject: ProbeSubject,
   day: string,
 ): [number, PartDay][] {
-  const last = archive.filed(subject, day).at(-1)?.index ?? -1;
+  const last = archive.filesOf(subject, day).at(-1)?.index ?? -1;
   const all = [...byPartition].sort(([a], [b]) => a - b);
   if (all.some(([, { tree }]) => tree <= last)) return [];
   return all.flatMap(([partition, { days }]): [number, PartDay][] => {
@@ -141,7 +141,7 @@ async function filingOf(
   subject: ArchiveSubject,
   day: string,
 ): Promise<Filing> {
-  const known = fold.archive.filed(subject, day).length;
+  const known = fold.archive.filesOf(subject, day).length;
   const { made, positions } = isProbeSubject(subject)
     ? await madeProbes(parts, fold, byPartition, subject, day)
     : await madeGrades(parts, fold, subject, day);
@@ -173,7 +173,7 @@ async function madeProbes(
 ): Promise<Made> {
   const { topic } = PROBE_SUBJECTS[subject];
   const nextOf = (part: number): number => byPartition.get(part)!.positions[topic] ?? 0;
-  const filed = archive.filed(subject, day).map(({ positions }) => positions[topic] ?? {});
+  const filed = archive.filesOf(subject, day).map(({ positions }) => positions[topic] ?? {});
   const days = daysOfParts(archive, byPartition, subject, day);
   const own = days.map(([part, { spans }]): PartRows => {
     const first = Math.max(0, ...filed.map((positions) => positions[String(part)] ?? 0));

@@ -2,7 +2,7 @@ import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { knownCaps, takeStale, volatileRows } from "../../2-ingest/volatile.ts";
 import { LiveFiles } from "../../4-publish/live-files.ts";
 import { unpublished } from "../../corrections/endpoint-record.ts";
-import { type PublishedFold, standingOf } from "../../published/fold.ts";
+import { headlineBasisOf, type PublishedFold } from "../../published/fold.ts";
 import type { VolatileRow } from "../../record/volatile.ts";
 import { encodeVolatile } from "../../record/volatile-arrow.ts";
 
@@ -93,7 +93,7 @@ export class LiveTables {
     for (const cap of caps) this.#stale.delete(cap);
     const asked = new Set(caps);
     try {
-      const published = { get: (cap: string) => standingOf(fold, cap) };
+      const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
       const rows = await volatileRows(lake, published, await unpublished(lake, fold, asked), caps);
       for (const [table, own] of byTable(rows, tableOf)) {
         for (let from = 0; from < own.length; from += this.#fileRows) {

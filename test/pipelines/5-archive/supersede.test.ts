@@ -21,7 +21,7 @@ afterEach(() => world.close());
 const parts = () => ({ ...world.archiveParts(), logId: world.ingest.log.id });
 const probes = Array.from({ length: 6 }, (_, n) => handshake(`s${n}`, later(`${D1}T02:00:00.000Z`, n * 60_000)));
 const standing = async (): Promise<ArchiveLeaf[]> => [
-  ...(await world.publisher.current()).archive.standing(SUBJECT, D1),
+  ...(await world.publisher.current()).archive.currentFilesOf(SUBJECT, D1),
 ];
 const idsOf = async (leaf: ArchiveLeaf): Promise<string[]> =>
   (await world.linesOf(leaf)).map((line) => (JSON.parse(line) as { record_id: string }).record_id);

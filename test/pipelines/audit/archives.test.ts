@@ -105,7 +105,7 @@ async function publishLies(of: Pick<ArchiveWorld, "publicStore" | "publisher">, 
       reason: supersedes && "a lie",
       positions,
     };
-    const known = (await of.publisher.current()).archive.filed(subject, day).length;
+    const known = (await of.publisher.current()).archive.filesOf(subject, day).length;
     filings.push({ subject, day, known, drafts: [draft] });
     await of.publisher.publishFilings([filings.at(-1)!]);
   }

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { indexOf } from "../../../pipelines/audit/log-reading.ts";
 import { endpointOf } from "../../../pipelines/published/endpoint.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
-import { entryOf, type IndexEntry } from "../../../pipelines/published/index-lines.ts";
+import { type IndexEntry, indexEntryOf } from "../../../pipelines/published/index-lines.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
 import { fc } from "../../helpers/histories.ts";
 import { shardsOf } from "../../helpers/market-index.ts";
@@ -75,7 +75,7 @@ class Entries {
   add(leaf: Leaf): void {
     this.#fold.apply(leaf);
     const cap = endpointOf(leaf)!;
-    const entry = entryOf(this.#fold.caps.get(cap)!);
+    const entry = indexEntryOf(this.#fold.caps.get(cap)!);
     if (entry) this.#entries.set(cap, entry);
     else this.#entries.delete(cap);
   }

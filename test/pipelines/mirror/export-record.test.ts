@@ -4,7 +4,7 @@ import { DuckDBInstance } from "@duckdb/node-api";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { exportCommand } from "../../../commands/export.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
-import { recordFolder } from "../../../pipelines/published/open-source.ts";
+import { findRecordFolder } from "../../../pipelines/published/open-source.ts";
 import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import { capOf, handshake, intent, later, listing, result, settlement, urlOf } from "../2-ingest/records.ts";
 import { TRUST } from "../4-publish/world.ts";
@@ -103,6 +103,6 @@ describe("tables for analysts", () => {
   test("nothing is made where nothing is", async () => {
     const nowhere = join(dir, "nowhere");
     await expect(exportCommand(nowhere, join(dir, "x.parquet"), { what: "index" })).rejects.toThrow("nor a folder");
-    expect(await recordFolder(nowhere)).toBeNull();
+    expect(await findRecordFolder(nowhere)).toBeNull();
   });
 });

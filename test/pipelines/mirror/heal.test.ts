@@ -11,7 +11,7 @@ import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import type { MirrorOptions } from "../../../pipelines/mirror/run.ts";
 import { MirrorBusy, Rollback } from "../../../pipelines/published/errors.ts";
 import { callKey, kindOfKey } from "../../../pipelines/published/objects.ts";
-import { recordFolder } from "../../../pipelines/published/open-source.ts";
+import { findRecordFolder } from "../../../pipelines/published/open-source.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { handshake, listing, published } from "../2-ingest/records.ts";
@@ -181,7 +181,7 @@ describe("the folder", () => {
     dir = join(world.ingest.dir, "first");
     const nothing: Source = { name: "nothing", get: async () => null, close: async () => undefined };
     await expect(run({}, nothing)).rejects.toThrow("missing: checkpoint");
-    expect(await recordFolder(dir)).toBeNull();
+    expect(await findRecordFolder(dir)).toBeNull();
     // Cut off in the middle: the second time only what did not come is asked for.
     const honest = new DirectorySource(world.publicDir);
     let left = 1;
@@ -199,7 +199,7 @@ describe("the folder", () => {
     const done = await run({}, watched);
     expect(asked.filter((key) => key.startsWith("tile/entries/"))).toEqual([]);
     expect(asked.filter((key) => key.startsWith("evidence/")).length).toBeLessThan(done.adopted);
-    expect(await recordFolder(dir)).toEqual({ publicDir: join(dir, "public"), stateDir: join(dir, "state") });
+    expect(await findRecordFolder(dir)).toEqual({ publicDir: join(dir, "public"), stateDir: join(dir, "state") });
     dir = kept;
   });
 });

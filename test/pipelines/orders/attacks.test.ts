@@ -38,7 +38,7 @@ test("settlements for nothing: a drained order is charged once, until its payer'
   expect([charge.mock.calls.length, world.log.all().length]).toEqual([1, length]);
   world.chain.transfer("0xelse", "0xm", TOTAL);
   await replica.recovery.look();
-  expect([charge.mock.calls.length, [...tableOf(world).counts()]]).toEqual([2, [["settled", 1]]]);
+  expect([charge.mock.calls.length, [...tableOf(world).countByState()]]).toEqual([2, [["settled", 1]]]);
 });
 
 test("settlements for nothing: of one order three transactions are sent, however often its payer fills its wallet", async () => {
@@ -67,8 +67,8 @@ test("settlements for nothing: a wallet that had so many transactions wasted get
   for (const shop of SHOPS) await bought(world, "0xm", shop);
   expect(sent).toBe(2);
   const { buying } = world.replicas[0]!;
-  expect(buying.wastes({ payer: "0xM", client: null })).toBe(true);
-  expect(buying.wastes({ payer: "0xother", client: null })).toBe(false);
+  expect(buying.hasWastedTooMuch({ payer: "0xM", client: null })).toBe(true);
+  expect(buying.hasWastedTooMuch({ payer: "0xother", client: null })).toBe(false);
 });
 
 /** The claim of a paid operation of our own. */
@@ -164,14 +164,16 @@ test("the day's loss through drained wallets closes nothing but payment after de
   expect(await bought(world, "0xunknown", SHOPS[4])).toBe(null);
   const caps = new Caps(table, { ...ORDER_CAPS, lossPerDay: 3n * PRICE }, () => DAY);
   const buyer = { payer: "0xunknown", client: "net", micro: PRICE, totalMicro: TOTAL };
-  expect(caps.ofBuyer({ ...buyer, scheme: "exact" })).toEqual({
+  expect(caps.standingOfBuyer({ ...buyer, scheme: "exact" })).toEqual({
     exactOnly: true,
     says: expect.stringContaining("escrow"),
   });
-  expect(caps.ofBuyer({ ...buyer, scheme: "auth-capture" })).toEqual({ credit: false });
+  expect(caps.standingOfBuyer({ ...buyer, scheme: "auth-capture" })).toEqual({ credit: false });
   // Not one of the sellers has done anything.
   for (const url of SHOPS) {
-    expect(caps.ofSeller({ payTo: "0xhonest", url, cap: "cap_honest", lettered: true, micro: PRICE })).toBe(null);
+    expect(caps.refusalOfSeller({ payTo: "0xhonest", url, cap: "cap_honest", lettered: true, micro: PRICE })).toBe(
+      null,
+    );
   }
 });
 
@@ -349,5 +351,5 @@ test("refunds that a buyer provokes again and again count as transactions for no
     world.chain.pass(400);
     for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
   }
-  expect([...tableOf(world).counts()]).toEqual([["refunded", 2]]);
+  expect([...tableOf(world).countByState()]).toEqual([["refunded", 2]]);
 });

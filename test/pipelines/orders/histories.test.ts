@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { Caps } from "../../../pipelines/orders/caps.ts";
-import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
+import { booksOf, findDifferences } from "../../../pipelines/orders/ledger.ts";
 import { isClosed } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import { OrderTable } from "../../../pipelines/orders/order-table.ts";
@@ -102,9 +102,11 @@ test("a buyer that empties its wallet is not held against the seller, and pays w
   const seller = { payTo: "0xhonest", url: "https://seller.example/honest", cap: "cap_honest", lettered: true };
   const held = new Caps(table, caps, () => day);
   const again = { client: null, scheme: "exact" as const, micro: 10_000n, totalMicro: 12_000n };
-  expect(held.ofSeller({ ...seller, micro: 10_000n })).toBe(null);
-  expect(held.ofBuyer({ ...again, payer: "0xbuyer" })).toMatchObject({ says: expect.stringMatching(/one buyer/) });
-  expect(held.ofBuyer({ ...again, payer: "0xinnocent" })).toEqual({ credit: false });
+  expect(held.refusalOfSeller({ ...seller, micro: 10_000n })).toBe(null);
+  expect(held.standingOfBuyer({ ...again, payer: "0xbuyer" })).toMatchObject({
+    says: expect.stringMatching(/one buyer/),
+  });
+  expect(held.standingOfBuyer({ ...again, payer: "0xinnocent" })).toEqual({ credit: false });
 });
 
 /** An order that passed, whose charge's block vanished. @param again whether the next block has the charge once more */
@@ -137,7 +139,7 @@ test("a charge whose block vanished and that cannot be made again is a loss, in 
   expect(table.get(order.id)).toMatchObject({ state: "written_off", charged: null });
   const [books] = booksOf(table.all());
   expect(books!.owed).toMatchObject([{ what: "loss", fault: "buyer", who: "0xbuyer" }]);
-  expect(await differences(books!.movements, world.chain.rail())).toEqual([]);
+  expect(await findDifferences(books!.movements, world.chain.rail())).toEqual([]);
 });
 
 test("a charge that stands in another block after all is only confirmed", async () => {

@@ -1,6 +1,6 @@
 import { expect } from "vitest";
 import type { Settlement } from "../../../infra/rails/rails.ts";
-import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
+import { booksOf, findDifferences } from "../../../pipelines/orders/ledger.ts";
 import type { Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import { answerOf, objectKey } from "../../../pipelines/orders/order-objects.ts";
@@ -206,7 +206,7 @@ export async function lived(
     await happen(told, event);
     await chain.turn();
     // What nobody may ask for any more goes at any moment, whoever acts meanwhile.
-    await world.replicas[0]!.sweep.turn();
+    await world.replicas[0]!.sweep.sweepSome();
   }
   const wake = async () => {
     for (const process of [...told.gone, ...world.replicas]) {
@@ -259,7 +259,7 @@ async function balances({ chain }: AnyWorld, orders: readonly Order[], gifts: bi
   const [books] = booksOf(orders);
   if (!books) return;
   expect([...books.accounts.values()].reduce((all, one) => all + one, 0n)).toBe(0n);
-  expect(await differences(books.movements, chain.rail())).toEqual([]);
+  expect(await findDifferences(books.movements, chain.rail())).toEqual([]);
   expect(books.owed.filter(({ what }) => what !== "loss")).toEqual([]);
   expect(await chain.balance(TILL)).toBe(tillHas + (books.accounts.get("till") ?? 0n) + gifts);
   const recovered = new Set(books.movements.flatMap(({ what, tx }) => (what === "call sent back" ? [tx] : [])));
@@ -302,7 +302,7 @@ async function keepsAnswers(world: AnyWorld, orders: readonly Order[]): Promise<
   // A process that woke at the very end writes its answer a moment later: that goes with a later turn. (A poll of vitest
   // would keep every world until the end of the test.)
   for (const until = performance.now() + 5_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
-    await sweep.turn();
+    await sweep.sweepSome();
     if (kept().length === keys.length || performance.now() > until) break;
   }
   expect(kept()).toEqual(keys.sort());

@@ -14,7 +14,7 @@ import { escrowOffer } from "../../../infra/rails/escrow-terms.ts";
 import type { AsOf } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { Outcome } from "../../../infra/rails/sender.ts";
-import { claimKey, newOrderId } from "../../../pipelines/orders/claim.ts";
+import { claimKey, createOrderId } from "../../../pipelines/orders/claim.ts";
 import { Holding } from "../../../pipelines/orders/holding.ts";
 import { isClosed, type Order } from "../../../pipelines/orders/order.ts";
 import { type NewStep, OrderLog, OrderLost } from "../../../pipelines/orders/order-log.ts";
@@ -88,7 +88,7 @@ beforeEach(() => {
 /** @param time of the newest block, which no longer vanishes */
 function bringAt(order: Order, time: number): Promise<void> {
   now = time;
-  return holding.bring(order);
+  return holding.continueOrder(order);
 }
 
 async function claimed(): Promise<Order> {
@@ -102,7 +102,7 @@ async function claimed(): Promise<Order> {
     string
   >;
   const authorized = { network: LOCAL_NETWORK, asset: LOCAL_USDC, from, nonce };
-  return orders.claim(newOrderId(), claimKey(authorized), {
+  return orders.claim(createOrderId(), claimKey(authorized), {
     ...{ operation: "via", scheme: "auth-capture", network: LOCAL_NETWORK, asset: LOCAL_USDC, payer: from, nonce },
     ...{
       valid_after: 0,

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { advance, begun, type Order } from "../../../pipelines/orders/order.ts";
+import { advance, type Order, orderFromClaim } from "../../../pipelines/orders/order.ts";
 import { OrderStep, type StepOf, type StepState } from "../../../pipelines/record/order-step.ts";
 import * as fc from "../../helpers/fast-check.ts";
 
@@ -72,7 +72,7 @@ type Way = (StepState | "failed" | "held")[];
 const failed = { pass: false, fault: "seller" };
 
 function after(way: Way, claim: Partial<StepOf<"claimed">> = {}): Order {
-  const order = begun(claimed(claim), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
+  const order = orderFromClaim(claimed(claim), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
   for (const [i, word] of way.entries()) {
     const step = word === "failed" ? stepOf("checked", failed) : nextOf(order, word);
     expect(
@@ -233,7 +233,7 @@ test("a drawn log of steps folds to the same order with any of its steps repeate
   fc.assert(
     fc.property(drawn, (steps) => {
       const fold = (doubled: boolean) => {
-        const order = begun(claimed(), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
+        const order = orderFromClaim(claimed(), { partition: 0, offset: 0, appendedAt: new Date(0), bytes: 100 });
         for (const [i, [state, epoch, fails]] of steps.entries()) {
           const step = stepOf(state, { epoch, ...(fails && state === "checked" ? failed : {}) });
           advance(order, step, { ...at, offset: i + 1 });

@@ -3,7 +3,7 @@ import { sha256hex } from "../../../infra/canonical.ts";
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import type { Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
-import { answerOf, OrderObjects, objectKey, objectNameOf } from "../../../pipelines/orders/order-objects.ts";
+import { answerOf, OrderObjects, objectKey, parseObjectKey } from "../../../pipelines/orders/order-objects.ts";
 import { neededBy, ObjectSweep } from "../../../pipelines/orders/order-objects-sweep.ts";
 import { FLOAT, FLOAT_HAS, OrderWorld } from "../../helpers/order-world.ts";
 import { MemoryStore } from "../mirror/memory-store.ts";
@@ -52,7 +52,7 @@ describe("bytes on the disk", () => {
     expect(inLog(world)).toBeLessThan(10_000);
     expect([...world.store.objects.values()].map(({ size }) => size)).toEqual([big.length]);
     await world.end();
-    await world.replicas[0]!.sweep.turn();
+    await world.replicas[0]!.sweep.sweepSome();
     expect(keysOf(world)).toEqual([]);
   });
 
@@ -109,7 +109,7 @@ describe("killed at any moment", () => {
       await told;
       const table = await world.end();
       const [order] = [...table.all()];
-      await second!.sweep.turn();
+      await second!.sweep.sweepSome();
       if (order) ends.add(order.state);
       const charged = order?.state === "settled";
       expect(keysOf(world), `at ${at}`).toEqual(charged ? [keyOf(order, "answer")] : []);
@@ -286,10 +286,10 @@ describe("the sweep", () => {
     const order = await bought(world);
     await world.end();
     world.clock.set("2026-12-23T23:59:00.000Z");
-    await replica!.sweep.turn();
+    await replica!.sweep.sweepSome();
     expect(await answerOf(replica!.buying.objects, order)).toEqual(HONEST);
     world.clock.set("2026-12-24T00:01:00.000Z");
-    await replica!.sweep.turn();
+    await replica!.sweep.sweepSome();
     expect(await answerOf(replica!.buying.objects, order)).toBeNull();
   });
 
@@ -314,11 +314,11 @@ describe("the sweep", () => {
         { state: "recorded" },
       );
     const [a, b] = [world.replica(), world.replica()];
-    expect(await a!.sweep.turn()).toBe(true);
-    expect(await b!.sweep.turn()).toBe(true);
+    expect(await a!.sweep.sweepSome()).toBe(true);
+    expect(await b!.sweep.sweepSome()).toBe(true);
     expect(keysOf(world)).toHaveLength(5);
-    await a!.sweep.turn();
-    await b!.sweep.turn();
+    await a!.sweep.sweepSome();
+    await b!.sweep.sweepSome();
     // 50 bytes, of which 25 may be: three of the four go.
     expect(keysOf(world)).toEqual([keyOf(open, "answer"), keyOf(orders[3]!, "answer")]);
   });
@@ -330,14 +330,14 @@ describe("the sweep", () => {
     const order = (await world.post(world.replicas[0]!, world.pay("0xbuyer", "honest")))!;
     expect(order.state).toBe("settle_unknown");
     const { sweep, buying } = world.replica();
-    expect(sweep.full()).toBeNull();
-    await sweep.turn();
-    expect([sweep.full() !== null, keysOf(world)]).toEqual([true, [keyOf(order, "answer")]]);
+    expect(sweep.refusalWhenFull()).toBeNull();
+    await sweep.sweepSome();
+    expect([sweep.refusalWhenFull() !== null, keysOf(world)]).toEqual([true, [keyOf(order, "answer")]]);
     await world.end();
     await buying.orders.catchUp();
-    await sweep.turn();
-    await sweep.turn();
-    expect(sweep.full()).toBeNull();
+    await sweep.sweepSome();
+    await sweep.sweepSome();
+    expect(sweep.refusalWhenFull()).toBeNull();
   });
 
   test("goes on where it stood, a bounded piece a turn; objects of nobody's orders go after a day", async () => {
@@ -358,7 +358,7 @@ describe("the sweep", () => {
     const turns: number[] = [];
     for (let whole = false; !whole; ) {
       const before = gone.length;
-      whole = await sweep.turn();
+      whole = await sweep.sweepSome();
       turns.push(gone.length - before);
     }
     expect(turns).toEqual([250, 250, 250, 250, 250, 50]);
@@ -383,7 +383,7 @@ describe("the sweep", () => {
       metrics,
       ...quiet,
     });
-    await expect(sweep.turn()).rejects.toThrow("the log is gone");
+    await expect(sweep.sweepSome()).rejects.toThrow("the log is gone");
     expect(keysOf(world)).toEqual([keyOf(order, "answer")]);
   });
 });
@@ -391,6 +391,6 @@ describe("the sweep", () => {
 test.each(["held/2026-11-23/ord_x-0.answer", "held/2026-11-23/ord_00000000000000000000000000-0.secret", "probe/x"])(
   "%s is no object of an order",
   (key) => {
-    expect(objectNameOf(key)).toBeNull();
+    expect(parseObjectKey(key)).toBeNull();
   },
 );

@@ -11,7 +11,7 @@ import { configuredNetworks, railOn } from "../../../infra/rails/networks.ts";
 import { Control } from "../../../pipelines/1-observe/probe/exchange.ts";
 import { placesFor, VIA_AT_ONCE } from "../../../pipelines/1-observe/queue.ts";
 import { ownReader } from "../../../pipelines/1-observe/reading/reader.ts";
-import { quoteOf, sendLeg } from "../../../pipelines/orders/seller.ts";
+import { askForQuote, sendLeg } from "../../../pipelines/orders/seller.ts";
 
 /** A seller that names its price at once, and keeps whoever pays waiting. */
 let seller: Server;
@@ -53,7 +53,7 @@ test("a price is told at once while every place for calls is held by a slow sell
     sendLeg(tools, intent, { request, want: { class: "any", known: null, schema: undefined, mime: null } }, null),
   );
   await expect.poll(() => held.length).toBe(VIA_AT_ONCE);
-  expect(await quoteOf(tools, { cap: "cap_x", lettered: true }, request, systemClock)).toMatchObject({
+  expect(await askForQuote(tools, { cap: "cap_x", lettered: true }, request, systemClock)).toMatchObject({
     priceMicro: 10_000n,
   });
   // All places for calls were taken meanwhile: the one that was too many has not come.

@@ -4,7 +4,12 @@ import { decompress } from "zstd-napi";
 import type { Log, LogRecord } from "../../../infra/log/log.ts";
 import { callToRecord, type Leg, type Order } from "../../../pipelines/orders/order.ts";
 import { type OrderLog, StepNotSeen } from "../../../pipelines/orders/order-log.ts";
-import { newSalts, PublishingCalls, payerNames, requestBytes } from "../../../pipelines/orders/publishing-calls.ts";
+import {
+  createPayerNames,
+  createSalts,
+  PublishingCalls,
+  requestBytes,
+} from "../../../pipelines/orders/publishing-calls.ts";
 import { callKey, kindOfKey } from "../../../pipelines/published/objects.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { commitmentHash } from "../../../pipelines/record/commitment.ts";
@@ -159,7 +164,7 @@ test("a crash between the record and the last step makes a copy, never a second 
     log: service.log,
     publicStore: service.publicStore,
     objects: service.sales.buying.objects,
-    nameOf: payerNames(Buffer.alloc(32, 9)),
+    nameOf: createPayerNames(Buffer.alloc(32, 9)),
     logger: { warn: () => {}, error: () => {} },
     metrics: { count: () => {} },
   });
@@ -216,7 +221,7 @@ function publishingOf(objects: Record<string, Buffer>, movedAt: number) {
       get: async (_order, _leg, kind) => objects[kind] ?? null,
       remove: async (_order, leg, kind) => void removed.push(`${leg}.${kind}`),
     },
-    nameOf: payerNames(Buffer.alloc(32, 9)),
+    nameOf: createPayerNames(Buffer.alloc(32, 9)),
     logger: { warn: () => {}, error: () => {} },
     metrics: { count: () => {} },
   });
@@ -272,8 +277,8 @@ test.each<[string, Order, boolean]>([
 test("a request's bytes are what its sha256 is over, and salts are never twice the same", () => {
   const request = { method: "POST" as const, url: "https://a.example/x" };
   expect(requestBytes(request, Buffer.from("{}")).toString()).toBe("POST https://a.example/x\n{}");
-  const [a, b] = [newSalts(), newSalts()];
+  const [a, b] = [createSalts(), createSalts()];
   expect(new Set([a.request, a.response, b.request, b.response]).size).toBe(4);
-  expect(payerNames(Buffer.alloc(32, 1))("0xAB")).toBe(payerNames(Buffer.alloc(32, 1))("0xab"));
-  expect(payerNames(Buffer.alloc(32, 1))("0xab")).not.toBe(payerNames(Buffer.alloc(32, 2))("0xab"));
+  expect(createPayerNames(Buffer.alloc(32, 1))("0xAB")).toBe(createPayerNames(Buffer.alloc(32, 1))("0xab"));
+  expect(createPayerNames(Buffer.alloc(32, 1))("0xab")).not.toBe(createPayerNames(Buffer.alloc(32, 2))("0xab"));
 });

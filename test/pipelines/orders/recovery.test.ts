@@ -19,7 +19,7 @@ test("a payment whose cancellation takes long keeps no order from being brought 
       step: async ({ id }: Order) => void brought.push(id),
     },
     isActing: () => false,
-    cancelling: { cancelLeft: () => new Promise<void>((resolve) => begun.push(resolve)) },
+    cancelling: { cancelAbandoned: () => new Promise<void>((resolve) => begun.push(resolve)) },
   };
   const deps = { buying, rail: { head }, logger: quiet, metrics };
   const recovering = startRecovery(new Recovery(deps as unknown as RecoveryDeps), quiet, 3_600_000);
@@ -54,7 +54,7 @@ function left(validBefore: number) {
   const buying = new Buying({
     orders: {
       ...{ replica: "r0", table: { sum: () => 0n } },
-      looksLeft: ({ movedAt }: Order, ms: number) => Date.now() - movedAt >= ms,
+      looksAbandoned: ({ movedAt }: Order, ms: number) => Date.now() - movedAt >= ms,
     },
     seller: { rail: { head }, float: async () => ({ address: "0xf", privateKey: "0x" }) },
     authorizations: {
@@ -72,17 +72,17 @@ function left(validBefore: number) {
 test.each([
   ["that holds", 111, ["0x1"]],
   ["that ends at once", 109, []],
-])("cancelLeft of a payment %s, by the chain's time of that moment", async (_what, validBefore, expected) => {
+])("cancelAbandoned of a payment %s, by the chain's time of that moment", async (_what, validBefore, expected) => {
   const { order, buying, cancelled } = left(validBefore);
-  await buying.cancelling.cancelLeft(order, 1);
-  await buying.cancelling.cancelLeft(order, 1);
+  await buying.cancelling.cancelAbandoned(order, 1);
+  await buying.cancelling.cancelAbandoned(order, 1);
   expect(cancelled).toEqual(expected);
 });
 
 test("cancelLeft leaves an order alone that moved a moment ago", async () => {
   const { order, buying, cancelled } = left(200);
   order.movedAt = Date.now();
-  await buying.cancelling.cancelLeft(order, 20_000);
+  await buying.cancelling.cancelAbandoned(order, 20_000);
   expect(cancelled).toEqual([]);
 });
 
@@ -90,7 +90,7 @@ test("cancelLeft asks once whether this wallet may have one more cancelled, and 
   const { order, buying, cancelled } = left(200);
   const asked: string[] = [];
   buying.cancelling.mayCancel = (payer) => asked.push(payer) === 0;
-  await buying.cancelling.cancelLeft(order, 1);
-  await buying.cancelling.cancelLeft(order, 1);
+  await buying.cancelling.cancelAbandoned(order, 1);
+  await buying.cancelling.cancelAbandoned(order, 1);
   expect([asked, cancelled]).toEqual([["0xb"], []]);
 });

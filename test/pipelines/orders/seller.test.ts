@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import { NoWallet } from "../../../infra/rails/rails.ts";
-import { intentOf, type SellerQuote, type SellerTools } from "../../../pipelines/orders/seller.ts";
+import { type SellerQuote, type SellerTools, signIntent } from "../../../pipelines/orders/seller.ts";
 import type { StepOf } from "../../../pipelines/record/order-step.ts";
 import { entryV2 } from "../../infra/rails/harness.ts";
 
@@ -17,7 +17,11 @@ const quote = { entry, cap: "cap_x", context: {}, priceMicro: 10_000n, want: {} 
 /** The intent of a leg that is paid out of this float. */
 const intent = (float: SellerTools["float"]) => {
   const rail = createEvmRail({ rpcUrl: NOWHERE, asset, network, confirmations: 1 });
-  return intentOf({ float, rail: { ...rail, head: async () => ({ number: 1 }) } } as unknown as SellerTools, quote, 0);
+  return signIntent(
+    { float, rail: { ...rail, head: async () => ({ number: 1 }) } } as unknown as SellerTools,
+    quote,
+    0,
+  );
 };
 
 test.each([
@@ -30,7 +34,7 @@ test.each([
   };
   const wants = { ...quote, entry: { ...entry, ...more }, context } as unknown as SellerQuote;
   const tools = { float, rail: {} } as unknown as SellerTools;
-  expect(await intentOf(tools, wants, 0)).toEqual({
+  expect(await signIntent(tools, wants, 0)).toEqual({
     says: "The seller wants more echoed in the payment than is kept.",
   });
 });
@@ -51,7 +55,7 @@ test("what is signed for a seller that wants little echoed is kept, with the has
     float: async () => ({ address: privateKeyToAccount(KEY).address, privateKey: KEY }),
     rail: { ...rail, head: async () => ({ number: 1 }) },
   } as unknown as SellerTools;
-  const made = (await intentOf(tools, priced, 0)) as StepOf<"seller_intent">;
+  const made = (await signIntent(tools, priced, 0)) as StepOf<"seller_intent">;
   expect(made.signed_bytes.length).toBeLessThan(12_288);
   expect(made.request).toEqual({
     ...{ url: request.url, method: "POST", headers: {}, sha256: request.sha256 },

@@ -4,7 +4,7 @@ import { packBundle } from "../../../infra/tree/bundle.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
 import { Tampered } from "../../../infra/tree/tiles.ts";
 import { EMPTY_LIVE, grow } from "../../../pipelines/4-publish/live.ts";
-import { provenLeaves } from "../../../pipelines/published/leaves.ts";
+import { readProvenLeaves } from "../../../pipelines/published/leaves.ts";
 import { segmentKey } from "../../../pipelines/published/objects.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 
@@ -37,7 +37,7 @@ async function read(segment: Buffer | null): Promise<{ leaves: number; asked: st
     close: async () => undefined,
   };
   let leaves = 0;
-  for await (const { index, leaf } of provenLeaves(source, head)) {
+  for await (const { index, leaf } of readProvenLeaves(source, head)) {
     if (index !== leaves || leaf.index !== index) throw new Error(`leaf ${leaf.index} at ${index}, not ${leaves}`);
     leaves++;
   }

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { collectLive, writeLive, writeView } from "../../../pipelines/4-publish/view.ts";
 import { unpublished } from "../../../pipelines/corrections/endpoint-record.ts";
-import { standingOf } from "../../../pipelines/published/fold.ts";
+import { headlineBasisOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { LiveTables } from "../../../pipelines/roles/protocol/live-tables.ts";
@@ -223,7 +223,7 @@ class History {
   /** Every row, as the query says it of the whole lake. */
   async #all(): Promise<Map<string, unknown>> {
     const { fold } = record.committer;
-    const published = { get: (cap: string) => standingOf(fold, cap) };
+    const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
     const rows = await volatileRows(world.lake, published, await unpublished(world.lake, fold));
     return new Map(rows.map((row) => [row.capability_id, row]));
   }

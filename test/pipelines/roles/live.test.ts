@@ -9,7 +9,7 @@ import type { Log } from "../../../infra/log/log.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { readView } from "../../../pipelines/4-publish/view.ts";
 import { unpublished } from "../../../pipelines/corrections/endpoint-record.ts";
-import { standingOf } from "../../../pipelines/published/fold.ts";
+import { headlineBasisOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type Owner, PartitionsRevoked } from "../../../pipelines/roles/protocol/owner.ts";
@@ -85,7 +85,7 @@ async function whole(): Promise<Map<string, unknown>> {
   const fold = at.publisher.fold;
   const rows = new Map<string, unknown>();
   for (const [place, lake] of lakes.entries()) {
-    const published = { get: (cap: string) => standingOf(fold, cap) };
+    const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
     for (const row of await volatileRows(lake, published, await unpublished(lake, fold)))
       if (given[place]!.includes(partitionOf(row.capability_id, PARTITIONS))) rows.set(row.capability_id, row);
   }

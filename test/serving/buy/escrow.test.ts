@@ -7,7 +7,7 @@ import { ESCROW } from "../../../infra/rails/escrow-terms.ts";
 import { createEvmRail } from "../../../infra/rails/evm.ts";
 import type { Rail } from "../../../infra/rails/rails.ts";
 import { createReader } from "../../../infra/rails/rpc.ts";
-import { booksOf, differences } from "../../../pipelines/orders/ledger.ts";
+import { booksOf, findDifferences } from "../../../pipelines/orders/ledger.ts";
 import { buyThrough, payBy, Service } from "../../../serving/client/index.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
@@ -270,5 +270,5 @@ test("the books of all that are on the chain: what was captured, not what was he
   await service.recovering.look();
   const [books] = booksOf(service.sales.buying.orders.table.all());
   expect(books!.movements.filter(({ what }) => what === "charge").length).toBeGreaterThan(0);
-  expect(await differences(books!.movements, rail)).toEqual([]);
+  expect(await findDifferences(books!.movements, rail)).toEqual([]);
 });

@@ -11,7 +11,7 @@ import { createLocalWallets } from "../../../infra/rails/wallets.ts";
 import type { Fallback } from "../../../pipelines/orders/buying.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
 import type { Leg, Order } from "../../../pipelines/orders/order.ts";
-import { quoteOf, type SellerQuote } from "../../../pipelines/orders/seller.ts";
+import { askForQuote, type SellerQuote } from "../../../pipelines/orders/seller.ts";
 import { sellerRequest } from "../../../serving/buy/seller-request.ts";
 import type { OrderShown } from "../../../serving/schemas/orders.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
@@ -233,7 +233,7 @@ async function quoted(name: string): Promise<SellerQuote> {
     lettered: true,
   };
   const request = sellerRequest(sold, { query: new URLSearchParams(INPUT.query), body: null, headers: new Headers() });
-  const quote = await quoteOf(service.sales.seller, sold, request, systemClock);
+  const quote = await askForQuote(service.sales.seller, sold, request, systemClock);
   if ("says" in quote) throw new Error(quote.says);
   return quote;
 }

@@ -147,7 +147,7 @@ test.each([
     const { spying, again } = spied();
     await buyer.over(spying)(`${service.url}/v1/docs/extract`, post({ bytes: page }));
     const { buying } = service.sales;
-    const outcome = vi.spyOn(buying, "outcome").mockImplementationOnce(async (order) => {
+    const outcome = vi.spyOn(buying, "waitForOutcome").mockImplementationOnce(async (order) => {
       return { ...order, state: "written_off", charged: null, refusedAt: held };
     });
     const answer = await again("/v1/docs/extract", { bytes: page });

@@ -4,7 +4,7 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { holdOf } from "../../../pipelines/4-publish/letters.ts";
 import { Gathering } from "../../../pipelines/audit/gather.ts";
 import type { PublishedCap } from "../../../pipelines/published/caps.ts";
-import { listingFacts, type RawLetter } from "../../../pipelines/published/endpoint.ts";
+import { type RawLetter, toListingFacts } from "../../../pipelines/published/endpoint.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Snapshot } from "../../../pipelines/published/reader.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
@@ -101,7 +101,7 @@ function modelOf(cap: string, leaves: readonly Leaf[]) {
       : [],
   );
   return {
-    listing: listing ? listingFacts(listing) : null,
+    listing: listing ? toListingFacts(listing) : null,
     listed: own.findLast(({ kind }) => kind === "listing" || kind === "delisting")?.kind === "listing",
     ...{ cards, letters, said },
   };

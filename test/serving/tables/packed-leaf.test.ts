@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { nextEndpoint } from "../../../pipelines/published/endpoint.ts";
+import { applyLeafToEndpoint } from "../../../pipelines/published/endpoint.ts";
 import { GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import { headlineOf, leafOf, packLeaf, SERVING_PROJECTION, unpackLeaf } from "../../../serving/tables/entry.ts";
 import { fc } from "../../helpers/histories.ts";
@@ -13,8 +13,8 @@ const grades = leaves.filter((text) => text.includes('"kind":"grade"'));
 test("a card that was folded reads as its leaf, and takes less than half of it", () => {
   for (const text of grades) {
     const leaf = GradeLeaf.parse(JSON.parse(text));
-    const entry = nextEndpoint(
-      SERVING_PROJECTION.bare(leaf.card.capability_id),
+    const entry = applyLeafToEndpoint(
+      SERVING_PROJECTION.createEndpoint(leaf.card.capability_id),
       leaf,
       SERVING_PROJECTION,
       Buffer.from(text),
