@@ -1,4 +1,4 @@
-import type { KeptFold } from "../../infra/log/fold-file.ts";
+import type { StoredFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { FairQueue, type Holder } from "../../infra/shares.ts";
 import type { ReadLeaf } from "../published/reader.ts";
@@ -89,7 +89,7 @@ const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder =>
  * record that is applied twice changes nothing the second time. The number of active watchers is bounded where they are
  * created.
  */
-export class WatcherTable implements KeptFold {
+export class WatcherTable implements StoredFold {
   readonly form = "watchers.3";
   readonly #watchers = new Map<string, Watcher>();
   readonly #active = new Map<string, number>();
