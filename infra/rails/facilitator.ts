@@ -191,7 +191,7 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
       const settling = () => run((facilitator) => facilitator.settle(payload, requirements));
       const course = await inTurn(payload, requirements.asset, settling).catch((chainFailure: unknown) => ({ chainFailure }));
       if (!course) return not("payer_has_others_under_way", "settlements of this payer before it take too long");
-      const { refused, chainFailure: chainFailure, tx }: CallRecord = course;
+      const { refused, chainFailure, tx }: CallRecord = course;
       if (refused !== undefined) return not(reasonOf(refused), refused);
       if ("answer" in course && (course.answer.success || !chainFailure)) return course.answer;
       if (!chainFailure) throw (course as { error: unknown }).error;

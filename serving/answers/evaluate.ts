@@ -7,11 +7,11 @@ import type { View } from "../tables/view.ts";
 
 export interface EvaluationDeps {
   view: () => View;
-  /** A reader with its own thread, so that strangers' answers here do not delay the answers of orders. */
+  /** A reader with a thread of its own, so that strangers' answers here do not delay the answers of orders. */
   reader: Reader;
 }
 
-/** Most answers that are evaluated at once: all of them are held in memory. */
+/** Largest number of answers that are evaluated at once, since all of them are held in memory. */
 const MAX_AT_ONCE = 32;
 
 const UNUSABLE =
@@ -35,7 +35,10 @@ function wordsOf({ pass, checks, schema_ok, held_against }: Omit<EvaluateAnswer,
   return `${verdict} ${NO_SCHEMA}`;
 }
 
-/** Evaluates an answer as an order would, for a client that has one. No endpoint is called, and nothing is kept. */
+/**
+ * Evaluates an answer by the checks of an order, for a client that has the answer already. No endpoint is called, and
+ * nothing is kept.
+ */
 export class Evaluations {
   #running = 0;
 
