@@ -143,7 +143,7 @@ export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
     if (!(await isThere(path))) made.push(path);
   }
   const keeper = openKeeper(join(dir, "keeper.sqlite"));
-  if (!keeper.tries()) {
+  if (!keeper.tryToKeep()) {
     keeper.close();
     throw new MirrorBusy();
   }

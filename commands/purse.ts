@@ -8,7 +8,7 @@ import { Failure } from "../infra/errors.ts";
 import { createSecret, hasSecret, loadSecret } from "../infra/keys/keys.ts";
 import { accountOf } from "../infra/rails/account.ts";
 import type { Wallet } from "../infra/rails/rails.ts";
-import { keyIn } from "../infra/rails/wallet-folder.ts";
+import { readKeyFile } from "../infra/rails/wallet-folder.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import { folders } from "../pipelines/roles/data-folder.ts";
 import { payBy } from "../serving/client/index.ts";
@@ -36,7 +36,7 @@ export interface Purse {
  */
 export async function openPurse(config: Config, keyFile: string | undefined): Promise<Purse> {
   if (keyFile !== undefined) {
-    const wallet = keyIn(keyFile);
+    const wallet = readKeyFile(keyFile);
     return { wallet, address: wallet.address, networks: "eip155:*", says: `the wallet of ${keyFile}` };
   }
   const { market } = folders(config.data_dir);

@@ -21,7 +21,7 @@ import { registerPath } from "../pipelines/register/import.ts";
 import { Register } from "../pipelines/register/register.ts";
 import { foldsOf } from "../pipelines/roles/data-folder.ts";
 import type { Parts } from "../pipelines/roles/parts.ts";
-import { askLineOf } from "../serving/answers/asks.ts";
+import { createAskQueue } from "../serving/answers/asks.ts";
 import { Demand } from "../serving/answers/demand.ts";
 import { createApp } from "../serving/app.ts";
 import type { Sales } from "../serving/buy/checkout.ts";
@@ -125,7 +125,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   const follower = new Follower({ tree, store: publicStore, origin, clock, logger, metrics, during });
   const jwks = () => proven?.jwks() ?? keysDocument(ring);
   const { limits } = config;
-  const askLine = askLineOf(limits);
+  const askLine = createAskQueue(limits);
   if (parts.sales?.recovering) {
     status.pulse.setRequired(SELL);
     parts.sales.recovering.watch((failed) =>

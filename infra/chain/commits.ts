@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { canonicalBytes, sha256hex } from "../canonical.ts";
 import { type Log, type LogRecord, OffsetGone } from "../log/log.ts";
-import { highest } from "../store/numbered.ts";
+import { findHighest } from "../store/numbered.ts";
 import type { Store } from "../store/store.ts";
 import {
   BadProposal,
@@ -315,7 +315,7 @@ function readRange(store: Store, folder: string, first: number, last: number): P
 async function findLast(store: Store, folder: string, known: number): Promise<number> {
   const has = async (n: number) => (await store.head(commitKey(folder, n))) !== null;
   for (let low = known; ; ) {
-    low = await highest(low, has);
+    low = await findHighest(low, has);
     const startAfter = low < 0 ? `${folder}/commit/` : commitKey(folder, low);
     const [beyond] = await store.list(`${folder}/commit/`, { startAfter, limit: 1 });
     if (!beyond) return low;

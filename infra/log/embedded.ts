@@ -23,35 +23,42 @@ import {
 import { type LogFile, type LogFileOptions, logFileIn, openLogFile } from "./log-file.ts";
 import { type Bounds, LogRows } from "./log-rows.ts";
 
-/** Rows that one transaction of a truncation deletes: the loop and other writers get a turn in between. */
+/** Rows that one transaction of a truncation deletes. Between two transactions the event loop and other writers run. */
 const TRUNCATE_ROWS = 2_000;
 
-/** How often a reader that waits looks for appends, whichever process they are of. */
+/** Interval at which a waiting reader looks for new records of any process, ms. */
 const POLL_MS = 40;
 
 export interface EmbeddedLogOptions {
-  /** What the log consists of; one that a file has not yet is added to it. */
+  /** Topics of the log. A topic that an existing file lacks is added to it. */
   topics: readonly string[];
-  /** 1, 2, 4 .. 64; fixed when the log is created. */
+  /** Number of partitions: 1, 2, 4 .. 64. Fixed when the log is created. */
   partitions: number;
-  /** Gives `appendedAt`, the real time of the append (default: the system's clock). */
+  /** Source of `appendedAt`, the real time of an append (default: the system's clock). */
   clock?: Clock;
-  /** Bound on the file in bytes (default: the disk). A full file rejects appends with Failure `storage`. */
+  /**
+   * Largest size of the file in bytes (default: the size of the disk). A full file refuses appends with Failure
+   * `storage`.
+   */
   maxBytes?: number;
-  /** How long a write waits, blocking, while another process writes (default 5,000 ms); then LogBusy. */
+  /**
+   * Longest time that a write blocks while another process writes (default 5,000 ms). After it the write fails with
+   * LogBusy.
+   */
   busyMs?: number;
-  /** What is known of the log (default: nothing, so one is made where there is none). */
+  /** What other files tell about the log. By default nothing, and a log is created when there is none. */
   known?: KnownLog;
   /** See {@link LogFileOptions}. */
   syncFile?: LogFileOptions["syncFile"];
 }
 
 /**
- * The log on one machine: one SQLite file in `dir`, made with its folders when absent. Several processes may have it
- * open. Appends are committed in groups on the event loop and synced outside it. A record is readable only once it is
- * durable: a reader that had gone on from a record which a power cut then removed would be ahead of the log.
- * Errors of its calls: BadRecord, OffsetGone, LogBusy, LogClosed; Failure `storage` where the disk is full.
- * @throws LogRefused when the library is too old, the file is no log of ours, or has another partition count.
+ * Opens the log of one machine: an SQLite file in `dir`, which is created when absent. Several processes may open it.
+ * Appends are committed in groups on the event loop and synced outside it. A record becomes readable only when it is
+ * durable; otherwise a reader could go on from a record that a power cut then removes.
+ * Methods throw BadRecord, OffsetGone, LogBusy, LogClosed, and Failure `storage` when the disk is full.
+ * @throws LogRefused when the SQLite library is too old, the file is not a log of ours, or has another number of
+ * partitions
  */
 export async function openEmbeddedLog(dir: string, options: EmbeddedLogOptions): Promise<Log> {
   const { known = NONE_KNOWN } = options;
@@ -80,7 +87,7 @@ class EmbeddedLog implements Log {
     this.#rows = rows;
     this.#group = new GroupCommit(async (batches) => {
       const appended = rows.append(batches, clock.now().getTime());
-      await this.#durable();
+      await this.#makeDurable();
       return appended;
     });
   }
@@ -100,7 +107,7 @@ class EmbeddedLog implements Log {
       if (this.#closed) throw new LogClosed();
       options?.signal?.throwIfAborted();
       const found = this.#rows.range(topic, partition, from, limits);
-      if (found.length > 0) await this.#durable();
+      if (found.length > 0) await this.#makeDurable();
       const left = deadline - performance.now();
       if (found.length > 0 || left <= 0) return found;
       await systemClock.sleep(Math.min(POLL_MS, left), options?.signal);
@@ -110,14 +117,14 @@ class EmbeddedLog implements Log {
   async bounds(topic: string, partition: number): Promise<Bounds> {
     this.#check(topic, partition);
     const found = this.#rows.bounds(topic, partition);
-    await this.#durable();
+    await this.#makeDurable();
     return found;
   }
 
   /**
-   * The new start is durable first, then the rows go in steps; a crash in between leaves rows that no reader sees and
-   * that the next truncation takes along. The file keeps its size: later appends fill the space.
-   * @throws BadRecord when `below` lies past the end: what was never appended cannot be dropped.
+   * Makes the new start durable first, and then deletes the rows in steps. After a crash in between, no reader sees the
+   * remaining rows, and the next truncation deletes them. The file keeps its size; later appends reuse the space.
+   * @throws BadRecord when `below` is past the end, since records that were never appended cannot be dropped
    */
   async truncate(topic: string, partition: number, below: number): Promise<void> {
     this.#check(topic, partition);
@@ -125,7 +132,7 @@ class EmbeddedLog implements Log {
     const { end } = this.#rows.bounds(topic, partition);
     if (below > end) throw new BadRecord(`${topic}/${partition} ends at ${end}, it has nothing up to ${below}`);
     this.#rows.raiseStart(topic, partition, below);
-    await this.#durable();
+    await this.#makeDurable();
     while (!this.#closed && this.#rows.dropUnseen(topic, partition, TRUNCATE_ROWS) === TRUNCATE_ROWS) {
       await new Promise((resolve) => setImmediate(resolve));
     }
@@ -133,12 +140,12 @@ class EmbeddedLog implements Log {
 
   async close(): Promise<void> {
     this.#closed = true;
-    await this.#group.drained();
+    await this.#group.whenIdle();
     await this.#file.close();
   }
 
-  /** Everything that stands in the file now is on the disk when it resolves. */
-  async #durable(): Promise<void> {
+  /** Resolves when all that the file holds now is on the disk. */
+  async #makeDurable(): Promise<void> {
     const version = this.#rows.version();
     if (version === this.#synced) return;
     await this.#file.sync();
@@ -151,11 +158,13 @@ class EmbeddedLog implements Log {
   }
 }
 
-/** What may wait for its commit; more is refused, so a burst cannot eat the memory. */
+/**
+ * Limits on records and bytes that wait for their commit. More are refused, so that a burst does not use up the memory.
+ */
 const MAX_QUEUED_RECORDS = 20 * MAX_BATCH;
 const MAX_QUEUED_BYTES = 4 * MAX_BATCH_BYTES;
 
-interface Waiting {
+interface WaitingAppend {
   records: readonly NewRecord[];
   bytes: number;
   resolve(appended: Appended[]): void;
@@ -163,26 +172,26 @@ interface Waiting {
 }
 
 /**
- * Appends that arrive in the same turn of the event loop share one transaction, since the sync at its end is what costs.
- * While one is committed and synced the next ones gather, so the groups grow with the load.
+ * Groups appends that arrive in one turn of the event loop into one transaction, since the sync at its end is the
+ * expensive part. While a group is committed and synced, the next one gathers, so groups grow with the load.
  */
 export class GroupCommit {
-  #queue: Waiting[] = [];
+  #queue: WaitingAppend[] = [];
   #records = 0;
   #bytes = 0;
   #scheduled = false;
   #idle: (() => void)[] = [];
   readonly #commit: (batches: (readonly NewRecord[])[]) => Promise<Appended[][]>;
 
-  /** @param commit stores all batches durably; when it rejects, any prefix of them or nothing may have been stored. */
+  /** @param commit stores all batches durably; when it rejects, it may have stored nothing or any prefix of them */
   constructor(commit: (batches: (readonly NewRecord[])[]) => Promise<Appended[][]>) {
     this.#commit = commit;
   }
 
   /** Resolves after the commit. The records must not be changed until then. @throws LogBusy when too much waits. */
   add(records: readonly NewRecord[], bytes: number): Promise<Appended[]> {
-    const full = this.#records + records.length > MAX_QUEUED_RECORDS || this.#bytes + bytes > MAX_QUEUED_BYTES;
-    if (full) return Promise.reject(new LogBusy(`${this.#records} records wait for their commit`));
+    const isFull = this.#records + records.length > MAX_QUEUED_RECORDS || this.#bytes + bytes > MAX_QUEUED_BYTES;
+    if (isFull) return Promise.reject(new LogBusy(`${this.#records} records wait for their commit`));
     return new Promise((resolve, reject) => {
       this.#queue.push({ records, bytes, resolve, reject });
       this.#records += records.length;
@@ -192,7 +201,7 @@ export class GroupCommit {
   }
 
   /** Resolves when nothing waits and nothing is being committed. */
-  drained(): Promise<void> {
+  whenIdle(): Promise<void> {
     if (!this.#scheduled) return Promise.resolve();
     return new Promise((resolve) => {
       this.#idle.push(resolve);
@@ -220,8 +229,8 @@ export class GroupCommit {
     }
   }
 
-  /** At most one full batch's worth, so that no commit blocks the loop for long. */
-  #takeGroup(): Waiting[] {
+  /** Takes at most one full batch from the queue, so that no commit blocks the event loop for long. */
+  #takeGroup(): WaitingAppend[] {
     let records = 0;
     let bytes = 0;
     let count = 0;

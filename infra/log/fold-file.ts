@@ -6,30 +6,30 @@ import { nodeFs } from "../store/fs.ts";
 import type { Logger } from "../telemetry.ts";
 import { type Log, OffsetGone } from "./log.ts";
 
-/** What a fold of a topic holds, so that it can be kept and begun from. */
-export interface KeptFold {
+/** The state of a fold over a topic (what reading all records in order yields), which a file can store and restore. */
+export interface StoredFold {
   /**
-   * Version of the values of {@link kept} and of the rules by which records change them. A file of another form is not read.
-   * Change the form whenever you change the values or the rules; otherwise a fold goes on from what the old rules made.
+   * Version of the values and of the rules by which records change them. A file of another version is ignored. Change
+   * it whenever you change the values or the rules; otherwise a fold continues from a state that the old rules made.
    */
   readonly form: string;
-  /** All of it, as JSON values, each of them small. No record is applied while they are taken. */
+  /** Yields the whole state as small JSON values. No record is applied while the values are taken. */
   kept(): Iterable<unknown>;
-  /** One of those values, in their order, into an empty fold. */
+  /** Adds one of these values, in their order, to an empty fold. */
   restore(value: unknown): void;
-  /** Forget everything. */
+  /** Empties the fold. */
   clear(): void;
 }
 
-/** How far a fold has read one partition. */
-export interface ReadTo {
+/** Position up to which a fold has read one partition. */
+export interface ReadPosition {
   partition: number;
   next: number;
-  /** Event id of the record before `next`; null: it was not kept any more. */
+  /** Event id of the record before `next`; null when the log no longer held that record. */
   last: string | null;
 }
 
-/** Where a process keeps its folds, and of which log they are. */
+/** Folder in which a process stores its folds, and the id of the log that they were read from. */
 export interface FoldFolder {
   dir: string;
   /** @throws LogDown while the log is not open */
@@ -42,63 +42,67 @@ interface Head {
   log: string;
   topic: string;
   partitions: number;
-  read: ReadTo[];
+  read: ReadPosition[];
 }
 
-/** Records after which a new file is due at least: fewer are read again in no time. */
+/** Least number of applied records after which a new file is written. Fewer records are quickly read again. */
 const DUE_AFTER = 1_000;
-/** Characters of one write: between two of them others have their turn. */
+/** Characters written at once. The event loop runs between two writes. */
 const PIECE = 64 * 1024;
-/** The last line: the SHA-256 of all before it, in hex. */
+/** Length of the last line, which holds the SHA-256 of all bytes before it in hex. */
 const SUM_BYTES = 65;
-/** A draft that old was left by a process that was killed, ms. */
-const DRAFT_IS_LEFT_MS = 3_600_000;
+/** Age after which a draft was left by a process that was killed, ms. */
+const STALE_DRAFT_MS = 3_600_000;
 
 /**
- * A fold as it stood at named positions of a named log, on this process's own disk: a start reads it and what came since,
- * instead of the whole topic. It is never more than a shortcut. One that is damaged, of another log, of a log that was put
- * back to an earlier state, or of other rules is passed over, and the topic is folded from its start.
+ * A file with a fold's state and the log positions that it has read up to. At start, a process loads this file and then
+ * reads only newer records, not the whole topic. The file is only a shortcut: one that is damaged, or belongs to
+ * another log, to a log that was restored to an earlier state, or to other rules, is ignored, and the topic is read
+ * from its start.
  */
 export class FoldFile {
   #values = 0;
 
   constructor(
     readonly path: string,
-    private readonly fold: KeptFold,
+    private readonly fold: StoredFold,
     private readonly folder: Omit<FoldFolder, "dir">,
   ) {}
 
-  /** Is a new file worth its writing? Once what a start would read again is half of what the file holds. */
+  /**
+   * Reports whether to write a new file: when a start would have to read again half as many records as the file holds.
+   */
   isDue(applied: number): boolean {
     return applied >= Math.max(DUE_AFTER, this.#values / 2);
   }
 
   /**
-   * Fill the empty fold. @returns how far it has read; nothing where it begins at the topic's start
-   * @throws what the log's reads throw, with the fold empty
+   * Fills the empty fold from the file.
+   * @returns the positions that it has read up to; empty when reading begins at the topic's start
+   * @throws the errors of the log's reads; the fold is then empty
    */
-  async load(log: Pick<Log, "read" | "bounds" | "partitions">, topic: string): Promise<ReadTo[]> {
-    const read = await this.#head(log, topic);
+  async load(log: Pick<Log, "read" | "bounds" | "partitions">, topic: string): Promise<ReadPosition[]> {
+    const read = await this.#readHead(log, topic);
     if (read === null) return [];
     try {
       this.#values = -1;
-      for await (const line of linesOf(this.path, (await disk.stat(this.path)).size - SUM_BYTES)) {
+      for await (const line of readLines(this.path, (await disk.stat(this.path)).size - SUM_BYTES)) {
         if (this.#values++ >= 0) this.fold.restore(JSON.parse(line));
       }
       return read;
     } catch (error) {
       this.#values = 0;
       this.fold.clear();
-      this.#passOver("it could not be read", error);
+      this.#ignoreFile("it could not be read", error);
       return [];
     }
   }
 
   /**
-   * Write what the fold holds. Nothing is applied to it before `taken` was called.
-   * @throws what the disk throws; the old file stands as it did
+   * Writes the state of the fold. No record may be applied to the fold before `taken` is called.
+   * @throws errors of the disk; the old file then stays as it was
    */
-  async save(topic: string, partitions: number, read: readonly ReadTo[], taken: () => void): Promise<void> {
+  async save(topic: string, partitions: number, read: readonly ReadPosition[], taken: () => void): Promise<void> {
     const { fold, folder, path } = this;
     await disk.mkdir(dirname(path), { recursive: true });
     await this.#clearDrafts();
@@ -132,35 +136,35 @@ export class FoldFile {
     await nodeFs.sync(dirname(path));
   }
 
-  /** It could not be written: that is logged, and no more. */
-  notKept(error: unknown): void {
+  /** Logs that the state could not be written. */
+  warnNotStored(error: unknown): void {
     this.folder.logger.warn(
       { err: error, path: this.path },
       "a fold could not be kept; a start reads more of its topic",
     );
   }
 
-  /** How far the file has read, if it is whole and of this log; else null. */
-  async #head(log: Pick<Log, "read" | "bounds" | "partitions">, topic: string): Promise<ReadTo[] | null> {
+  /** Returns the positions that the file has read up to; null unless the file is whole and belongs to this log. */
+  async #readHead(log: Pick<Log, "read" | "bounds" | "partitions">, topic: string): Promise<ReadPosition[] | null> {
     const { form } = this.fold;
     let head: Head;
     try {
-      if (!(await isWhole(this.path))) return this.#passOver("it is damaged");
-      head = await headOf(this.path);
+      if (!(await isWhole(this.path))) return this.#ignoreFile("it is damaged");
+      head = await readHead(this.path);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
-      return this.#passOver("it could not be read", error);
+      return this.#ignoreFile("it could not be read", error);
     }
-    if (head.form !== form) return this.#passOver(`it is of the form ${head.form}, not ${form}`);
+    if (head.form !== form) return this.#ignoreFile(`it is of the form ${head.form}, not ${form}`);
     const ours = head.log === this.folder.logId() && head.topic === topic && head.partitions === log.partitions;
-    if (!ours) return this.#passOver("it is of another log");
+    if (!ours) return this.#ignoreFile("it is of another log");
     for (const read of head.read) {
-      if (!(await stands(log, topic, read))) return this.#passOver("the log does not hold what it has read");
+      if (!(await isStillInLog(log, topic, read))) return this.#ignoreFile("the log does not hold what it has read");
     }
     return head.read;
   }
 
-  #passOver(why: string, error?: unknown): null {
+  #ignoreFile(why: string, error?: unknown): null {
     const { path } = this;
     this.folder.logger.warn(
       { err: error, path },
@@ -173,18 +177,18 @@ export class FoldFile {
     for (const name of await disk.readdir(dirname(this.path))) {
       if (!name.endsWith(".draft")) continue;
       const draft = `${dirname(this.path)}/${name}`;
-      // Another process may be about to rename it.
+      // Another process may be about to rename this draft.
       const stat = await disk.stat(draft).catch(() => null);
-      if (stat && systemClock.now().getTime() - stat.mtimeMs > DRAFT_IS_LEFT_MS) await disk.rm(draft, { force: true });
+      if (stat && systemClock.now().getTime() - stat.mtimeMs > STALE_DRAFT_MS) await disk.rm(draft, { force: true });
     }
   }
 }
 
-/** Does the log hold the record before `next`, as far as it keeps any from then? */
-async function stands(
+/** Reports whether the log holds the record before `next`, or no longer keeps records of that time. */
+async function isStillInLog(
   log: Pick<Log, "read" | "bounds">,
   topic: string,
-  { partition, next, last }: ReadTo,
+  { partition, next, last }: ReadPosition,
 ): Promise<boolean> {
   const { start, end } = await log.bounds(topic, partition);
   if (end < next) return false;
@@ -204,18 +208,21 @@ async function isWhole(path: string): Promise<boolean> {
   const sum = createHash("sha256");
   if (size > SUM_BYTES)
     for await (const bytes of createReadStream(path, { end: size - SUM_BYTES - 1 })) sum.update(bytes);
-  let said = "";
-  for await (const bytes of createReadStream(path, { start: size - SUM_BYTES })) said += bytes;
-  return said === `${sum.digest("hex")}\n`;
+  let expected = "";
+  for await (const bytes of createReadStream(path, { start: size - SUM_BYTES })) expected += bytes;
+  return expected === `${sum.digest("hex")}\n`;
 }
 
-async function headOf(path: string): Promise<Head> {
-  for await (const line of linesOf(path, (await disk.stat(path)).size)) return JSON.parse(line) as Head;
+async function readHead(path: string): Promise<Head> {
+  for await (const line of readLines(path, (await disk.stat(path)).size)) return JSON.parse(line) as Head;
   throw new Error(`${path} is empty`);
 }
 
-/** Lines of the first `size` bytes. By bytes: line readers end lines at characters that stand unescaped in JSON. */
-async function* linesOf(path: string, size: number): AsyncGenerator<string> {
+/**
+ * Yields the lines of the first `size` bytes. It splits at newline bytes only, since Node's line reader also splits at
+ * characters that JSON does not escape.
+ */
+async function* readLines(path: string, size: number): AsyncGenerator<string> {
   if (size <= 0) return;
   let held: Buffer = Buffer.alloc(0);
   for await (const bytes of createReadStream(path, { end: size - 1 })) {

@@ -6,37 +6,43 @@ import Database from "better-sqlite3";
 import { isErrno } from "../store/store.ts";
 import { type KnownLog, LogRefused, NONE_KNOWN, refuseNewLog, refuseOtherLog } from "./log.ts";
 
-/** Older libraries can lose acknowledged transactions when two connections write (the WAL-reset bug). */
+/** Older versions can lose acknowledged transactions when two connections write (the WAL-reset bug). */
 const MIN_SQLITE = "3.51.3";
-/** Form of the file (`user_version`); an older one is brought to it by {@link migrateLogFile}. */
+/** Version of the file's format (`user_version`). {@link migrateLogFile} brings an older file to it. */
 export const LOG_FORMAT = 2;
-/** Of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
+/** Page size: of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
 const PAGE_BYTES = 16_384;
 const CHECKPOINT_PAGES = 2_000;
 const BUSY_MS = 5_000;
-/** Between two tries of what SQLite refuses at once instead of waiting. */
+/** Pause between two attempts when SQLite refuses at once and does not wait, ms. */
 const PAUSE_MS = 5;
 const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
 
-/** Offsets that a partition can hold: 512 partitions of 2^44 fill the 2^53 that a number keeps exactly. */
+/**
+ * Number of offsets that one partition can hold: 512 partitions of 2^44 offsets fill the 2^53 integers that a double
+ * holds exactly.
+ */
 export const OFFSETS = 2 ** 44;
 const MAX_PARTITIONS = 512;
 
-/** The file of a log in its folder. */
+/** Returns the path of a log's file in its folder. */
 export const logFileIn = (dir: string): string => join(dir, "log.sqlite");
 
-/** An open log file. Each partition of each topic has a number; record `offset` of it has the position number * OFFSETS + offset. */
+/**
+ * An open log file. Each partition of each topic has a number. The record at `offset` of a partition has the position
+ * number * OFFSETS + offset.
+ */
 export interface LogFile {
   db: Database.Database;
   id: string;
-  /** `topic/partition` -> its number. */
+  /** Number of each partition, by `topic/partition`. */
   numbers: ReadonlyMap<string, number>;
   /**
-   * Resolves when everything that was committed before the call, by whatever process, survives power loss. Once it has
-   * rejected it always does: of what a failed sync did not write the next one may say that all is well.
+   * Resolves when all that any process committed before the call survives power loss. After one rejection every later
+   * call rejects too, since the system reports a failed write once, and a later sync would succeed without those bytes.
    */
   sync(): Promise<void>;
-  /** Waits for syncs under way. */
+  /** Waits for running syncs, then closes the file. */
   close(): Promise<void>;
 }
 
@@ -45,9 +51,9 @@ export interface LogFileOptions {
   partitions: number;
   maxBytes?: number;
   busyMs?: number;
-  /** What is known of the log that the file should hold. */
+  /** What other files tell about the log that this file should hold. */
   known?: KnownLog;
-  /** Syncs an open file (default: the system's fdatasync). A test holds it up, or lets it fail. */
+  /** Syncs an open file (default: fdatasync). Tests delay it or let it fail. */
   syncFile?: (fd: number) => Promise<void>;
 }
 
@@ -62,9 +68,9 @@ const SCHEMA = `
 `;
 
 /**
- * Open or create the file. `maxBytes` bounds its size: a full file answers as a full disk does. `busyMs`: how long to
- * wait for the write lock of another process.
- * @throws LogRefused when it is not a log of ours, or one with another partition count.
+ * Opens or creates the file. `maxBytes` limits its size; a full file fails as a full disk does. `busyMs` is the longest
+ * wait for another process's write lock.
+ * @throws LogRefused when the file is not a log of ours, or has another number of partitions
  */
 export function openLogFile(path: string, options: LogFileOptions): LogFile {
   const {
@@ -84,10 +90,10 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
     setDurable(db, path, busyMs);
     const id = db.transaction(() => createOrCheck(db, path, topics, partitions, known)).immediate();
     if (maxBytes !== undefined) db.pragma(`max_page_count = ${Math.max(1, Math.floor(maxBytes / PAGE_BYTES))}`);
-    // SQLite's own sync at each commit would hold up the event loop for milliseconds: from here on it is ours (sync()).
-    // Commits that no sync followed vanish with the power, the newest first, and the file stays whole.
+    // SQLite's own sync at each commit would block the event loop for milliseconds, so from here on sync() does it. A
+    // power cut may drop the newest commits that no sync followed; the file stays consistent.
     db.pragma("synchronous = NORMAL");
-    return { db, id, numbers: readNumbers(db), ...syncing(db, `${realpathSync(path)}-wal`, syncFile) };
+    return { db, id, numbers: readNumbers(db), ...createSync(db, `${realpathSync(path)}-wal`, syncFile) };
   } catch (error) {
     db.close();
     if (isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) {
@@ -98,25 +104,26 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
 }
 
 /**
- * Syncs the write-ahead log outside the event loop. Calls that arrive while a sync runs share the next one, since the running
+ * Syncs the write-ahead log outside the event loop. Calls during a running sync share the next sync, since the running
  * one may have begun before their bytes were written.
  */
-function syncing(
+function createSync(
   db: Database.Database,
   wal: string,
   syncFile: (fd: number) => Promise<void>,
 ): Pick<LogFile, "sync" | "close"> {
-  // The same file for as long as a connection is open: SQLite writes it anew from its start, and deletes it with the last.
+  // The descriptor stays valid while a connection is open: SQLite rewrites the file from its start, and deletes it with
+  // the last connection.
   const fd = openSync(wal, "r+");
   let last = Promise.resolve();
   let next: Promise<void> | null = null;
-  const begin = (): Promise<void> => {
+  const startSync = (): Promise<void> => {
     next = null;
     return syncFile(fd);
   };
   return {
     sync() {
-      if (next === null) last = next = last.then(begin);
+      if (next === null) last = next = last.then(startSync);
       return next;
     },
     async close() {
@@ -131,16 +138,20 @@ function syncing(
 export function assertSqlite(version: string): void {
   const [a, b] = [version, MIN_SQLITE].map((v) => v.split(".").map(Number));
   const differs = b!.findIndex((part, i) => part !== a![i]);
-  const older = differs >= 0 && !(a![differs]! > b![differs]!);
-  if (older) throw new LogRefused(`SQLite ${version} can lose acknowledged records, ${MIN_SQLITE} or newer is needed`);
+  const isOlder = differs >= 0 && !(a![differs]! > b![differs]!);
+  if (isOlder)
+    throw new LogRefused(`SQLite ${version} can lose acknowledged records, ${MIN_SQLITE} or newer is needed`);
 }
 
-/** Read the settings back: SQLite keeps the old mode without an error where it cannot do the new one. */
+/**
+ * Sets the file to durable commits. Each setting is read back, because SQLite keeps the old mode without an error when
+ * it cannot set the new one.
+ */
 function setDurable(db: Database.Database, path: string, busyMs: number): void {
   db.pragma(`page_size = ${PAGE_BYTES}`);
-  const mode = writeAhead(db, busyMs);
+  const mode = setWriteAhead(db, busyMs);
   if (mode !== "wal") throw new LogRefused(`log ${path}: this file system cannot hold a write-ahead log (${mode})`);
-  // What makes the log is synced by SQLite itself, and the name of the new file with it.
+  // SQLite itself syncs the creation of the log, including the name of the new file.
   db.pragma("synchronous = FULL");
   if (db.pragma("synchronous", { simple: true }) !== 2)
     throw new LogRefused(`log ${path}: commits would not be synced`);
@@ -149,25 +160,28 @@ function setDurable(db: Database.Database, path: string, busyMs: number): void {
 }
 
 /**
- * Of two that turn a new file into a write-ahead log at the same moment SQLite refuses one at once, whatever time to wait it
- * was given: each would wait for the other. The one that is refused tries again, when the other is through.
- * @returns the mode that the file has now
+ * Sets the file to a write-ahead log. When two processes do this to a new file at once, SQLite refuses one of them
+ * immediately, whatever its timeout, since each would wait for the other. That process tries again here.
+ * @returns the journal mode of the file
  */
-function writeAhead(db: Database.Database, busyMs: number): unknown {
+function setWriteAhead(db: Database.Database, busyMs: number): unknown {
   const sleeping = new Int32Array(new SharedArrayBuffer(4));
   const until = performance.now() + busyMs;
   for (;;) {
     try {
       return db.pragma("journal_mode = WAL", { simple: true });
     } catch (error) {
-      // Where it did wait, the time is up.
+      // If SQLite did wait, the time is already up.
       if (!isErrno(error, "SQLITE_BUSY") || performance.now() >= until) throw error;
       Atomics.wait(sleeping, 0, 0, PAUSE_MS);
     }
   }
 }
 
-/** Returns the log's id. In one transaction, so that two processes that start together make one log. */
+/**
+ * Creates the log, or checks an existing one, in one transaction, so that two processes that start together create one
+ * log. @returns the log's id
+ */
 function createOrCheck(
   db: Database.Database,
   path: string,
@@ -175,7 +189,7 @@ function createOrCheck(
   partitions: number,
   known: KnownLog,
 ): string {
-  const format = formatOf(db, path);
+  const format = readFormat(db, path);
   if (format !== 0 && format !== LOG_FORMAT) {
     throw new LogRefused(
       `log ${path}: an older version wrote it (format ${format}, this one has ${LOG_FORMAT}): touchstone migrate brings it forward`,
@@ -199,8 +213,8 @@ function createOrCheck(
   return id;
 }
 
-/** 0: an empty file. @throws LogRefused for one that a newer release wrote */
-function formatOf(db: Database.Database, path: string): number {
+/** Returns the format of the file; 0 for an empty file. @throws LogRefused for a file that a newer release wrote */
+function readFormat(db: Database.Database, path: string): number {
   const format = Number(db.pragma("user_version", { simple: true }));
   if (format <= LOG_FORMAT) return format;
   throw new LogRefused(
@@ -208,7 +222,7 @@ function formatOf(db: Database.Database, path: string): number {
   );
 }
 
-/** Statements that bring a file of a format to the next one. */
+/** Statements that bring a file from each format to the next. */
 const STEPS: Readonly<Record<number, string>> = {
   1: `ALTER TABLE lane RENAME TO topic_partition;
     ALTER TABLE topic_partition RENAME COLUMN lane TO number;
@@ -216,19 +230,21 @@ const STEPS: Readonly<Record<number, string>> = {
 };
 
 /**
- * Bring a log file to the format of today, in one transaction: a kill leaves it as it was. No process may have it open.
- * @returns the format that it had; null: there is no file, or an empty one
- * @throws LogRefused for a file of a newer release, or of a format that was never written; LogBusy's cause as it is
+ * Brings a log file to the current format in one transaction, so a kill leaves it unchanged. No process may have the
+ * file open.
+ * @returns the format that it had; null when there is no file, or an empty one
+ * @throws LogRefused for a file of a newer release or of an unknown format; SQLite's own error when another process has
+ * it open
  */
 export function migrateLogFile(path: string): number | null {
   if (!existsSync(path)) return null;
   const db = new Database(path, { timeout: BUSY_MS });
   try {
-    const found = formatOf(db, path);
+    const found = readFormat(db, path);
     if (found === 0 || found === LOG_FORMAT) return found || null;
     db.pragma("synchronous = FULL");
     db.transaction(() => {
-      for (let format = formatOf(db, path); format < LOG_FORMAT; format++) {
+      for (let format = readFormat(db, path); format < LOG_FORMAT; format++) {
         const step = STEPS[format];
         if (!step) throw new LogRefused(`log ${path}: format ${format} was never written`);
         db.exec(step);
@@ -241,7 +257,10 @@ export function migrateLogFile(path: string): number | null {
   }
 }
 
-/** Partitions are numbered as they come, so a topic that is new gets the next free numbers. */
+/**
+ * Adds the missing partitions. They are numbered in the order in which they are added, so a new topic gets the next
+ * free numbers.
+ */
 function addPartitions(db: Database.Database, topics: readonly string[], partitions: number): void {
   const add = db.prepare(
     "INSERT INTO topic_partition SELECT coalesce(max(number) + 1, 0), ?, ?, 0, 0 FROM topic_partition WHERE true " +

@@ -11,14 +11,17 @@ export interface Bounds {
   end: number;
 }
 
-/** Rows of one look: quicker than one by one, and what is read past the bytes that were asked for stays small. */
-const STEP = 64;
+/** Rows that one statement reads: faster than single rows, and little is read beyond the requested bytes. */
+const ROWS_AT_ONCE = 64;
 
-/** The statements over an open log file. What they write is committed on return, and durable by the file's next sync. */
+/**
+ * Prepared statements on an open log file. What they write is committed when they return, and durable after the file's
+ * next sync.
+ */
 export class LogRows {
   readonly #file: LogFile;
   readonly #insert: Statement<Row>;
-  readonly #page: PageOf;
+  readonly #readPage: PageStatement;
   readonly #bounds: Statement<[partition: number], Bounds>;
   readonly #setNext: Statement<[next: number, partition: number]>;
   readonly #raise: Statement<[first: number, partition: number]>;
@@ -30,7 +33,7 @@ export class LogRows {
     const { db } = file;
     this.#file = file;
     this.#insert = db.prepare("INSERT INTO record VALUES (?, ?, ?, ?, ?)");
-    this.#page = pageStatement(db);
+    this.#readPage = pageStatement(db);
     this.#bounds = db.prepare('SELECT first AS start, next AS "end" FROM topic_partition WHERE number = ?');
     this.#setNext = db.prepare("UPDATE topic_partition SET next = ? WHERE number = ?");
     this.#raise = db.prepare("UPDATE topic_partition SET first = max(first, ?) WHERE number = ?");
@@ -45,21 +48,27 @@ export class LogRows {
     return this.#bounds.get(this.#number(topic, partition))!;
   }
 
-  /** Differs after every commit, of ours or of another connection: of its own commits a connection's number says nothing. */
+  /**
+   * Returns a text that differs after each commit of any connection. `data_version` does not count a connection's own
+   * commits, so its own changes are added.
+   */
   version(): string {
     return `${this.#changes.get()} ${this.#version.get()}`;
   }
 
-  /** One transaction for all batches: give offsets, insert, remember the next offset, commit. */
+  /**
+   * Appends all batches in one transaction: assigns offsets, inserts the rows, and stores each partition's next offset.
+   */
   append(batches: (readonly NewRecord[])[], appendedMs: number): Appended[][] {
-    return this.#naming(() => {
+    return this.#withNamedErrors(() => {
       const write = this.#file.db.transaction(() => {
         const nextOf = new Map<number, number>();
         const appended = batches.map((batch) => batch.map((record) => this.#store(record, nextOf, appendedMs)));
         for (const [number, next] of nextOf) this.#setNext.run(next, number);
         return appended;
       });
-      // Immediate: the offsets are read under the write lock, so another process cannot give the same ones.
+      // `immediate` takes the write lock before the offsets are read, so that another process cannot assign the same
+      // offsets.
       return write.immediate();
     });
   }
@@ -75,20 +84,20 @@ export class LogRows {
   }
 
   /**
-   * Rows from `from` on. They and the start they are held against come from one snapshot, so that a truncation cannot slip
-   * in between and make lost records look like a quiet partition.
+   * Reads rows from `from` on. The rows and the first kept offset come from one snapshot; otherwise a truncation in
+   * between could make lost records look like an empty partition.
    */
   range(topic: string, partition: number, from: number, limits: { maxRecords: number; maxBytes: number }): LogRecord[] {
     const base = this.#number(topic, partition) * OFFSETS;
-    const look = this.#file.db.transaction(() => {
+    const readRows = this.#file.db.transaction(() => {
       const { start } = this.bounds(topic, partition);
       if (from < start) throw new OffsetGone(topic, partition, from, start);
       const found: LogRecord[] = [];
       let bytes = 0;
       for (let next = Math.min(from, OFFSETS); found.length < limits.maxRecords; ) {
-        const asked = Math.min(STEP, limits.maxRecords - found.length);
-        const page = this.#page.get(base, base + next, base + OFFSETS, asked)!;
-        const records = recordsOf(topic, partition, page);
+        const asked = Math.min(ROWS_AT_ONCE, limits.maxRecords - found.length);
+        const page = this.#readPage.get(base, base + next, base + OFFSETS, asked)!;
+        const records = toRecords(topic, partition, page);
         for (const record of records) {
           bytes += record.value.byteLength;
           if (found.length > 0 && bytes > limits.maxBytes) return found;
@@ -99,25 +108,25 @@ export class LogRows {
       }
       return found;
     });
-    return look();
+    return readRows();
   }
 
-  /** Raise the first kept offset; nothing below it is seen any more. Never lowers it. */
+  /** Raises the first kept offset; records below it are no longer visible. Never lowers it. */
   raiseStart(topic: string, partition: number, first: number): void {
-    this.#naming(() => this.#raise.run(first, this.#number(topic, partition)));
+    this.#withNamedErrors(() => this.#raise.run(first, this.#number(topic, partition)));
   }
 
-  /** Delete up to `limit` rows below the first kept offset; says how many. */
+  /** Deletes up to `limit` rows below the first kept offset. @returns the number of deleted rows */
   dropUnseen(topic: string, partition: number, limit: number): number {
     const base = this.#number(topic, partition) * OFFSETS;
-    return this.#naming(() => this.#drop.run(base, base + this.bounds(topic, partition).start, limit).changes);
+    return this.#withNamedErrors(() => this.#drop.run(base, base + this.bounds(topic, partition).start, limit).changes);
   }
 
   #number(topic: string, partition: number): number {
     return this.#file.numbers.get(`${topic}/${partition}`)!;
   }
 
-  #naming<T>(work: () => T): T {
+  #withNamedErrors<T>(work: () => T): T {
     try {
       return work();
     } catch (error) {
@@ -130,17 +139,20 @@ export class LogRows {
   }
 }
 
-/** Neighbouring records as one row: their numbers as JSON, their names in one text, their values in one piece. */
+/**
+ * Consecutive records in one row: their numbers as JSON, their event ids and keys in one text, and their values in one
+ * buffer.
+ */
 type Page = [numbers: string | null, names: string | null, values: Buffer | null];
-type PageOf = Statement<[base: number, from: number, below: number, limit: number], Page>;
+type PageStatement = Statement<[base: number, from: number, below: number, limit: number], Page>;
 
 /**
- * The records of a range, in order, as one row: half the time of a row each, and one buffer where there were as many as
- * records. What one row says is gathered in one pass, so numbers, names and values are of the same records in the same
- * order whatever that order is; the offsets among the numbers tell it. No name has a NUL in it (log.ts), and a value
- * keeps its bytes: to the engine the concatenation is text, which it neither reads nor repairs.
+ * Prepares the statement that reads the records of a range, in order, as one row. That takes half the time of one row
+ * for each record, and one buffer holds all values. The aggregates run in one pass, so numbers, names and values have
+ * the same order of records, and the offsets among the numbers show it. Names contain no NUL (log.ts). Values keep
+ * their bytes: SQLite treats the concatenation as text, but neither checks nor changes it.
  */
-function pageStatement(db: Database.Database): PageOf {
+function pageStatement(db: Database.Database): PageStatement {
   const page = db.prepare<[number, number, number, number], Page>(`
     SELECT '[' || group_concat((position - CAST(? AS INTEGER)) || ',' || octet_length(value) || ',' || appended_ms) || ']',
       group_concat(event_id || char(0) || key, char(0)), CAST(group_concat(value, '') AS BLOB)
@@ -149,24 +161,27 @@ function pageStatement(db: Database.Database): PageOf {
   return page;
 }
 
-/** A page as the records it holds; their values are views of its one buffer. @throws Error when the engine mixed them up */
-function recordsOf(topic: string, partition: number, [numbers, names, values]: Page): LogRecord[] {
+/**
+ * Splits a page into its records, whose values are views of the page's buffer. @throws Error when the page is
+ * inconsistent
+ */
+function toRecords(topic: string, partition: number, [numbers, names, values]: Page): LogRecord[] {
   if (numbers === null || names === null || values === null) return [];
-  const of = JSON.parse(numbers) as number[];
-  const name = names.split("\0");
+  const fields = JSON.parse(numbers) as number[];
+  const nameParts = names.split("\0");
   const records: LogRecord[] = [];
-  let at = 0;
-  let before = -1;
-  for (let i = 0; 3 * i < of.length; i++) {
-    const [offset, bytes, ms] = [of[3 * i]!, of[3 * i + 1]!, of[3 * i + 2]!];
-    if (offset <= before) throw new Error(`log ${topic}/${partition}: ${offset} came after ${before}`);
-    before = offset;
-    const value = values.subarray(at, at + bytes);
-    at += bytes;
-    const [eventId, key] = [name[2 * i]!, name[2 * i + 1]!];
+  let valueStart = 0;
+  let previousOffset = -1;
+  for (let i = 0; 3 * i < fields.length; i++) {
+    const [offset, bytes, ms] = [fields[3 * i]!, fields[3 * i + 1]!, fields[3 * i + 2]!];
+    if (offset <= previousOffset) throw new Error(`log ${topic}/${partition}: ${offset} came after ${previousOffset}`);
+    previousOffset = offset;
+    const value = values.subarray(valueStart, valueStart + bytes);
+    valueStart += bytes;
+    const [eventId, key] = [nameParts[2 * i]!, nameParts[2 * i + 1]!];
     records.push({ topic, partition, offset, eventId, key, value, appendedAt: new Date(ms) });
   }
-  if (at !== values.length || 2 * records.length !== name.length)
+  if (valueStart !== values.length || 2 * records.length !== nameParts.length)
     throw new Error(`log ${topic}/${partition}: a page of ${records.length} records is not whole`);
   return records;
 }

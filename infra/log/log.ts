@@ -1,39 +1,47 @@
 import { Failure } from "../errors.ts";
 
 /**
- * The event log: every fact that arrives is appended once. Technology only: values are opaque bytes, and the caller
- * picks the partition. Adapters: `embedded.ts` (SQLite, one machine), `kafka/kafka.ts` (a cluster).
+ * The event log, to which every incoming fact is appended once. Values are opaque bytes, and the caller chooses the
+ * partition. Implementations: `embedded.ts` (SQLite, one machine) and `kafka/kafka.ts` (a cluster).
  *
- * Durability: when `append` resolves, every record of the batch survives kill -9 and power loss (embedded) or the loss
- * of a minority of brokers (Kafka). When it rejects, any prefix or nothing may have been stored: append again with the
- * same event id and let readers drop the copy.
- * Order: within one (topic, partition) offsets rise by append order; a batch keeps its order. Nothing across partitions.
- * Offsets: non-negative integers below 2^53, never reused, also not after truncation.
+ * Durability: when `append` resolves, every record of the batch survives kill -9 and power loss (embedded), or the loss
+ * of a minority of brokers (Kafka). When it rejects, nothing or any prefix may have been stored: append again with the
+ * same event ids, and let readers drop duplicates.
+ * Order: within one partition of a topic, offsets rise in the order of appends, and a batch keeps its order. There is
+ * no order across partitions.
+ * Offsets: non-negative integers below 2^53. They are never reused, not even after truncation.
  */
 export interface Log {
-  /** Id drawn when the log was created. A log with another id is another log, whatever its topics are called. */
+  /**
+   * Random id from the creation of the log. A log with another id is another log, even if its topics have the same
+   * names.
+   */
   readonly id: string;
-  /** Partitions of every topic: 1, 2, 4 .. 64. Fixed at creation. */
+  /** Number of partitions of every topic: 1, 2, 4 .. 64. Fixed at creation. */
   readonly partitions: number;
-  /** Append a batch. Atomic in the embedded log; in Kafka atomic per partition only. At most MAX_BATCH records. */
+  /**
+   * Appends a batch of at most MAX_BATCH records. The embedded log appends it atomically; Kafka does so only within
+   * each partition.
+   */
   append(records: readonly NewRecord[]): Promise<Appended[]>;
   /**
-   * Records of one partition from `from` on, in offset order; empty when none are there after `waitMs` (default 0).
-   * @throws OffsetGone when `from` lies below the first kept offset.
+   * Reads records of one partition from `from` on, in offset order. Empty when none arrives within `waitMs` (default
+   * 0).
+   * @throws OffsetGone when `from` is below the first kept offset
    */
   read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]>;
-  /** First kept offset and next offset to be given (`start === end` when empty). */
+  /** Returns the first kept offset and the next offset to be assigned; they are equal when the partition is empty. */
   bounds(topic: string, partition: number): Promise<{ start: number; end: number }>;
-  /** Drop records below `below`. Only the embedded log does this; Kafka has its own retention and refuses. */
+  /** Drops the records below `below`. Only the embedded log can do this; Kafka has its own retention and refuses. */
   truncate(topic: string, partition: number, below: number): Promise<void>;
-  /** Release files and sockets; waits for appends under way. */
+  /** Waits for running appends, then releases files and sockets. */
   close(): Promise<void>;
 }
 
 export interface NewRecord {
   topic: string;
   partition: number;
-  /** Known before the act, so a copy carries the same one (`rec_..`). */
+  /** Id (`rec_..`) that exists before the event happens, so that a repeated append carries the same id. */
   eventId: string;
   key: string;
   value: Uint8Array;
@@ -52,21 +60,24 @@ export interface LogRecord extends NewRecord {
 }
 
 export interface ReadOptions {
-  /** At most this many records (default 1,000, at most 10,000). */
+  /** Largest number of records (default 1,000, at most 10,000). */
   maxRecords?: number;
-  /** Stop after this many value bytes, but always give one record (default 8 MiB). */
+  /** Stops after this number of value bytes, but always returns one record (default 8 MiB). */
   maxBytes?: number;
-  /** Wait this long for a first record (default 0). */
+  /** Longest wait for a first record, ms (default 0). */
   waitMs?: number;
   signal?: AbortSignal;
 }
 
-/** Records in one append. */
+/** Largest number of records in one append. */
 export const MAX_BATCH = 10_000;
-/** Bytes in one value; more is refused before anything is stored. */
+/** Largest value, bytes. A larger one is refused before anything is stored. */
 export const MAX_VALUE_BYTES = 1024 * 1024;
 
-/** The log no longer keeps what was asked for: records are lost to this reader. Never skipped silently. */
+/**
+ * Thrown when the log no longer keeps the requested records. They are lost to this reader, which must not skip them
+ * silently.
+ */
 export class OffsetGone extends Failure {
   constructor(
     readonly topic: string,
@@ -78,32 +89,32 @@ export class OffsetGone extends Failure {
   }
 }
 
-/** UTF-16 units in a key or an event id. */
+/** Longest key or event id, in UTF-16 units. */
 const MAX_NAME = 1_024;
-/** Value bytes in one append: what one transaction or one request can carry. */
+/** Largest total of value bytes in one append, which must fit into one transaction or one request. */
 export const MAX_BATCH_BYTES = 64 * 1024 * 1024;
 const MAX_WAIT_MS = 3_600_000;
 const MAX_READ = 10_000;
 
-/** Half a surrogate pair or a NUL would not come back as it went in. */
+/** A lone surrogate or a NUL would be read back differently from how it was written. */
 const UNSAFE = /[\p{Surrogate}\0]/u;
 
-/** What a log consists of: its topics, each of as many partitions. */
-interface Shape {
+/** The topics of a log, and the number of partitions that each of them has. */
+interface LogShape {
   readonly topics: ReadonlySet<string>;
   readonly partitions: number;
 }
 
 /** @throws BadRecord unless the topic exists and has this partition. */
-export function checkPartition({ topics, partitions }: Shape, topic: string, partition: number): void {
+export function checkPartition({ topics, partitions }: LogShape, topic: string, partition: number): void {
   if (!topics.has(topic)) throw new BadRecord(`no topic ${JSON.stringify(topic.slice(0, 120))}`);
   if (!Number.isInteger(partition) || partition < 0 || partition >= partitions) {
     throw new BadRecord(`${topic} has no partition ${partition}, only 0 to ${partitions - 1}`);
   }
 }
 
-/** @throws BadRecord unless the whole batch can be stored. Returns its value bytes. */
-export function checkBatch(shape: Shape, records: readonly NewRecord[]): number {
+/** Checks that the whole batch can be stored. @returns the sum of its value bytes @throws BadRecord otherwise */
+export function checkBatch(shape: LogShape, records: readonly NewRecord[]): number {
   if (records.length > MAX_BATCH) throw new BadRecord(`${records.length} records in one append, at most ${MAX_BATCH}`);
   let bytes = 0;
   for (const record of records) {
@@ -125,12 +136,12 @@ function checkName(what: string, name: string): void {
   }
 }
 
-/** @throws BadRecord unless `offset` can be one. */
+/** @throws BadRecord unless `offset` can be an offset */
 export function checkOffset(offset: number): void {
   if (!Number.isSafeInteger(offset) || offset < 0) throw new BadRecord(`${offset} is no offset`);
 }
 
-/** Options with their defaults. @throws BadRecord when a bound is out of range. */
+/** Fills in the default options. @throws BadRecord when an option is out of range */
 export function readLimits(options: ReadOptions = {}): { maxRecords: number; maxBytes: number; waitMs: number } {
   const { maxRecords = 1_000, maxBytes = 8 * 1024 * 1024, waitMs = 0 } = options;
   if (!Number.isInteger(maxRecords) || maxRecords < 1 || maxRecords > MAX_READ) {
@@ -141,48 +152,56 @@ export function readLimits(options: ReadOptions = {}): { maxRecords: number; max
   return { maxRecords, maxBytes, waitMs };
 }
 
-/** Too much is under way already, here or in another process that holds the file. Nothing was stored; append again. */
+/**
+ * Thrown when too many appends wait, in this process or in another one that uses the file. Nothing was stored; append
+ * again.
+ */
 export class LogBusy extends Failure {
   constructor(what: string, cause?: unknown) {
     super("busy", `log is busy: ${what}`, { cause });
   }
 }
 
-/** The log was closed under the call. An append that gets this was not stored. */
+/** Thrown when the log was closed during the call. The append was not stored. */
 export class LogClosed extends Failure {
   constructor() {
     super("failed", "log is closed");
   }
 }
 
-/** A record, partition or option that no log takes. Nothing was stored. */
+/** Thrown for a record, partition or option that no log accepts. Nothing was stored. */
 export class BadRecord extends Failure {
   constructor(why: string) {
     super("failed", `log: ${why}`);
   }
 }
 
-/** The log cannot be opened as asked: another partition count, a file of a newer make, a library that loses data. */
+/**
+ * Thrown when the log cannot be opened as requested: another number of partitions, a file of a newer release, or a
+ * library that loses data.
+ */
 export class LogRefused extends Failure {
   constructor(why: string, cause?: unknown) {
     super("record", why, { cause });
   }
 }
 
-/** What is known of a log before it is opened, so that none is made in the place of one that was lost. */
+/** What other files tell about a log before it is opened, so that no new log is created in place of a lost one. */
 export interface KnownLog {
-  /** Id that what was made from the log names; null where nothing names one. */
+  /** Id of the log that data in the private store was made from; null when nothing names a log. */
   id: string | null;
-  /** May a log be made where there is none? Not where something was made from one already. */
+  /** Whether a log may be created when there is none; false when data was already made from one. */
   mayMake: boolean;
-  /** May who opens it begin a cluster's log whose topics were declared? Only with the private store at hand. */
+  /** Whether this process may begin a cluster's log whose topics exist already; requires the private store. */
   mayBegin: boolean;
 }
 
-/** Nothing is known of the log, also not whether a private store was made from another one. */
+/** Nothing is known of the log, nor whether data in a private store was made from another log. */
 export const NONE_KNOWN: KnownLog = { id: null, mayMake: true, mayBegin: false };
 
-/** @param where the log is looked for @throws LogRefused where there is none and one was there before */
+/**
+ * @param where place of the log, for the message @throws LogRefused when there is no log although there was one before
+ */
 export function refuseNewLog(where: string, { id, mayMake }: KnownLog): void {
   if (mayMake) return;
   const named = id === null ? "" : ` (its id is ${id})`;
@@ -192,7 +211,7 @@ export function refuseNewLog(where: string, { id, mayMake }: KnownLog): void {
   );
 }
 
-/** @throws LogRefused for another log than the one that is known */
+/** @throws LogRefused for another log than the known one */
 export function refuseOtherLog(where: string, found: string, { id }: KnownLog): void {
   if (id === null || id === found) return;
   throw new LogRefused(
@@ -201,14 +220,19 @@ export function refuseOtherLog(where: string, found: string, { id }: KnownLog): 
   );
 }
 
-/** The brokers did not do it after every try. Of an append any prefix may have been stored; append again. */
+/**
+ * Thrown when the brokers failed every attempt. Of an append, nothing or any prefix may have been stored; append again.
+ */
 export class LogDown extends Failure {
   constructor(doing: string, cause?: unknown) {
     super("storage", `log: ${doing} failed: ${(cause as Error | undefined)?.message ?? String(cause)}`, { cause });
   }
 }
 
-/** The topics are there, nobody has begun the log, and who asks may not: to be asked again once a role has. */
+/**
+ * Thrown when the topics exist, no process has begun the log, and this process may not begin it. Try again after a role
+ * has begun it.
+ */
 export class LogNotBegun extends LogDown {
   constructor(doing: string, cause?: unknown) {
     super(doing, cause);

@@ -6,11 +6,11 @@ import { type KnownLog, type Log, LogNotBegun, LogRefused, NONE_KNOWN, refuseNew
 import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.ts";
 
 /**
- * The log of the settings, with these topics: the embedded one in `dir`, or the cluster's. The cluster's client is only
- * loaded when asked for. Nothing of the topics `kept` ever expires: the embedded log drops only what it is told to, a cluster
- * that would is refused.
- * @param known what was made from the log says of it (default: nothing, and a cluster's log is not begun)
- * @throws LogRefused, also where the log that is known is not there, or another one is; LogBusy, LogDown, LogNotBegun
+ * Opens the log that the settings name, with these topics: the embedded log in `dir`, or the cluster's. The Kafka
+ * client is loaded only for a cluster. Records of the topics `kept` must never expire: the embedded log drops only what
+ * it is told to, and a cluster that would expire them is refused.
+ * @param known what other files tell about the log (default: nothing, and a cluster's log is not begun)
+ * @throws LogRefused, also when the known log is missing or another log is found; LogBusy, LogDown, LogNotBegun
  */
 export async function openLog(
   config: Pick<Config, "log" | "kafka" | "log_partitions">,
@@ -22,10 +22,10 @@ export async function openLog(
   if (config.log === null) return openEmbeddedLog(dir, { topics, partitions: config.log_partitions, known });
   const { openKafkaLog } = await import("./kafka/kafka.ts");
   const { create, replicas, min_in_sync: minInSync } = config.kafka;
-  return openKafkaLog(await kafkaAddressOf(config.log, config.kafka), {
+  return openKafkaLog(await readKafkaAddress(config.log, config.kafka), {
     ...{ topics, kept, known, logger },
     mayBegin: () => mayBegin(config.log!, known),
-    // Topics that are gone are not made anew beside what was made from them.
+    // Missing topics are not created when data exists that was made from earlier ones.
     ...(create && known.mayMake ? { create: { partitions: config.log_partitions, replicas, minInSync } } : {}),
   });
 }
@@ -38,8 +38,8 @@ async function mayBegin(address: string, known: KnownLog): Promise<void> {
   throw new LogNotBegun("opening the log", new Error(why));
 }
 
-/** Where the settings say that the cluster is, and how to get in. @throws LogRefused */
-async function kafkaAddressOf(address: string, settings: Config["kafka"]): Promise<KafkaAddress> {
+/** Returns the cluster's address and credentials from the settings. @throws LogRefused */
+async function readKafkaAddress(address: string, settings: Config["kafka"]): Promise<KafkaAddress> {
   const { parseKafkaAddress } = await import("./kafka/address.ts");
   const { tls, mechanism, username, password } = settings;
   if ((username === null) !== (password === null))
@@ -52,8 +52,8 @@ async function kafkaAddressOf(address: string, settings: Config["kafka"]): Promi
 }
 
 /**
- * This process' share of the log's partitions: all of them with the embedded log, what the consumer group hands out with
- * the cluster's. @throws LogRefused, LogDown
+ * Opens this process's share of the log's partitions: all of them for the embedded log, those that the consumer group
+ * assigns for a cluster. @throws LogRefused, LogDown
  */
 export async function openOwnership(
   config: Pick<Config, "log" | "kafka">,
@@ -63,5 +63,5 @@ export async function openOwnership(
 ): Promise<Ownership> {
   if (config.log === null) return allPartitions(log.partitions);
   const { joinGroup } = await import("./kafka/members.ts");
-  return joinGroup(await kafkaAddressOf(config.log, config.kafka), group, { logger, partitions: log.partitions });
+  return joinGroup(await readKafkaAddress(config.log, config.kafka), group, { logger, partitions: log.partitions });
 }

@@ -1,11 +1,11 @@
 import { forEachYielding } from "../concurrency.ts";
-import type { FoldFile, ReadTo } from "./fold-file.ts";
+import type { FoldFile, ReadPosition } from "./fold-file.ts";
 import { type Log, type LogRecord, OffsetGone } from "./log.ts";
 
-/** Longest single wait for a first record, ms: who closes a tail waits no longer than this. */
+/** Longest single wait for a first record, ms. Closing a tail takes no longer than this. */
 const WAIT_MS = 250;
-/** Records that are applied between two turns of others: a few milliseconds. */
-const APPLIED_A_TURN = 64;
+/** Records applied before the event loop runs again; they take a few milliseconds. */
+const RECORDS_AT_ONCE = 64;
 
 /**
  * Follows one topic for a fold, from the topic's first kept record or from the position in the fold's file. Each record is
@@ -13,50 +13,50 @@ const APPLIED_A_TURN = 64;
  * the caller reads again, and the read goes on where it stopped.
  */
 export class LogTail {
-  readonly #read = new Map<number, ReadTo>();
+  readonly #read = new Map<number, ReadPosition>();
   readonly #reading = new Map<number, Promise<unknown>>();
   #closed = false;
-  #begun: Promise<void> | null = null;
-  /** Records since the fold was kept. */
+  #loaded: Promise<void> | null = null;
+  /** Records applied since the fold was last stored. */
   #applied = 0;
-  #keeping: Promise<void> | null = null;
+  #saving: Promise<void> | null = null;
 
   constructor(
     private readonly log: Pick<Log, "read" | "bounds" | "partitions">,
     readonly topic: string,
     private readonly apply: (record: LogRecord) => void,
-    /** Where the fold that `apply` feeds is kept now and then, and begun from. */
+    /** File in which the fold is stored from time to time, and from which it is loaded. */
     private readonly file: FoldFile | null = null,
   ) {}
 
-  /** Was everything up to and with this offset applied? */
+  /** Reports whether all records up to and including this offset were applied. */
   has(partition: number, offset: number): boolean {
     return (this.#read.get(partition)?.next ?? 0) > offset;
   }
 
-  /** Catching up ends with the read under way. */
+  /** Stops catching up after the running read. */
   close(): void {
     this.#closed = true;
   }
 
-  /** Apply all that is there, of every partition or of one. @throws what the log's reads throw */
+  /** Applies all records that the log holds now, of one partition or of all. @throws the errors of the log's reads */
   async catchUp(partition?: number): Promise<void> {
     if (partition !== undefined) return this.#inTurn(partition, () => this.#drain(partition));
     for (let one = 0; one < this.log.partitions; one++) await this.#inTurn(one, () => this.#drain(one));
     if (this.file?.isDue(this.#applied)) void this.keep();
   }
 
-  /** Keep the fold as it stands. Never rejects: one that cannot be kept is read from the log again. */
+  /** Stores the fold's current state. Never rejects: when it cannot be stored, the next start reads more of the log. */
   keep(): Promise<void> {
-    this.#keeping ??= this.#keep().finally(() => {
-      this.#keeping = null;
+    this.#saving ??= this.#save().finally(() => {
+      this.#saving = null;
     });
-    return this.#keeping;
+    return this.#saving;
   }
 
-  async #keep(): Promise<void> {
+  async #save(): Promise<void> {
     if (!this.file) return;
-    // Nothing is applied meanwhile: every partition's turn is ours until all was taken.
+    // Takes every partition's turn, so that no record is applied until the whole state was taken.
     let taken = (): void => {};
     const isTaken = new Promise<void>((resolve) => {
       taken = resolve;
@@ -72,35 +72,36 @@ export class LogTail {
     });
     try {
       await Promise.all(held);
-      await this.#begin();
+      await this.#loadOnce();
       this.#applied = 0;
       await this.file.save(this.topic, partitions, [...this.#read.values()], taken);
     } catch (error) {
-      this.file.notKept(error);
+      this.file.warnNotStored(error);
     } finally {
       taken();
     }
   }
 
-  /** Once, before anything is read. @throws what the log's reads throw */
-  #begin(): Promise<void> {
+  /** Loads the fold's file, once, before any record is read. @throws the errors of the log's reads */
+  #loadOnce(): Promise<void> {
     if (!this.file) return Promise.resolve();
-    this.#begun ??= this.file.load(this.log, this.topic).then(
+    this.#loaded ??= this.file.load(this.log, this.topic).then(
       (read) => {
         for (const one of read) this.#read.set(one.partition, one);
       },
       (error: unknown) => {
-        this.#begun = null;
+        this.#loaded = null;
         throw error;
       },
     );
-    return this.#begun;
+    return this.#loaded;
   }
 
   /**
-   * Wait until a record that was told of somewhere else is applied here. @returns "late" when it is not within `waitMs`
-   * (real), "none" when there is no such record: no such partition, or the log ends before it
-   * @throws what the log's reads throw
+   * Waits until the record at this offset is applied.
+   * @returns "late" when that takes longer than `waitMs` (real time); "none" when there is no such partition, or the
+   * log ends before the offset
+   * @throws the errors of the log's reads
    */
   async reach(partition: number, offset: number, waitMs: number): Promise<"there" | "late" | "none"> {
     if (this.has(partition, offset)) return "there";
@@ -108,13 +109,13 @@ export class LogTail {
     if (offset >= (await this.log.bounds(this.topic, partition)).end) return "none";
     const deadline = performance.now() + waitMs;
     do {
-      await this.#inTurn(partition, () => this.#step(partition, Math.min(WAIT_MS, waitMs)));
+      await this.#inTurn(partition, () => this.#applyNext(partition, Math.min(WAIT_MS, waitMs)));
       if (this.has(partition, offset)) return "there";
     } while (performance.now() < deadline);
     return "late";
   }
 
-  /** One reader of a partition at a time, or a record would be applied twice. */
+  /** Runs work of a partition one after the other, so that no record is applied twice. */
   #inTurn<T>(partition: number, work: () => Promise<T>): Promise<T> {
     const turn = (this.#reading.get(partition) ?? Promise.resolve()).then(work, work);
     this.#reading.set(partition, turn);
@@ -122,16 +123,16 @@ export class LogTail {
   }
 
   async #drain(partition: number): Promise<void> {
-    while (!this.#closed && (await this.#step(partition, 0)) > 0);
+    while (!this.#closed && (await this.#applyNext(partition, 0)) > 0);
   }
 
-  /** @returns how many records were applied */
-  async #step(partition: number, waitMs: number): Promise<number> {
-    await this.#begin();
+  /** Reads and applies the next records. @returns the number of records applied */
+  async #applyNext(partition: number, waitMs: number): Promise<number> {
+    await this.#loadOnce();
     const from = this.#read.get(partition)?.next ?? (await this.log.bounds(this.topic, partition)).start;
     try {
       const records = await this.log.read(this.topic, partition, from, { waitMs });
-      await forEachYielding(records, APPLIED_A_TURN, this.apply);
+      await forEachYielding(records, RECORDS_AT_ONCE, this.apply);
       const last = records.at(-1);
       if (last) this.#read.set(partition, { partition, next: last.offset + 1, last: last.eventId });
       else if (!this.#read.has(partition)) this.#read.set(partition, { partition, next: from, last: null });

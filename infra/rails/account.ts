@@ -23,7 +23,7 @@ import { quietHttp } from "./rpc.ts";
  * @throws TypeError when the private key is not 0x-prefixed hex
  */
 export function accountOf({ address, privateKey, signer }: Wallet): LocalAccount {
-  if (signer !== undefined) return outside(getAddress(address), signer);
+  if (signer !== undefined) return createOutsideAccount(getAddress(address), signer);
   if (!isHex(privateKey)) throw new TypeError("a wallet's private key is 0x and 64 hex digits");
   return privateKeyToAccount(privateKey);
 }
@@ -37,7 +37,7 @@ type Transaction = TransactionSerializableEIP1559 & { type: "eip1559" };
  * the requested data: a seller could not settle any other signature, and would then look like one that does not deliver.
  * Every method throws NotSigned, which is never counted as the seller's fault.
  */
-function outside(address: Address, signer: string): LocalAccount {
+function createOutsideAccount(address: Address, signer: string): LocalAccount {
   const client = createClient({ transport: quietHttp(signer) });
   const verified = async <T>(what: string, request: () => Promise<T>, isRequested: (answer: T) => Promise<boolean>) => {
     let answer: T;

@@ -44,7 +44,7 @@ const HexAddress = z.string().regex(/^0x[0-9a-fA-F]{40}$/);
 /** Unix seconds up to 2^53 - 1. Larger values, used for "no end", are refused. */
 const Seconds = z.string().refine((text) => /^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text)));
 const Uint256 = z.string().refine((text) => /^\d{1,78}$/.test(text) && BigInt(text) < 1n << 256n);
-const Signed = z.looseObject({
+const SignedPayload = z.looseObject({
   authorization: z.looseObject({
     from: HexAddress,
     to: HexAddress,
@@ -75,7 +75,7 @@ export interface Authorization {
  * @param payment the decoded payment header
  */
 export function authorizationOf(payment: unknown): Authorization | null {
-  const read = Signed.safeParse((payment as { payload?: unknown } | null | undefined)?.payload);
+  const read = SignedPayload.safeParse((payment as { payload?: unknown } | null | undefined)?.payload);
   if (!read.success) return null;
   const { authorization, signature } = read.data;
   const { from, to, value, validAfter, validBefore, nonce } = authorization;
@@ -188,7 +188,7 @@ function vrs(signature: string): [number, Hex, Hex] {
   return [Number(v ?? BigInt(27 + yParity)), r, s];
 }
 
-const FATE: AnswerEquality<NonceState> = {
+const NONCE_STATE_EQUALITY: AnswerEquality<NonceState> = {
   textOf(fate) {
     if (fate.state === "used") return `used ${TRANSFER_EQUALITY.textOf(fate.moved)}`;
     return fate.state === "cancelled" ? `cancelled ${fate.tx} ${fate.blockNumber}` : "unused";
@@ -197,7 +197,7 @@ const FATE: AnswerEquality<NonceState> = {
 
 /** See `Authorizations.stateOf`. */
 async function stateOf(money: TokenOnChain, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
-  const read = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), FATE);
+  const read = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), NONCE_STATE_EQUALITY);
   return mapAsOf(read, (fate, blocks) => {
     if (fate.state === "unused") return fate;
     if (fate.state === "used") return { state: "used", settlement: asSettlement(fate.moved, blocks) };

@@ -8,7 +8,7 @@ import { CannotSign, type PayableEntry, type PaymentChallenge, type SignedPaymen
 import { isUsed, type TokenAtNode } from "./settlement.ts";
 
 /** A challenge with less time left than this, in seconds, is not signed: it could expire before the seller settles it. */
-const LEAST_VALIDITY_S = 10;
+const MIN_VALIDITY_S = 10;
 /** Number of signed nonces that are remembered; the oldest is forgotten first. */
 const MAX_SIGNED = 10_000;
 
@@ -28,7 +28,7 @@ export interface KnownToken extends SigningDomain {
  * USDC by chain, from the x402 package; its table includes every entry of mppx's. Needed because an mpp challenge does not
  * carry the token's signing domain, as x402 terms do, and a signature under a wrong domain is invalid.
  */
-const KNOWN: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([network, listed]) =>
+const KNOWN_USDC: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([network, listed]) =>
   listed.flatMap(({ asset, name, version, symbol, decimals, assetTransferMethod }) =>
     symbol === "USDC" && decimals === 6 && assetTransferMethod === undefined
       ? [{ network, address: asset, name, version }]
@@ -37,11 +37,12 @@ const KNOWN: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([ne
 );
 
 /** Returns USDC of a chain (CAIP-2), or null when the chain is not in the table. */
-export const knownUsdc = (network: string): KnownToken | null => KNOWN.find((one) => one.network === network) ?? null;
+export const knownUsdc = (network: string): KnownToken | null =>
+  KNOWN_USDC.find((one) => one.network === network) ?? null;
 
 /** Returns the signing domain of a token on a chain (CAIP-2), or null when the token is not in the table. */
 export function signingDomain(network: string, asset: string): SigningDomain | null {
-  const known = KNOWN.find((one) => one.network === network && one.address.toLowerCase() === asset.toLowerCase());
+  const known = KNOWN_USDC.find((one) => one.network === network && one.address.toLowerCase() === asset.toLowerCase());
   return known ? { name: known.name, version: known.version } : null;
 }
 
@@ -83,12 +84,12 @@ export function methodDetails(challenge: PaymentChallenge): Record<string, unkno
   }
 }
 
-const sorted = (members: object): object =>
+const sortMembers = (members: object): object =>
   Object.fromEntries(Object.entries(members).sort(([a], [b]) => (a < b ? -1 : 1)));
 
 /** Returns the challenge with its members in the order in which the stock mpp client writes them. */
 export function inClientOrder({ opaque, request, ...others }: PaymentChallenge): object {
-  return { ...sorted(others), ...(opaque === undefined ? {} : { opaque }), request };
+  return { ...sortMembers(others), ...(opaque === undefined ? {} : { opaque }), request };
 }
 
 /** Headers that carry a credential: the protocol's default, and the one for servers that use Authorization otherwise. */
@@ -156,7 +157,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Toke
     const now = Math.floor(systemClock.now().getTime() / 1000);
     const end = challenge.expires === undefined ? Infinity : Math.floor(Date.parse(challenge.expires) / 1000);
     const validBefore = Math.min(end, now + entry.maxTimeoutSeconds);
-    if (validBefore < now + LEAST_VALIDITY_S) throw new CannotSign("the challenge has expired, or is about to");
+    if (validBefore < now + MIN_VALIDITY_S) throw new CannotSign("the challenge has expired, or is about to");
     const nonce = keccak256(stringToBytes(`${challenge.id}${challenge.realm}`));
     await refuseUsed(account.address, nonce);
     const chainId = Number(network.slice("eip155:".length));
@@ -184,7 +185,7 @@ export function createChargeSigner({ reader, network, asset, domain: own }: Toke
       signature,
     };
     const source = `did:pkh:eip155:${chainId}:${account.address}`;
-    const credential = { challenge: inClientOrder(challenge), payload: sorted(payload), source };
+    const credential = { challenge: inClientOrder(challenge), payload: sortMembers(payload), source };
     return {
       headerName: credentialHeaderOf(challenge)!,
       headerValue: `Payment ${Buffer.from(JSON.stringify(credential)).toString("base64url")}`,

@@ -103,7 +103,7 @@ const HOLD_S = 1_800;
 /** Seconds from the offer in which a client may sign and we may place the hold. */
 const SIGN_S = 300;
 /** Seconds that must be left of a hold when it is accepted: for the seller's answer, the check and the capture. */
-const LEAST_HELD_S = 600;
+const MIN_HELD_S = 600;
 
 /**
  * Returns an x402 v2 `auth-capture` offer with deferred capture: the buyer's money is held in the escrow, and we as its
@@ -156,7 +156,7 @@ export interface Hold {
 }
 
 /** Returns the scheme's name for a reason. */
-const because = (what: string): string => `invalid_auth_capture_evm_${what}`;
+const schemeReason = (what: string): string => `invalid_auth_capture_evm_${what}`;
 
 /** Matches signatures of undeployed wallets (ERC-6492): the collector would execute their deployment at our cost. */
 const ERC6492 = /6492649264926492649264926492649264926492649264926492649264926492$/;
@@ -174,20 +174,20 @@ export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { r
   const { salt, saltNonce } = payload ?? {};
   // `saltNonce` belongs to offers with another authorizer than ours.
   const isSalt = typeof salt === "string" && /^0x[0-9a-fA-F]{64}$/.test(salt) && saltNonce === undefined;
-  if (!authorization || !isSalt) return { reason: because("payload_format") };
-  if ((x402Version as unknown) !== 2 || accepted?.scheme !== "auth-capture") return { reason: because("scheme") };
-  if (accepted.network !== offer.network) return { reason: because("network_mismatch") };
+  if (!authorization || !isSalt) return { reason: schemeReason("payload_format") };
+  if ((x402Version as unknown) !== 2 || accepted?.scheme !== "auth-capture") return { reason: schemeReason("scheme") };
+  if (accepted.network !== offer.network) return { reason: schemeReason("network_mismatch") };
   const echo = (accepted.extra ?? {}) as Record<string, unknown>;
   const { captureDeadline, refundDeadline } = echo;
-  if (!wholeSeconds(captureDeadline) || !wholeSeconds(refundDeadline)) return { reason: because("extra") };
+  if (!wholeSeconds(captureDeadline) || !wholeSeconds(refundDeadline)) return { reason: schemeReason("extra") };
   const { from, to, valueAtomic, validAfter, validBefore, nonce, signature } = authorization;
-  if (to !== COLLECTOR.toLowerCase()) return { reason: because("token_collector_mismatch") };
-  if (valueAtomic !== BigInt(offer.amount)) return { reason: because("amount_mismatch") };
+  if (to !== COLLECTOR.toLowerCase()) return { reason: schemeReason("token_collector_mismatch") };
+  if (valueAtomic !== BigInt(offer.amount)) return { reason: schemeReason("amount_mismatch") };
   // The collector always passes zero as validAfter, so a signature over another value is invalid.
-  if (validAfter !== 0) return { reason: because("authorization_not_yet_valid") };
+  if (validAfter !== 0) return { reason: schemeReason("authorization_not_yet_valid") };
   if (validBefore > captureDeadline || captureDeadline > refundDeadline)
-    return { reason: because("deadline_ordering") };
-  if (ERC6492.test(signature)) return { reason: because("erc6492_factory_not_allowed") };
+    return { reason: schemeReason("deadline_ordering") };
+  if (ERC6492.test(signature)) return { reason: schemeReason("erc6492_factory_not_allowed") };
   const extra = offer.extra as { captureAuthorizer: Address; feeRecipient: Address };
   const info: PaymentInfo = {
     ...{ operator: extra.captureAuthorizer, payer: getAddress(from), receiver: offer.payTo as Address },
@@ -196,22 +196,22 @@ export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { r
     ...{ feeReceiver: extra.feeRecipient, salt: BigInt(salt) },
   };
   const chainId = Number(offer.network.slice("eip155:".length));
-  if (nonceOf(chainId, info) !== nonce) return { reason: because("nonce_mismatch") };
+  if (nonceOf(chainId, info) !== nonce) return { reason: schemeReason("nonce_mismatch") };
   const hash = hashOf(chainId, info);
   return { info, hash, nonce, payer: from, signature, amountAtomic: valueAtomic, validBefore, captureDeadline };
 }
 
 /** Allowed difference in seconds between the clocks of the machine that made the offer and the one that checks it. */
-const SKEW_S = 5;
+const CLOCK_SKEW_S = 5;
 /** Seconds that must be left of a signature for its transaction (the scheme's minimum). */
-const LEAST_SIGNED_S = 6;
+const MIN_SIGNED_S = 6;
 
 /** Returns the reason why a hold's deadlines are not accepted, or null. @param now unix seconds */
 export function holdTimeObstacle(hold: Hold, now: number): string | null {
   const { captureDeadline, validBefore, info } = hold;
   // A deadline past the one that we offer: buyers are promised that they can reclaim after HOLD_S.
-  if (captureDeadline > now + HOLD_S + SKEW_S) return because("extra");
-  if (info.refundExpiry !== captureDeadline) return because("extra");
-  if (captureDeadline < now + LEAST_HELD_S) return because("capture_deadline_expired");
-  return validBefore > now + LEAST_SIGNED_S ? null : because("authorization_expired");
+  if (captureDeadline > now + HOLD_S + CLOCK_SKEW_S) return schemeReason("extra");
+  if (info.refundExpiry !== captureDeadline) return schemeReason("extra");
+  if (captureDeadline < now + MIN_HELD_S) return schemeReason("capture_deadline_expired");
+  return validBefore > now + MIN_SIGNED_S ? null : schemeReason("authorization_expired");
 }

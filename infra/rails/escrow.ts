@@ -72,7 +72,7 @@ const EVENTS = {
 } as const;
 
 /** States of a hold that show that an action was done. */
-const REACHES = {
+const STATES_AFTER = {
   authorize: ["held", "captured", "voided", "reclaimed"],
   capture: ["captured"],
   void: ["voided"],
@@ -94,20 +94,20 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
    * process may have performed it in between.
    */
   async function act(
-    what: keyof typeof REACHES,
+    what: keyof typeof STATES_AFTER,
     hold: Hold,
     since: number,
     args: readonly unknown[],
   ): Promise<Outcome> {
     const done = async (): Promise<Outcome | null> => {
       const { value: seen } = await stateOf(money, hold, since);
-      if (!(REACHES[what] as readonly string[]).includes(seen.state) || seen.state === "none") return null;
+      if (!(STATES_AFTER[what] as readonly string[]).includes(seen.state) || seen.state === "none") return null;
       if (what !== "authorize" || seen.state === "held") return { outcome: "sent", tx: seen.tx };
       const held = { hold, since, state: "held" } as const;
       const { value: placed } = await quorum.read(
         money,
         (node, head) => eventOf(node, held, head),
-        nullableEquality(FOUND),
+        nullableEquality(FOUND_EQUALITY),
       );
       return placed && "tx" in placed ? { outcome: "sent", tx: placed.tx } : null;
     };
@@ -118,7 +118,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
       if (outcome.outcome !== "refused") return outcome;
       const now = await done();
       // The node that simulated the call has the hold already, and the quorum lags behind: the refusal is not final.
-      const isThere = outcome.reason === COLLECTED && !("tx" in outcome);
+      const isThere = outcome.reason === ALREADY_COLLECTED && !("tx" in outcome);
       return (
         now ?? (isThere ? { outcome: "unknown", says: "one node has it already, and others do not yet" } : outcome)
       );
@@ -183,14 +183,14 @@ async function whyNotSigned(
 }
 
 /** The escrow's error for a hold that was authorized before. */
-const COLLECTED = "PaymentAlreadyCollected";
+const ALREADY_COLLECTED = "PaymentAlreadyCollected";
 
 /** The scheme's reasons by the escrow's errors. */
 const REASONS: Readonly<Record<string, string>> = {
   AfterPreApprovalExpiry: "authorization_expired",
   InvalidExpiries: "deadline_ordering",
   InvalidSender: "operator_mismatch",
-  [COLLECTED]: "payment_already_collected",
+  [ALREADY_COLLECTED]: "payment_already_collected",
   TokenCollectionFailed: "token_collection_failed",
 };
 
@@ -214,9 +214,11 @@ async function reasonOf({ reader, asset }: TokenAtNode, hold: Hold, reverts: str
 }
 
 /** State of a hold on one node: the event that caused it, and its block. */
-type Found = { state: "none" } | { state: keyof typeof EVENTS; tx: string; blockNumber: number; amountAtomic: bigint };
+type HoldOnNode =
+  | { state: "none" }
+  | { state: keyof typeof EVENTS; tx: string; blockNumber: number; amountAtomic: bigint };
 
-const FOUND: AnswerEquality<Found> = {
+const FOUND_EQUALITY: AnswerEquality<HoldOnNode> = {
   textOf: (one) =>
     one.state === "none" ? one.state : [one.state, one.tx, one.blockNumber, one.amountAtomic].join(" "),
 };
@@ -226,7 +228,7 @@ async function eventOf(
   { reader }: TokenAtNode,
   { hold, since, state }: { hold: Hold; since: number; state: keyof typeof EVENTS },
   head: Block,
-): Promise<Found | null> {
+): Promise<HoldOnNode | null> {
   const event = ESCROW_ABI.find((item) => item.type === "event" && item.name === EVENTS[state])!;
   const [log] = await logsSince(since, head, (range) =>
     reader.getLogs({
@@ -242,7 +244,7 @@ async function eventOf(
  * Reads a hold from one node: the state from the escrow's storage at this block, the transaction from its logs.
  * @throws ChainDown also when the logs do not show the event that the storage implies
  */
-async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Block): Promise<Found> {
+async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Block): Promise<HoldOnNode> {
   const [collected, capturable, refundable] = await chainRead("a hold", () =>
     money.reader.readContract({
       ...{ address: ESCROW, abi: ESCROW_ABI, functionName: "paymentState" },
@@ -260,7 +262,7 @@ async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Blo
 
 /** See `Escrow.state`. */
 async function stateOf(money: TokenOnChain, hold: Hold, since: number): Promise<AsOf<HoldState>> {
-  const read = await quorum.read(money, (node, head) => findHold(node, hold, since, head), FOUND);
+  const read = await quorum.read(money, (node, head) => findHold(node, hold, since, head), FOUND_EQUALITY);
   return mapAsOf(read, (found, { final }) => {
     if (found.state === "none") return found;
     const { blockNumber, ...seen } = found;

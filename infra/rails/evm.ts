@@ -62,9 +62,9 @@ function obstacleOn({ network, asset, decimals = 6, domain = null }: Token) {
   };
 }
 
-const UNITS: AnswerEquality<bigint> = { textOf: String };
+const AMOUNT_EQUALITY: AnswerEquality<bigint> = { textOf: String };
 
-const listed = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
+const toSettlements = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
   mapAsOf(read, (moved, blocks) => moved.map((one) => asSettlement(one, blocks)));
 
 /** The parts of a rail that differ between payment methods: what can be paid, how it is signed and how it is found. */
@@ -82,7 +82,7 @@ export interface PaymentMethod {
  * Signing takes the first node that answers.
  * @throws TypeError for a network or asset that is not EVM's; RangeError for confirmations below 1
  */
-export function createTokenRail(options: EvmRailOptions, way: PaymentMethod): Rail {
+export function createTokenRail(options: EvmRailOptions, method: PaymentMethod): Rail {
   const { rpcUrl, network, asset, confirmations, agree = 1, decimals = 6, domain } = options;
   if (!/^eip155:\d+$/.test(network)) throw new TypeError(`not an EVM network: ${network}`);
   if (!isAddress(asset, { strict: false })) throw new TypeError(`not a token address: ${asset}`);
@@ -90,32 +90,32 @@ export function createTokenRail(options: EvmRailOptions, way: PaymentMethod): Ra
     throw new RangeError("confirmations start at 1");
   const place = { rpcUrl, agree, network, asset, confirmations, decimals };
   const money = tokenOnChain({ ...place, ...(domain ? { domain } : {}) });
-  const sign = way.signer(money);
+  const sign = method.signer(money);
   return {
     network,
     asset: money.asset,
     decimalsOf: () => decimals,
-    canPay: (entry) => way.obstacleTo(entry) === null,
+    canPay: (entry) => method.obstacleTo(entry) === null,
     async sign(entry, wallet, context) {
-      const obstacle = way.obstacleTo(entry);
+      const obstacle = method.obstacleTo(entry);
       if (obstacle) throw new Error(`this rail cannot pay the entry: ${obstacle}`);
       return sign(entry, wallet, context);
     },
     settlementOf: async (query) => {
       const read = await quorum.read(
         money,
-        (node, head) => way.find(node, query, head),
+        (node, head) => method.find(node, query, head),
         nullableEquality(TRANSFER_EQUALITY),
       );
       return mapAsOf(read, (moved, blocks) => moved && asSettlement(moved, blocks));
     },
     transfers: async (query) =>
-      listed(await quorum.read(money, (node, at) => findTransfers(node, query, at), TRANSFER_LIST_EQUALITY)),
+      toSettlements(await quorum.read(money, (node, at) => findTransfers(node, query, at), TRANSFER_LIST_EQUALITY)),
     transfersIn: async (tx) =>
-      listed(await quorum.read(money, (node, at) => findTransfersIn(node, tx, at), TRANSFER_LIST_EQUALITY)),
+      toSettlements(await quorum.read(money, (node, at) => findTransfersIn(node, tx, at), TRANSFER_LIST_EQUALITY)),
     payersOf: createPayersReader(money.nodes, agree),
     head: () => quorum.head(money),
-    balance: (address) => quorum.read(money, (node, head) => balanceOf(node, address, head), UNITS),
+    balance: (address) => quorum.read(money, (node, head) => balanceOf(node, address, head), AMOUNT_EQUALITY),
   };
 }
 
@@ -164,10 +164,11 @@ function whyNotPayable(entry: PayableEntry, network: string, asset: string): str
  */
 export async function signExact(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment> {
   const signer = accountOf(wallet);
-  const { payload, header } = entry.x402Version === 1 ? await version1(entry, signer) : await version2(entry, signer);
+  const { payload, header } =
+    entry.x402Version === 1 ? await signVersion1(entry, signer) : await signVersion2(entry, signer);
   const { authorization } = payload.payload as unknown as { authorization: Record<string, string> };
   // The order of members in the protocol's own client.
-  const complete = entry.x402Version === 1 ? payload : { ...payload, ...echoed(context), accepted: entry.raw };
+  const complete = entry.x402Version === 1 ? payload : { ...payload, ...echoedFields(context), accepted: entry.raw };
   return {
     headerName: header,
     headerValue: encodePaymentSignatureHeader(complete as PaymentPayload),
@@ -181,7 +182,7 @@ export async function signExact(entry: PayableEntry, wallet: Wallet, context: Si
 
 type Signer = ReturnType<typeof accountOf>;
 
-async function version2(entry: PayableEntry, signer: Signer) {
+async function signVersion2(entry: PayableEntry, signer: Signer) {
   const payload = await new ExactEvmScheme(signer).createPaymentPayload(2, {
     scheme: "exact",
     network: entry.network as Network,
@@ -195,7 +196,7 @@ async function version2(entry: PayableEntry, signer: Signer) {
 }
 
 /** Signs for v1, which names chains. The seller's spelling of the name is echoed; the signature covers the chain's id. */
-async function version1(entry: PayableEntry, signer: Signer) {
+async function signVersion1(entry: PayableEntry, signer: Signer) {
   const [name] = v1NamesOf(entry.network);
   if (!name) throw new Error(`x402 v1 has no name for ${entry.network}`);
   const requirements = {
@@ -218,7 +219,7 @@ async function version1(entry: PayableEntry, signer: Signer) {
 }
 
 /** Returns `resource` and `extensions` of the 402, which a v2 client sends back unchanged. */
-function echoed(context: SignContext): { resource?: unknown; extensions?: unknown } {
+function echoedFields(context: SignContext): { resource?: unknown; extensions?: unknown } {
   const { resource, extensions } = context;
   return { ...(extensions ? { extensions } : {}), ...(resource ? { resource } : {}) };
 }

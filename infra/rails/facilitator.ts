@@ -33,16 +33,19 @@ export interface Facilitator extends FacilitatorClient {
  * What happened on the chain during one `verify` or `settle`. The protocol's package reports a node that does not answer
  * as an invalid payment, and a missing receipt as a failed transfer; this record tells such answers apart.
  */
-interface Course {
+interface CallRecord {
   /** The first failure to reach the chain. */
-  trouble?: unknown;
+  chainFailure?: unknown;
   /** The transaction that was sent. */
   tx?: Hex;
   /** The revert of the simulated transfer, which therefore was not sent. */
   refused?: string;
 }
 
-/** The protocol's reasons by what tokens revert with: OpenZeppelin's errors, and the sentences of USDC (FiatTokenV2). */
+/**
+ * The protocol's reason for each text with which tokens revert: OpenZeppelin's error names, and USDC's sentences
+ * (FiatTokenV2).
+ */
 const REASONS: readonly [RegExp, string][] = [
   [/InsufficientBalance|exceeds balance/i, "invalid_exact_evm_insufficient_balance"],
   [/UsedAuthorization|authorization is used/i, "invalid_exact_evm_nonce_already_used"],
@@ -63,7 +66,7 @@ const MAX_SIGNED = 1_000;
  * Verifies signatures and remembers valid ones. The package checks each signature twice, when it verifies a payment and
  * when it settles it, and a check takes 3 ms of a core.
  */
-function signatureCheck(): Signer["verifyTypedData"] {
+function createSignatureCheck(): Signer["verifyTypedData"] {
   const good = new BoundedMap<string, true>(MAX_SIGNED);
   return async ({ address, signature, ...message }) => {
     const hash = hashTypedData(message as Parameters<typeof hashTypedData>[0]);
@@ -82,12 +85,12 @@ interface SignerParts {
 }
 
 /** Returns the package's access to the chain for one `verify` or `settle`; it notes failures in `course`. */
-function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Signer {
+function signerIn(course: CallRecord, { reader, sender, isSigned }: SignerParts): Signer {
   const noted = async <T>(work: () => Promise<T>, isTrouble: (error: unknown) => boolean): Promise<T> => {
     try {
       return await work();
     } catch (error) {
-      if (isTrouble(error)) course.trouble ??= error;
+      if (isTrouble(error)) course.chainFailure ??= error;
       throw error;
     }
   };
@@ -103,7 +106,7 @@ function signerIn(course: Course, { reader, sender, isSigned }: SignerParts): Si
         return course.tx;
       } catch (error) {
         if (error instanceof WouldRevert) course.refused = error.reason;
-        else course.trouble ??= error;
+        else course.chainFailure ??= error;
         throw error;
       }
     },
@@ -140,17 +143,17 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const chainId = Number(network.replace(/^eip155:/, ""));
   const reader = createReader(rpcUrl);
   const sender = typeof options.sender === "string" ? createSender(reader, chainId, options.sender) : options.sender;
-  const parts = { reader, sender, isSigned: signatureCheck() };
+  const parts = { reader, sender, isSigned: createSignatureCheck() };
   const known = { pendingSettlementStore: new InMemoryPendingSettlementStore() };
   /** Creates the package's facilitator for one call. Its signer notes failures, so it cannot be shared between calls. */
-  const facilitatorIn = (course: Course) => {
+  const facilitatorIn = (course: CallRecord) => {
     const signer = signerIn(course, parts);
     return new x402Facilitator()
       .register(network as Network, new ExactEvmScheme(signer, known))
       .registerV1(v1NamesOf(network) as Network[], new ExactEvmSchemeV1(signer));
   };
   const run = async <T>(ask: (facilitator: x402Facilitator) => Promise<T>) => {
-    const course: Course = {};
+    const course: CallRecord = {};
     try {
       const answer = await ask(facilitatorIn(course));
       return { ...course, answer };
@@ -174,9 +177,11 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
     address: sender.address.toLowerCase(),
     async verify(payload, requirements) {
       const course = await run((facilitator) => facilitator.verify(payload, requirements));
-      if ("answer" in course && (course.answer.isValid || !course.trouble)) return course.answer;
-      if (!course.trouble) throw (course as { error: unknown }).error;
-      throw new ChainDown(`a payment was not verified: ${errorText(course.trouble)}`, { cause: course.trouble });
+      if ("answer" in course && (course.answer.isValid || !course.chainFailure)) return course.answer;
+      if (!course.chainFailure) throw (course as { error: unknown }).error;
+      throw new ChainDown(`a payment was not verified: ${errorText(course.chainFailure)}`, {
+        cause: course.chainFailure,
+      });
     },
     async settle(payload, requirements) {
       const { network } = requirements;
@@ -184,13 +189,13 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
         ...{ success: false, errorReason, errorMessage, transaction, network },
       });
       const settling = () => run((facilitator) => facilitator.settle(payload, requirements));
-      const course = await inTurn(payload, requirements.asset, settling).catch((trouble: unknown) => ({ trouble }));
+      const course = await inTurn(payload, requirements.asset, settling).catch((chainFailure: unknown) => ({ chainFailure }));
       if (!course) return not("payer_has_others_under_way", "settlements of this payer before it take too long");
-      const { refused, trouble, tx }: Course = course;
+      const { refused, chainFailure, tx }: CallRecord = course;
       if (refused !== undefined) return not(reasonOf(refused), refused);
-      if ("answer" in course && (course.answer.success || !trouble)) return course.answer;
-      if (!trouble) throw (course as { error: unknown }).error;
-      return not("settlement_pending", errorText(trouble), tx);
+      if ("answer" in course && (course.answer.success || !chainFailure)) return course.answer;
+      if (!chainFailure) throw (course as { error: unknown }).error;
+      return not("settlement_pending", errorText(chainFailure), tx);
     },
     getSupported: async () =>
       facilitatorIn({}).getSupported() as Awaited<ReturnType<FacilitatorClient["getSupported"]>>,

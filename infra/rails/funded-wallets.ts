@@ -21,21 +21,21 @@ export interface FundedWalletsOptions {
 /** Longest time in which a signed payment may still settle, ms: five minutes of validity, and one for the block. */
 const OPEN_MS = 360_000;
 /** How long a wallet that held too little is skipped, ms. */
-const POOR_MS = 60_000;
+const SKIP_MS = 60_000;
 const READS_AT_ONCE = 8;
 
 /** A signed payment that may still settle, and until when (unix ms). */
-interface Promised {
+interface OpenPayment {
   address: string;
   place: string;
   amountAtomic: bigint;
   until: number;
 }
 
-const placeOf = ({ network, asset }: Pick<PaymentNeed, "network" | "asset">): string =>
+const assetKey = ({ network, asset }: Pick<PaymentNeed, "network" | "asset">): string =>
   `${network} ${asset.toLowerCase()}`;
 
-const inDrawnOrder = (secret: Uint8Array, lot: string, wallets: readonly Wallet[]): Wallet[] =>
+const shuffleWallets = (secret: Uint8Array, lot: string, wallets: readonly Wallet[]): Wallet[] =>
   wallets
     .map((wallet) => ({
       wallet,
@@ -45,15 +45,16 @@ const inDrawnOrder = (secret: Uint8Array, lot: string, wallets: readonly Wallet[
     .map(({ wallet }) => wallet);
 
 /** Tracks what wallets hold minus what was signed and may still settle. */
-function purses(rail: Pick<Rail, "balance">, now: () => number) {
-  const promised: Promised[] = [];
+function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
+  const promised: OpenPayment[] = [];
   const poor = new Map<string, number>();
 
   /** Returns the atomic units of a wallet that no open payment needs. @throws ChainDown */
   async function free(address: string, need: PaymentNeed): Promise<bigint> {
-    const place = placeOf(need);
+    const place = assetKey(need);
     const { value: held } = await rail.balance(address, need);
-    // A payment that settled within the last minutes is subtracted twice: the result may be too low, never too high.
+    // A payment that settled within the last minutes is subtracted twice, so the result may be too low but never too
+    // high.
     const open = promised.filter((one) => one.until > now() && one.address === address && one.place === place);
     return open.reduce((left, { amountAtomic }) => left - amountAtomic, held);
   }
@@ -62,13 +63,13 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
     const gone = promised.filter(({ until }) => until <= now());
     for (const one of gone) promised.splice(promised.indexOf(one), 1);
     const { amountAtomic } = need;
-    promised.push({ address: wallet.address, place: placeOf(need), amountAtomic, until: now() + OPEN_MS });
+    promised.push({ address: wallet.address, place: assetKey(need), amountAtomic, until: now() + OPEN_MS });
     return wallet;
   }
 
   /** Returns the first of these wallets that can pay, or null. Wallets that held too little within a minute are skipped. */
   async function firstRich(wallets: readonly Wallet[], need: PaymentNeed): Promise<Wallet | null> {
-    const key = (wallet: Wallet) => `${wallet.address} ${placeOf(need)}`;
+    const key = (wallet: Wallet) => `${wallet.address} ${assetKey(need)}`;
     const asked = wallets.filter((wallet) => (poor.get(key(wallet)) ?? 0) <= now());
     for (let from = 0; from < asked.length; from += READS_AT_ONCE) {
       const some = asked.slice(from, from + READS_AT_ONCE);
@@ -76,7 +77,7 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
       await forEachConcurrent(some, READS_AT_ONCE, async (wallet) => {
         const enough = (await free(wallet.address, need)) >= need.amountAtomic;
         has.set(wallet, enough);
-        if (!enough && need.amountAtomic > 0n) poor.set(key(wallet), now() + POOR_MS);
+        if (!enough && need.amountAtomic > 0n) poor.set(key(wallet), now() + SKIP_MS);
       });
       const rich = some.find((wallet) => has.get(wallet));
       if (rich) return rich;
@@ -101,7 +102,7 @@ function purses(rail: Pick<Rail, "balance">, now: () => number) {
 export function createFundedWallets(options: FundedWalletsOptions): Wallets {
   const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
   if (secret.length < 16) throw new RangeError("the secret of the draw must have at least 16 bytes");
-  const { free, promise, firstRich } = purses(rail, () => clock.now().getTime());
+  const { free, promise, firstRich } = createBalances(rail, () => clock.now().getTime());
   const inWords = (atomic: bigint, need: PaymentNeed): string =>
     `${formatUnits(atomic, rail.decimalsOf?.(need) ?? 6)} on ${need.network}`;
 
@@ -116,7 +117,7 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
       need,
     );
     if (own) return own;
-    const drawn = (wallets: Wallet[]) => inDrawnOrder(secret, `${day}|${cap}`, wallets);
+    const drawn = (wallets: Wallet[]) => shuffleWallets(secret, `${day}|${cap}`, wallets);
     const unused = blind.filter((one) => usedBy(one).length === 0);
     const fresh = await firstRich(drawn(unused), need);
     const shared = fresh

@@ -1,11 +1,11 @@
 import { systemClock } from "../clock.ts";
 
 /** Most settlements of one wallet at once, and how long one waits for those before it, real ms. */
-const MAX_OF_ONE = 64;
+const MAX_PER_WALLET = 64;
 const WAIT_MS = 20_000;
 
 /** One settlement that is running. */
-interface One {
+interface RunningSettlement {
   amountAtomic: bigint;
   isOver: boolean;
   over: Promise<void>;
@@ -18,7 +18,7 @@ interface One {
  * Settlements that other processes send are not counted.
  */
 export class InFlightSettlements {
-  readonly #of = new Map<string, readonly One[]>();
+  readonly #of = new Map<string, readonly RunningSettlement[]>();
 
   /**
    * Runs a settlement, at once when none of this wallet is running.
@@ -36,15 +36,15 @@ export class InFlightSettlements {
     act: () => Promise<T>,
   ): Promise<T | null> {
     const before = this.#of.get(wallet) ?? [];
-    if (before.length >= MAX_OF_ONE) return null;
+    if (before.length >= MAX_PER_WALLET) return null;
     let end = () => {};
     const over = new Promise<void>((resolve) => {
       end = resolve;
     });
-    const one: One = { amountAtomic, isOver: false, over };
+    const one: RunningSettlement = { amountAtomic, isOver: false, over };
     this.#of.set(wallet, [...before, one]);
     try {
-      return (await this.#turn(before, amountAtomic, held)) ? await act() : null;
+      return (await this.#waitTurn(before, amountAtomic, held)) ? await act() : null;
     } finally {
       one.isOver = true;
       const left = this.#of.get(wallet)!.filter((other) => other !== one);
@@ -55,14 +55,18 @@ export class InFlightSettlements {
   }
 
   /** Waits for earlier settlements only, so that no two wait for each other. @returns false after 20 s */
-  async #turn(before: readonly One[], amountAtomic: bigint, held: () => Promise<bigint>): Promise<boolean> {
+  async #waitTurn(
+    before: readonly RunningSettlement[],
+    amountAtomic: bigint,
+    held: () => Promise<bigint>,
+  ): Promise<boolean> {
     const deadline = systemClock.monotonic() + WAIT_MS;
     for (;;) {
       const left = before.filter(({ isOver }) => !isOver);
       if (left.length === 0) return true;
       const has = await held();
       const all = left.reduce((sum, one) => sum + one.amountAtomic, amountAtomic);
-      // With less than its own amount it need not wait: its simulation refuses it.
+      // When the wallet holds less than this settlement's amount it need not wait, since its simulation refuses it.
       if (has >= all || has < amountAtomic) return true;
       const waitMs = deadline - systemClock.monotonic();
       if (waitMs <= 0) return false;

@@ -17,7 +17,7 @@ const TOKEN = parseAbi([
 ]);
 
 /** A warning for a node or token that could not be asked; one that contradicts the settings is `broken` instead. */
-function down(name: string, error: unknown): Finding {
+function unreachable(name: string, error: unknown): Finding {
   const { says, todo } = nodeFault(error);
   return warn(name, says, todo);
 }
@@ -30,12 +30,12 @@ async function checkNode(reader: Reader, name: string, id: string): Promise<Find
     const says = `the settings say ${id}, and the node says ${actual}`;
     return broken(name, says, "name a node of this network, or the network of this node");
   } catch (error) {
-    return down(name, error);
+    return unreachable(name, error);
   }
 }
 
 /** Largest difference between the newest blocks of two nodes, seconds of chain time; beyond it one of them lags. */
-const APART_S = 120;
+const MAX_BLOCK_GAP_S = 120;
 
 /** Checks that the newest blocks of all nodes of a network are close to each other. */
 async function checkStep(readers: readonly Reader[], id: string): Promise<Finding[]> {
@@ -45,10 +45,10 @@ async function checkStep(readers: readonly Reader[], id: string): Promise<Findin
     const times = await Promise.all(readers.map(async (reader) => Number((await reader.getBlock()).timestamp)));
     const apart = Math.max(...times) - Math.min(...times);
     const says = `their newest blocks are ${apart} s apart`;
-    if (apart <= APART_S) return [ok(name, says)];
+    if (apart <= MAX_BLOCK_GAP_S) return [ok(name, says)];
     return [warn(name, says, "name nodes that keep up")];
   } catch (error) {
-    return [down(name, error)];
+    return [unreachable(name, error)];
   }
 }
 
@@ -68,7 +68,7 @@ async function checkDepth(reader: Reader, { id, confirmations }: Network): Promi
 type View = "DOMAIN_SEPARATOR" | "eip712Domain" | "name" | "version" | "decimals";
 
 /** Calls a view function of a token; undefined when the token has no such function. */
-async function viewed(reader: Reader, address: Address, functionName: View): Promise<unknown> {
+async function callView(reader: Reader, address: Address, functionName: View): Promise<unknown> {
   try {
     return await reader.readContract({ address, abi: TOKEN, functionName });
   } catch (error) {
@@ -84,12 +84,12 @@ async function viewed(reader: Reader, address: Address, functionName: View): Pro
  * Undefined when the token has none of them.
  */
 async function separatorOf(reader: Reader, address: Address, chainId: number): Promise<Hex | undefined> {
-  const separator = (await viewed(reader, address, "DOMAIN_SEPARATOR")) as Hex | undefined;
+  const separator = (await callView(reader, address, "DOMAIN_SEPARATOR")) as Hex | undefined;
   if (separator !== undefined) return separator;
-  const domain = (await viewed(reader, address, "eip712Domain")) as readonly unknown[] | undefined;
+  const domain = (await callView(reader, address, "eip712Domain")) as readonly unknown[] | undefined;
   const [name, version] = domain
     ? [domain[1], domain[2]]
-    : [await viewed(reader, address, "name"), await viewed(reader, address, "version")];
+    : [await callView(reader, address, "name"), await callView(reader, address, "version")];
   if (typeof name !== "string" || typeof version !== "string") return undefined;
   return domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
 }
@@ -105,7 +105,7 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
     if (!code || code === "0x")
       return [broken(what, `the settings name a token at ${address}, and the chain has no contract there`, todo)];
     const found: Finding[] = [];
-    const actual = await viewed(reader, address, "decimals");
+    const actual = await callView(reader, address, "decimals");
     found.push(
       Number(actual) === decimals
         ? ok(`${what}: decimals`, `${decimals}`)
@@ -116,7 +116,7 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
     const chainId = Number(network.slice("eip155:".length));
     const ours = domainSeparator({ domain: { name, version, chainId, verifyingContract: address } });
     const theirs = await separatorOf(reader, address, chainId);
-    const [itsName, itsVersion] = [await viewed(reader, address, "name"), await viewed(reader, address, "version")];
+    const [itsName, itsVersion] = [await callView(reader, address, "name"), await callView(reader, address, "version")];
     const inSettings = `the settings say name ${JSON.stringify(name)}, version ${JSON.stringify(version)} (${ours})`;
     const itself = `name ${JSON.stringify(itsName)}, version ${JSON.stringify(itsVersion)} (${theirs})`;
     found.push(
@@ -126,7 +126,7 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
     );
     return found;
   } catch (error) {
-    return [down(what, error)];
+    return [unreachable(what, error)];
   }
 }
 
@@ -152,7 +152,7 @@ export async function checkNetwork(network: Network): Promise<Finding[]> {
 
 const NODE = / node \d+$/;
 
-const inLines = (findings: readonly Finding[]): string =>
+const formatFindings = (findings: readonly Finding[]): string =>
   findings.map(({ name, says, todo }) => redact(`${name}: ${says}; ${todo}`)).join("\n  ");
 
 /**
@@ -163,7 +163,8 @@ const inLines = (findings: readonly Finding[]): string =>
 export async function requireNetworks(networks: readonly Network[]): Promise<Finding[]> {
   const findings = (await Promise.all(networks.map(checkNetwork))).flat();
   const wrong = findings.filter(({ standing }) => standing === "broken");
-  if (wrong.length > 0) throw new Failure("network", `a chain is not what the settings say:\n  ${inLines(wrong)}`);
+  if (wrong.length > 0)
+    throw new Failure("network", `a chain is not what the settings say:\n  ${formatFindings(wrong)}`);
   return findings.filter(({ standing }) => standing !== "ok");
 }
 
@@ -181,7 +182,7 @@ export function createNetworkGuard(networks: readonly Network[]): (id: string) =
     const left = await requireNetworks([network]);
     const answered = network.rpcUrls.length - left.filter(({ name }) => NODE.test(name)).length;
     const token = left.find(({ name }) => name.startsWith("token "));
-    if (answered < network.agree || token) throw new ChainDown(`not looked at yet: ${inLines(left)}`);
+    if (answered < network.agree || token) throw new ChainDown(`not looked at yet: ${formatFindings(left)}`);
     confirmed.add(id);
   };
 }

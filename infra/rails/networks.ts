@@ -63,7 +63,7 @@ function requireDifferentHosts(rpcUrls: readonly string[], setting: string): voi
 }
 
 /** Builds a network from an entry of the setting `networks`. @throws ConfigError */
-function fromList(one: Config["networks"][number], setting: string): Network {
+function networkFromEntry(one: Config["networks"][number], setting: string): Network {
   const { id, rpc_urls, agree } = one;
   if (agree > rpc_urls.length)
     throw new ConfigError([`${setting}.agree: ${agree} nodes are to agree, and rpc_urls names ${rpc_urls.length}`]);
@@ -85,7 +85,7 @@ function fromList(one: Config["networks"][number], setting: string): Network {
 const NO_DOMAIN = { name: "", version: "" };
 
 /** Builds the network of the short settings `chain.*`. @throws ConfigError */
-function fromChain({ network: id, rpc_url, asset, confirmations }: Config["chain"]): Network {
+function networkFromChain({ network: id, rpc_url, asset, confirmations }: Config["chain"]): Network {
   const domain = asset === null ? null : isTempo(id) ? NO_DOMAIN : signingDomain(id, asset);
   if (asset !== null && (!isAddress(asset, { strict: false }) || !domain))
     throw new ConfigError([
@@ -104,11 +104,11 @@ function fromChain({ network: id, rpc_url, asset, confirmations }: Config["chain
  * @throws ConfigError naming the setting
  */
 export function configuredNetworks({ networks, chain }: Pick<Config, "networks" | "chain">): Network[] {
-  if (networks.length === 0) return [fromChain(chain)];
+  if (networks.length === 0) return [networkFromChain(chain)];
   const ids = networks.map(({ id }) => id);
   const twice = ids.find((id, n) => ids.indexOf(id) !== n);
   if (twice) throw new ConfigError([`networks: ${twice} is named twice`]);
-  return networks.map((one, n) => fromList(one, `networks.${n}`));
+  return networks.map((one, n) => networkFromEntry(one, `networks.${n}`));
 }
 
 /** Returns the networks of the settings for a role that pays. @throws ConfigError when one of them has no node */

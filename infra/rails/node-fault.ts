@@ -13,17 +13,17 @@ export interface NodeFault {
 const DNS = new Set(["ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "EAI_NODATA", "EAI_NONAME"]);
 const NO_ROUTE = new Set(["EHOSTUNREACH", "ENETUNREACH", "EADDRNOTAVAIL", "EACCES", "EPERM"]);
 const BROKEN_OFF = new Set(["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"]);
-const LATE = new Set(["ETIMEDOUT", "UND_ERR_CONNECT_TIMEOUT", "UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT"]);
+const TIMEOUTS = new Set(["ETIMEDOUT", "UND_ERR_CONNECT_TIMEOUT", "UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT"]);
 const TLS = /^(?:ERR_SSL|ERR_TLS|CERT_|EPROTO|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA)/;
 
 /** Most causes of an error that are followed. */
-const DEPTH = 10;
+const MAX_CAUSES = 10;
 
 /** Returns an error and the chain of its causes; of an AggregateError (a host with several addresses) the first error. */
 function causesOf(error: unknown): { name?: string; code?: unknown; message?: string }[] {
   const found: { name?: string; code?: unknown; message?: string }[] = [];
   let one = error;
-  while (found.length < DEPTH && typeof one === "object" && one !== null) {
+  while (found.length < MAX_CAUSES && typeof one === "object" && one !== null) {
     found.push(one);
     const { cause, errors } = one as { cause?: unknown; errors?: unknown[] };
     one = cause ?? errors?.[0];
@@ -51,7 +51,7 @@ function connectionFault(code: string): NodeFault | null {
       says: `there is no route to its host (${code})`,
       todo: "check the firewall and the routes of this machine",
     };
-  if (LATE.has(code)) return lateFault();
+  if (TIMEOUTS.has(code)) return lateFault();
   if (TLS.test(code))
     return {
       says: `the TLS handshake failed (${code})`,

@@ -5,11 +5,11 @@ import { ChainDown, chainRead, RangeRefused, readLogRange } from "./rpc.ts";
 import { BLOCKS_PER_QUESTION, type TokenAtNode, TRANSFER_EVENT } from "./settlement.ts";
 
 /** Most requests for one address. A week of a chain with a block every two seconds takes 34 when none is refused. */
-const MAX_QUESTIONS = 200;
+const MAX_REQUESTS = 200;
 /** Most payers of one payee; at this number the read ends early. */
 const MAX_PAYERS = 50_000;
 /** Number of times whose blocks are remembered. All reads of one day use the same two. */
-const MAX_MOMENTS = 64;
+const MAX_CACHED_TIMES = 64;
 
 /** Transfers and their sum by payer. */
 type Tally = Map<string, { transfers: number; amountAtomic: bigint }>;
@@ -28,7 +28,7 @@ export function createPayersReader(nodes: readonly TokenAtNode[], agree: number)
     const known = moments.get(time);
     if (known !== undefined) return known;
     const number = await quorum.same(nodes, agree, (money) => blockBefore(money, time), String);
-    if (moments.size >= MAX_MOMENTS) moments.clear();
+    if (moments.size >= MAX_CACHED_TIMES) moments.clear();
     moments.set(time, number);
     return number;
   };
@@ -38,11 +38,11 @@ export function createPayersReader(nodes: readonly TokenAtNode[], agree: number)
     const payers: Tally = new Map();
     let from = toBlock + 1;
     let step = BLOCKS_PER_QUESTION;
-    for (let asked = 0; from > first && asked < MAX_QUESTIONS && payers.size < MAX_PAYERS; asked++) {
+    for (let asked = 0; from > first && asked < MAX_REQUESTS && payers.size < MAX_PAYERS; asked++) {
       signal?.throwIfAborted();
       const range = { from: Math.max(first, from - step), to: from - 1 };
       try {
-        const part = await quorum.same(nodes, agree, (money) => paidIn(money, to, range), textOf);
+        const part = await quorum.same(nodes, agree, (money) => sumTransfers(money, to, range), textOf);
         for (const [payer, { transfers, amountAtomic }] of part) add(payers, payer, transfers, amountAtomic);
         from = range.from;
       } catch (error) {
@@ -74,7 +74,11 @@ async function blockBefore({ reader }: TokenAtNode, time: number): Promise<numbe
  * Sums the transfers to an address in a range of blocks. Logs are parsed by hand: viem takes a second to decode ten
  * thousand, during which this process would not respond. @throws ChainDown, RangeRefused
  */
-async function paidIn({ reader, asset }: TokenAtNode, to: string, range: { from: number; to: number }): Promise<Tally> {
+async function sumTransfers(
+  { reader, asset }: TokenAtNode,
+  to: string,
+  range: { from: number; to: number },
+): Promise<Tally> {
   const topics = encodeEventTopics({ abi: [TRANSFER_EVENT], args: { to: to as Address } });
   const [fromBlock, toBlock] = [numberToHex(range.from), numberToHex(range.to)];
   const params = [{ address: asset, topics, fromBlock, toBlock }] as const;

@@ -5,7 +5,7 @@ import { type BlockTransfer, blockAt, finalAt, type TokenAtNode, type TokenOnCha
 
 type Ask<T> = (node: TokenAtNode) => Promise<T>;
 
-const resting = new Cooldowns<TokenAtNode>();
+const nodeCooldowns = new Cooldowns<TokenAtNode>();
 
 /** Reports whether one node failed to answer, so that another node may be asked instead. */
 const isDown = (error: unknown): error is ChainDown => error instanceof ChainDown;
@@ -16,7 +16,7 @@ const isDown = (error: unknown): error is ChainDown => error instanceof ChainDow
  * @param wanted number of answers after which to stop, asking one node at a time; null asks all nodes at once
  * @throws ChainDown when fewer than `least` answered
  */
-async function answersOf<T>(
+async function askNodes<T>(
   nodes: readonly TokenAtNode[],
   least: number,
   wanted: number | null,
@@ -29,12 +29,12 @@ async function answersOf<T>(
       answers.push(await ask(node));
     } catch (error) {
       if (!isDown(error)) throw error;
-      resting.failed(node);
+      nodeCooldowns.failed(node);
       failed.push(error);
     }
   };
   if (wanted === null) await Promise.all(nodes.map(one));
-  else for (const node of resting.ordered(nodes)) if (answers.length < wanted) await one(node);
+  else for (const node of nodeCooldowns.ordered(nodes)) if (answers.length < wanted) await one(node);
   if (answers.length >= least) return answers;
   const why = failed[0]?.message ?? "no node was asked";
   if (least === 1) throw failed[0] ?? new ChainDown(why);
@@ -75,16 +75,17 @@ export const nullableEquality = <T>({
   merged: (alike) => (alike[0] === null ? null : merged(alike as readonly T[])),
 });
 
-/** Returns the largest number that at least `agree` of these numbers reach. */
-const reachedBy = (agree: number, numbers: readonly number[]): number => [...numbers].sort((a, b) => b - a)[agree - 1]!;
+/** Returns the largest number that at least `agree` of these numbers are equal to or above. */
+const valueReachedBy = (agree: number, numbers: readonly number[]): number =>
+  [...numbers].sort((a, b) => b - a)[agree - 1]!;
 
 /** Returns the newest height and time that `agree` blocks reach, so that a single lying node can make neither later. */
 const blockOf = (agree: number, blocks: readonly Block[]): Block => ({
-  number: reachedBy(
+  number: valueReachedBy(
     agree,
     blocks.map(({ number }) => number),
   ),
-  time: reachedBy(
+  time: valueReachedBy(
     agree,
     blocks.map(({ time }) => time),
   ),
@@ -104,7 +105,7 @@ async function readAt<T>(
  * Returns the value that `agree` of these answers share, with the newest blocks that they all reach; null when no value,
  * or more than one, is shared by that many.
  */
-function inCommon<T>(
+function findCommonValue<T>(
   answers: readonly AsOf<T>[],
   agree: number,
   { textOf, merged }: AnswerEquality<T>,
@@ -130,20 +131,20 @@ function inCommon<T>(
 }
 
 /** Pauses in real ms before each try, for nodes that disagree: the newest block may have changed during the read. */
-const AGAIN_MS = [0, 50, 250] as const;
+const RETRY_PAUSES_MS = [0, 50, 250] as const;
 
 /**
  * Reads as of one block on which `agree` nodes give the same value. Without such a block it returns the last failure;
  * `isAtOdds` is true when enough nodes answered but their values differ.
  */
-async function readTogether<T>(
+async function readAtOneBlock<T>(
   nodes: readonly TokenAtNode[],
   agree: number,
   ask: (node: TokenAtNode, head: Block) => Promise<T>,
   alike: AnswerEquality<T>,
 ): Promise<AsOf<T> | { failed: unknown; isAtOdds: boolean }> {
   const heads = new Map<TokenAtNode, Block>();
-  await answersOf(nodes, agree, null, async (node) => heads.set(node, await blockAt(node, "latest")));
+  await askNodes(nodes, agree, null, async (node) => heads.set(node, await blockAt(node, "latest")));
   const heights = [...heads.values()].map(({ number }) => number).sort((a, b) => b - a);
   let failed: unknown = null;
   let isAtOdds = false;
@@ -154,8 +155,8 @@ async function readTogether<T>(
       return readAt(node, newest.number === height ? newest : await blockAt(node, height), ask);
     };
     try {
-      const answers = await answersOf(having, agree, null, at);
-      const found = inCommon(answers, agree, alike);
+      const answers = await askNodes(having, agree, null, at);
+      const found = findCommonValue(answers, agree, alike);
       if (found) return found;
       isAtOdds = true;
       failed = new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree on block ${height}`);
@@ -186,12 +187,12 @@ export const quorum = {
   ): Promise<AsOf<T>> {
     if (agree === 1) {
       const first = async (node: TokenAtNode) => readAt(node, await blockAt(node, "latest"), ask);
-      return (await answersOf(nodes, 1, 1, first))[0]!;
+      return (await askNodes(nodes, 1, 1, first))[0]!;
     }
     let failed: unknown = null;
-    for (const pause of AGAIN_MS) {
+    for (const pause of RETRY_PAUSES_MS) {
       if (pause > 0) await systemClock.sleep(pause);
-      const found = await readTogether(nodes, agree, ask, alike);
+      const found = await readAtOneBlock(nodes, agree, ask, alike);
       if ("value" in found) return found;
       failed = found.failed;
       if (!found.isAtOdds) break;
@@ -200,15 +201,15 @@ export const quorum = {
   },
   /** Returns the answer that at least `agree` nodes give. @param textOf equal for equal answers @throws ChainDown */
   async same<T>(nodes: readonly TokenAtNode[], agree: number, ask: Ask<T>, textOf: (answer: T) => string): Promise<T> {
-    if (agree === 1) return (await answersOf(nodes, 1, 1, ask))[0]!;
-    const answers = (await answersOf(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
+    if (agree === 1) return (await askNodes(nodes, 1, 1, ask))[0]!;
+    const answers = (await askNodes(nodes, agree, null, ask)).map((answer) => ({ answer, text: textOf(answer) }));
     const found = answers.find(({ text }) => answers.filter((one) => one.text === text).length >= agree);
     if (!found) throw new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree`);
     return found.answer;
   },
   /** Returns the newest block that `agree` nodes have. @throws ChainDown */
   async head({ nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">): Promise<Block> {
-    const heads = await answersOf(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, "latest"));
+    const heads = await askNodes(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, "latest"));
     return blockOf(agree, heads);
   },
 };

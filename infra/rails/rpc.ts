@@ -21,20 +21,20 @@ export class ChainDown extends Failure {
 }
 
 /** Number of retries of a request, and how long each try waits for an answer, ms. */
-interface Patience {
+interface RetryLimits {
   retries: number;
   timeoutMs: number;
 }
-const PATIENCE: Patience = { retries: 3, timeoutMs: 10_000 };
+const DEFAULT_RETRIES: RetryLimits = { retries: 3, timeoutMs: 10_000 };
 /** For checks by an operator: a node that does not answer is reported within ten seconds. */
-export const SHORT_PATIENCE: Patience = { retries: 1, timeoutMs: 4_500 };
+export const SHORT_PATIENCE: RetryLimits = { retries: 1, timeoutMs: 4_500 };
 const RETRY_DELAY_MS = 100;
 
 /**
  * Wraps a transport and removes secrets from its errors. A node's address may contain an API key, viem puts the address
  * into every error, and an error's message may end in the record.
  */
-function quiet(transport: HttpTransport): HttpTransport {
+function withoutSecrets(transport: HttpTransport): HttpTransport {
   return (options) => {
     const made = transport(options);
     const request: typeof made.request = async (...asked) => {
@@ -49,9 +49,9 @@ function quiet(transport: HttpTransport): HttpTransport {
 }
 
 /** Returns an HTTP transport with retries, whose errors do not contain the address. */
-export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = PATIENCE) => {
+export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = DEFAULT_RETRIES) => {
   addAddressSecrets(rpcUrl, true);
-  return quiet(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
+  return withoutSecrets(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
 };
 
 /**
@@ -59,13 +59,13 @@ export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = PATIENCE) => 
  * @param rpcUrl one node, or several in the order in which they are asked until one answers; with none every request
  * throws ChainDown
  */
-export function createReader(rpcUrl: string | readonly string[], patience = PATIENCE) {
+export function createReader(rpcUrl: string | readonly string[], patience = DEFAULT_RETRIES) {
   const transports = [rpcUrl].flat().map((url) => quietHttp(url, patience));
-  return createPublicClient({ transport: transports.length === 1 ? transports[0]! : inTurn(transports) });
+  return createPublicClient({ transport: transports.length === 1 ? transports[0]! : createFallback(transports) });
 }
 
 /** How long a node that did not answer is asked after the others, ms. */
-const REST_MS = 60_000;
+const COOLDOWN_MS = 60_000;
 
 /**
  * Remembers which of several nodes or tills failed a moment ago, so that they are asked last: each request to one that is
@@ -75,7 +75,7 @@ export class Cooldowns<K extends object> {
   readonly #until = new WeakMap<K, number>();
 
   constructor(
-    private readonly ms = REST_MS,
+    private readonly ms = COOLDOWN_MS,
     private readonly now = () => performance.now(),
   ) {}
 
@@ -95,7 +95,7 @@ export class Cooldowns<K extends object> {
 }
 
 /** Asks one node after another until one answers. An error that is about the request itself counts as an answer. */
-function inTurn(transports: readonly HttpTransport[]): HttpTransport {
+function createFallback(transports: readonly HttpTransport[]): HttpTransport {
   return (options) => {
     const made = transports.map((transport) => transport(options));
     const resting = new Cooldowns<(typeof made)[number]>();
@@ -119,9 +119,9 @@ function inTurn(transports: readonly HttpTransport[]): HttpTransport {
 export type Reader = ReturnType<typeof createReader>;
 
 /** Errors of the transport, not of the request. A block that is not found was replaced during the read. */
-const PASSING = [ChainDown, HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
+const TRANSPORT_ERRORS = [ChainDown, HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
-const walked = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
+const findCause = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
   error.walk((cause) => cause instanceof kind) as E | null;
 
 /** JSON-RPC code of a revert. EIP-1474 does not define one; nodes use this. */
@@ -133,15 +133,17 @@ const EXECUTION_REVERTED = 3;
  */
 export function revertIn(error: unknown): ContractFunctionRevertedError | null {
   if (!(error instanceof BaseError)) return null;
-  const reverted = walked(error, ContractFunctionRevertedError);
-  const answer = walked(error, RpcRequestError);
+  const reverted = findCause(error, ContractFunctionRevertedError);
+  const answer = findCause(error, RpcRequestError);
   const isRevert = reverted?.raw || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
   return isRevert ? reverted : null;
 }
 
 /** Reports whether an error is about the transport to the chain and not about the request. */
 export function isTransportError(error: unknown): error is BaseError {
-  return error instanceof BaseError && !revertIn(error) && PASSING.some((kind) => walked(error, kind as never));
+  return (
+    error instanceof BaseError && !revertIn(error) && TRANSPORT_ERRORS.some((kind) => findCause(error, kind as never))
+  );
 }
 
 /** Runs one read and turns transport errors into ChainDown; other errors pass unchanged. @param what for the message */
@@ -162,14 +164,14 @@ export class RangeRefused extends Failure {
 }
 
 /** Codes of rate limits, which do not refuse the range: HTTP's status as a JSON-RPC code, and one provider's own. */
-const TOO_OFTEN = [429, -32007];
+const RATE_LIMIT_CODES = [429, -32007];
 
 function isRefusal(error: unknown): boolean {
   if (!(error instanceof BaseError)) return false;
-  const answer = walked(error, RpcRequestError);
-  if (answer) return !TOO_OFTEN.includes(answer.code);
-  const status = walked(error, HttpRequestError)?.status;
-  return status === 400 || status === 413 || walked(error, ResponseBodyTooLargeError) !== null;
+  const answer = findCause(error, RpcRequestError);
+  if (answer) return !RATE_LIMIT_CODES.includes(answer.code);
+  const status = findCause(error, HttpRequestError)?.status;
+  return status === 400 || status === 413 || findCause(error, ResponseBodyTooLargeError) !== null;
 }
 
 /** Reads logs of a range of blocks. @throws RangeRefused when a smaller range may be answered; ChainDown otherwise */

@@ -18,11 +18,11 @@ import { ChainDown, isTransportError, type Reader, revertIn } from "./rpc.ts";
 const GAS = 250_000n;
 /** How long fees from a node are used, real ms, and the factor by which the base fee may rise meanwhile. */
 const FEES_MS = 10_000;
-const RISE = 2n;
+const BASE_FEE_FACTOR = 2n;
 const ATTEMPTS = 12;
-const RECEIPT_WITHIN_MS = 15_000;
+const RECEIPT_TIMEOUT_MS = 15_000;
 /** Longest wait for the cost of a transaction, real ms: the order step that records it waits for this. */
-const COST_WITHIN_MS = 3_000;
+const COST_TIMEOUT_MS = 3_000;
 /** Number of transactions whose costs are remembered. */
 const COSTS_KEPT = 1_000;
 
@@ -72,7 +72,7 @@ export interface Sender {
 }
 
 /** Returns the smallest power of `base` that is at least `wei`. */
-function upTo(base: bigint, wei: bigint): bigint {
+function roundUpToPower(base: bigint, wei: bigint): bigint {
   let power = 1n;
   while (power < wei) power *= base;
   return power;
@@ -87,16 +87,17 @@ function upTo(base: bigint, wei: bigint): bigint {
  * A node could name any tip, and the tip is paid in full. So nothing is sent while the fee is above the ceiling, and no
  * offer exceeds the ceiling.
  */
-function feesOf(reader: Reader, ceiling: bigint | null) {
+function createFeeEstimator(reader: Reader, ceiling: bigint | null) {
   let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
   async function now() {
     if (fees && performance.now() - fees.at < FEES_MS) return fees;
     const { maxFeePerGas, maxPriorityFeePerGas } = await reader.estimateFeesPerGas();
     if (ceiling !== null && maxFeePerGas > ceiling)
       throw new Error(`gas costs ${formatGwei(maxFeePerGas)} gwei, and gas_ceiling_gwei is ${formatGwei(ceiling)}`);
-    const [most, tip] = [upTo(4n, maxFeePerGas * RISE), upTo(2n, maxPriorityFeePerGas)].map((wei) =>
-      ceiling !== null && wei > ceiling ? ceiling : wei,
-    ) as [bigint, bigint];
+    const [most, tip] = [
+      roundUpToPower(4n, maxFeePerGas * BASE_FEE_FACTOR),
+      roundUpToPower(2n, maxPriorityFeePerGas),
+    ].map((wei) => (ceiling !== null && wei > ceiling ? ceiling : wei)) as [bigint, bigint];
     fees = { maxFeePerGas: most, maxPriorityFeePerGas: tip, at: performance.now() };
     return fees;
   }
@@ -107,7 +108,7 @@ function feesOf(reader: Reader, ceiling: bigint | null) {
 }
 
 /** Reads and remembers the gas costs of the transactions that one address sent. */
-function costsOf(reader: Reader, address: Address) {
+function createCostReader(reader: Reader, address: Address) {
   const costs = new BoundedMap<string, bigint>(COSTS_KEPT);
   /** Returns the cost in a receipt; null when another key sent the transaction or the node left a field out. */
   function costOf(receipt: Awaited<ReturnType<Sender["receipt"]>>): bigint | null {
@@ -126,7 +127,7 @@ function costsOf(reader: Reader, address: Address) {
 
   async function costNow(tx: string): Promise<bigint | null> {
     const enough = new AbortController();
-    const late = systemClock.sleep(COST_WITHIN_MS, enough.signal).then(() => null);
+    const late = systemClock.sleep(COST_TIMEOUT_MS, enough.signal).then(() => null);
     const asked = reader.getTransactionReceipt({ hash: tx as Hex }).then(costOf);
     const cost = await Promise.race([asked, late]).catch(() => null);
     enough.abort();
@@ -149,8 +150,8 @@ export function createSender(
   ceiling: bigint | null = null,
 ): Sender {
   const account = typeof key === "string" ? privateKeyToAccount(key) : key;
-  const fees = feesOf(reader, ceiling);
-  const { costOf, spent } = costsOf(reader, account.address);
+  const fees = createFeeEstimator(reader, ceiling);
+  const { costOf, spent } = createCostReader(reader, account.address);
   let nonce: number | null = null;
   let line: Promise<unknown> = Promise.resolve();
 
@@ -193,7 +194,7 @@ export function createSender(
     },
     async receipt(hash) {
       try {
-        const receipt = await minedReceipt(reader, hash);
+        const receipt = await waitForReceipt(reader, hash);
         costOf(receipt);
         return receipt;
       } catch (error) {
@@ -209,8 +210,8 @@ export function createSender(
  * Polls for a receipt with a raw request, which returns null until there is one; the client's own method would create an
  * error at each poll. @throws ChainDown after 15 s
  */
-async function minedReceipt(reader: Reader, hash: Hex): ReturnType<Sender["receipt"]> {
-  const deadline = performance.now() + RECEIPT_WITHIN_MS;
+async function waitForReceipt(reader: Reader, hash: Hex): ReturnType<Sender["receipt"]> {
+  const deadline = performance.now() + RECEIPT_TIMEOUT_MS;
   for (let wait = 2; ; wait = Math.min(wait * 2, 250)) {
     const receipt = await reader.request({ method: "eth_getTransactionReceipt", params: [hash] });
     if (receipt) return formatTransactionReceipt(receipt);
@@ -219,12 +220,12 @@ async function minedReceipt(reader: Reader, hash: Hex): ReturnType<Sender["recei
   }
 }
 
-const MAX_SAYS = 300;
+const MAX_ERROR_CHARS = 300;
 
 /** Returns an error's message for the record: at most 300 characters, without the secrets of this process. */
 export function errorText(error: unknown): string {
   const text = error instanceof BaseError ? error.shortMessage : error instanceof Error ? error.message : String(error);
-  return redact(text).slice(0, MAX_SAYS);
+  return redact(text).slice(0, MAX_ERROR_CHARS);
 }
 
 /** Simulates a call against the newest block. Returns the revert's name or message, or null. @throws ChainDown */

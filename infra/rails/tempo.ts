@@ -47,7 +47,7 @@ const WITH_MEMO = parseAbiItem(
   "event TransferWithMemo(address indexed from, address indexed to, uint256 amount, bytes32 indexed memo)",
 );
 /** A challenge with less time left than this, in seconds, is not signed. */
-const LEAST_VALIDITY_S = 10;
+const MIN_VALIDITY_S = 10;
 /** Number of blocks in which an earlier use of a memo is searched before it is signed; challenges live for minutes. */
 const LOOK_BACK_BLOCKS = 9_000;
 /** Units of the gas price (1e-18 dollars) in one unit of the token (1e-6 dollars). */
@@ -84,7 +84,7 @@ type Deserialize = Awaited<ReturnType<typeof loadClient>>["deserialize"];
  * @returns its memo, its expiry (unix seconds) and its highest fee (units of the token)
  * @throws Error otherwise
  */
-function checked(
+function verifyTransaction(
   deserialize: Deserialize,
   signed: string,
   entry: PayableEntry,
@@ -160,7 +160,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     if (wallet.signer !== undefined) throw new NotSigned("an outside signer cannot sign for Tempo; use a key file");
     const account = accountOf(wallet);
     const now = systemClock.now().getTime();
-    if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + LEAST_VALIDITY_S * 1000)
+    if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + MIN_VALIDITY_S * 1000)
       throw new CannotSign("the challenge has expired, or is about to");
     // Only the parsed fields, which are checked below; the seller's other fields do not reach the client.
     const asked = {
@@ -180,7 +180,7 @@ function createTempoSigner(any: TokenAtNode): (entry: PayableEntry, wallet: Wall
     ) as { payload: { type: string; signature: string }; source: string };
     if (payload.type !== "transaction") throw new Error(`a credential of type ${payload.type}`);
     const from = account.address.toLowerCase() as Address;
-    const { memo, validBefore, fee } = checked(deserialize, payload.signature, entry, from);
+    const { memo, validBefore, fee } = verifyTransaction(deserialize, payload.signature, entry, from);
     const sponsored = asked.methodDetails.feePayer === true;
     const held = await balanceOf(any, from);
     // The client signs even when the wallet cannot pay; the seller could not settle that, and would look like one that

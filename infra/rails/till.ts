@@ -42,7 +42,7 @@ export class TillDown extends Failure {
 }
 
 const MAX_REASON = 300;
-const cut = (reason: string | undefined): string => redact(reason ?? "no reason given").slice(0, MAX_REASON);
+const shortReason = (reason: string | undefined): string => redact(reason ?? "no reason given").slice(0, MAX_REASON);
 
 /** Reasons that a facilitator gives after the receipt of a reverted transaction. Such a transaction is final. */
 const REVERTED = new Set(["invalid_exact_evm_transaction_failed", "invalid_transaction_state"]);
@@ -50,25 +50,25 @@ const REVERTED = new Set(["invalid_exact_evm_transaction_failed", "invalid_trans
  * Reasons that leave the outcome open. The reference facilitator answers `..transaction_failed` without a transaction when
  * its node did not answer, and others have reasons of their own for it. The transaction may still settle.
  */
-const UNSURE =
+const OPEN_REASONS =
   /pending|unexpected|time_?d?_?out|transaction_failed|unavailable|internal|unknown|network_error|rpc|node/;
 /** Matches reasons that are codes of the protocol; sentences are errors that a facilitator passed on. */
 const CODE = /^[a-z0-9_]{1,100}$/;
 /** Statuses that refuse the request and not the payment, so that a later request may succeed. */
-const NOT_NOW = new Set([401, 403, 404, 408, 409, 425, 429]);
+const RETRIABLE_STATUSES = new Set([401, 403, 404, 408, 409, 425, 429]);
 
 /** Reports whether an error status is a verdict on the payment. */
-const isVerdict = (status: number): boolean => status >= 400 && status < 500 && !NOT_NOW.has(status);
+const isVerdict = (status: number): boolean => status >= 400 && status < 500 && !RETRIABLE_STATUSES.has(status);
 
 /** A payment with a known version, scheme and authorization, and our offer in the form of that version. */
-interface Readable {
+interface ParsedPayment {
   payload: PaymentPayload;
   requirements: PaymentRequirements;
   payer: string;
 }
 
 /** Parses a payment; null when a required field is missing. Some facilitators crash on such payments, so none is asked. */
-function readable(payment: unknown, requirements: PaymentRequirements): Readable | null {
+function parsePayment(payment: unknown, requirements: PaymentRequirements): ParsedPayment | null {
   const authorization = authorizationOf(payment);
   if (!authorization) return null;
   const payload = payment as PaymentPayload & { scheme?: unknown; network?: unknown };
@@ -98,7 +98,7 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
   return {
     name,
     async verify(payment, requirements) {
-      const asked = readable(payment, requirements);
+      const asked = parsePayment(payment, requirements);
       if (!asked) return { valid: false, reason: "invalid_payload" };
       const answer = await facilitator.verify(asked.payload, asked.requirements).catch((error: unknown) => {
         // Some facilitators answer an invalid payment with a 400.
@@ -109,21 +109,21 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
           cause: redactError(error),
         });
       });
-      if (!answer.isValid) return { valid: false, reason: cut(answer.invalidReason) };
+      if (!answer.isValid) return { valid: false, reason: shortReason(answer.invalidReason) };
       if (answer.payer && answer.payer.toLowerCase() !== asked.payer) {
-        throw new TillDown(`${name} speaks of another payer: ${cut(answer.payer)}`);
+        throw new TillDown(`${name} speaks of another payer: ${shortReason(answer.payer)}`);
       }
       return { valid: true, payer: asked.payer };
     },
     async settle(payment, requirements) {
-      const asked = readable(payment, requirements);
+      const asked = parsePayment(payment, requirements);
       if (!asked) return { outcome: "refused", reason: "invalid_payload" };
       try {
-        return settled(await facilitator.settle(asked.payload, asked.requirements));
+        return toOutcome(await facilitator.settle(asked.payload, asked.requirements));
       } catch (error) {
         if (error instanceof SettleError && isVerdict(error.statusCode)) {
           const { errorReason, transaction } = error;
-          return settled({ success: false, ...(errorReason && { errorReason }), transaction });
+          return toOutcome({ success: false, ...(errorReason && { errorReason }), transaction });
         }
         return { outcome: "unknown", says: `${name}: ${errorText(error)}` };
       }
@@ -135,7 +135,7 @@ export function createTill(name: string, facilitator: FacilitatorClient): Till {
  * Converts a facilitator's answer to `settle`. A failure is `refused` where its transaction was reverted or none was sent; where a
  * transaction may still settle it is `unknown`.
  */
-function settled(answer: {
+function toOutcome(answer: {
   success: boolean;
   errorReason?: string;
   errorMessage?: string;
@@ -146,10 +146,14 @@ function settled(answer: {
     return tx
       ? { outcome: "sent", ...tx }
       : { outcome: "unknown", says: "the facilitator reports success without a transaction" };
-  const reason = cut(answer.errorReason);
-  const isOver = tx ? REVERTED.has(reason) : CODE.test(reason) && !UNSURE.test(reason);
+  const reason = shortReason(answer.errorReason);
+  const isOver = tx ? REVERTED.has(reason) : CODE.test(reason) && !OPEN_REASONS.test(reason);
   if (isOver) return { outcome: "refused", reason, ...tx };
-  return { outcome: "unknown", says: answer.errorMessage ? cut(`${reason}: ${answer.errorMessage}`) : reason, ...tx };
+  return {
+    outcome: "unknown",
+    says: answer.errorMessage ? shortReason(`${reason}: ${answer.errorMessage}`) : reason,
+    ...tx,
+  };
 }
 
 export interface HttpTillOptions {

@@ -34,19 +34,19 @@ export interface WalletsHeld {
 const SEED = "seed.key";
 /** Roles with one wallet each. Its key is in a key file of its own, or derived from the seed. */
 const SINGLE = ["known", "gas", "till", "float"] as const;
-type Single = (typeof SINGLE)[number];
+type SingleRole = (typeof SINGLE)[number];
 const FILES: readonly string[] = [SEED, ...SINGLE.map((role) => `${role}.key`)];
 /** Append-only NDJSON: which wallets were derived from the seed, and which were used when. */
 const JOURNAL = "journal.ndjson";
 const MAX_BLIND = 10_000;
 
-type Line = { made: Single } | { made: "blind"; n: number } | ({ used: true } & WalletUse);
+type JournalLine = { made: SingleRole } | { made: "blind"; n: number } | ({ used: true } & WalletUse);
 
 /**
  * Reads a key file: a private key, or an outside signer and its wallet's address (`https://signer.example 0x…`).
  * @throws Failure `keys` when others may read it, and for anything else in it
  */
-export const keyIn = (path: string): Wallet => {
+export const readKeyFile = (path: string): Wallet => {
   const text = readPrivate(path).toString("utf8").trim();
   const [signer, address = "", ...more] = text.split(/\s+/);
   if (/^https?:/.test(signer!)) {
@@ -86,9 +86,9 @@ export class WalletFolder {
     const seed = files.includes(SEED) ? this.#seed() : null;
     const lines = this.#lines();
     const made = (what: string): boolean => lines.some((line) => "made" in line && line.made === what);
-    const single = (role: Single): Wallet | null => {
+    const single = (role: SingleRole): Wallet | null => {
       const file = `${role}.key`;
-      if (files.includes(file)) return keyIn(join(this.dir, file));
+      if (files.includes(file)) return readKeyFile(join(this.dir, file));
       return seed && made(role) ? this.#walletOf(seed, role) : null;
     };
     const own = files.filter((name) => !FILES.includes(name)).sort();
@@ -98,7 +98,7 @@ export class WalletFolder {
     return {
       ...{ known: single("known"), gas: single("gas"), till: single("till"), float: single("float") },
       blind: [
-        ...own.map((name) => keyIn(join(this.dir, name))),
+        ...own.map((name) => readKeyFile(join(this.dir, name))),
         ...[...new Set(derived)].map((n) => this.#walletOf(seed!, `blind|${n}`)),
       ],
       uses: lines.flatMap((line) => ("used" in line ? [line] : [])),
@@ -119,7 +119,7 @@ export class WalletFolder {
     if (held.blind.length + blind > MAX_BLIND) throw new RangeError(`at most ${MAX_BLIND} blind wallets`);
     const numbers = this.#lines().flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
     const first = Math.max(0, ...numbers) + 1;
-    const lines: Line[] = [];
+    const lines: JournalLine[] = [];
     for (const role of sells ? SINGLE : SINGLE.slice(0, 2)) if (!held[role]) lines.push({ made: role });
     for (let n = first; n < first + blind; n++) lines.push({ made: "blind", n });
     this.#append(lines);
@@ -147,7 +147,7 @@ export class WalletFolder {
     return Buffer.from(text, "hex");
   }
 
-  #lines(): Line[] {
+  #lines(): JournalLine[] {
     if (!existsSync(this.#journal)) return [];
     const text = readPrivate(this.#journal).toString("utf8");
     // A line that a crash cut off was never acted on: a wallet pays only after its line is on disk.
@@ -157,7 +157,7 @@ export class WalletFolder {
       .filter(Boolean);
     return whole.flatMap((line) => {
       try {
-        return [JSON.parse(line) as Line];
+        return [JSON.parse(line) as JournalLine];
       } catch {
         return [];
       }
@@ -165,7 +165,7 @@ export class WalletFolder {
   }
 
   /** Appends with one write, so that lines of two processes do not mix. A line that a crash cut off is ended first. */
-  #append(lines: readonly Line[]): void {
+  #append(lines: readonly JournalLine[]): void {
     if (lines.length === 0) return;
     if (!existsSync(this.#journal)) createPrivate(this.#journal, "");
     const fd = openSync(this.#journal, "a+", 0o600);

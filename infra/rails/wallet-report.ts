@@ -149,13 +149,13 @@ export interface WalletWatchOptions {
   every_ms?: number;
 }
 
-const EVERY_MS = 600_000;
+const INTERVAL_MS = 600_000;
 
 /**
  * Reads all balances once: sets the gauges, warns in the log about what is low, and logs money that arrived since the last
  * read. @param before balances of the last read; updated
  */
-async function look(options: WalletWatchOptions, before: Map<string, string>): Promise<void> {
+async function readBalances(options: WalletWatchOptions, before: Map<string, string>): Promise<void> {
   const { folder, rail, networks, low, logger, metrics } = options;
   const report = await walletReport(folder.read(), rail, networks);
   for (const { network, symbol, known, fresh, freshTotal } of report.pools) {
@@ -182,8 +182,8 @@ async function look(options: WalletWatchOptions, before: Map<string, string>): P
 export function watchWallets(options: WalletWatchOptions): { stop(): Promise<void> } {
   const before = new Map<string, string>();
   const tried = () =>
-    look(options, before).catch((error: unknown) =>
+    readBalances(options, before).catch((error: unknown) =>
       options.logger.warn({ err: error }, "the wallets could not be looked at"),
     );
-  return repeatWork(tried, options.every_ms ?? EVERY_MS, options.clock);
+  return repeatWork(tried, options.every_ms ?? INTERVAL_MS, options.clock);
 }

@@ -84,7 +84,7 @@ export function walletOf(seed: Uint8Array, label: string): Wallet {
 }
 
 /** An account that waits to be topped up. */
-interface Waiting {
+interface TopUpRequest {
   address: Address;
   floor: bigint;
   done: (error?: unknown) => void;
@@ -95,7 +95,7 @@ interface Waiting {
  * transaction.
  */
 function createFunding(reader: Reader, token: Address): (address: string, floor: bigint) => Promise<void> {
-  const waiting: Waiting[] = [];
+  const waiting: TopUpRequest[] = [];
   let running = false;
   async function run(): Promise<void> {
     running = true;
@@ -118,7 +118,7 @@ function createFunding(reader: Reader, token: Address): (address: string, floor:
 }
 
 /** Mints for a batch of accounts. Retries when another process mints from the same account at the same moment. */
-async function topUp(reader: Reader, token: Address, batch: Waiting[]): Promise<void> {
+async function topUp(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
   const args = [batch.map((one) => one.address), batch.map((one) => one.floor)] as const;
   const data = encodeFunctionData({ abi: TOKEN, functionName: "topUp", args });
   const gas: Hex = `0x${(GAS_AN_ACCOUNT * (batch.length + 1)).toString(16)}`;

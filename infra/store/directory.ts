@@ -4,15 +4,15 @@ import { forEachSettled } from "../concurrency.ts";
 import { Failure } from "../errors.ts";
 import { type FileStat, type FsSeam, makeFolder, nodeFs } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
-import { Placing } from "./placing.ts";
+import { ObjectPlacer } from "./placing.ts";
 import {
   BadKey,
   type Bulk,
   checkKey,
-  hold,
   isErrno,
   type ObjectInfo,
   ObjectTooLarge,
+  putDurably,
   type Store,
   type StoredObject,
   StoreFull,
@@ -27,21 +27,22 @@ const DEFAULT_LIMIT = 1_000;
 const MAX_NAME = 255;
 
 /**
- * Opens a folder as an object store. The object `a/b` is the file `a/b`, so any web server can serve it. Several processes
- * may share the folder. Content type and cache control are not stored: the HTTP layer derives them from the key. Only regular
- * files are objects; a folder stays when its last object is deleted.
+ * Opens a folder as an object store. The object `a/b` is the file `a/b`, so any web server can serve it. Several
+ * processes may share the folder. Content type and cache control are not stored; the HTTP layer derives them from the
+ * key. Only regular files are objects; a folder stays when its last object is deleted.
  *
- * etag = inode, size and modification time, hashed: no file is read for it. A swap makes the time strictly rise and a
- * delete waits until the disk's clock has passed it, so an old etag never fits a later object, whatever its bytes.
- * Errors: BadKey, StoreFull, ObjectTooLarge; Failure where others keep the lock, or a key is an object and a folder;
- * and what else the file system throws, as it is.
+ * An etag is a hash of inode, size and modification time, so that no file needs to be read for it. A swap always raises
+ * the modification time, and a delete waits until the disk's clock has passed it, so an old etag never fits a later
+ * object.
+ * Errors: BadKey, StoreFull, ObjectTooLarge; Failure when another process keeps the lock, or a key is both an object
+ * and a folder; other errors of the file system unchanged.
  */
 export async function openDirectoryStore(root: string, options: { fs?: FsSeam } = {}): Promise<Store> {
   const fs = options.fs ?? nodeFs;
   const path = await makeFolder(fs, root);
   const temporary = await makeFolder(fs, `${path}/${OWN_FOLDER}/tmp`);
   const lock = fs.openLock(`${path}/${OWN_FOLDER}/lock.sqlite`);
-  const placing = new Placing(fs, path, temporary);
+  const placing = new ObjectPlacer(fs, path, temporary);
   await placing.collectGarbage(lock);
   return new DirectoryStore(fs, path, placing, lock);
 }
@@ -49,7 +50,7 @@ export async function openDirectoryStore(root: string, options: { fs?: FsSeam } 
 /** The part of a store that only reads: it writes no file, makes no folder and takes no lock. */
 export type ReadableStore = Pick<Store, "get" | "getRange" | "head" | "list" | "close">;
 
-/** Opens a folder for reading alone; this process needs no right to write there. A folder that is absent has no objects. */
+/** Opens a folder for reading only; the process needs no right to write there. A missing folder has no objects. */
 export const readDirectoryStore = (root: string): ReadableStore => new DirectoryReader(nodeFs, resolve(root));
 
 class DirectoryReader implements ReadableStore {
@@ -118,7 +119,7 @@ class DirectoryStore extends DirectoryReader implements Store {
   constructor(
     fs: FsSeam,
     root: string,
-    private readonly placing: Placing,
+    private readonly placing: ObjectPlacer,
     private readonly lock: FolderLock,
   ) {
     super(fs, root);
@@ -126,7 +127,7 @@ class DirectoryStore extends DirectoryReader implements Store {
 
   async create(key: string, bytes: Uint8Array): Promise<{ result: "created" | "exists" }> {
     const path = this.path(key);
-    return naming(key, async () => {
+    return withStoreErrors(key, async () => {
       const taken = await this.stat(path);
       if (!taken && (await this.placing.place(path, bytes, null))) return { result: "created" };
       await this.#refuseFolder(key, path);
@@ -139,7 +140,7 @@ class DirectoryStore extends DirectoryReader implements Store {
     const path = this.path(key);
     const release = await this.lock.acquire();
     try {
-      return await naming(key, async () => {
+      return await withStoreErrors(key, async () => {
         const before = await this.stat(path);
         if ((before ? etagOf(before) : null) !== expected) return { result: "lost" };
         const after = await this.placing.place(path, bytes, before);
@@ -158,7 +159,7 @@ class DirectoryStore extends DirectoryReader implements Store {
     try {
       const stat = await this.stat(path);
       if (!stat) return;
-      await this.placing.outlive(stat);
+      await this.placing.waitPast(stat);
       await this.fs.unlink(path).catch(unlessMissing);
       await this.fs.sync(dirname(path));
     } finally {
@@ -177,7 +178,7 @@ class DirectoryStore extends DirectoryReader implements Store {
   /** Throws when the path is a folder. After `exists` or `lost` the caller would read the key, find nothing and try again. */
   async #refuseFolder(key: string, path: string): Promise<void> {
     const stat = await this.fs.stat(path).catch(unlessMissing);
-    if (stat && stat.kind !== "file") throw crossing(key);
+    if (stat && stat.kind !== "file") throw kindConflict(key);
   }
 }
 
@@ -190,17 +191,17 @@ const info = (key: string, stat: FileStat): ObjectInfo => ({
   modifiedAt: new Date(Number(stat.modifiedNs / 1_000_000n)),
 });
 
-/** A folder cannot hold `a` and `a/b` at once: one of them is taken as the other kind. */
-const crossing = (key: string): Failure =>
+/** A folder cannot hold both `a` and `a/b`, since `a` would be a file and a folder. */
+const kindConflict = (key: string): Failure =>
   new Failure("failed", `store: ${key} crosses an object and a folder of the same name`);
 
-/** Full disks and kind conflicts under their own names; everything else as it came. */
-async function naming<T>(key: string, work: () => Promise<T>): Promise<T> {
+/** Runs `work`; full disks and kind conflicts are thrown as errors of the store, other errors unchanged. */
+async function withStoreErrors<T>(key: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
     if (isErrno(error, "ENOSPC", "EDQUOT")) throw new StoreFull(key, error);
-    if (isErrno(error, "ENOTDIR", "EISDIR")) throw crossing(key);
+    if (isErrno(error, "ENOTDIR", "EISDIR")) throw kindConflict(key);
     throw error;
   }
 }
@@ -219,7 +220,7 @@ const PREFIX = /^(?!\/)[A-Za-z0-9._=/-]*$/;
  * @param root absolute path of the store.
  */
 async function* walkKeys(fs: FsSeam, root: string, prefix: string, startAfter: string): AsyncGenerator<string> {
-  // No key begins with such a prefix, and `..` would lead out of the root.
+  // No key begins with an invalid prefix, and `..` would lead out of the root.
   if (
     !PREFIX.test(prefix) ||
     prefix
@@ -283,15 +284,15 @@ class DirectoryBulk implements Bulk {
     private readonly store: DirectoryStore,
     private readonly fs: FsSeam,
     private readonly root: string,
-    private readonly placing: Placing,
+    private readonly placing: ObjectPlacer,
   ) {}
 
   async put(key: string, bytes: Uint8Array): Promise<void> {
-    const placed = await naming(key, () => this.placing.placeUnsynced(this.store.path(key), bytes));
+    const placed = await withStoreErrors(key, () => this.placing.placeUnsynced(this.store.path(key), bytes));
     if (placed) this.#waiting.set(key, true);
     else if (Buffer.compare((await this.store.get(key))?.bytes ?? Buffer.alloc(0), bytes) === 0) this.adopt(key);
-    // Durable when it resolves.
-    else await hold(this.store, key, bytes);
+    // `hold` makes the object durable before it resolves.
+    else await putDurably(this.store, key, bytes);
   }
 
   adopt(key: string): void {
@@ -312,14 +313,14 @@ class DirectoryBulk implements Bulk {
         if (folder === root) break;
       }
       try {
-        await naming(key, () => fs.sync(file));
+        await withStoreErrors(key, () => fs.sync(file));
       } catch (error) {
         // The kernel may have dropped the bytes and reports it once: a later sync would succeed. So the file is removed.
         if (isOurs) await fs.unlink(file).catch(() => undefined);
         throw error;
       }
     });
-    await this.#all(folders, ([folder, key]) => naming(key, () => fs.sync(folder)));
+    await this.#all(folders, ([folder, key]) => withStoreErrors(key, () => fs.sync(folder)));
     if (this.#fault) throw this.#fault.error;
   }
 

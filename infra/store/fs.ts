@@ -54,17 +54,17 @@ export interface ReadFile {
   bytes: Uint8Array;
 }
 
-const kindOf = (entry: { isFile(): boolean; isDirectory(): boolean }): FileStat["kind"] =>
+const entryKind = (entry: { isFile(): boolean; isDirectory(): boolean }): FileStat["kind"] =>
   entry.isFile() ? "file" : entry.isDirectory() ? "folder" : "other";
 
 const toStat = (s: BigIntStats): FileStat => ({
-  kind: kindOf(s),
+  kind: entryKind(s),
   size: Number(s.size),
   inode: s.ino,
   modifiedNs: s.mtimeNs,
 });
 
-/** Calls on plain descriptors: the handles of node:fs/promises cost as much again as the calls themselves. */
+/** Calls on plain descriptors. The file handles of node:fs/promises would double the cost of each call. */
 const fd = {
   open: promisify(open),
   write: promisify(write),
@@ -124,7 +124,7 @@ export const nodeFs: FsSeam = {
   rename: (from, to) => disk.rename(from, to),
   unlink: (path) => disk.unlink(path),
   readdir: async (path) =>
-    (await disk.readdir(path, { withFileTypes: true })).map((e) => ({ name: e.name, kind: kindOf(e) })),
+    (await disk.readdir(path, { withFileTypes: true })).map((e) => ({ name: e.name, kind: entryKind(e) })),
   stat: async (path) => toStat(await disk.stat(path, { bigint: true })),
   read,
   openLock: openFolderLock,
@@ -201,8 +201,8 @@ async function isFolder(fs: FsSeam, path: string): Promise<boolean> {
 }
 
 /**
- * Make `path` and whatever is missing above it, and sync every folder on the way up: another process may have made them
- * and died before its own sync. Returns the absolute path.
+ * Creates `path` and its missing parents, and syncs every parent folder: another process may have created one and died
+ * before its sync. @returns the absolute path
  */
 export async function makeFolder(fs: FsSeam, path: string): Promise<string> {
   const folder = resolve(path);

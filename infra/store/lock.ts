@@ -10,13 +10,13 @@ const RETRY_MS = 4;
 /** Most callers of this process that wait for the lock at once. */
 const MAX_WAITING = 10_000;
 
-/** Nothing was done: it may be tried again. */
+/** Nothing was done, so the caller may try again. */
 const heldByOthers = (path: string, ms: number): Failure =>
   new Failure("failed", `store: lock ${path} was held by others for ${Math.round(ms)} ms`, { retriable: true });
 
-/** One folder's lock as one process holds it. */
+/** The lock of one folder, as one process uses it. */
 export interface FolderLock {
-  /** Wait for the lock (bounded). @throws Failure when others held it too long */
+  /** Waits for the lock, at most 10 s. @throws Failure when other processes held it longer */
   acquire(): Promise<() => void>;
   /** Waits until the lock is released in this process, then closes its file. */
   close(): Promise<void>;
@@ -24,11 +24,11 @@ export interface FolderLock {
 
 /**
  * A lock between processes: the RESERVED lock that `BEGIN IMMEDIATE` takes on a SQLite file (Node has no flock). The
- * kernel drops it with the process, so kill -9 leaves nothing behind. Taking it writes nothing once the file was made, so
- * the lock works on a full disk, and objects can be deleted there.
+ * kernel releases it when the process ends, so kill -9 leaves nothing behind. Once the file exists, taking the lock
+ * writes nothing, so it works on a full disk, where objects must be deleted.
  *
- * SQLite's busy handler is off and `acquire` retries on a timer: the holder may be another store of this process, which could
- * never release the lock while a blocking wait holds its thread.
+ * SQLite's own waiting is off and `acquire` retries on a timer: the holder may be another store of this process, which
+ * could not release the lock while a blocking wait holds the thread.
  */
 export function openFolderLock(path: string): FolderLock {
   const db = new Database(path, { timeout: 0 });
@@ -54,9 +54,9 @@ export function openFolderLock(path: string): FolderLock {
       waiting++;
       // One connection holds at most one transaction, so callers of this lock object first wait for each other.
       const before = held;
-      let free = () => {};
+      let releaseNext = () => {};
       held = new Promise((resolve) => {
-        free = resolve;
+        releaseNext = resolve;
       });
       await before;
       const from = performance.now();
@@ -67,14 +67,14 @@ export function openFolderLock(path: string): FolderLock {
           await new Promise((resolve) => setTimeout(resolve, RETRY_MS * (0.5 + Math.random())));
         }
       } catch (error) {
-        free();
+        releaseNext();
         throw error;
       } finally {
         waiting--;
       }
       return () => {
         end.run();
-        free();
+        releaseNext();
       };
     },
     async close() {
@@ -100,18 +100,18 @@ function makeFirstPage(db: Database.Database): void {
  */
 export interface Keeper {
   /** True when this process is the keeper, from this call on. Never waits. */
-  tries(): boolean;
+  tryToKeep(): boolean;
   /** Releases the lock, so that another process can take it. */
   close(): void;
 }
 
-/** @param path file of the lock; it is made with its folder when there is none */
+/** Opens a keeper. @param path file of the lock; it is created with its folder when absent */
 export function openKeeper(path: string): Keeper {
   mkdirSync(dirname(path), { recursive: true });
   const db = new Database(path, { timeout: 0 });
   let held = false;
   return {
-    tries() {
+    tryToKeep() {
       if (held) return true;
       try {
         db.exec("BEGIN IMMEDIATE");

@@ -3,15 +3,18 @@ import type { Store } from "./store.ts";
 /** Key of object `n` under `prefix`. Such objects have dense numbers from 0 and are never removed: generations and runs. */
 export const numberedKey = (prefix: string, n: number): string => `${prefix}/${String(n).padStart(20, "0")}`;
 
-/** Highest number of an object under `prefix`. `known` is a number that exists, or -1; objects up to it are not looked at. */
+/**
+ * Returns the highest number of an object under `prefix`. `known` is a number that exists, or -1; lower numbers are not
+ * checked.
+ */
 export const highestNumbered = (store: Pick<Store, "head">, prefix: string, known = -1): Promise<number> =>
-  highest(known, async (n) => (await store.head(numberedKey(prefix, n))) !== null);
+  findHighest(known, async (n) => (await store.head(numberedKey(prefix, n))) !== null);
 
 /**
- * Highest of dense numbers for which `exists` is true, not below `known`. It doubles its steps and then halves them, so it
- * calls `exists` a few times, where a listing may have millions of entries.
+ * Returns the highest number for which `exists` is true, where all numbers below it exist too; at least `known`. It
+ * doubles its steps and then halves them, so it makes few calls, whereas a listing may have millions of entries.
  */
-export async function highest(known: number, exists: (n: number) => Promise<boolean>): Promise<number> {
+export async function findHighest(known: number, exists: (n: number) => Promise<boolean>): Promise<number> {
   let low = known;
   let step = 1;
   while (await exists(low + step)) {

@@ -4,20 +4,22 @@ import { DurableFolders, type FileStat, type FsSeam } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
 import { isErrno } from "./store.ts";
 
-/** Tries to write an object: a process that starts may remove our temporary file as garbage. */
-const TRIES = 3;
+/**
+ * Attempts to write an object. A starting process may remove our temporary file as garbage, which fails one attempt.
+ */
+const MAX_ATTEMPTS = 3;
 
 /**
  * Writes objects as files: writes a temporary file, syncs it, links it to its name (if that is free) or renames it over the
  * old object, and syncs the folders. After a crash at any step the object is whole or absent. An object that was placed
  * without a sync is whole for readers, and may be torn or lost by a power cut.
  */
-export class Placing {
+export class ObjectPlacer {
   readonly #fs: FsSeam;
   readonly #temporary: string;
   readonly #folders: DurableFolders;
-  /** Random beginning of this process's temporary file names. */
-  readonly #own = randomBytes(12).toString("hex");
+  /** Random prefix of the names of this process's temporary files. */
+  readonly #prefix = randomBytes(12).toString("hex");
   #names = 0;
 
   /** @param root and `temporary`: existing folders on one file system. */
@@ -68,15 +70,18 @@ export class Placing {
     return placed ?? false;
   }
 
-  /** @param free true: the name must be free, and null is returned when it is taken */
-  async #attempt<T>(work: (temporary: string) => Promise<T>, free: boolean): Promise<T | null> {
+  /**
+   * Runs `work` with a temporary file name, again when another process removed the file. @param free true: returns null
+   * when the object's name is taken
+   */
+  async #attempt<T>(work: (temporary: string) => Promise<T>, mustBeFree: boolean): Promise<T | null> {
     for (let attempt = 1; ; attempt++) {
       const temporary = this.#newName();
       try {
         return await work(temporary);
       } catch (error) {
-        if (isErrno(error, "EEXIST") && free) return null;
-        if (!isErrno(error, "ENOENT") || attempt === TRIES) throw error;
+        if (isErrno(error, "EEXIST") && mustBeFree) return null;
+        if (!isErrno(error, "ENOENT") || attempt === MAX_ATTEMPTS) throw error;
         this.#folders.forget();
       } finally {
         await this.#clear(temporary);
@@ -92,10 +97,10 @@ export class Placing {
   }
 
   /**
-   * Waits until a new file would get a later modification time than `stat`; half a second at most, in case the clock was set
-   * back. On a full disk it returns at once, so that the caller can delete.
+   * Waits until a new file would get a later modification time than `stat`, at most half a second in case the clock was
+   * set back. Returns at once on a full disk, so that the caller can delete.
    */
-  async outlive(stat: FileStat): Promise<void> {
+  async waitPast(stat: FileStat): Promise<void> {
     for (let tries = 0; tries < 100; tries++) {
       const now = await this.#diskTime();
       if (now === null || now > stat.modifiedNs) return;
@@ -121,7 +126,7 @@ export class Placing {
     try {
       await file.write(bytes);
       let stat = await file.stat();
-      // The disk's clock ticks every few milliseconds: two swaps in one tick must still differ.
+      // The disk's clock advances every few milliseconds; two swaps within one tick must still get different times.
       if (before && stat.modifiedNs <= before.modifiedNs) {
         await file.setModified(Number(before.modifiedNs / 1_000_000n) + 2);
         stat = await file.stat();
@@ -134,7 +139,7 @@ export class Placing {
   }
 
   #newName(): string {
-    return `${this.#temporary}/${this.#own}${this.#names++}`;
+    return `${this.#temporary}/${this.#prefix}${this.#names++}`;
   }
 
   /** Removes a temporary file. Errors are ignored, so as not to hide an earlier one; the next open removes what is left. */

@@ -1,17 +1,17 @@
 import { Failure } from "../errors.ts";
 
 /**
- * An object store. Adapters: `directory.ts` (one machine), `s3/s3.ts`. Keys are relative POSIX paths of
- * `[A-Za-z0-9._=-]` segments: no empty, `.` or `..` segment, at most 512 bytes; anything else is refused.
+ * An object store. Implementations: `directory.ts` (one machine) and `s3/s3.ts`. Keys are relative POSIX paths of
+ * `[A-Za-z0-9._=-]` segments, at most 512 bytes, without empty, `.` or `..` segments; other keys are refused.
  *
  * Durability: when `create` or `swap` resolves, the object survives kill -9 and power loss; a directory store has then
- * fsynced the file, its folder and every folder made on the way. A reader sees an object whole or not at all.
- * When `create` answers `exists`, the adapter has first made the other writer's object durable.
+ * synced the file, its folder and each folder it created. A reader sees an object whole or not at all. When `create`
+ * returns `exists`, the store has first made the other writer's object durable.
  */
 export interface Store {
-  /** The whole object, or null when there is none. `maxBytes` (default 256 MiB) bounds what is read. */
+  /** Reads a whole object; null when there is none. Throws when it is larger than `maxBytes` (default 256 MiB). */
   get(key: string, options?: { maxBytes?: number }): Promise<StoredObject | null>;
-  /** Bytes [start, end) of the object (end past its size is cut), or null when there is none. */
+  /** Reads the bytes [start, end) of an object, cut at its end; null when there is none. */
   getRange(key: string, start: number, end: number): Promise<Uint8Array | null>;
   head(key: string): Promise<ObjectInfo | null>;
   /** Creates an object. `exists` when the key is taken, maybe with other bytes: read and compare them before relying on it. */
@@ -21,9 +21,12 @@ export interface Store {
    * nothing and returns `lost`.
    */
   swap(key: string, bytes: Uint8Array, expected: string | null, meta?: ObjectMeta): Promise<SwapResult>;
-  /** Keys below `prefix` in bytewise order, after `startAfter` (exclusive), at most `limit` (default 1,000). */
+  /** Lists keys below `prefix` in bytewise order, after `startAfter` (exclusive), at most `limit` (default 1,000). */
   list(prefix: string, options?: { startAfter?: string; limit?: number }): Promise<ObjectInfo[]>;
-  /** Removes an object; no error when there is none. Only for lake compaction, and what expires: partial tiles, tables. */
+  /**
+   * Removes an object; no error when there is none. Used only for replaced lake files and for objects that expire, such
+   * as partial tiles.
+   */
   delete(key: string): Promise<void>;
   /** Begins a {@link Bulk}; present where many objects together are cheaper to make durable. Callers use {@link bulkOf}. */
   bulk?(): Bulk;
@@ -63,7 +66,7 @@ export interface ObjectMeta {
 export interface ObjectInfo {
   key: string;
   size: number;
-  /** Opaque; equal etags mean equal bytes of the same write. */
+  /** Opaque. Equal etags mean the same bytes from the same write. */
   etag: string;
   modifiedAt: Date;
 }
@@ -72,7 +75,7 @@ export interface StoredObject extends ObjectInfo {
   bytes: Uint8Array;
 }
 
-/** A key the store never takes: traversal, odd characters, too long. */
+/** Thrown for a key that no store accepts: a path out of the store, other characters, or too long. */
 export class BadKey extends Failure {
   constructor(key: string) {
     super("failed", `not a store key: ${JSON.stringify(key.slice(0, 120))}`);
@@ -81,21 +84,21 @@ export class BadKey extends Failure {
 
 const KEY = /^(?!.*(?:^|\/)\.{1,2}(?:\/|$))[A-Za-z0-9._=-]+(?:\/[A-Za-z0-9._=-]+)*$/;
 
-/** @throws BadKey unless `key` is one; returns it unchanged. */
+/** Returns `key` unchanged. @throws BadKey unless it is valid */
 export function checkKey(key: string): string {
   if (key.length > 512 || !KEY.test(key)) throw new BadKey(key);
   return key;
 }
 
-/** Tries to replace an object that other processes are replacing too. */
-const TRIES = 5;
+/** Attempts to replace an object that other processes replace at the same time. */
+const MAX_ATTEMPTS = 5;
 
 /**
  * Writes an object durably; an object of that key with other bytes is replaced.
  * @throws what the store throws; Error when other processes keep writing other bytes to the key
  */
-export async function hold(store: Store, key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void> {
-  for (let tries = 0; tries < TRIES; tries++) {
+export async function putDurably(store: Store, key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void> {
+  for (let tries = 0; tries < MAX_ATTEMPTS; tries++) {
     // If `create` answers `exists`, it has made the object of the other writer durable.
     if ((await store.create(key, bytes, meta)).result === "created") return;
     const there = await store.get(key);
@@ -118,7 +121,7 @@ export async function* objectsBelow(store: Pick<Store, "list">, prefix: string):
 /** Begins a bulk. On a store without `bulk` each object is durable when its `put` resolves. */
 export const bulkOf = (store: Store): Bulk =>
   store.bulk?.() ?? {
-    put: (key, bytes, meta) => hold(store, key, bytes, meta),
+    put: (key, bytes, meta) => putDurably(store, key, bytes, meta),
     adopt: () => undefined,
     flush: async () => undefined,
   };
@@ -146,17 +149,20 @@ export function isErrno(error: unknown, ...codes: string[]): boolean {
   return error instanceof Error && "code" in error && typeof error.code === "string" && codes.includes(error.code);
 }
 
-/** The store does not enforce create-only or compare-and-swap, or refuses our credentials: it is not used. */
+/**
+ * Thrown when the store does not enforce create-only or compare-and-swap writes, or refuses our credentials; it is not
+ * used then.
+ */
 export class StoreUnfit extends Failure {
-  constructor(says: string, cause?: unknown) {
-    super("storage", `store: ${says}`, { cause });
+  constructor(reason: string, cause?: unknown) {
+    super("storage", `store: ${reason}`, { cause });
   }
 }
 
 /** The store forbids reading a key; some stores answer so for a key without an object (unlisted.ts). */
 export class StoreRefused extends StoreUnfit {}
 
-/** No try got a usable answer from the store. If it was a write, it may have been done or not. */
+/** Thrown when no attempt got a usable answer from the store. A write may or may not have been done. */
 export class StoreDown extends Failure {
   constructor(doing: string, tries: number, cause?: unknown) {
     const why = (cause as Error | undefined)?.message ?? String(cause);

@@ -1,38 +1,45 @@
 import { randomBytes } from "node:crypto";
 import { type Store, StoreRefused } from "./store.ts";
 
-/** A store's answer about a key to a client that only reads. `refused` is S3's AccessDenied, `other` any other refusal. */
+/**
+ * What a store answers about a key to a client that only reads. `refused` is S3's AccessDenied, `other` any other
+ * refusal.
+ */
 export type KeyState = "there" | "missing" | "refused" | "other";
 
 export interface UnlistedParts {
   /** Asks for one key, without its bytes. */
   ask: (key: string) => Promise<KeyState>;
-  /** A key that exists in every store that is not empty. If it cannot be read, the store cannot be read at all. */
+  /**
+   * Key of an object that every store has unless it is empty. If this object cannot be read, the store cannot be read
+   * at all.
+   */
   known: string;
 }
 
 /**
- * Tells missing objects from refused ones. S3 answers AccessDenied for an object that does not exist to a client that may
- * read the bucket but not list it (GetObject of the S3 API: 403 without s3:ListBucket, 404 with it). A refusal counts as
- * missing only if the store at this moment also refuses a key in that folder that cannot exist, and gives the known object.
- * If the store answers 404 for the impossible key, it means its refusals. If it refuses the known object too (wrong
- * credentials, a firewall, a withdrawn policy), it is down. A folder that a policy leaves out looks empty to every reader.
+ * Tells missing objects from refused ones. To a client that may read a bucket but not list it, S3 answers AccessDenied
+ * for an object that does not exist (GetObject of the S3 API: 403 without s3:ListBucket, 404 with it). So a refusal
+ * counts as missing only if the store now also refuses a key in that folder that cannot exist, and still gives the
+ * known object. If the store answers 404 for the impossible key, its refusal of the first key is real. If it refuses
+ * the known object too (wrong credentials, a firewall, a withdrawn policy), it is down. A folder that a policy excludes
+ * looks empty to every reader.
  */
-export class Unlisted {
+export class RefusalReader {
   /** Folders in which a key that cannot exist was refused. */
   readonly #folders = new Set<string>();
 
   constructor(private readonly parts: UnlistedParts) {}
 
-  /** After a key was refused: true when the object does not exist. @throws the errors of `ask` */
-  async hides(key: string): Promise<boolean> {
+  /** Called after a key was refused: returns true when the object does not exist. @throws the errors of `ask` */
+  async isMissing(key: string): Promise<boolean> {
     const { ask, known } = this.parts;
     if (key === known) return false;
     const folder = key.slice(0, key.lastIndexOf("/") + 1);
     // Only first-level names are remembered, since a log has any number of folders of tiles.
     const name = folder.slice(0, folder.indexOf("/") + 1);
     if (!this.#folders.has(name)) {
-      // A name of 128 random bits: no such object exists.
+      // With 128 random bits in its name, no such object exists.
       if ((await ask(`${folder}${randomBytes(16).toString("hex")}`)) !== "refused") return false;
       this.#folders.add(name);
     }
@@ -43,7 +50,7 @@ export class Unlisted {
 }
 
 /** Wraps a store whose client may lack the right to list it: for a missing object it returns null instead of throwing. */
-export function tellingMissing(store: Store, known: string): Store {
+export function withMissingAsNull(store: Store, known: string): Store {
   const ask = async (key: string): Promise<KeyState> => {
     try {
       return (await store.head(key)) ? "there" : "missing";
@@ -52,19 +59,19 @@ export function tellingMissing(store: Store, known: string): Store {
       throw error;
     }
   };
-  const unlisted = new Unlisted({ ask, known });
-  const told = async <T>(key: string, asked: Promise<T | null>): Promise<T | null> => {
+  const unlisted = new RefusalReader({ ask, known });
+  const nullIfMissing = async <T>(key: string, asked: Promise<T | null>): Promise<T | null> => {
     try {
       return await asked;
     } catch (error) {
-      if (error instanceof StoreRefused && (await unlisted.hides(key))) return null;
+      if (error instanceof StoreRefused && (await unlisted.isMissing(key))) return null;
       throw error;
     }
   };
   return {
-    get: (key, options) => told(key, store.get(key, options)),
-    getRange: (key, start, end) => told(key, store.getRange(key, start, end)),
-    head: (key) => told(key, store.head(key)),
+    get: (key, options) => nullIfMissing(key, store.get(key, options)),
+    getRange: (key, start, end) => nullIfMissing(key, store.getRange(key, start, end)),
+    head: (key) => nullIfMissing(key, store.head(key)),
     create: (key, bytes, meta) => store.create(key, bytes, meta),
     swap: (key, bytes, expected, meta) => store.swap(key, bytes, expected, meta),
     list: (prefix, options) => store.list(prefix, options),

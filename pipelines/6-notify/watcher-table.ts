@@ -1,4 +1,4 @@
-import type { KeptFold } from "../../infra/log/fold-file.ts";
+import type { StoredFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { FairQueue, type Holder } from "../../infra/shares.ts";
 import type { ReadLeaf } from "../published/reader.ts";
@@ -91,7 +91,7 @@ const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder =>
  * All watchers, built from the records of topic `watchers`. The serving replicas and the process that delivers notices
  * use it. Applying a record a second time changes nothing. The code that creates watchers limits their number.
  */
-export class WatcherTable implements KeptFold {
+export class WatcherTable implements StoredFold {
   readonly form = "watchers.3";
   readonly #watchers = new Map<string, Watcher>();
   readonly #active = new Map<string, number>();

@@ -1,6 +1,6 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
-import { hold, type Store } from "../../infra/store/store.ts";
+import { putDurably, type Store } from "../../infra/store/store.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import type { Order } from "./order.ts";
 import { StepNotSeen } from "./order-log.ts";
@@ -67,7 +67,7 @@ export class OrderObjects {
    */
   async put(order: Order, leg: number, kind: ObjectKind, bytes: Uint8Array): Promise<void> {
     if (bytes.length === 0) return;
-    await hold(this.store as Store, objectKey(nameOf(order, leg, kind)), bytes).catch((cause: unknown) => {
+    await putDurably(this.store as Store, objectKey(nameOf(order, leg, kind)), bytes).catch((cause: unknown) => {
       this.metrics.count("touchstone_orders_objects_failed_total", { kind });
       throw new StepNotSeen(`the ${kind} of ${order.id} could not be kept: ${(cause as Error).message}`, { cause });
     });

@@ -1,4 +1,4 @@
-import type { KeptFold } from "../../infra/log/fold-file.ts";
+import type { StoredFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { readRecord } from "../record/envelope.ts";
 import { parseMoney } from "../record/money.ts";
@@ -47,7 +47,7 @@ type SavedEntry = { order: Order; open: boolean } | { closed: string };
  * first in the log makes the order, and the buyer of the second claim gets that order. A record that is read twice
  * changes nothing the second time.
  */
-export class OrderTable implements KeptFold {
+export class OrderTable implements StoredFold {
   readonly form = "orders.7";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();

@@ -6,7 +6,7 @@ import type { Config } from "../../infra/config.ts";
 import { Failure } from "../../infra/errors.ts";
 import { openStore } from "../../infra/store/open.ts";
 import { checkKey, ObjectTooLarge, type Store, StoreDown } from "../../infra/store/store.ts";
-import { type KeyState, tellingMissing, Unlisted } from "../../infra/store/unlisted.ts";
+import { type KeyState, RefusalReader, withMissingAsNull } from "../../infra/store/unlisted.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { Oversized, SourceDown } from "./errors.ts";
 import { CHECKPOINT } from "./objects.ts";
@@ -73,7 +73,7 @@ class RetryableError extends Error {
 export class HttpSource implements Source {
   readonly #agent: Agent;
   readonly #base: string;
-  readonly #unlisted = new Unlisted({ ask: (key) => this.#readKeyState(key), known: CHECKPOINT });
+  readonly #unlisted = new RefusalReader({ ask: (key) => this.#readKeyState(key), known: CHECKPOINT });
 
   /** @throws Failure `usage` unless `name` is an http or https address without query */
   constructor(
@@ -122,7 +122,7 @@ export class HttpSource implements Source {
     try {
       answer = await request(this.#base + checkKey(key), { dispatcher: this.#agent, signal, headers });
       if (answer.statusCode === 404 || answer.statusCode === 410) return false;
-      if (answer.statusCode === 403 && (await this.#unlisted.hides(key))) return false;
+      if (answer.statusCode === 403 && (await this.#unlisted.isMissing(key))) return false;
       await this.#checkHeaders(key, answer, sink);
       await writeBounded(answer, key, maxBytes, sink);
       return true;
@@ -238,7 +238,7 @@ export class StoreSource implements Source {
     readonly name: string,
     store: Store,
   ) {
-    this.#store = tellingMissing(store, CHECKPOINT);
+    this.#store = withMissingAsNull(store, CHECKPOINT);
   }
 
   async get(key: string, maxBytes: number): Promise<Uint8Array | null> {

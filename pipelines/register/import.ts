@@ -181,7 +181,7 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
   // This lock covers the rename too. The engine's own lock ends before it, and another import would then use that file.
   const keeper = openKeeper(`${options.to}.lock`);
   try {
-    if (!keeper.tries()) throw new Failure("busy", "another import of the register goes on");
+    if (!keeper.tryToKeep()) throw new Failure("busy", "another import of the register goes on");
     const told = await make(aside, options);
     await synced(aside);
     await rename(aside, options.to);

@@ -17,7 +17,7 @@ import type { KnownLog, Log } from "../../infra/log/log.ts";
 import { openLog } from "../../infra/log/open.ts";
 import { openStore } from "../../infra/store/open.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { tellingMissing } from "../../infra/store/unlisted.ts";
+import { withMissingAsNull } from "../../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
 import { placesFor } from "../1-observe/queue.ts";
@@ -187,7 +187,7 @@ const sold = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] as co
 
 /** The public store of a role that only reads it, with credentials or without any. */
 const readPublic = async (config: Config): Promise<Store> =>
-  tellingMissing(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
+  withMissingAsNull(await openStore(config, "public", folders(config.data_dir).public, false), CHECKPOINT);
 
 /**
  * Open what a publisher needs: the signing keys, the way out for notices, no secret that a wallet hangs on.

@@ -9,13 +9,13 @@ import { capId } from "../../pipelines/record/ids.ts";
 import { dayOf, rfc3339 } from "../../pipelines/record/time.ts";
 import { Limiter } from "../http/limits.ts";
 import { ReadOnlyReplica } from "../replica/background-log.ts";
-import { AskQueue, type ExpectedWait, LONGEST_HOURS, type WaitReason } from "../tables/ask-queue.ts";
+import { AskQueue, type ExpectedWait, MAX_WAIT_HOURS, type WaitReason } from "../tables/ask-queue.ts";
 
 /** Real ms after which the queue is searched again for urls that were probed meanwhile. */
 const DROP_MS = 60_000;
 
-/** The queue of asks that serving folds from the log, with these limits. */
-export const askLineOf = (limits: Partial<Limits> = {}): AskQueue => {
+/** Creates the queue of asks (urls that clients asked about and that wait for a free probe), with these limits. */
+export const createAskQueue = (limits: Partial<Limits> = {}): AskQueue => {
   const { asks_in_line: max, asks_per_domain_hour: perDomainHour } = { ...LIMITS, ...limits };
   return new AskQueue({ max, perDomainHour });
 };
@@ -29,17 +29,17 @@ export interface Ask {
   known?: { cap: string; tool: string | null };
 }
 
-/** A seller's signed request to have its endpoint looked at again, and the wallet that signed it. */
+/** A seller's signed request to probe its endpoint again (a re-test), and the wallet that signed it. */
 export type Proof = NonNullable<BodyOf<"ask">["retest"]>;
 
-/** Was an ask queued, and what the client is told to do next. */
-export interface Place {
+/** Whether an ask was queued, and what the client should do next. */
+export interface AskReply {
   queued: boolean;
   next: string;
 }
 
-/** When an ask came, the earliest time at which it may be looked at (unix ms), and its client. */
-interface Turn {
+/** When an ask was made, the earliest time of its probe (unix ms), and its client. */
+interface AskTime {
   now: Date;
   from: number;
   client: string;
@@ -61,8 +61,8 @@ export interface AskDeps {
 }
 
 /**
- * Queues urls for a free handshake, each by a record of the log. No client is refused for asking much: what a client
- * asks for beyond its share gets a later turn, which the record holds (`not_before`).
+ * Queues urls for a free probe, each by a record of the log. No client is refused because it asks often: what it asks
+ * beyond its share gets a later turn, which the record holds as `not_before`.
  */
 export class Asks {
   readonly #clients: Limiter;
@@ -72,61 +72,63 @@ export class Asks {
 
   constructor(private readonly deps: AskDeps) {
     const limits = { ...LIMITS, ...deps.limits };
-    this.#line = deps.line ?? askLineOf(limits);
+    this.#line = deps.line ?? createAskQueue(limits);
     const steady = () => deps.clock.monotonic();
     this.#clients = new Limiter({ name: "asks", quota: limits.asks_per_hour, windowS: 3600 }, steady);
     this.#total = new Limiter({ name: "asks-total", quota: limits.asks_per_hour_total, windowS: 3600 }, steady, 1);
   }
 
   /**
-   * Appends an ask; resolves once it is durable. A url that is queued already costs its client nothing. It moves
-   * forward when a client asks for it whose own turn would come sooner.
+   * Appends an ask; resolves once it is durable. Asking for a url that waits already costs the client nothing. The url
+   * moves forward if this client's turn comes sooner.
    */
-  async put(ask: Ask, client: string): Promise<Place> {
+  async put(ask: Ask, client: string): Promise<AskReply> {
     const now = this.deps.clock.now();
     const t = now.getTime();
     this.#dropProbed();
     const line = this.#line;
     const cap = ask.known?.cap ?? capId(ask.method ?? "GET", ask.normalised);
-    if (line.isFresh(cap, t)) return { queued: true, next: FRESH };
+    if (line.isFresh(cap, t)) return { queued: true, next: JUST_PROBED };
     const from = Math.max(line.earliest(cap, t), t + this.#held(client));
     const stands = line.earliestProbe(cap);
-    if (stands !== null && stands <= from) return inLine(line.wait(cap, t));
+    if (stands !== null && stands <= from) return queuedReply(line.wait(cap, t));
     return this.#append(ask, cap, { now, from, client });
   }
   /**
-   * Appends an ask of a seller that proved to be the payee: its endpoint is looked at again even if it was looked at
-   * within the day, but only once a UTC day. If it is queued already, it keeps its place.
-   * @returns null when it was looked at on this UTC day because of an earlier such ask
+   * Appends a re-test for a seller that proved to be the payee: its endpoint is probed again even if it was probed
+   * within the day, but at most once a UTC day. If the endpoint waits already, it keeps its place.
+   * @returns null when an earlier re-test was made on this UTC day
    */
-  async retest(ask: Ask & { known: NonNullable<Ask["known"]> }, proof: Proof, client: string): Promise<Place | null> {
+  async retest(
+    ask: Ask & { known: NonNullable<Ask["known"]> },
+    proof: Proof,
+    client: string,
+  ): Promise<AskReply | null> {
     const now = this.deps.clock.now();
     this.#dropProbed();
     const { cap } = ask.known;
     const last = this.#line.retested(cap);
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
-      return this.#line.earliestProbe(cap) === null ? null : inLine(this.#line.wait(cap, now.getTime()));
+      return this.#line.earliestProbe(cap) === null ? null : queuedReply(this.#line.wait(cap, now.getTime()));
     }
     return this.#append(ask, cap, { now, from: now.getTime() + this.#heldBack(client), client, proof });
   }
 
-  /** Real ms by which an ask is delayed because its client asked for much. */
+  /** Delay of an ask because its client asked often, real ms. */
   #heldBack = (client: string): number => Math.round(this.#clients.msUntil(client, 1));
 
-  /**
-   * Real ms by which an ask is delayed: because its client asked for much, or else because all clients together did.
-   */
+  /** Delay of an ask because its client, or all clients together, asked often; real ms. */
   #held = (client: string): number => this.#heldBack(client) || Math.round(this.#total.msUntil("all", 1));
 
-  async #append(ask: Ask, cap: string, turn: Turn): Promise<Place> {
+  async #append(ask: Ask, cap: string, turn: AskTime): Promise<AskReply> {
     const { now, from, client, proof } = turn;
     const t = now.getTime();
     const line = this.#line;
     const wait = line.waitFor(ask.normalised, from, t);
     const retest = proof !== undefined;
     if ((line.earliestProbe(cap) === null || retest) && !line.hasRoom(client, retest))
-      return { queued: false, next: FULL };
-    if (wait.hours > LONGEST_HOURS) return { queued: false, next: TOO_LONG[wait.by ?? "line"] };
+      return { queued: false, next: QUEUE_FULL };
+    if (wait.hours > MAX_WAIT_HOURS) return { queued: false, next: TOO_LONG[wait.by ?? "line"] };
     const held = this.#heldBack(client) > 0;
     const charge = (cost: 1 | -1): void => {
       this.#clients.charge(client, cost);
@@ -137,15 +139,15 @@ export class Asks {
       await this.deps.log.append([this.#record(ask, cap, turn)]);
     } catch (error) {
       charge(-1);
-      return { queued: false, next: this.#notTaken(ask, error) };
+      return { queued: false, next: this.#replyNotTaken(ask, error) };
     }
-    // Folded here without waiting for the log to return it; the fold ignores the second one.
+    // The record is folded at once, without waiting until the log returns it; folding it a second time changes nothing.
     if (retest) line.retest(cap, ask.normalised, t, from, client);
     else line.ask(cap, ask.normalised, t, from, client);
-    return inLine(line.wait(cap, t));
+    return queuedReply(line.wait(cap, t));
   }
 
-  #notTaken({ url }: Ask, error: unknown): string {
+  #replyNotTaken({ url }: Ask, error: unknown): string {
     if (!(error instanceof ReadOnlyReplica)) {
       this.deps.logger.error({ err: error }, "an ask could not be appended");
       return "The log of this service takes nothing right now, so it is not in line. Ask again in a minute.";
@@ -162,12 +164,13 @@ export class Asks {
   }
 
   /**
-   * The slot is host and UTC hour, so one url that is asked for twice in an hour is one record. Two urls of one host
-   * share the slot, and the second would be dropped as a copy of the first; so the attempt number is 31 bits of a hash
-   * over the url, and over the turn too, so that an ask that brings a url forward is no copy of the one that held it
-   * back. The slot of a re-test is its UTC day: if two replicas are asked at once, it is one record.
+   * Builds the record of an ask. Its slot (the key by which copies are dropped) is host and UTC hour, so a url that is
+   * asked for twice in an hour gives one record. Two urls of one host share the slot, so the attempt number is 31 bits
+   * of a hash over the url, which tells them apart. The hash also covers the turn, so that an ask that moves a url
+   * forward is not dropped as a copy of the earlier one. The slot of a re-test is its UTC day, so two replicas that are
+   * asked at once make one record.
    */
-  #record({ url, normalised, method, known }: Ask, cap: string, { now, from, proof }: Turn) {
+  #record({ url, normalised, method, known }: Ask, cap: string, { now, from, proof }: AskTime) {
     const { host } = new URL(normalised);
     const slot = proof ? `${dayOf(now)}/retest` : rfc3339(now).slice(0, 13);
     const later = from > now.getTime() ? { not_before: rfc3339(new Date(from)) } : {};
@@ -194,22 +197,22 @@ export class Asks {
   }
 }
 
-const FRESH = "Its free handshake was just made. Ask again in a few minutes.";
-const FULL = "The line of urls for a free handshake is full, so it is not in it. Ask again in about an hour.";
-/** For asks whose turn would come after the time at which an ask is dropped. */
+const JUST_PROBED = "Its free handshake was just made. Ask again in a few minutes.";
+const QUEUE_FULL = "The line of urls for a free handshake is full, so it is not in it. Ask again in about an hour.";
+/** Texts for asks whose probe would come only after asks expire, by the reason of the wait. */
 const TOO_LONG: Record<WaitReason, string> = {
   domain: "So many urls of this domain are in line that it would wait for weeks; it is not in it. Ask again tomorrow.",
   moment:
     "So many urls came from where it was asked that it would wait for weeks; it is not in line. Ask again tomorrow.",
-  line: FULL,
+  line: QUEUE_FULL,
 };
-const HELD_BY: Record<WaitReason, string> = {
+const WAIT_WORDS: Record<WaitReason, string> = {
   domain: "many urls of this domain are in line",
   moment: "it was looked at within the day, or many urls came from where it was asked",
   line: "many urls are in line",
 };
 
-function inLine({ hours, by }: ExpectedWait): Place {
-  const when = by === undefined ? "in about an hour" : `in about ${hours} hours: ${HELD_BY[by]}`;
+function queuedReply({ hours, by }: ExpectedWait): AskReply {
+  const when = by === undefined ? "in about an hour" : `in about ${hours} hours: ${WAIT_WORDS[by]}`;
   return { queued: true, next: `In line for a free handshake. Ask again ${when}.` };
 }

@@ -7,13 +7,13 @@ import type { View } from "../tables/view.ts";
 export interface EndpointCorrections {
   corrections: readonly Correction[];
   /**
-   * Receipts of the sellers' disputes, each with the members of its statement and the signature, so that anybody can
-   * verify it.
+   * Receipts of the sellers' disputes, with the members of the statement and its signature, so that anybody can verify
+   * them.
    */
   disputes: readonly Record<string, unknown>[];
-  /** Is there a dispute that no correction in force has answered? */
+  /** Whether a dispute is open, that is, no correction in force has answered it. */
   disputed: boolean;
-  /** Ids of corrections that were taken back: what they withdrew counts again. */
+  /** Ids of corrections that were withdrawn; what they had withdrawn counts again. */
   takenBack: readonly string[];
 }
 
@@ -21,13 +21,13 @@ const Pending = z.array(
   z.object({ kind: z.enum(["correction", "dispute", "reinstated"]), body: z.record(z.string(), z.unknown()) }),
 );
 
-/** What the records of one endpoint amount to. */
-type Read = Omit<EndpointCorrections, "disputed">;
+/** Corrections, disputes and reinstatements of one endpoint, as its records yield them. */
+type CorrectionState = Omit<EndpointCorrections, "disputed">;
 
-const NOTHING: Read = { corrections: [], disputes: [], takenBack: [] };
+const NOTHING: CorrectionState = { corrections: [], disputes: [], takenBack: [] };
 
-/** Corrections, disputes and reinstatements, in the order in which they were made. */
-export function readCorrections(records: readonly CorrectionRecord[]): Read {
+/** Reads corrections, disputes and reinstatements, in the order in which they were made. */
+export function readCorrections(records: readonly CorrectionRecord[]): CorrectionState {
   if (records.length === 0) return NOTHING;
   const [corrections, disputes, takenBack]: [Correction[], Record<string, unknown>[], string[]] = [[], [], []];
   for (const { kind, body } of records) {
@@ -35,7 +35,7 @@ export function readCorrections(records: readonly CorrectionRecord[]): Read {
     else if (kind === "correction") corrections.push(correctionOf(body));
     else {
       takenBack.push(text(body.correction));
-      // A correction that was itself wrong stays in the list: nothing that was published is hidden again.
+      // A correction that was itself wrong stays in the list, since nothing that was published is hidden again.
       for (const [i, one] of corrections.entries())
         if (one.id === body.correction)
           corrections[i] = { ...one, says: `${one.says} (taken back: ${text(body.says)})` };
@@ -57,8 +57,8 @@ const correctionOf = (body: Record<string, unknown>): Correction => ({
 });
 
 /**
- * Corrections and disputes of an endpoint: first those in the tree, then those that the volatile rows bring before
- * their leaves are published. A record whose leaf was published meanwhile is not repeated.
+ * Returns the corrections and disputes of an endpoint: first those in the tree, then those in the volatile rows whose
+ * leaves are not yet published. A record whose leaf was published meanwhile is not repeated.
  */
 export function correctionsOf(view: View, cap: string): EndpointCorrections {
   const published = view.entry(cap)?.corrections ?? [];
@@ -67,8 +67,8 @@ export function correctionsOf(view: View, cap: string): EndpointCorrections {
 }
 
 /**
- * Does a correction in force withdraw this record? One without a record id withdraws all that were observed before it was
- * issued (as in sql/samples/touched, withdrawn).
+ * Reports whether a correction in force withdraws this record. A correction without a record id withdraws all records
+ * that were observed before it was issued (as in sql/samples/touched, withdrawn).
  */
 export const isWithdrawn = ({ corrections, takenBack }: EndpointCorrections, record: string, at: string): boolean =>
   corrections.some(
@@ -76,7 +76,7 @@ export const isWithdrawn = ({ corrections, takenBack }: EndpointCorrections, rec
       !takenBack.includes(id) && (recordId == null ? Date.parse(at) < Date.parse(issuedAt) : recordId === record),
   );
 
-/** Records that are not published yet, each once. */
+/** Returns the records that are not published yet, each once. */
 function unpublishedOf(
   published: readonly CorrectionRecord[],
   records: readonly CorrectionRecord[],
@@ -86,7 +86,7 @@ function unpublishedOf(
   return records.filter((record) => !known.has(nameOf(record)) && known.add(nameOf(record)));
 }
 
-/** A correction or dispute by its own id, a reinstatement by the correction that it takes back. */
+/** Returns the id of a correction or dispute; for a reinstatement, the id of the correction that it withdraws. */
 const nameOf = ({ kind, body }: CorrectionRecord): string =>
   `${kind} ${String(kind === "reinstated" ? body.correction : body.id)}`;
 
@@ -96,16 +96,19 @@ function pendingOf(view: View, cap: string): readonly CorrectionRecord[] {
   try {
     return Pending.parse(JSON.parse(text));
   } catch {
-    // Text of another version: its records will be shown when their leaves are published.
+    // Text of another version cannot be read; its records are shown when their leaves are published.
     return [];
   }
 }
 
 /**
- * Is a dispute open? It is until a correction in force of its record, or of all records, follows (as in
+ * Reports whether a dispute is open: until a correction in force follows that covers its record, or all records (as in
  * sql/samples/touched, site).
  */
-function isOpen({ corrections, takenBack }: Read, { record_id, received_at }: Record<string, unknown>): boolean {
+function isOpen(
+  { corrections, takenBack }: CorrectionState,
+  { record_id, received_at }: Record<string, unknown>,
+): boolean {
   const since = typeof received_at === "string" ? received_at : "";
   return !corrections.some(
     ({ id, recordId, issuedAt }) =>

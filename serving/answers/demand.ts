@@ -7,16 +7,17 @@ import { dayOf } from "../../pipelines/record/time.ts";
 
 export interface DemandBounds {
   /**
-   * Most endpoints that one client is counted for on a day, so that a client that walks through the whole index does
-   * not count for all.
+   * Largest number of endpoints that one client is counted for on a day, so that a client that walks through the whole
+   * index does not count for all.
    */
   perClient: number;
   /**
-   * Most clients, and most pairs of client and endpoint, that are remembered of a day; beyond them nothing is counted.
+   * Largest number of clients, and of pairs of client and endpoint, that are remembered of a day. Beyond it nothing is
+   * counted.
    */
   clients: number;
   pairs: number;
-  /** Most endpoints of one record, the most wanted first; further ones are written in the next record. */
+  /** Largest number of endpoints in one record, the most requested first; the next record has the others. */
   perRecord: number;
 }
 
@@ -33,9 +34,9 @@ export interface DemandDeps {
 }
 
 /**
- * Counts how many clients check each endpoint of the record. When the budget is short, this decides who is paid first
- * (docs/schedule.md). A client counts once a day for an endpoint, so asking a thousand times gains nothing. Only counts
- * leave this process: who asked for what is kept in memory until the day ends, and is never written.
+ * Counts how many clients check each endpoint. When the budget is short, the counts decide which endpoints are paid
+ * first (docs/schedule.md). A client counts once a day for an endpoint, so asking a thousand times gains nothing. Only
+ * counts leave this process: who asked for what stays in memory until the day ends and is never written.
  */
 export class Demand {
   readonly #bounds: DemandBounds;
@@ -44,7 +45,7 @@ export class Demand {
   #day = "";
   readonly #pairs = new Set<string>();
   readonly #clients = new Map<string, number>();
-  /** Number of clients since the last record, by capability. */
+  /** Number of clients since the last record, by capability id. */
   #counts = new Map<string, number>();
   #timer: NodeJS.Timeout | null = null;
   #writing: Promise<void> = Promise.resolve();
@@ -53,11 +54,11 @@ export class Demand {
     this.#bounds = { ...DEMAND_BOUNDS, ...deps.bounds };
   }
 
-  /** Counts that a client checked an endpoint. Cheap; called for every answer. */
+  /** Counts one check of an endpoint by a client. Cheap, since it is called for every answer. */
   count(cap: string, client: string): void {
     const pair = `${cap} ${client}`;
     const today = dayOf(this.deps.clock.now());
-    if (today !== this.#day) this.#turn(today);
+    if (today !== this.#day) this.#startDay(today);
     if (this.#pairs.has(pair) || this.#pairs.size >= this.#bounds.pairs) return;
     const counted = this.#clients.get(client) ?? 0;
     if (counted >= this.#bounds.perClient) return;
@@ -68,7 +69,7 @@ export class Demand {
   }
 
   /**
-   * Appends what was counted since the last record, the most wanted endpoints first. What the log refuses is counted
+   * Appends the counts since the last record, the most requested endpoints first. Counts that the log refuses are added
    * again.
    */
   flush(): Promise<void> {
@@ -78,19 +79,19 @@ export class Demand {
     return this.#writing;
   }
 
-  /** Begins to append records every ten minutes. */
+  /** Starts to append a record every ten minutes. */
   start(): void {
     this.#timer = setInterval(() => void this.flush(), EVERY_MS);
     this.#timer.unref();
   }
 
-  /** Appends the last record and ends. */
+  /** Appends the last record and stops. */
   async stop(): Promise<void> {
     if (this.#timer) clearInterval(this.#timer);
     await this.flush();
   }
 
-  #turn(today: string): void {
+  #startDay(today: string): void {
     if (this.#counts.size > 0) void this.flush();
     this.#day = today;
     this.#pairs.clear();

@@ -23,17 +23,19 @@ export interface DisputeDeps {
   view: () => View;
   clock: Clock;
   logger: Pick<Logger, "error">;
-  /** Origin of this service. A statement must name it, so that it cannot be used at another service. */
+  /** Origin of this service. A statement must name it, so that the statement is worthless at another service. */
   service: string;
 }
 
-/** Most disputes of one endpoint that are taken by HTTP; for more a seller writes to the operator. */
+/**
+ * Largest number of disputes of one endpoint that are accepted over HTTP. After that a seller writes to the operator.
+ */
 const MAX_OF_ENDPOINT = 50;
-/** Most disputes of this replica that are remembered, since its view may not show them yet. */
+/** Largest number of this replica's disputes that are remembered, since its view may not show them yet. */
 const MAX_REMEMBERED = 10_000;
 const READ_BACK_MS = 2_000;
 
-/** A dispute and the place of its record in the log. */
+/** A dispute and the position of its record in the log. */
 export interface Receipt {
   dispute: ReturnType<typeof disputeBody>;
   event_id: string;
@@ -41,15 +43,15 @@ export interface Receipt {
   offset: number;
 }
 
-/** Takes sellers' disputes: checks them against the payTo in the public record, appends them, and reads them back. */
+/** Accepts sellers' disputes: checks them against the payTo in the public record, appends them, and reads them back. */
 export class Disputes {
-  /** Dispute id -> capability, oldest first. */
+  /** Capability id by dispute id, oldest first. */
   readonly #recent = new BoundedMap<string, string>(MAX_REMEMBERED);
 
   constructor(private readonly deps: DisputeDeps) {}
 
   /**
-   * Takes a dispute about this endpoint; resolves once its record was read back from the log.
+   * Accepts a dispute about this endpoint; resolves once its record was read back from the log.
    * @throws Problem unknown_capability, bad_request with pointers, not_the_payee, already_there, too_many_disputes,
    * log_unavailable (the record may or may not be in the log: send it again)
    */
@@ -57,7 +59,7 @@ export class Disputes {
     const view = this.deps.view();
     if (!view.has(cap)) throw new Problem("unknown_capability", `${cap} is not in the record`);
     const now = this.deps.clock.now();
-    const signed = read(value, cap, this.deps.service, now);
+    const signed = parseDispute(value, cap, this.deps.service, now);
     await checkSigner(signed, view);
     this.#refuseCopies(view, cap, disputeId(signed));
     const id = disputeId(signed);
@@ -97,7 +99,7 @@ export class Disputes {
   }
 }
 
-function read(value: unknown, cap: string, service: string, now: Date): SignedDispute {
+function parseDispute(value: unknown, cap: string, service: string, now: Date): SignedDispute {
   try {
     const signed = readDispute(value, service, now);
     if (signed.capability_id === cap) return signed;
@@ -108,7 +110,9 @@ function read(value: unknown, cap: string, service: string, now: Date): SignedDi
   }
 }
 
-/** Checks that the payee signed. Serving has no lake, so of all payTos ever seen it knows only the newest 402's. */
+/**
+ * Checks that the payee signed. Serving has no lake, so of all payTos ever seen it knows only those of the newest 402.
+ */
 async function checkSigner(signed: SignedDispute, view: View): Promise<void> {
   const known = view.row(signed.capability_id)?.pay_to ?? null;
   const payTo = known === null ? null : addressKey(known);

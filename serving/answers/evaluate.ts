@@ -14,13 +14,13 @@ import type { View } from "../tables/view.ts";
 
 export interface EvaluationDeps {
   view: () => View;
-  /** A reader with its own thread, so that strangers' answers here do not delay the answers of orders. */
+  /** A reader with a thread of its own, so that strangers' answers here do not delay the answers of orders. */
   reader: Reader;
   /** What right answers are found with, as for calls that are bought; absent: those that can be computed are. */
   truths?: () => Truths | undefined;
 }
 
-/** Most answers that are evaluated at once: all of them are held in memory. */
+/** Largest number of answers that are evaluated at once, since all of them are held in memory. */
 const MAX_AT_ONCE = 32;
 
 const UNUSABLE =
@@ -64,7 +64,10 @@ function callOf(view: View, { capability_id: cap, input }: EvaluateRequest): Bou
   return { endpoint: sold, listedClass: entry?.listing?.class, scored, declared: null, url, body: bytes };
 }
 
-/** Evaluates an answer as an order would, for a client that has one. No endpoint is called, and nothing is kept. */
+/**
+ * Evaluates an answer by the checks of an order, for a client that has the answer already. No endpoint is called, and
+ * nothing is kept.
+ */
 export class Evaluations {
   #running = 0;
 

@@ -8,22 +8,25 @@ import {
   type Standing,
 } from "../schemas/exposure.ts";
 
-/** The part of the sums to which a line's spend is added. An F counts as a failure that the record shows. */
+/** Returns the part of the sums to which a line's spend is added. An F counts as failing. */
 function partOf({ standing, band }: ExposureLine): "failing" | "unmeasured" | "lettered" {
   if (standing === "took_the_money" || standing === "listing_mismatch") return "failing";
   if (standing === "lettered") return band === "F" ? "failing" : "lettered";
   return "unmeasured";
 }
 
-/** A price of the record has its unit; the request's own, which counts where the record has none, is in dollars. */
+/**
+ * Reports whether the line's price is in dollars. A price in the record has its unit; the request's own price, used
+ * when the record has none, is in dollars.
+ */
 const isInDollars = ({ unit, price, price_given }: ExposureLine): boolean =>
   price === null ? price_given !== undefined : unit === "USD";
 
-/** Fractions of calls are sent as decimals; their sum is one of six places. */
-const rounded = (calls: number): number => Number(calls.toFixed(6));
+/** Rounds a number of calls to six decimals, since the sum of decimal fractions is inexact. */
+const roundCalls = (calls: number): number => Number(calls.toFixed(6));
 
 /** Sums over some lines. */
-class Sum {
+class ExposureSum {
   readonly #spend = { failing: 0n, unmeasured: 0n, lettered: 0n };
   readonly #calls = { all: 0, unmeasured: 0 };
   readonly #standings = Object.fromEntries(STANDINGS.map((name) => [name, 0])) as Record<Standing, number>;
@@ -59,8 +62,8 @@ class Sum {
       monthly_spend_where_the_record_shows_a_failure: formatSum(this.#spend.failing),
       monthly_spend_not_yet_measured: formatSum(this.#spend.unmeasured),
       monthly_spend_lettered: formatSum(this.#spend.lettered),
-      calls_per_month: rounded(this.#calls.all),
-      calls_per_month_not_yet_measured: rounded(this.#calls.unmeasured),
+      calls_per_month: roundCalls(this.#calls.all),
+      calls_per_month_not_yet_measured: roundCalls(this.#calls.unmeasured),
       standings: { ...this.#standings },
       ...this.#relatedFacts,
     };
@@ -73,20 +76,20 @@ class Sum {
   }
 }
 
-/** Sums of the lines for each payee's address, the highest spend first, and of all lines. */
+/** Returns the sums for each payee's address, the highest spend first, and for all lines together. */
 export function totalsOf(lines: readonly ExposureLine[]): Pick<ExposureFacts, "payees" | "totals"> {
-  const all = new Sum();
-  const byAddress = new Map<string | null, { address: string | null; sum: Sum }>();
+  const all = new ExposureSum();
+  const byAddress = new Map<string | null, { address: string | null; sum: ExposureSum }>();
   const others = new Map<string, number>();
   for (const line of lines) {
     const key = line.pay_to === null ? null : addressKey(line.pay_to);
-    const held = byAddress.get(key) ?? { address: line.pay_to, sum: new Sum() };
+    const held = byAddress.get(key) ?? { address: line.pay_to, sum: new ExposureSum() };
     byAddress.set(key, held);
     held.sum.add(line);
     all.add(line);
     if (line.asset !== null && line.unit !== "USD") others.set(line.asset, (others.get(line.asset) ?? 0) + 1);
   }
-  const sums = [...byAddress.values()].sort(dearestFirst);
+  const sums = [...byAddress.values()].sort(compareBySpend);
   return {
     payees: sums.map(
       ({ address, sum }): ExposurePayee => ({
@@ -107,9 +110,13 @@ export function totalsOf(lines: readonly ExposureLine[]): Pick<ExposureFacts, "p
 }
 
 /**
- * Order of the payees: highest spend, then most dependencies, then address; of equals the one without an address last.
+ * Orders payees by spend, then number of dependencies, both descending, then address; an unknown address comes last
+ * among equals.
  */
-function dearestFirst(a: { address: string | null; sum: Sum }, b: { address: string | null; sum: Sum }): number {
+function compareBySpend(
+  a: { address: string | null; sum: ExposureSum },
+  b: { address: string | null; sum: ExposureSum },
+): number {
   if (a.sum.total !== b.sum.total) return a.sum.total > b.sum.total ? -1 : 1;
   if (a.sum.lines !== b.sum.lines) return b.sum.lines - a.sum.lines;
   return (a.address ?? "~") < (b.address ?? "~") ? -1 : 1;

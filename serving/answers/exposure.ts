@@ -24,21 +24,21 @@ export interface ExposureDeps {
   /** Looks up a url or id as a check does, and queues unknown urls. */
   checks: Pick<Checks, "facts">;
   demand?: Pick<Demand, "count"> | undefined;
-  /** Limits the dependencies of one client; each takes a token. */
+  /** Limits the number of dependencies that one client may ask about; each takes a token. */
   limiter: Limiter;
   /** The answers key. */
   signer: Signer;
   clock: Clock;
 }
 
-/** POST /v1/exposure: what the record holds about many dependencies at once, summed up by payee. */
+/** Answers POST /v1/exposure: what the record holds about many dependencies at once, summed up by payee. */
 export class Exposures {
   constructor(private readonly deps: ExposureDeps) {}
 
   /**
-   * Makes a signed report as JSON text, and the headers of the limit on dependencies.
+   * Makes a signed report as JSON text, and the headers that tell the limit on dependencies.
    * @param request the parsed body, of any shape
-   * @throws Problem bad_request with a pointer to the bad item; too_many_requests
+   * @throws Problem bad_request with a pointer to the wrong item; too_many_requests
    */
   async report(request: unknown, client: string): Promise<{ text: string; headers: Record<string, string> }> {
     const dependencies = validated(ReadExposure, request).dependencies.map(
@@ -46,8 +46,8 @@ export class Exposures {
     );
     const headers = this.#take(client, dependencies.length);
     const view = this.deps.view();
-    // All lookups begin in one turn of the event loop, so they see one view; the wait is only for unknown urls to be
-    // queued.
+    // All look-ups start in one turn of the event loop, so they see one view. Only unknown urls, which must be queued,
+    // are waited for.
     const facts = await Promise.all(dependencies.map((one) => this.#look(one, client)));
     const now = this.deps.clock.now();
     const lines = dependencies.map((one, i) => lineOf(view, one, facts[i]!, now));
@@ -72,15 +72,15 @@ export class Exposures {
 }
 
 /**
- * A payment that settled and got no answer counts only after a day, within which it may be paid back
+ * Time after which a payment that settled without an answer counts, since until then the seller may pay it back
  * (verification-method.md section 5).
  */
-const PENDING_MS = DAY_MS;
+const REPAYMENT_MS = DAY_MS;
 
-/** The first standing of the vocabulary that applies. */
+/** Returns the first standing, in the order of the vocabulary, that applies. */
 function standingOf(facts: CheckFacts, row: VolatileRow | undefined, now: Date): Standing {
   const has = (flag: string): boolean => facts.flags?.includes(flag) === true;
-  const late = row?.unserved_since != null && row.unserved_since <= now.getTime() - PENDING_MS;
+  const late = row?.unserved_since != null && row.unserved_since <= now.getTime() - REPAYMENT_MS;
   // A card's flag may rest on records that were withdrawn since; the volatile row does not count those.
   if (late || (has("took_the_money") && !has("records_withdrawn"))) return "took_the_money";
   if (facts.defects.length > 0 || has("listing_mismatch")) return "listing_mismatch";
@@ -115,12 +115,13 @@ function lineOf(view: View, dependency: Dependency, facts: CheckFacts, now: Date
   };
 }
 
-/** Digits, fraction and exponent of the shortest decimal of a number, as JSON prints it. */
+/** Matches digits, fraction and exponent of a number as JSON prints it in its shortest decimal form. */
 const DECIMAL = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/;
 
 /**
- * Cost of `calls` calls in micro-units: the exact product with the decimal that was sent, rounded up, so that the
- * stated cost is never too low. @param calls finite, from 0 to {@link MAX_CALLS}
+ * Computes the cost of `calls` calls in micro-units: the exact product with the decimal that was sent, rounded up, so
+ * that the stated cost is never too low.
+ * @param calls finite, from 0 to {@link MAX_CALLS}
  */
 export function timesCalls(micro: bigint, calls: number): bigint {
   const [, whole, fraction = "", exponent = "0"] = DECIMAL.exec(String(calls))!;

@@ -16,16 +16,16 @@ import { payToVerdict } from "./pay-to.ts";
 import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
 
-/** From this share of withdrawn records on, no letter is shown (grading-params.json, withdrawn). */
+/** Share of withdrawn records from which on no letter is shown (grading-params.json, withdrawn). */
 const WITHDRAWN_SHARE = 0.2;
-/** Most corrections in a check answer, the newest ones; the trust answer has all of them. */
+/** Largest number of corrections in a check answer, the newest ones. The trust answer has all of them. */
 const MAX_CORRECTIONS = 100;
 
 const NOT_IN_RECORD = "UNRATED: not in the record; unknown, not bad.";
-/** For a url that is not in the record, but whose payee or domain took money. */
+/** For a url that is not in the record although its payee or its domain took money. */
 const NOT_ITSELF_IN_RECORD = "UNRATED: this url itself is not in the record.";
 
-/** The grade of an endpoint, or why there is none. */
+/** The grade of an endpoint, or the reason why it has none. */
 interface Grade {
   band: Band;
   tier: CheckFacts["tier"];
@@ -41,15 +41,15 @@ interface Grade {
   scorecard: string | null;
 }
 
-const inOrder = (flags: Iterable<string>): string[] => {
+const orderFlags = (flags: Iterable<string>): string[] => {
   const set = new Set(flags);
   const known: string[] = FLAGS.filter((flag) => set.has(flag));
   return [...known, ...[...set].filter((flag) => !FLAGS.includes(flag as Flag))];
 };
 
 /**
- * The grade as of now. From 20 % of withdrawn records on the letter is UNRATED. If all are withdrawn, or the card had
- * none, there is no tier and no composite either.
+ * Returns the grade as of now. When 20 % of its records are withdrawn, the letter becomes UNRATED. If all are
+ * withdrawn, or the card had none, tier and composite are null too.
  */
 function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: EndpointCorrections): Grade {
   const headline = entry ? headlineOf(entry) : null;
@@ -70,7 +70,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   const { sample_count: count } = card;
   const gone = count === undefined ? withdrawn : Math.min(withdrawn, count);
   const nothing = !headline.measured || gone === count;
-  // A card that does not tell how many records it stands on may stand on withdrawn ones only.
+  // A card that does not tell its number of records may rest on withdrawn ones only.
   const doubtful = gone > 0 && (count === undefined || gone >= WITHDRAWN_SHARE * count);
   const flags = [
     ...ownFlags(view, cap, card.flags ?? [], headline.leaf),
@@ -82,19 +82,19 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
     band: doubtful ? "UNRATED" : card.band,
     tier: nothing ? null : card.tier,
     composite: nothing ? null : card.composite,
-    why: doubtful ? withdrawnWhy(gone, count) : why,
+    why: doubtful ? whyWithdrawn(gone, count) : why,
     components: nothing ? null : card.components,
     ...(count === undefined ? {} : { sampleCount: count }),
     computedAt: card.computed_at ?? null,
     withdrawnSince: gone,
     observationsSince: observations,
     flags,
-    // The leaf is RFC 8785 text, and JSON.stringify prints the members of its card as they were there.
+    // The leaf is RFC 8785 text, and JSON.stringify prints the members of its card in the order of that text.
     scorecard: JSON.stringify(card),
   };
 }
 
-function withdrawnWhy(gone: number, count: number | undefined): string {
+function whyWithdrawn(gone: number, count: number | undefined): string {
   if (gone === count) return "UNRATED: every record it stood on was withdrawn.";
   const all =
     count === undefined
@@ -103,24 +103,24 @@ function withdrawnWhy(gone: number, count: number | undefined): string {
   return `UNRATED: ${gone} of the ${all} were withdrawn; a new card follows.`;
 }
 
-/** Without a pay_to the payee is null; for an unknown one all its counts are 0. */
+/** Returns the facts about the query's pay_to: null without a pay_to; all counts 0 for an unknown address. */
 const payeeOf = (view: View, query: CheckQuery): Payee | null =>
   query.pay_to === undefined ? null : view.payees.get(query.pay_to);
 
 const moreCorrections = (cap: string, all: number): string =>
   `The newest ${MAX_CORRECTIONS} of ${all} corrections are shown; /v1/trust/${cap} has all of them.`;
 
-/** A hint that not all origins of a payee are shown; null when all are. */
+/** Returns a hint that the answer names only some origins of a payee; null when it names all. */
 function moreOrigins(view: View, { pay_to }: CheckQuery): string | null {
   const all = pay_to === undefined ? 0 : view.payees.origins(pay_to);
   if (all <= MAX_ORIGINS) return null;
   return `The first ${MAX_ORIGINS} of the ${all} origins that pay ${pay_to} are named.`;
 }
 
-/** Most tools that one answer names. */
+/** Largest number of tools that one answer names. */
 const MAX_TOOLS = 20;
 
-function whichTool(url: string, { about, others, missing }: ToolChoice): string {
+function toolHint(url: string, { about, others, missing }: ToolChoice): string {
   const named = others.slice(0, MAX_TOOLS).join(", ");
   const more = others.length > MAX_TOOLS ? ` and ${others.length - MAX_TOOLS} more` : "";
   return [
@@ -132,9 +132,7 @@ function whichTool(url: string, { about, others, missing }: ToolChoice): string 
 
 const timeOf = (ms: number | null): string | null => (ms === null ? null : rfc3339(new Date(ms)));
 
-/**
- * Counts of free handshakes. `spanDays` is the time from the first handshake to now, rounded to a hundredth of a day.
- */
+/** Counts the free probes. `spanDays` is the time from the first probe to now, in days with two decimals. */
 export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
   const span = row?.first_seen == null ? 0 : Math.max(0, now.getTime() - row.first_seen) / DAY_MS;
   return {
@@ -153,7 +151,7 @@ export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
   };
 }
 
-/** The answer about an endpoint in the record. The view must have `match.cap`. */
+/** Builds the answer about an endpoint in the record. The view must hold `match.cap`. */
 export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools }: Match, now: Date): CheckFacts {
   const entry = view.entry(cap);
   const row = view.row(cap);
@@ -165,7 +163,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const related = relatedVerdict(view, { cap, url, payTos: payTosOf(query, row), card: grade.flags }, now);
   const all = corrected.corrections.length;
   const next = [
-    ...(tools && url !== null ? [whichTool(url, tools)] : []),
+    ...(tools && url !== null ? [toolHint(url, tools)] : []),
     ...(url !== null && method !== null ? aboutWords(view, query.url, { cap, matched }, { cap, url, method }) : []),
     ...(all > MAX_CORRECTIONS ? [moreCorrections(cap, all)] : []),
     moreOrigins(view, query),
@@ -174,7 +172,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     band,
     tier,
     composite,
-    // The payee's warning comes first: the letter tells nothing about another payee.
+    // The warning about the payee comes first, since the letter tells nothing about another payee.
     why: withWarnings(paid?.says ?? null, related, whyNow(why, row, grade.computedAt !== null)),
     asked: query.url,
     matched,
@@ -186,7 +184,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
     computedAt: grade.computedAt,
     observationsSince: grade.observationsSince,
     withdrawnSince: grade.withdrawnSince,
-    flags: inOrder([...grade.flags, ...(paid?.flags ?? []), ...related.flags]),
+    flags: orderFlags([...grade.flags, ...(paid?.flags ?? []), ...related.flags]),
     observed: observedOf(row, now),
     reproduce: url === null || method === null ? null : reproduceOf(method, url, row?.request),
     scorecard: grade.scorecard,
@@ -196,16 +194,18 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   };
 }
 
-/** What is known of an unknown url: its normalised form (null for an id), and what the client is told. */
-export interface Unseen {
+/**
+ * What is known of a url that is not in the record: its normalised form (null for an id), and what to tell the client.
+ */
+export interface UnknownUrl {
   url: string | null;
   /** Left out for an id: there is no url to probe. */
   queued?: boolean;
   next: string;
 }
 
-/** The answer about a url or id that is not in the record. Its payee and its domain may be known. */
-export function unknownFacts(view: View, query: CheckQuery, { url, queued, next }: Unseen, now: Date): CheckFacts {
+/** Builds the answer about a url or id that is not in the record. Its payee and its domain may be known. */
+export function unknownFacts(view: View, query: CheckQuery, { url, queued, next }: UnknownUrl, now: Date): CheckFacts {
   const related = relatedVerdict(view, { cap: null, url, payTos: payTosOf(query, undefined), card: [] }, now);
   const { flags } = related;
   return {
@@ -216,7 +216,7 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
     asked: query.url,
     matched: "none" satisfies Matched,
     defects: [],
-    ...(flags.length > 0 ? { flags: inOrder(flags) } : {}),
+    ...(flags.length > 0 ? { flags: orderFlags(flags) } : {}),
     ...(queued === undefined ? {} : { queued }),
     next: [url === null ? null : nearWords(view, url), next, moreOrigins(view, query)]
       .filter((says) => says !== null)
@@ -226,8 +226,8 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
 }
 
 /**
- * Addresses to which a payment would go: the client's pay_to, and those that the newest 402 names, else the seller's
- * own listing. Earlier 402s, and addresses that others name, do not tell who would be paid now.
+ * Returns the addresses to which a payment would go: the client's pay_to, and those in the newest 402 or else in the
+ * seller's own listing. Earlier 402s, and addresses that others name, do not tell who would be paid now.
  */
 function payTosOf({ pay_to }: CheckQuery, row: VolatileRow | undefined): string[] {
   const named = row?.pay_tos.length ? row.pay_tos : (row?.pay_tos_listed ?? []);
@@ -235,7 +235,7 @@ function payTosOf({ pay_to }: CheckQuery, row: VolatileRow | undefined): string[
   return [...new Map(all.map((address) => [addressKey(address), address])).values()];
 }
 
-/** The sentence of an answer, after the warnings against paying. */
+/** Puts the warnings against paying before the sentence of an answer. */
 function withWarnings(payTo: string | null, { says }: RelatedVerdict, why: string): string {
   const text = says.join("; ");
   const related = text === "" ? null : payTo === null ? `Do not pay yet: ${text}.` : `Besides, ${text}.`;

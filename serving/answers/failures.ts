@@ -2,17 +2,27 @@ import { bucketOf } from "../../pipelines/record/ids.ts";
 import { dayStart } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 import type { FailedCall, FailuresAnswer } from "../schemas/trust.ts";
-import { isSound, type PaidFact, type PaidPart, type PaidRow, type PaidRows, rowWith } from "../tables/paid-rows.ts";
+import {
+  hasNotFailed,
+  type PaidFact,
+  type PaidPart,
+  type PaidRow,
+  type PaidRows,
+  rowWith,
+} from "../tables/paid-rows.ts";
 import type { EvidenceFile, View } from "../tables/view.ts";
 import { correctionsOf, isWithdrawn } from "./corrections.ts";
 import { shellWord } from "./reproduce.ts";
 
-/** Which page is asked for, and how much may be read from the store for it. */
-export interface PageAsked {
-  /** `next` of the page before: unix ms, a hyphen, and the id of the last call; without an id: all before that moment. */
+/** Which page a client asks for, and how much may be read from the store for it. */
+export interface PageRequest {
+  /**
+   * `next` of the previous page: unix ms, a hyphen, and the id of its last call. Without an id: all calls before that
+   * time.
+   */
   cursor?: string | undefined;
   limit: number;
-  /** Files that are not held yet, and their packed bytes. */
+  /** Limits on files that are not cached, and on their packed bytes. */
   maxFiles: number;
   maxBytes: number;
   /** Address of this service, which the files are named under. */
@@ -21,44 +31,44 @@ export interface PageAsked {
 
 export type FailuresPage = Omit<FailuresAnswer, "schema" | "capability_id">;
 
-/** The place of a call in the list: calls come newest first, those of one moment by descending id. */
-interface Place {
+/** Position of a call in the list: the newest calls come first; calls of one moment are ordered by descending id. */
+interface CallPosition {
   ms: number;
   id: string;
 }
 
-const isBehind = (a: Place, b: Place): boolean => a.ms < b.ms || (a.ms === b.ms && a.id < b.id);
-const placeOf = ({ t, obs_id }: PaidRow): Place => ({ ms: Date.parse(t), id: obs_id });
-const cursorOf = ({ ms, id }: Place): string => `${ms}-${id}`;
+const isBehind = (a: CallPosition, b: CallPosition): boolean => a.ms < b.ms || (a.ms === b.ms && a.id < b.id);
+const positionOf = ({ t, obs_id }: PaidRow): CallPosition => ({ ms: Date.parse(t), id: obs_id });
+const cursorOf = ({ ms, id }: CallPosition): string => `${ms}-${id}`;
 
-function placeAsked(cursor: string | undefined): Place {
+function parseCursor(cursor: string | undefined): CallPosition {
   if (cursor === undefined) return { ms: Number.POSITIVE_INFINITY, id: "" };
   const at = cursor.indexOf("-");
   return { ms: Number(cursor.slice(0, at)), id: cursor.slice(at + 1) };
 }
 
-/** Files by their UTC day, the newest first. */
-function byDay(files: readonly EvidenceFile[]): [string, EvidenceFile[]][] {
+/** Groups files by their UTC day, the newest first. */
+function groupByDay(files: readonly EvidenceFile[]): [string, EvidenceFile[]][] {
   const days = new Map<string, EvidenceFile[]>();
   for (const file of files) days.set(file.day, [...(days.get(file.day) ?? []), file]);
   return [...days].sort(([a], [b]) => (a < b ? 1 : -1));
 }
 
-/** Reads files within what one answer may cost; a file that is held costs nothing. */
-class Reading {
+/** Reads files within the limits of one answer; cached files cost nothing. */
+class BoundedReads {
   readonly leftOut: string[] = [];
   #files: number;
   #bytes: number;
 
   constructor(
     private readonly paid: PaidRows,
-    { maxFiles, maxBytes }: PageAsked,
+    { maxFiles, maxBytes }: PageRequest,
   ) {
     this.#files = maxFiles;
     this.#bytes = maxBytes;
   }
 
-  /** What these files hold of an endpoint; null when one of them is more than may be read. */
+  /** Returns what these files hold of an endpoint; null when reading one of them would exceed the limits. */
   async of(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
     const read: { key: string; part: PaidPart }[] = [];
     for (const file of files) {
@@ -81,27 +91,27 @@ class Reading {
 }
 
 /**
- * Paid calls of an endpoint that failed, newest first, from the published evidence alone: neither those that failed by our
- * fault nor those that are not confirmed or that a correction withdrew. Files are read from the newest
- * day on, so that what was learned after a call is known before the call is looked at.
- * @throws Problem unavailable when all that may be read was read before the page began: what was read is held, so the next
- *   request gets further; and what {@link PaidRows.read} throws
+ * Returns the failed paid calls of an endpoint, newest first, from the published evidence. Calls that failed by our own
+ * fault, are not confirmed, or were withdrawn by a correction are left out. Files are read from the newest day on, so
+ * that later facts about a call are known before the call is judged.
+ * @throws Problem unavailable when the limits were reached before the page began (the files stay cached, so the next
+ * request gets further); errors of {@link PaidRows.read}
  */
-export async function failuresOf(view: View, cap: string, paid: PaidRows, asked: PageAsked): Promise<FailuresPage> {
+export async function failuresOf(view: View, cap: string, paid: PaidRows, asked: PageRequest): Promise<FailuresPage> {
   const { base } = asked;
-  const from = placeAsked(asked.cursor);
+  const from = parseCursor(asked.cursor);
   const corrected = correctionsOf(view, cap);
-  const reading = new Reading(paid, asked);
+  const reading = new BoundedReads(paid, asked);
   const later = new Map<string, PaidFact[]>();
   const found: FailedCall[] = [];
   let begun: string | null = null;
-  const page = (next: Place | null): FailuresPage => ({
+  const page = (next: CallPosition | null): FailuresPage => ({
     evidence_until: view.evidence.newestDay,
     failures: found,
     left_out: reading.leftOut,
     next: next && cursorOf(next),
   });
-  for (const [day, files] of byDay(view.evidence.of(bucketOf(cap)))) {
+  for (const [day, files] of groupByDay(view.evidence.of(bucketOf(cap)))) {
     const read = await reading.of(files, cap);
     if (!read) {
       if (begun !== null) return page({ ms: dayStart(begun).getTime(), id: "" });
@@ -115,9 +125,9 @@ export async function failuresOf(view: View, cap: string, paid: PaidRows, asked:
     const calls = read
       .flatMap(({ part, key }) => part.rows.map((row) => ({ row, key, facts: later.get(row.obs_id) ?? [] })))
       .map(({ row, key, facts }) => ({ row: rowWith(row, facts), files: [key, ...facts.map(({ file }) => file)] }))
-      .filter(({ row }) => row.fault === null && !isSound(row) && isBehind(placeOf(row), from))
+      .filter(({ row }) => row.fault === null && !hasNotFailed(row) && isBehind(positionOf(row), from))
       .filter(({ row }) => !isWithdrawn(corrected, row.obs_id, row.t))
-      .sort((a, b) => (isBehind(placeOf(a.row), placeOf(b.row)) ? 1 : -1));
+      .sort((a, b) => (isBehind(positionOf(a.row), positionOf(b.row)) ? 1 : -1));
     for (const { row, files: keys } of calls) {
       if (found.length === asked.limit) return page(lastOf(found));
       found.push(failedCall(row, [...new Set(keys)], base));
@@ -126,12 +136,12 @@ export async function failuresOf(view: View, cap: string, paid: PaidRows, asked:
   return page(null);
 }
 
-const lastOf = (found: readonly FailedCall[]): Place => {
+const lastOf = (found: readonly FailedCall[]): CallPosition => {
   const { at, id } = found.at(-1)!;
   return { ms: Date.parse(at), id };
 };
 
-/** What each check of ours asks of an answer; a check of a buyer's has a name of its own. */
+/** What each of our checks requires of an answer, in words. A buyer's check has a name of its own. */
 const EXPECTED: Readonly<Record<string, string>> = {
   bytes_came: "an answer before the deadline",
   status: "a status from 200 to 299",
@@ -151,27 +161,29 @@ interface FailedCheck {
   came: string;
 }
 
-/** Checks that failed, in the order in which they ran; terms that were not kept last. */
+/** Returns the failed checks in the order in which they ran; terms that were not kept come last. */
 function failedChecks({ checks, differs, honest, delivered }: PaidRow): FailedCheck[] {
-  const failed = (checks ?? []).filter(({ ok }) => !ok).map(({ name, says }) => ({ name, came: cameOf(name, says) }));
+  const failed = (checks ?? [])
+    .filter(({ ok }) => !ok)
+    .map(({ name, says }) => ({ name, came: receivedWords(name, says) }));
   const other = differs?.map(({ says }) => says).join(", ");
   if (honest === false) failed.push({ name: "terms", came: other || "other terms" });
-  // A process that ended meanwhile left no checks.
+  // A process that ended during the call recorded no checks.
   return failed.length === 0 && !delivered ? [{ name: "bytes_came", came: "nothing" }] : failed;
 }
 
-function cameOf(name: string, says = ""): string {
+function receivedWords(name: string, says = ""): string {
   if (name === "bytes_came") return says || "nothing";
   return says === "" || says.startsWith("scored") ? `another answer${says && ` (${says})`}` : says;
 }
 
-/** Characters of what was expected, and of what came. */
+/** Longest text, in characters, about what was expected or received. */
 const MAX_WORDS = 300;
-const shortened = (text: string): string => (text.length > MAX_WORDS ? `${text.slice(0, MAX_WORDS - 1)}…` : text);
-const joined = (texts: readonly string[]): string => shortened([...new Set(texts)].join("; "));
+const shorten = (text: string): string => (text.length > MAX_WORDS ? `${text.slice(0, MAX_WORDS - 1)}…` : text);
+const joinWords = (texts: readonly string[]): string => shorten([...new Set(texts)].join("; "));
 
-/** What happened to the money and the answer. */
-function happened({ delivered, settled, refunded, price }: PaidRow, failed: readonly FailedCheck[]): string {
+/** Describes what happened to the money and the answer. */
+function outcomeWords({ delivered, settled, refunded, price }: PaidRow, failed: readonly FailedCheck[]): string {
   const money = price === null ? "its price" : price.toFixed(6).replace(/(\.\d{2}\d*?)0+$/, "$1");
   if (delivered) {
     const names = failed.map(({ name }) => name).join(", ");
@@ -192,10 +204,10 @@ function failedCall(row: PaidRow, keys: readonly string[], base: string): Failed
     id: row.obs_id,
     at: row.t,
     paid_by: row.kind === 2 ? "a_buyer" : "us",
-    says: shortened(happened(row, failed)),
+    says: shorten(outcomeWords(row, failed)),
     failed: failed.map(({ name }) => name),
-    expected: joined(failed.map(({ name }) => expectedBy(name))),
-    came: joined(isSaid ? shown : [`status ${status}`, ...shown]),
+    expected: joinWords(failed.map(({ name }) => expectedBy(name))),
+    came: joinWords(isSaid ? shown : [`status ${status}`, ...shown]),
     ...{ status, latency_ms: row.latency_ms, price: row.price === null ? null : row.price.toFixed(6) },
     network: settlement?.network ?? quote?.network ?? row.network ?? null,
     asset: settlement?.asset ?? quote?.asset ?? row.asset ?? null,

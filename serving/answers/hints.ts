@@ -5,7 +5,7 @@ import type { Match } from "../tables/match.ts";
 import type { NamedEndpoint } from "../tables/url-index.ts";
 import type { View } from "../tables/view.ts";
 
-/** What the newest handshake saw, in words; null where it saw terms, or nothing is known of it. */
+/** Describes what the newest probe saw; null when it saw payment terms, or nothing is known of it. */
 function seenWords({ last_state: state, last_status: status }: VolatileRow): string | null {
   switch (state) {
     case "status":
@@ -23,13 +23,14 @@ function seenWords({ last_state: state, last_status: status }: VolatileRow): str
 }
 
 /**
- * The sentence of an endpoint as of its newest handshake. Of one that never asked for a payment it says what it answers
- * instead; of any other, what its newest handshake saw if that were no terms. The sentence of a card knows neither.
- * @param card is it a card's?
+ * Returns the sentence about an endpoint as of its newest probe. For an endpoint that never asked for payment, it says
+ * what the endpoint answers instead. For others, it adds what the newest probe saw if that had no payment terms. A
+ * card's own sentence knows neither.
+ * @param card whether `why` is a card's sentence
  */
 export function whyNow(why: string, row: VolatileRow | undefined, card: boolean): string {
   const words = row ? seenWords(row) : null;
-  // How long an endpoint has been silent the card tells better.
+  // The card tells better how long an endpoint has been silent.
   if (!row || words === null || (card && row.last_state === "silent")) return why;
   const never = why.startsWith("UNRATED:") && row.asked_for_payment === 0 && row.paid_calls === 0;
   return never ? `UNRATED: it ${words}, so nobody has paid it.` : `${why} Newest handshake: it ${words}.`;
@@ -37,18 +38,21 @@ export function whyNow(why: string, row: VolatileRow | undefined, card: boolean)
 
 const named = ({ method, url }: NamedEndpoint): string => `${method} ${url}`;
 
-/** By what two urls of one origin and path differ. */
+/** Describes how two urls of one origin and path differ. */
 const differenceOf = (asked: string, held: string): string =>
   asked.split("?", 1)[0] === held.split("?", 1)[0] ? "query" : "trailing slash";
 
-/** Where our calls of a template went, with its placeholders filled; null for an endpoint that is none. */
+/**
+ * Describes the urls that we called for a template, with its placeholders filled; null when the endpoint is not a
+ * template.
+ */
 function calledWords(view: View, cap: string, url: string): string | null {
   const request = view.row(cap)?.request;
   const called = request ? readHandshakeRequest(request)?.url : undefined;
   return called === undefined || !isTemplate(url) ? null : `Our calls of this template went to ${called}.`;
 }
 
-/** What of the record an answer is about, where the url that was asked is not the url that the record holds. */
+/** Explains which endpoint an answer is about when its url differs from the requested url. */
 export function aboutWords(view: View, asked: string, { cap, matched }: Match, held: NamedEndpoint): string[] {
   const called = calledWords(view, cap, held.url);
   const also = called === null ? [] : [called];
@@ -62,13 +66,13 @@ export function aboutWords(view: View, asked: string, { cap, matched }: Match, h
   ];
 }
 
-/** Endpoints of one host that are looked at, and those of them that are named. */
-const MAX_LOOKED = 200;
+/** Limits on the endpoints of one host that are compared, and on those that are named. */
+const MAX_COMPARED = 200;
 const MAX_NAMED = 5;
 
-/** What the record holds near a url that it does not hold: other methods of it, its path, other paths of its host. */
+/** Describes what the record holds near an unknown url: other methods of the url, its path, other paths of its host. */
 export function nearWords(view: View, normalised: string): string | null {
-  const held = (names: readonly NamedEndpoint[]) => names.slice(0, MAX_LOOKED).filter(({ cap }) => view.has(cap));
+  const held = (names: readonly NamedEndpoint[]) => names.slice(0, MAX_COMPARED).filter(({ cap }) => view.has(cap));
   const same = held(view.names.withUrl(normalised));
   if (same.length > 0) {
     const methods = [...new Set(same.map(({ method }) => method))].sort();
@@ -82,6 +86,8 @@ export function nearWords(view: View, normalised: string): string | null {
   if (other.length === 0) return null;
   const shown = other.slice(0, MAX_NAMED).map(named).join(", ");
   const more =
-    other.length > MAX_NAMED ? `, and ${all.length > MAX_LOOKED ? "others" : `${other.length - MAX_NAMED} more`}` : "";
+    other.length > MAX_NAMED
+      ? `, and ${all.length > MAX_COMPARED ? "others" : `${other.length - MAX_NAMED} more`}`
+      : "";
   return `The record holds other paths of this host: ${shown}${more}.`;
 }

@@ -15,9 +15,9 @@ import type { View } from "../tables/view.ts";
 import { listingAnswer } from "./listing-look.ts";
 
 export interface LookDeps {
-  /** What is needed to make a look; null: this process probes nothing. */
+  /** The parts needed to probe a listing; null: this process probes nothing. */
   tools: ProbeTools | null;
-  /** Our own addresses: nobody can make us probe ourselves. */
+  /** Our own addresses, which nobody can make us probe. */
   own: readonly string[];
   view: () => View;
   validateUrl: Egress["validate"];
@@ -27,17 +27,18 @@ export interface LookDeps {
 }
 
 /** How long an answer is cached, ms. */
-const KEPT_MS = 60_000;
+const CACHE_MS = 60_000;
 /** Most cached answers. */
-const MAX_KEPT = 500;
-/** Seconds after which a running look has most likely ended. */
+const MAX_CACHED = 500;
+/** Seconds after which a running probe has most likely ended; sent as Retry-After. */
 const RETRY_S = 10;
 
 /**
- * POST /v1/listings/validate: looks once at an endpoint for a seller that waits. Only the answer is kept, for a minute.
+ * Answers POST /v1/listings/validate: probes an endpoint once for a seller that waits. Only the answer is kept, for a
+ * minute.
  */
 export class ListingChecks {
-  readonly #kept = new BoundedMap<string, { answer: ListingAnswer; madeAt: number }>(MAX_KEPT);
+  readonly #kept = new BoundedMap<string, { answer: ListingAnswer; madeAt: number }>(MAX_CACHED);
   readonly #underway = new Map<string, Promise<ListingAnswer>>();
   readonly #places: Places;
   readonly #limits: Limits;
@@ -58,17 +59,17 @@ export class ListingChecks {
   }
 
   /**
-   * @throws Problem bad_request with a pointer; too_many_requests (the domain was looked at too often, or is being
-   * looked at); unavailable (too many looks are running, or this process probes nothing)
+   * @throws Problem bad_request with a pointer; too_many_requests (the domain was probed too often, or is being
+   * probed); unavailable (too many probes are running, or this process probes nothing)
    */
   answer({ url, method }: ListingQuestion, client: string): Promise<ListingAnswer> {
     const normalised = normalisedUrl(url);
     const key = `${method ?? ""} ${normalised}`;
     const kept = this.#kept.get(key);
-    if (kept && this.deps.clock.monotonic() - kept.madeAt < KEPT_MS) return Promise.resolve(kept.answer);
+    if (kept && this.deps.clock.monotonic() - kept.madeAt < CACHE_MS) return Promise.resolve(kept.answer);
     const underway = this.#underway.get(key);
     if (underway) return underway;
-    const place = this.#admitted(normalised, client);
+    const place = this.#admit(normalised, client);
     const made = this.#look(normalised, method ?? null)
       .then((answer) => this.#keep(key, answer))
       .finally(() => {
@@ -79,8 +80,8 @@ export class ListingChecks {
     return made;
   }
 
-  /** Takes a place for a look at this url, if it may be looked at now. @throws Problem */
-  #admitted(url: string, client: string): Place {
+  /** Takes a place for a probe of this url. @throws Problem when the url may not be probed now */
+  #admit(url: string, client: string): Place {
     const domain = registrableDomain(url);
     if (this.#own.has(domain)) throw badField("/url", "is an address of this service");
     const verdict = this.deps.validateUrl(url);

@@ -7,8 +7,8 @@ import type { DefectCode } from "../../pipelines/record/vocabulary.ts";
 import type { ListingAnswer } from "../schemas/listing.ts";
 import { type StockVerdict, tryStockClient } from "./stock-client.ts";
 
-/** What a seller changes to remove a defect, in plain words: one sentence or two for each code of DEFECTS. */
-export const MENDS: Readonly<Record<DefectCode, string>> = {
+/** What a seller should change to remove a defect: one or two plain sentences for each code of DEFECTS. */
+export const DEFECT_ADVICE: Readonly<Record<DefectCode, string>> = {
   malformed_terms:
     "Send the terms as JSON: for x402 version 2 base64 of it in the PAYMENT-REQUIRED header, for version 1 as the body, with `accepts` as an array.",
   no_terms: "Answer 402 with x402 terms (`x402Version` and `accepts`), or with an mpp challenge in WWW-Authenticate.",
@@ -49,10 +49,10 @@ export const MENDS: Readonly<Record<DefectCode, string>> = {
   no_402: "Answer 402 with terms to a request without payment, or take the url out of your list of paid endpoints.",
 };
 
-/** How to mend a defect; for an unknown one, a general hint. */
-export const mendOf = (defect: string): string =>
-  Object.hasOwn(MENDS, defect)
-    ? MENDS[defect as DefectCode]
+/** Returns the advice for a defect; for an unknown code, a general hint. */
+export const adviceOf = (defect: string): string =>
+  Object.hasOwn(DEFECT_ADVICE, defect)
+    ? DEFECT_ADVICE[defect as DefectCode]
     : "Compare the answer with the specification of the protocol that it speaks.";
 
 const CLIENT = "@x402/core 2.27 with the exact scheme of @x402/evm, as it comes";
@@ -62,7 +62,7 @@ const NOTHING_TO_SIGN: StockVerdict = {
   says: "There was no 402 for it to read.",
 };
 
-/** What the endpoint answered, in words, and what the seller changes where no terms came. */
+/** Describes what the endpoint answered, and what the seller should change when it sent no payment terms. */
 function stateWords(
   { state, status, says, fault }: Probe["body"],
   method: string,
@@ -78,7 +78,7 @@ function stateWords(
         mend: "Fix the defects below, the first one first.",
       };
     case "free":
-      return { says: "It answered without asking for payment.", mend: mendOf("no_402") };
+      return { says: "It answered without asking for payment.", mend: adviceOf("no_402") };
     case "wall":
       return {
         says: `It answered ${status}, as a wall against robots does.`,
@@ -117,8 +117,8 @@ const offerRead = ({ scheme, network, asset, pay_to, amount_atomic, price, max_t
 });
 
 /**
- * Looks once at a listing: how the endpoint answers, its defects, and whether the protocol's own client would pay it.
- * Nothing is kept. Never throws for what the stranger does.
+ * Probes a listing once: how the endpoint answers, its defects, and whether the protocol's own client would pay it.
+ * Nothing is stored. Never throws, whatever the endpoint does.
  * @param url normalised
  * @param capIn finds the endpoint in the record for this url and a method
  */
@@ -160,7 +160,7 @@ function answerOf(
     protocols: terms?.protocols ?? [],
     x402_version: terms?.x402_version ?? null,
     offers: (terms?.offers ?? []).map(offerRead),
-    defects: [...found].map(([defect, words]) => ({ defect, says: words, mend: mendOf(defect) })),
+    defects: [...found].map(([defect, words]) => ({ defect, says: words, mend: adviceOf(defect) })),
     stock_client: { client: CLIENT, ...stock },
     listing: listing && { document: listing.url, differs: differs.map(({ defect }) => defect) },
     capability_id: cap,

@@ -24,29 +24,30 @@ export const OBJECT_ROOTS = [
   "hint",
 ] as const;
 
-/** Objects up to this size are read whole; larger ones are streamed in steps, and the number of streams is bounded. */
-const WHOLE = 64 * 1024;
-const STEP = 1024 * 1024;
+/** Objects up to this size are read whole. Larger ones are streamed in steps, and the number of streams is limited. */
+const MAX_WHOLE_BYTES = 64 * 1024;
+const STEP_BYTES = 1024 * 1024;
 
-/** Kinds of objects that are replaced under their key; all are small. The keys of other kinds are never used twice. */
-const SWAPPED: ReadonlySet<ObjectKind> = new Set(["checkpoint", "view", "hint"]);
+/** Kinds of objects that are replaced under their key; all are small. Keys of other kinds are never reused. */
+const REPLACED_KINDS: ReadonlySet<ObjectKind> = new Set(["checkpoint", "view", "hint"]);
 
-/** A store's etag as a strong HTTP one. */
+/** Converts a store's etag to a strong HTTP etag. */
 const etagOf = (info: ObjectInfo): string => `"${info.etag.replace(/^W\//, "").replaceAll('"', "")}"`;
 
 /**
- * With the size: a mirror may have packed the object anew, and parts of its bytes must not be joined to parts of ours.
+ * Returns the etag of an immutable object. It covers the size, since a mirror may have packed the object anew, and
+ * parts of its bytes must not be joined to parts of ours.
  */
 const etagOfKey = ({ key, size }: ObjectInfo): string => `"${sha256hex(`${key} ${size}`).slice(0, 32)}"`;
 
 export interface ObjectRequest {
   headers: Headers;
   method: string;
-  /** Key of the client, which is charged for the length of what it reads. */
+  /** Key of the client, to which the bytes that it reads are charged. */
   client: string;
 }
 
-/** Serves the objects of the public store at the root of the service, under their keys as paths. */
+/** Serves the objects of the public store under their keys, as paths of the service. */
 export class PublicObjects {
   constructor(
     private readonly store: Pick<Store, "head" | "get" | "getRange">,
@@ -54,15 +55,15 @@ export class PublicObjects {
   ) {}
 
   /**
-   * @param sha256 hex of the object's bytes, where the log names it: sent as Repr-Digest (RFC 9530)
-   * @throws Problem not_found for keys that are not served or not there; range_not_satisfiable; too_many_requests;
+   * @param sha256 hex of the object's bytes, if the log names it; sent as Repr-Digest (RFC 9530)
+   * @throws Problem not_found for a key that is not served or does not exist; range_not_satisfiable; too_many_requests;
    * unavailable
    */
   async answer(key: string, request: ObjectRequest, sha256?: string | undefined): Promise<Response> {
     try {
       return await this.#answer(key, request, sha256);
     } catch (error) {
-      // A key that no store could hold, such as 300 digits, is not found.
+      // A key that no store could hold, such as one with 300 digits, is reported as not found.
       if (error instanceof BadKey) throw new Problem("not_found", "there is no such object");
       if (!(error instanceof StoreDown || error instanceof SourceDown)) throw error;
       throw new Problem("unavailable", "the store of this object does not answer", {
@@ -77,7 +78,8 @@ export class PublicObjects {
     if (!kind || !info) throw new Problem("not_found", "there is no such object");
     const { contentType, cacheControl, contentEncoding }: ObjectHeaders = OBJECTS[kind].headers;
     const immutable = cacheControl.endsWith("immutable");
-    // An immutable object's etag is made from key and size, so that every replica and mirror gives it one etag.
+    // The etag of an immutable object is made from key and size, so that all replicas and mirrors give it the same
+    // etag.
     const etag = immutable ? etagOfKey(info) : etagOf(info);
     const headers: Record<string, string> = {
       ...{ "content-type": contentType, "cache-control": cacheControl, etag },
@@ -85,13 +87,13 @@ export class PublicObjects {
       ...(contentEncoding ? { "content-encoding": contentEncoding } : {}),
       ...(immutable ? { "accept-ranges": "bytes" } : {}),
       ...(sha256 ? { "repr-digest": `sha-256=:${Buffer.from(sha256, "hex").toString("base64")}:` } : {}),
-      // Bytes that a stranger chose are sent for download, and never shown as a page of ours.
+      // Bytes that a stranger chose are sent as a download, and never shown as a page of ours.
       ...(kind === "call" ? { "content-disposition": "attachment" } : {}),
     };
     if (immutable) headers["last-modified"] = info.modifiedAt.toUTCString();
     if (matchesEtag(request, etag) || (immutable && notModifiedSince(request, info.modifiedAt)))
       return new FastResponse(null, { status: 304, headers });
-    if (SWAPPED.has(kind)) return this.#whole(key, request, headers);
+    if (REPLACED_KINDS.has(kind)) return this.#whole(key, request, headers);
     // Range is defined for GET alone (RFC 9110 section 14.2).
     const ranged = immutable && request.method !== "HEAD";
     const range = ranged ? parseRange(request.headers, info.size, etag) : null;
@@ -107,17 +109,17 @@ export class PublicObjects {
     return new FastResponse(body, { status: range ? 206 : 200, headers });
   }
 
-  /** Answers with an object that may be replaced: it is read in one piece, and the etag is that of the bytes read. */
+  /** Answers with an object that may be replaced. It is read in one piece, so that the etag belongs to the bytes. */
   async #whole(key: string, { client, method }: ObjectRequest, headers: Record<string, string>): Promise<Response> {
     this.streams.admit(client);
-    const object = await this.store.get(key, { maxBytes: 64 * STEP });
+    const object = await this.store.get(key, { maxBytes: 64 * STEP_BYTES });
     if (!object) throw new Problem("not_found", "there is no such object");
     if (method !== "HEAD") this.streams.charge(client, object.size);
     return new FastResponse(object.bytes, { status: 200, headers: { ...headers, etag: etagOf(object) } });
   }
 
   async #bytes(key: string, client: string, start: number, end: number): Promise<Uint8Array | ReadableStream> {
-    if (end - start > WHOLE) return this.streams.stream(client, this.#steps(key, start, end));
+    if (end - start > MAX_WHOLE_BYTES) return this.streams.stream(client, this.#steps(key, start, end));
     this.streams.admit(client);
     const bytes = await this.store.getRange(key, start, end);
     if (bytes?.length !== end - start) throw new Problem("not_found", "the object is no longer there");
@@ -125,10 +127,13 @@ export class PublicObjects {
     return bytes;
   }
 
-  /** Reads at most one step ahead of the client. A step that comes back short ends the answer with an error. */
+  /**
+   * Streams the object, reading at most one step ahead of the client. A step that returns too few bytes ends the answer
+   * with an error.
+   */
   async *#steps(key: string, start: number, end: number): AsyncGenerator<Uint8Array> {
-    for (let at = start; at < end; at += STEP) {
-      const stop = Math.min(at + STEP, end);
+    for (let at = start; at < end; at += STEP_BYTES) {
+      const stop = Math.min(at + STEP_BYTES, end);
       const bytes = await this.store.getRange(key, at, stop);
       if (bytes?.length !== stop - at) throw new Error(`${key}: ${bytes?.length ?? 0} bytes instead of ${stop - at}`);
       yield bytes;

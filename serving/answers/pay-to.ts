@@ -1,29 +1,29 @@
 import { addressKey } from "../../pipelines/record/networks.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 
-/** Compares the address that a buyer is about to pay with those that the endpoint names. */
+/** Result of comparing the address that a buyer is about to pay with the addresses that the endpoint names. */
 export interface PayToVerdict {
   flags: ("pay_to_unknown" | "pay_to_differs")[];
-  /** A sentence about it; null where there is nothing to warn of. */
+  /** A sentence about the result; null when there is nothing to warn of. */
   says: string | null;
-  /** Did a 402 of this endpoint ever name the address? null where no 402 of it was read. */
+  /** Whether any 402 of this endpoint named the address; null when no 402 of it was read. */
   seenBefore: boolean | null;
 }
 
 /** Most addresses that one sentence names. */
-const NAMED = 4;
+const MAX_NAMED = 4;
 
 const HEX = /^0x/i;
 
-const named = (addresses: readonly string[]): string => {
-  const more = addresses.length - NAMED;
-  return addresses.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+const joinAddresses = (addresses: readonly string[]): string => {
+  const more = addresses.length - MAX_NAMED;
+  return addresses.slice(0, MAX_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
 };
 
 /**
- * Is this an address of the endpoint? Where no address of the endpoint is known there is no warning, since unknown is
- * not different. A listing may name fewer networks than the 402, so it contradicts the address only where it names one
- * of the same form that the newest 402 does not name.
+ * Compares an address with those of the endpoint. When no address of the endpoint is known, there is no warning. A
+ * listing may name fewer networks than the 402, so a listing contradicts the address only if it names an address of the
+ * same form, and the newest 402 does not name the given one.
  */
 export function payToVerdict(row: VolatileRow | undefined, payTo: string): PayToVerdict {
   const [now, before, listed] = [row?.pay_tos ?? [], row?.pay_tos_before ?? [], row?.pay_tos_listed ?? []];
@@ -45,9 +45,9 @@ export function payToVerdict(row: VolatileRow | undefined, payTo: string): PayTo
     unknown
       ? `no 402 of this endpoint and no listing of its seller's own ever named ${payTo}`
       : `${payTo} is another address than this endpoint names now`,
-    ...(now.length > 0 ? [`its newest 402 names ${named(now)}`] : []),
-    ...(listed.length > 0 ? [`its seller's own listing names ${named(listed)}`] : []),
-    ...(before.length > 0 ? [`earlier 402s named ${named(before)}`] : []),
+    ...(now.length > 0 ? [`its newest 402 names ${joinAddresses(now)}`] : []),
+    ...(listed.length > 0 ? [`its seller's own listing names ${joinAddresses(listed)}`] : []),
+    ...(before.length > 0 ? [`earlier 402s named ${joinAddresses(before)}`] : []),
   ];
   return { flags, says: `Do not pay yet: ${facts.join("; ")}.`, seenBefore };
 }

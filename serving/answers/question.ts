@@ -3,21 +3,21 @@ import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import { NETWORK_NAMES } from "../../pipelines/record/networks.ts";
 import type { Order } from "../schemas/search.ts";
 
-/** What the words of a question ask for. */
+/** A search query, split into its conditions and its words. */
 export interface Question {
   /** Words that an endpoint should hold. */
   words: readonly SpelledWord[];
   order: Order | null;
-  /** Most that it may cost, in dollars. */
+  /** Highest price, in dollars. */
   maxPrice: string | null;
-  /** A network's name, as it was written. */
+  /** Name of a network, as the client wrote it. */
   network: string | null;
 }
 
-/** Most words that are read of a question. */
-const MAX_READ = 40;
+/** Largest number of words of a query that are read. */
+const MAX_WORDS_READ = 40;
 
-/** Words that say nothing of what is sought: English and German, and those of every such question. */
+/** Words that do not describe what is sought, in English and German. */
 const STOP_WORDS: ReadonlySet<string> = new Set(
   [
     "a an the this that these those some any all one of to in on at by for from with without into as is are be was were it its",
@@ -31,7 +31,7 @@ const STOP_WORDS: ReadonlySet<string> = new Set(
   ].flatMap((line) => line.split(" ")),
 );
 
-/** Words that ask for an order. */
+/** Words that ask for an order of the results. */
 const ORDER_WORDS: Readonly<Record<string, Order>> = {
   ...{ cheap: "price", cheaper: "price", cheapest: "price", günstig: "price", günstigste: "price", billigste: "price" },
   ...{
@@ -70,7 +70,7 @@ const ON_NETWORK = new RegExp(
   "iu",
 );
 
-/** Reads a question as people word it: what it says of price, network and order, and the words that are left. */
+/** Reads a query as people write it: the conditions on price, network and order in it, and the remaining words. */
 export function readQuestion(q: string): Question {
   let rest = q;
   const taken = (pattern: RegExp): RegExpExecArray | null => {
@@ -85,14 +85,14 @@ export function readQuestion(q: string): Question {
   const lowest = taken(LOWEST)?.[0];
   let order: Order | null = lowest === undefined ? null : /latency/i.test(lowest) ? "latency" : "price";
   const words: SpelledWord[] = [];
-  for (const one of splitWords(rest, MAX_READ)) {
+  for (const one of splitWords(rest, MAX_WORDS_READ)) {
     if (Object.hasOwn(ORDER_WORDS, one.word)) order ??= ORDER_WORDS[one.word]!;
     else if (!STOP_WORDS.has(one.word)) words.push(one);
   }
   return { words, order, maxPrice, network };
 }
 
-/** The amount in dollars that a phrase names; null where a bare number could mean anything. */
+/** Returns the amount in dollars that a phrase names; null for a bare number, which could mean anything. */
 function priceOf([, words, sign, dollar, number, unit]: RegExpExecArray): string | null {
   if (!dollar && !unit) return null;
   const half = /^half/i.test(number!);
@@ -105,7 +105,9 @@ function priceOf([, words, sign, dollar, number, unit]: RegExpExecArray): string
   return most < 0n ? null : formatMoney(most);
 }
 
-/** Networks that are meant by a CAIP-2 id, or by a name: then its test networks too. Empty: nobody knows the name. */
+/**
+ * Returns the networks that a CAIP-2 id or a name means; a name includes its test networks. Empty for an unknown name.
+ */
 export function networksOf(named: string): ReadonlySet<string> {
   if (named.includes(":")) return new Set([named]);
   const name = named.toLowerCase();

@@ -14,18 +14,18 @@ export interface ChallengeParts {
   hmacKey: string | null;
 }
 
-/** Longest wait for a place of egress and for the exchange, real ms. */
-const LONGEST_MS = 25_000;
+/** Longest wait for a place of egress and the exchange together, real ms. */
+const TIMEOUT_MS = 25_000;
 
 const sha256 = (text: string): Buffer => createHash("sha256").update(text).digest();
 
-/** Are two texts equal? The comparison takes the same time wherever they differ. */
+/** Compares two texts in a time that does not depend on where they differ. */
 export const sameText = (a: string, b: string): boolean => timingSafeEqual(sha256(a), sha256(b));
 
 /**
- * Posts a challenge to a receiver and waits for its echo. A client that cannot make the receiver echo it does not
- * control it.
- * @throws Problem receiver_failed with what it did instead; unavailable when we could not ask
+ * Posts a challenge to a receiver and waits until the receiver echoes it. Only a client that controls the receiver can
+ * make it do so.
+ * @throws Problem receiver_failed with what the receiver did instead; unavailable when the challenge could not be sent
  */
 export async function challenge(url: string, watcherId: string, { egress, signer, clock, hmacKey }: ChallengeParts) {
   const secret = randomBytes(32).toString("base64url");
@@ -35,7 +35,7 @@ export async function challenge(url: string, watcherId: string, { egress, signer
   const message = signMessage(id, JSON.stringify(body), now, [signer], hmacKey);
   const result = await egress.fetch({
     ...{ url, method: "POST", headers: message.headers, body: message.body, profile: "challenge" },
-    signal: AbortSignal.timeout(LONGEST_MS),
+    signal: AbortSignal.timeout(TIMEOUT_MS),
   });
   if (result.outcome === "refused" && result.reason === undefined) {
     const headers = { "retry-after": "30" };
@@ -47,7 +47,10 @@ export async function challenge(url: string, watcherId: string, { egress, signer
   throw new Problem("receiver_failed", detail, { errors: [{ pointer: "/url", detail }] });
 }
 
-/** Null for an echo: status 200, and the challenge alone, as text or as the member `challenge` of a JSON object. */
+/**
+ * Returns null for an echo (status 200 and the challenge alone, as text or as the member `challenge` of a JSON object);
+ * otherwise what is wrong.
+ */
 function whyNotEchoed(result: EgressResult, secret: string): string | null {
   if (result.outcome !== "answered") return result.says;
   if (result.status !== 200) return `it answered ${result.status}, and only 200 counts`;

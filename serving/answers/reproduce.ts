@@ -10,21 +10,21 @@ import {
 import { isTemplate } from "../../pipelines/record/template.ts";
 import { type HandshakeRequest, readHandshakeRequest } from "../../pipelines/record/volatile.ts";
 
-/** A word of a POSIX shell command line, in single quotes. */
+/** Quotes a text as one word of a POSIX shell command line. */
 export const shellWord = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** Flags of curl that make our handshake: no globbing, no redirect, 20 s in all. */
+/** Options of curl that match our probe: no globbing, no redirects, 20 s in all. */
 const CURL = "curl -gsS -m 20";
-/** The command for a handshake, which shows status and headers. */
-const HANDSHAKE = `${CURL.replace("-gsS", "-gsSi")} -H 'Accept: application/json'`;
+/** The command for a probe, which shows status and headers. */
+const PROBE_COMMAND = `${CURL.replace("-gsS", "-gsSi")} -H 'Accept: application/json'`;
 const JSON_TYPE = "-H 'Content-Type: application/json'";
 
 const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
 
 /**
- * The free handshake that we make, as a command for a POSIX shell with curl: with its method, url, body and the headers
- * that matter, without payment; null where no command makes it.
- * @param request of the volatile row (VolatileRow.request); absent where there is none
+ * Returns our free probe as a command for a POSIX shell with curl: method, url, body and the relevant headers, without
+ * payment. Null when no command can make it.
+ * @param request from the volatile row (VolatileRow.request); absent when there is none
  */
 export function reproduceOf(method: string, url: string, request: string | null | undefined): string | null {
   if (request === "") return null;
@@ -34,38 +34,38 @@ export function reproduceOf(method: string, url: string, request: string | null 
   return handshakeCommand(method, said.url ?? url, said.body);
 }
 
-/** @param body absent: an empty JSON object is sent where the method has a body */
+/** @param body when absent, an empty JSON object is sent if the method has a body */
 function handshakeCommand(method: string, url: string, body: HandshakeRequest["body"]): string {
   const sent = body ?? (hasBody(method) ? "{}" : undefined);
   const data = sent === undefined ? "" : `${JSON_TYPE} -d ${shellWord(sent)} `;
-  return `${HANDSHAKE} ${method === "GET" ? "" : `-X ${method} `}${data}${shellWord(url)}`;
+  return `${PROBE_COMMAND} ${method === "GET" ? "" : `-X ${method} `}${data}${shellWord(url)}`;
 }
 
 /** Prints the protocol version in the answer to `initialize`, which may be JSON or a stream of events. */
 const VERSION = `sed -n 's/.*"protocolVersion" *: *"\\([A-Za-z0-9_.-]*\\)".*/\\1/p' | head -n 1`;
 const SESSION = "grep -i '^mcp-session-id:' | cut -d : -f 2- | tr -d ' '";
 
-/** How an endpoint is called: where the input goes, its members and types, and an example. */
+/** How an endpoint is called: where the input goes, its members and their types, and an example. */
 export interface Input {
   in: "query" | "body" | "arguments";
   schema: unknown;
-  /** The schema is the listing's, shortened; else it is made of the example. */
+  /** True: the schema is the listing's, shortened. False: it is made from the example. */
   declared: boolean;
-  /** null: it is too long to be shown. */
+  /** Null when the example is too long to be shown. */
   example: unknown;
-  /** The address that the example is sent to. */
+  /** Address to which the example is sent. */
   url: string;
 }
 
-/** Members of an example that its schema names, and how deep it goes. */
-const MOST_MEMBERS = 20;
-const DEEPEST = 3;
+/** Limits on the members of an example that its schema names, and on their depth. */
+const MAX_MEMBERS = 20;
+const MAX_SCHEMA_DEPTH = 3;
 /** Longest example that is shown, characters of its JSON text. */
 const MAX_EXAMPLE = 2_048;
 
 /**
- * The input of our free handshake; null where it sends none, or where it cannot be given.
- * @param url as it is listed
+ * Returns the input of our free probe; null when the probe sends none, or it cannot be given.
+ * @param url as listed
  * @param request as for {@link reproduceOf}
  */
 export function inputOf(method: string, url: string, request: string | null | undefined): Input | null {
@@ -74,7 +74,7 @@ export function inputOf(method: string, url: string, request: string | null | un
   const at = sent.url ?? url;
   const input = (place: Input["in"], example: unknown): Input => {
     const isShort = JSON.stringify(example).length <= MAX_EXAMPLE;
-    const schema = sent.schema ?? schemaOf(example, DEEPEST);
+    const schema = sent.schema ?? schemaOf(example, MAX_SCHEMA_DEPTH);
     return { in: place, schema, declared: sent.schema !== undefined, example: isShort ? example : null, url: at };
   };
   if (sent.tool !== undefined) return input("arguments", sent.arguments ?? {});
@@ -84,7 +84,7 @@ export function inputOf(method: string, url: string, request: string | null | un
   return sent.schema ? input(hasBody(method) ? "body" : "query", {}) : null;
 }
 
-/** The value of a JSON text; of another text the text itself. */
+/** Parses a JSON text; returns any other text unchanged. */
 function jsonOr(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -93,14 +93,14 @@ function jsonOr(text: string): unknown {
   }
 }
 
-/** JSON Schema of one value: types and members, without what a single example cannot tell. */
+/** Returns the JSON Schema of one value: types and members, without what a single example cannot show. */
 function schemaOf(value: unknown, depth: number): object {
   if (value === null) return { type: "null" };
   if (Array.isArray(value))
     return { type: "array", ...(value.length > 0 && depth > 0 ? { items: schemaOf(value[0], depth - 1) } : {}) };
   if (typeof value !== "object") return { type: Number.isInteger(value) ? "integer" : typeof value };
   if (depth === 0) return { type: "object" };
-  const members = Object.entries(value).slice(0, MOST_MEMBERS);
+  const members = Object.entries(value).slice(0, MAX_MEMBERS);
   return {
     type: "object",
     properties: Object.fromEntries(members.map(([name, one]) => [name, schemaOf(one, depth - 1)])),
@@ -108,9 +108,9 @@ function schemaOf(value: unknown, depth: number): object {
 }
 
 /**
- * A call of a tool as we make it (MCP, streamable HTTP): `initialize`, the notification that follows it, `tools/call`.
- * A server of the revision without sessions refuses `initialize` and gets the call alone. Request ids are those that we
- * use; `tools/list`, which is between them, is left out, since it asks for no payment.
+ * Returns the command for a tool call as we make it (MCP, streamable HTTP): `initialize`, the notification after it,
+ * and `tools/call`. A server of the MCP revision without sessions refuses `initialize` and gets the call alone. The
+ * request ids are ours; `tools/list`, which we send in between, is left out, since it asks for no payment.
  */
 function toolCommand(url: string, tool: string, args: Record<string, unknown>): string {
   const word = (bytes: Uint8Array): string => shellWord(Buffer.from(bytes).toString("utf8"));

@@ -11,11 +11,11 @@ import { matchUrl, toolInUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 
-/** A request is accepted this long after it was signed. */
-const OLDEST = { ms: 600_000, words: "10 minutes" };
+/** Longest time after its signature in which a request is accepted. */
+const MAX_AGE = { ms: 600_000, words: "10 minutes" };
 const RETRY_S = "60";
 
-/** Told with every queued re-test, so that nobody expects more of it. */
+/** Sent with every queued re-test, so that the seller does not expect more of it. */
 const SAYS =
   "A free look, without a payment. It gives no letter, and no paid call comes sooner by it: those are drawn as ever.";
 
@@ -29,25 +29,29 @@ export interface RetestDeps {
 }
 
 /**
- * The statement that a seller signs as it would sign a dispute: the RFC 8785 form of these members, without `method` if
- * none is given.
+ * Returns the statement that a seller signs for a re-test: the RFC 8785 form of these members, without `method` if none
+ * is given.
  */
 export const retestStatement = ({ at, method, url }: Pick<RetestRequest, "at" | "method" | "url">, service: string) =>
   canonicalText({ at, ...(method === undefined ? {} : { method }), service, url });
 
-/** POST /v1/listings/retest: a seller proves that it is the payee of an endpoint and has it looked at again. */
+/**
+ * Answers POST /v1/listings/retest: a seller proves that it is the payee of an endpoint, and the endpoint is probed
+ * again.
+ */
 export class Retests {
   constructor(private readonly deps: RetestDeps) {}
 
   /**
+   * Queues the re-test.
    * @throws Problem bad_request with pointers, unknown_capability (not in the record under this url and method),
-   * not_the_payee, too_many_requests (looked at today because of an earlier request), unavailable (it could not be
+   * not_the_payee, too_many_requests (already probed today because of such a request), unavailable (it could not be
    * queued)
    */
   async put(request: RetestRequest, client: string): Promise<RetestAnswer> {
     const { clock, asks, service } = this.deps;
     const now = clock.now();
-    const wrong = wrongMoment(request.at, now, OLDEST);
+    const wrong = wrongMoment(request.at, now, MAX_AGE);
     if (wrong !== null) throw badField("/at", wrong);
     if ((request.service ?? service) !== service) throw badField("/service", `must be ${service}`);
     const view = this.deps.view();
@@ -69,7 +73,7 @@ export class Retests {
     return { schema: "svc.listing-retest.v1", capability_id: cap, url, queued: true, next: place.next, says: SAYS };
   }
 
-  /** Finds the endpoint: it must be in the record, and its url one that is fetched. @throws Problem */
+  /** Finds the endpoint, which must be in the record under a url that may be probed. @throws Problem */
   #endpoint(view: View, { url, method }: RetestRequest): string {
     const normalised = normalisedUrl(url);
     const match = matchUrl(view, normalised, method, toolInUrl(url));
@@ -87,7 +91,7 @@ export class Retests {
 }
 
 /**
- * Checks the payee: the newest 402 or the seller's own listing must name it. Earlier payees may no longer own the
+ * Checks that the newest 402, or the seller's own listing, names the signer. Earlier payees may no longer own the
  * endpoint.
  */
 async function checkSigner(

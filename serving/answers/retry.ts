@@ -3,7 +3,7 @@ import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { RetryVerdict } from "../schemas/route.ts";
 
 /** Age up to which a measurement is shown, ms. Each endpoint is measured once a week. */
-const HOLDS_MS = 35 * DAY_MS;
+const MAX_AGE_MS = 35 * DAY_MS;
 
 const SAYS: Readonly<Record<string, string>> = {
   answered: "the same payment, shown again, gave the answer again",
@@ -13,9 +13,9 @@ const SAYS: Readonly<Record<string, string>> = {
 };
 
 /**
- * The newest measurement of what the endpoint does with a repeated payment, as a verdict and in words. Never part of a
- * grade.
- * @param row of the live tables; undefined where there is none
+ * Returns the newest measurement of how the endpoint treats a repeated payment, as a verdict and in words. It is never
+ * part of a grade.
+ * @param row of the live tables; undefined when there is none
  */
 export function retryOf(
   row: Pick<VolatileRow, "retried" | "retried_at"> | undefined,
@@ -23,7 +23,7 @@ export function retryOf(
 ): { verdict: RetryVerdict; says: string; at: number | null } {
   const { retried = null, retried_at: at = null } = row ?? {};
   const says = retried === null ? undefined : SAYS[retried];
-  if (!says || at === null || at < now.getTime() - HOLDS_MS) {
+  if (!says || at === null || at < now.getTime() - MAX_AGE_MS) {
     return { verdict: "unknown", says: "no recent paid call showed it", at: null };
   }
   return { verdict: retried === "answered" ? "safe" : "unsafe", says, at };

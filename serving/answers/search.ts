@@ -17,7 +17,7 @@ import { inputOf } from "./reproduce.ts";
 export const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];
 
 /** Returns the bands that a search with this lowest band includes. */
-const taken = (band: Band | undefined): ReadonlySet<Band> =>
+const includedBands = (band: Band | undefined): ReadonlySet<Band> =>
   new Set(
     band === undefined
       ? RANKED
@@ -98,17 +98,17 @@ interface Found {
 }
 
 /** Share of the best endpoint's score from which a text counts as a close match. */
-const CLOSE = 0.5;
+const CLOSE_SHARE = 0.5;
 /** Share of the query's weight from which an endpoint that lacks words is listed before endpoints with an F. */
-const NEAR = 0.5;
+const NEAR_SHARE = 0.5;
 /** Most distinct combinations of missing words; endpoints with a further combination are left out. */
-const MOST_FITS = 64;
+const MAX_FITS = 64;
 
 /** The fit of each row of the index, and the words that rows of a fit lack. */
 interface Fits {
   of: Uint8Array;
   lacks: readonly (readonly string[])[];
-  /** Fits below this one lack little (see {@link NEAR}). */
+  /** Fits below this one lack little (see {@link NEAR_SHARE}). */
   near: number;
 }
 const NO_FIT = 255;
@@ -122,17 +122,17 @@ function fitsOf({ words, weights, rows, held, scores }: TextMatches, size: numbe
     else if (scores[i]! > best) best = scores[i]!;
   }
   const weightOf = (mask: number): number => weights.reduce((sum, one, n) => sum + (mask & (1 << n) ? one : 0), 0);
-  const lacking = [...masks].sort((a, b) => weightOf(b) - weightOf(a) || a - b).slice(0, MOST_FITS - 2);
+  const lacking = [...masks].sort((a, b) => weightOf(b) - weightOf(a) || a - b).slice(0, MAX_FITS - 2);
   const fitOf = new Map(lacking.map((mask, i) => [mask, 2 + i]));
   const of = new Uint8Array(size).fill(NO_FIT);
   for (let i = 0; i < rows.length; i++) {
-    of[rows[i]!] = held[i] !== all ? (fitOf.get(held[i]!) ?? NO_FIT) : scores[i]! >= CLOSE * best ? 0 : 1;
+    of[rows[i]!] = held[i] !== all ? (fitOf.get(held[i]!) ?? NO_FIT) : scores[i]! >= CLOSE_SHARE * best ? 0 : 1;
   }
   const whole = weightOf(all);
   return {
     of,
     lacks: [[], [], ...lacking.map((mask) => words.filter((_, n) => (mask & (1 << n)) === 0))],
-    near: 2 + lacking.filter((mask) => weightOf(mask) >= NEAR * whole).length,
+    near: 2 + lacking.filter((mask) => weightOf(mask) >= NEAR_SHARE * whole).length,
   };
 }
 
@@ -155,8 +155,8 @@ async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
 const ROWS_AT_ONCE = 50_000;
 
 /** Groups the places of the ranking by fit, in the ranking's order: first those without an F, then those with one. */
-async function placed(view: View, ranking: Ranking, { of }: Fits): Promise<[number[][], number[][]]> {
-  const byFit = (): number[][] => Array.from({ length: MOST_FITS }, () => []);
+async function groupByFit(view: View, ranking: Ranking, { of }: Fits): Promise<[number[][], number[][]]> {
+  const byFit = (): number[][] => Array.from({ length: MAX_FITS }, () => []);
   const places: [number[][], number[][]] = [byFit(), byFit()];
   const rows = await rowsOf(view, ranking);
   for (let place = 0; place < rows.length; place++) {
@@ -179,12 +179,12 @@ function* placesBestFirst(
 }
 
 /**
- * Listed endpoints that hold the words, the best first: those whose text fits closely (half of the best one's score), then
- * all others that hold every word, each by letter, composite and url. If nothing but what failed holds every word, those
- * follow that lack some, the nearest first. F stands behind all of them.
+ * Finds the listed endpoints that hold the words, best first: those whose text matches closely (half of the best
+ * score), then all others that hold every word, each ordered by letter, composite and url. If only endpoints with an F
+ * hold every word, those that lack some words follow, the nearest first. Endpoints with an F come last.
  * @param byClass whether the words under which people look for a class count for its endpoints
  */
-export async function foundIn(view: View, question: Pick<Question, "words">, byClass = true): Promise<Found> {
+export async function findEndpoints(view: View, question: Pick<Question, "words">, byClass = true): Promise<Found> {
   const ranking = await rankingOf(view);
   const { entries } = ranking;
   if (question.words.length === 0) {
@@ -192,12 +192,12 @@ export async function foundIn(view: View, question: Pick<Question, "words">, byC
   }
   const matched = await view.words.match(view, question.words, byClass);
   const fits = fitsOf(matched, view.words.rows);
-  const [good, failed] = await placed(view, ranking, fits);
+  const [good, failed] = await groupByFit(view, ranking, fits);
   const holds = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
-  // The fits that come before endpoints with an F: if any endpoint without an F contains every word, these only; else,
-  // if one with an F does, those that lack little; else all.
-  const ofGood = holds(good) ? 2 : holds(failed) ? fits.near : MOST_FITS;
-  const ofFailed = holds(good) || holds(failed) ? 2 : MOST_FITS;
+  // Chooses the fits that come before endpoints with an F. If an endpoint without an F holds every word, only such
+  // fits; else, if one with an F does, the fits that lack little; else all.
+  const ofGood = holds(good) ? 2 : holds(failed) ? fits.near : MAX_FITS;
+  const ofFailed = holds(good) || holds(failed) ? 2 : MAX_FITS;
   function* inOrder(): Generator<Hit> {
     for (const [place, fit] of placesBestFirst(good, ofGood))
       yield { entry: entries[place]!, lacks: fits.lacks[fit]!, fit };
@@ -218,7 +218,7 @@ export interface SearchContext {
  * The parameters of a search. Where a parameter names a price, a network or an order, the words of the query that name
  * one are ignored.
  */
-interface Wanted {
+interface SearchFilter {
   kind: string | undefined;
   bands: ReadonlySet<Band>;
   maxPrice: bigint | null;
@@ -227,11 +227,14 @@ interface Wanted {
   order: Order;
 }
 
-function wantedOf({ class: kind, band, max_price, network, order }: Partial<SearchQuery>, question: Question): Wanted {
+function filterOf(
+  { class: kind, band, max_price, network, order }: Partial<SearchQuery>,
+  question: Question,
+): SearchFilter {
   const most = max_price ?? question.maxPrice;
   const named = network ?? question.network;
   return {
-    ...{ kind, bands: taken(band), maxPrice: most === null ? null : parseMoney(most) },
+    ...{ kind, bands: includedBands(band), maxPrice: most === null ? null : parseMoney(most) },
     ...{ network: named, networks: named === null ? null : networksOf(named) },
     order: order ?? question.order ?? "best",
   };
@@ -245,17 +248,17 @@ const isAffordable = (row: VolatileRow | undefined, most: bigint | null): boolea
   most === null || (row?.unit === "USD" && row.price !== null && parseMoney(row.price) <= most);
 
 /** Reports whether the endpoint takes payments on one of these networks. */
-const isOn = (row: VolatileRow | undefined, networks: Wanted["networks"]): boolean =>
+const acceptsNetwork = (row: VolatileRow | undefined, networks: SearchFilter["networks"]): boolean =>
   networks === null || row?.networks.some((id) => networks.has(id)) === true;
 
 /**
  * Reports whether an endpoint may match, judged without unpacking its card. A letter whose records were withdrawn does
  * not count.
  */
-function mayFit(view: View, { entry }: Hit, wanted: Wanted): boolean {
+function mayFit(view: View, { entry }: Hit, wanted: SearchFilter): boolean {
   const row = view.row(entry.cap);
   if (wanted.kind !== undefined && entry.listing.class !== wanted.kind) return false;
-  if (!isAffordable(row, wanted.maxPrice) || !isOn(row, wanted.networks)) return false;
+  if (!isAffordable(row, wanted.maxPrice) || !acceptsNetwork(row, wanted.networks)) return false;
   return wanted.bands.has(bandOf(entry)) || (wanted.bands.has("UNRATED") && (row?.withdrawn_since ?? 0) > 0);
 }
 
@@ -263,7 +266,7 @@ function mayFit(view: View, { entry }: Hit, wanted: Wanted): boolean {
  * Sorts hits by the requested order; F stays behind all others. Endpoints without a price, or without a latency, come
  * last.
  */
-async function ordered(view: View, hits: Iterable<Hit>, wanted: Wanted): Promise<Iterable<Hit>> {
+async function sortHits(view: View, hits: Iterable<Hit>, wanted: SearchFilter): Promise<Iterable<Hit>> {
   if (wanted.order === "best") return hits;
   const keyOf = ({ entry }: Hit): number => {
     if (wanted.order === "letter") return RANKED.indexOf(bandOf(entry));
@@ -284,41 +287,41 @@ async function ordered(view: View, hits: Iterable<Hit>, wanted: Wanted): Promise
 }
 
 /**
- * Ids of the listed endpoints that a search for this text alone finds, whatever their letter: all pages of it. None for a
- * text of which nothing is looked for.
+ * Returns the ids of all listed endpoints that a search for this text alone finds, whatever their letter. Empty for a
+ * text without search words.
  */
 export async function capsFor(view: View, q: string): Promise<ReadonlySet<string>> {
   const question = readQuestion(q);
   const caps = new Set<string>();
   if (question.words.length === 0 && question.maxPrice === null && question.network === null) return caps;
-  const wanted = wantedOf({}, question);
+  const wanted = filterOf({}, question);
   let looked = 0;
-  for (const hit of (await foundIn(view, question)).hits) {
+  for (const hit of (await findEndpoints(view, question)).hits) {
     if (++looked % AT_ONCE === 0) await turn();
     if (mayFit(view, hit, wanted)) caps.add(hit.entry.cap);
   }
   return caps;
 }
 
-const groupOf = ({ entry, fit }: Hit): number => (bandOf(entry) === "F" ? MOST_FITS : 0) + Math.max(1, fit);
+const groupOf = ({ entry, fit }: Hit): number => (bandOf(entry) === "F" ? MAX_FITS : 0) + Math.max(1, fit);
 
 /**
- * Endpoints of {@link foundIn} with at least a given letter, at most a given price, on a given network. Filtered by, and
- * shown with, what a check would answer: a letter whose records were withdrawn does not count.
+ * Searches with {@link findEndpoints}, limited to a lowest letter, a highest price, and networks. Results are filtered
+ * by, and shown with, what a check would answer: a letter whose records were withdrawn does not count.
  */
 export async function searchIn(view: View, query: SearchQuery, context: SearchContext): Promise<SearchAnswer> {
   const question = readQuestion(query.q);
-  const wanted = wantedOf(query, question);
-  const { words, hits } = await foundIn(view, question);
+  const wanted = filterOf(query, question);
+  const { words, hits } = await findEndpoints(view, question);
   const found: FoundCapability[] = [];
   let more = false;
   let looked = 0;
   let unpacked = 0;
-  for (const hit of await ordered(view, hits, wanted)) {
+  for (const hit of await sortHits(view, hits, wanted)) {
     if (++looked % AT_ONCE === 0) await turn();
     if (!mayFit(view, hit, wanted)) continue;
     if (++unpacked % UNPACKED_AT_ONCE === 0) await turn();
-    const shown = shownOf(view, hit, context);
+    const shown = toResult(view, hit, context);
     if (!wanted.bands.has(shown.band)) continue;
     more = found.length === query.limit;
     if (more) break;
@@ -346,7 +349,7 @@ function saysOf(found: readonly FoundCapability[], words: readonly string[]): st
   return `Nothing that did not fail holds ${some}: these are the nearest, each with the words that it lacks.`;
 }
 
-function shownOf(view: View, { entry, lacks }: Hit, { now, termsOf }: SearchContext): FoundCapability {
+function toResult(view: View, { entry, lacks }: Hit, { now, termsOf }: SearchContext): FoundCapability {
   const { cap, listing } = entry;
   const row = view.row(cap);
   const facts = knownFacts(view, { url: cap }, { cap, matched: "exact" }, now);

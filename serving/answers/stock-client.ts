@@ -1,16 +1,16 @@
 import { BoundedThread, OutOfBounds } from "../../infra/bounded-thread.ts";
 import type { Terms } from "../../pipelines/record/bodies.ts";
 
-/** What the thread did with one 402. `place`: index of the offered entry, from 0. */
-type Did =
+/** What the client in the thread did with a 402. `place` is the index of the chosen offer, from 0. */
+type ClientResult =
   | { did: "signed"; place: number }
   | { did: "signed_without_limits"; place: number; says: string }
   | { did: "refused" | "read_nothing"; says: string };
 
-/** Would the protocol's own client, without any settings, pay this 402? */
+/** Whether the protocol's own client, without any settings, would pay a 402. */
 export interface StockVerdict {
   verdict: "signs" | "signs_without_spend_limits" | "refuses" | "cannot_be_told";
-  /** Index of the entry that it chose, from 0; null when it signed none. */
+  /** Index of the offer that the client chose, from 0; null when it signed none. */
   offer: number | null;
   says: string;
 }
@@ -21,20 +21,20 @@ export interface Raw402 {
   body: Uint8Array;
 }
 
-/** The client needs some ms to read and sign, and some hundred for a megabyte of entries. */
+/** Limits of one question: the client needs some ms to read and sign, and some hundred ms for a megabyte of offers. */
 const LIMITS = { cpuMs: 2_000, urgent: false };
 /** Memory of the thread, MiB. */
 const MEMORY = { maxOldGenerationSizeMb: 256 };
 const MAX_WAITING = 100;
 
-/** One thread, started by the first question. It can be stopped: strangers' text may keep the client busy. */
+/** One thread, which the first question starts. It can be stopped, since strangers' text may keep the client busy. */
 const thread = new BoundedThread(new URL("./stock-client-worker.mjs", import.meta.url), {
   does: "tries the protocol's own client",
   memory: MEMORY,
   maxWaiting: MAX_WAITING,
 });
 
-const wordsOf = (did: Did): StockVerdict => {
+const wordsOf = (did: ClientResult): StockVerdict => {
   switch (did.did) {
     case "signed":
       return { verdict: "signs", offer: did.place, says: "It chooses this offer and signs it as it comes." };
@@ -51,8 +51,8 @@ const wordsOf = (did: Did): StockVerdict => {
   }
 };
 
-/** Why this client cannot tell anything about these terms, or null. */
-function notItsBusiness({ protocols, offers }: Terms): string | null {
+/** Returns why the client cannot judge these terms, or null. */
+function whyNotTestable({ protocols, offers }: Terms): string | null {
   if (!protocols.includes("x402") && protocols.includes("mpp"))
     return "The 402 speaks mpp alone, which this client does not.";
   const networks = offers.map(({ network }) => network).filter(Boolean);
@@ -62,15 +62,15 @@ function notItsBusiness({ protocols, offers }: Terms): string | null {
 }
 
 /**
- * Lets `@x402/core` with the `exact` scheme of `@x402/evm` read this 402, choose an entry and sign it, with a key that
- * holds no money and in a thread that can be stopped. Nothing is sent anywhere. @throws Error when no thread can be
- * started: our own fault
+ * Lets `@x402/core` with the `exact` scheme of `@x402/evm` read a 402, choose an offer and sign it, with a key that
+ * holds no money and in a thread that can be stopped. Nothing is sent. @throws Error when no thread can be started,
+ * which is our own fault
  */
 export async function tryStockClient({ headers, body }: Raw402, terms: Terms): Promise<StockVerdict> {
-  const other = notItsBusiness(terms);
+  const other = whyNotTestable(terms);
   if (other !== null) return { verdict: "cannot_be_told", offer: null, says: other };
   try {
-    return wordsOf(await thread.ask<Did>({ headers, body: Buffer.from(body).toString("utf8") }, LIMITS));
+    return wordsOf(await thread.ask<ClientResult>({ headers, body: Buffer.from(body).toString("utf8") }, LIMITS));
   } catch (error) {
     if (!(error instanceof OutOfBounds)) throw error;
     return { verdict: "refuses", offer: null, says: `It did not end within ${LIMITS.cpuMs} ms of processor time.` };

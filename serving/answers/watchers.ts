@@ -44,7 +44,7 @@ export interface WatchersDeps {
   /** Development switch: receivers may be on plain http. */
   plain: boolean;
   limits?: Partial<Limits>;
-  /** Folder in which the topic's fold is kept, so that a start reads only the records after it. */
+  /** Folder in which the fold of the topic is stored, so that a start reads only the records after it. */
   folds?: FoldFolder | undefined;
 }
 
@@ -52,7 +52,7 @@ export interface WatchersDeps {
 const READ_BACK_MS = 2_000;
 const RETRY_S = "5";
 
-export interface Made {
+export interface CreatedWatcher {
   watcher: Watcher;
   token: string;
   taken: Record<string, string>;
@@ -92,7 +92,7 @@ export class Watchers {
    * Creates a watcher for a receiver that echoes a challenge. Nothing is recorded before the echo.
    * @throws Problem bad_request with pointers, too_many_requests, too_many_watchers, receiver_failed, log_unavailable
    */
-  async make({ url, watch, secret: given }: WatcherRequest, client: string): Promise<Made> {
+  async make({ url, watch, secret: given }: WatcherRequest, client: string): Promise<CreatedWatcher> {
     const receiver = this.#receiver(url);
     const view = this.deps.view();
     const watched = watchedOf(view, watch, this.deps.validateUrl);
@@ -122,9 +122,9 @@ export class Watchers {
   }
 
   /**
-   * The watcher that a token opens. A wrong token, a token of another watcher and one of a watcher that does not exist
-   * get one answer, so that it tells nobody which ids exist.
-   * @param id the watcher that was asked for; undefined: the one that the token names
+   * Returns the watcher that a token opens. A wrong token, another watcher's token, and a token of a watcher that does
+   * not exist get the same answer, so that nobody learns which ids exist.
+   * @param id the requested watcher; undefined: the watcher that the token names
    * @throws Problem bad_token; not_ready when this replica has not read the watcher's record yet; log_unavailable
    */
   async open(token: WatcherToken | null, id?: string): Promise<Watcher> {
@@ -168,7 +168,10 @@ export class Watchers {
     return parsed.href;
   }
 
-  /** @returns the watcher that would have to end for this one, or null @throws Problem too_many_watchers */
+  /**
+   * Checks the limits on watchers. @returns the watcher that would have to end for the new one, or null @throws Problem
+   * too_many_watchers
+   */
   #refuseMany(one: Pick<Watcher, "domain" | "platform" | "by">) {
     const { watchers_per_domain: perDomain, watchers: total } = this.#limits;
     const { domain, platform } = one;
@@ -222,7 +225,7 @@ export class Watchers {
   }
 }
 
-/** Headline cards of the watched endpoints in the view: the `from` of each first notice. */
+/** Returns the headline cards of the watched endpoints in the view, which are the `from` of each first notice. */
 function standingIn(view: View, watched: BodyOf<"watcher.created">["watched"]) {
   const caps = new Set(watched.flatMap(({ capability_ids }) => capability_ids));
   return [...caps].flatMap((capability_id) => {
@@ -232,8 +235,8 @@ function standingIn(view: View, watched: BodyOf<"watcher.created">["watched"]) {
   });
 }
 
-/** A watcher as it is shown to the holder of its token. */
-export function shown(watcher: Watcher, view: View): WatcherAnswer {
+/** Returns a watcher in the form that the holder of its token sees. */
+export function toWatcherAnswer(watcher: Watcher, view: View): WatcherAnswer {
   const endpoints = [...watcher.caps].map(([capability_id, { seq, standing }]) => ({
     ...{ capability_id, last_seq: seq, standing },
     pending: watcher.state === "active" ? cardsAfter(view, capability_id, standing?.computed_at ?? "") : 0,
@@ -271,17 +274,17 @@ export function shown(watcher: Watcher, view: View): WatcherAnswer {
 const cardsAfter = (view: View, cap: string, computedAt: string): number =>
   (view.entry(cap)?.letters ?? []).filter(({ at }) => at > computedAt).length;
 
-type Watched = BodyOf<"watcher.created">["watched"][number];
+type WatchedEndpoint = BodyOf<"watcher.created">["watched"][number];
 
 /**
  * Finds the endpoints to watch. A url that is not in the record is watched under the ids with which it would be listed,
  * for GET and POST; then its first card makes a notice.
  * @throws Problem bad_request with a pointer for each item that can never have a card
  */
-function watchedOf(view: View, watch: readonly string[], validateUrl: Egress["validate"]): Watched[] {
+function watchedOf(view: View, watch: readonly string[], validateUrl: Egress["validate"]): WatchedEndpoint[] {
   const errors: FieldError[] = [];
   const watched = watch.flatMap((asked, i) => {
-    const one = meant(view, asked, validateUrl);
+    const one = resolveWatched(view, asked, validateUrl);
     if (typeof one !== "string") return [one];
     errors.push({ pointer: `/watch/${i}`, detail: one });
     return [];
@@ -292,8 +295,8 @@ function watchedOf(view: View, watch: readonly string[], validateUrl: Egress["va
   });
 }
 
-/** The item to watch, or what is wrong with it. */
-function meant(view: View, asked: string, validateUrl: Egress["validate"]): Watched | string {
+/** Returns the item to watch, or a text that tells what is wrong with it. */
+function resolveWatched(view: View, asked: string, validateUrl: Egress["validate"]): WatchedEndpoint | string {
   if (isId("cap", asked)) {
     return view.has(asked) ? { asked, matched: "exact", capability_ids: [asked] } : "is not in the record";
   }
@@ -329,8 +332,8 @@ const tokenText = ({ id, partition, offset, secret }: WatcherToken): string => `
 
 const TOKEN = /^(wat_[0-9A-HJKMNP-TV-Z]{26})\.(\d{1,2})\.(\d{1,15})\.([A-Za-z0-9_-]{43})$/;
 
-/** The token of an Authorization header (RFC 6750 section 2.1), or null when there is none in our form. */
-export function bearerOf(headers: Headers): WatcherToken | null {
+/** Parses the token of an Authorization header (RFC 6750 section 2.1); null when there is none in our form. */
+export function parseBearer(headers: Headers): WatcherToken | null {
   const [scheme, text, ...rest] = (headers.get("authorization") ?? "").slice(0, 300).trim().split(/ +/);
   const match = scheme?.toLowerCase() === "bearer" && rest.length === 0 ? TOKEN.exec(text ?? "") : null;
   if (!match) return null;

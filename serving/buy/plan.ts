@@ -5,7 +5,7 @@ import { variablesOf } from "../../pipelines/record/template.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { readQuestion } from "../answers/question.ts";
 import { retryOf } from "../answers/retry.ts";
-import { foundIn, type Hit, RANKED } from "../answers/search.ts";
+import { findEndpoints, type Hit, RANKED } from "../answers/search.ts";
 import { PASSED_OVER, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
 import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
@@ -105,7 +105,7 @@ export async function routePlan(view: View, query: PlanQuery, context: PlanConte
   const passed = new Map<PassedOver, number>();
   let count = 0;
   let more = false;
-  const { hits } = words.length > 0 ? await foundIn(view, { words }, !context.strict) : { hits: [] };
+  const { hits } = words.length > 0 ? await findEndpoints(view, { words }, !context.strict) : { hits: [] };
   for (const hit of hits) {
     if (context.strict && hit.lacks.length > 0) continue;
     if (query.class !== undefined && hit.entry.listing.class !== query.class) continue;

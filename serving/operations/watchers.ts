@@ -1,4 +1,4 @@
-import { bearerOf, shown } from "../answers/watchers.ts";
+import { parseBearer, toWatcherAnswer } from "../answers/watchers.ts";
 import { validated } from "../http/problem.ts";
 import { JSON_TYPE, uncachedJson } from "../http/reply.ts";
 import { jsonBody } from "../http/request.ts";
@@ -55,8 +55,8 @@ const stop: Operation = {
     const { service, request } = call;
     const value = await jsonBody(request.body, MAX_BODY, {});
     const { watcher_id: id } = validated(StopRequest, value);
-    const watcher = await service.watchers.stop(bearerOf(request.headers), id);
-    return answered(call, 200, shown(watcher, service.follower.view));
+    const watcher = await service.watchers.stop(parseBearer(request.headers), id);
+    return answered(call, 200, toWatcherAnswer(watcher, service.follower.view));
   },
 };
 
@@ -76,8 +76,8 @@ const read: Operation = {
   async run(call) {
     const { service, request, params } = call;
     const { watcher_id: id } = validated(WatcherParams, params);
-    const watcher = await service.watchers.read(bearerOf(request.headers), id);
-    return answered(call, 200, shown(watcher, service.follower.view));
+    const watcher = await service.watchers.read(parseBearer(request.headers), id);
+    return answered(call, 200, toWatcherAnswer(watcher, service.follower.view));
   },
 };
 

@@ -63,7 +63,7 @@ export class ProvenTree {
    */
   async follow(): Promise<MirrorSummary | null> {
     const { source, keys, maxAge, clock, logger, metrics } = this.parts;
-    if (!this.keeper.tries()) return null;
+    if (!this.keeper.tryToKeep()) return null;
     const done = await mirrorOnce({
       ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
       // Unless told otherwise an old log is still served: its answers show how old the record is.

@@ -10,18 +10,18 @@ import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../pipeli
 
 const HOUR_MS = 3_600_000;
 /** Longest wait of an ask, hours; an ask expires before a longer wait would end. */
-export const LONGEST_HOURS = 28 * 24;
+export const MAX_WAIT_HOURS = 28 * 24;
 /** Time after a probe until its result is in serving's tables, ms. */
 const FRESH_MS = 5 * 60_000;
 /** Probes of asks that the pipeline can make in an hour: 64 at once, ten seconds each. */
-const LOOKS_AN_HOUR = 20_000;
+const PROBES_PER_HOUR = 20_000;
 /** Number of endpoints whose last probe, and whose last re-test, is remembered. */
-const MAX_LOOKED = 100_000;
+const MAX_REMEMBERED = 100_000;
 
 /** Size of the queue of re-tests as a share of the queue of asks. */
-const KEPT_SHARE = 0.1;
+const RETEST_SHARE = 0.1;
 /** The client of asks that another replica took, or this process before a restart. */
-const ELSEWHERE = "elsewhere";
+const UNKNOWN_CLIENT = "elsewhere";
 
 export interface AskQueueLimits {
   /** Most asks that wait, and ten times the number of re-tests that wait. */
@@ -35,13 +35,13 @@ interface Domain {
   /** Asks that are probed in an hour. */
   perHour: number;
   /** Waiting asks in the order in which they are probed. */
-  line: Waiting[];
+  line: WaitingAsk[];
   /** Times of the newest probes, unix ms, oldest first; at most `perHour` of them. */
   looks: number[];
 }
 
 /** An ask that waits for its probe. */
-interface Waiting {
+interface WaitingAsk {
   /** Names of its domain and its platform. */
   domains: readonly string[];
   retest: boolean;
@@ -55,7 +55,9 @@ interface Waiting {
   rest: number;
 }
 
-/** The longest of an ask's waits: for others of its domain, for its earliest time, or for the whole queue. */
+/**
+ * Which wait of an ask is the longest: for other asks of its domain, for its own earliest time, or for the whole queue.
+ */
 export type WaitReason = "domain" | "moment" | "line";
 
 /** The expected wait of an ask. */
@@ -73,17 +75,17 @@ export interface ExpectedWait {
  * the client with most. Evicted asks stay in the log and are probed, so replicas may evict different ones.
  */
 export class AskQueue {
-  readonly #open = new Map<string, Waiting>();
+  readonly #open = new Map<string, WaitingAsk>();
   readonly #asks: FairQueue<string>;
   readonly #retests: FairQueue<string>;
   readonly #domains = new Map<string, Domain>();
-  readonly #looked = new BoundedMap<string, number>(MAX_LOOKED);
-  readonly #retested = new BoundedMap<string, number>(MAX_LOOKED);
+  readonly #looked = new BoundedMap<string, number>(MAX_REMEMBERED);
+  readonly #retested = new BoundedMap<string, number>(MAX_REMEMBERED);
   #came = 0;
 
   constructor(private readonly limits: AskQueueLimits) {
     this.#asks = new FairQueue({ name: "asks", size: limits.max });
-    this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(KEPT_SHARE * limits.max) });
+    this.#retests = new FairQueue({ name: "re-tests", size: Math.ceil(RETEST_SHARE * limits.max) });
   }
 
   /** Number of asks that wait. */
@@ -123,32 +125,32 @@ export class AskQueue {
    * @param from earliest time of its probe, unix ms
    * @param client key of the client, if it is known
    */
-  ask(cap: string, normalised: string, t: number, from = t, client = ELSEWHERE): void {
+  ask(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
     this.#put(cap, normalised, { t, from, rest: ASK_REST_MS, retest: false }, client);
   }
 
   /** Adds a re-test that a seller asked for. It waits until a probe at or after `from`. Parameters as in {@link ask}. */
-  retest(cap: string, normalised: string, t: number, from = t, client = ELSEWHERE): void {
+  retest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
     this.#retested.set(cap, t);
     this.#put(cap, normalised, { t, from, rest: 0, retest: true }, client);
   }
 
-  #put(cap: string, normalised: string, when: Omit<Waiting, "domains" | "n">, client: string): void {
+  #put(cap: string, normalised: string, when: Omit<WaitingAsk, "domains" | "n">, client: string): void {
     const { t, from, rest, retest } = when;
     if (this.#lookOf(cap) >= from - rest) return;
     const held = this.#open.get(cap);
     if (held && held.from <= from && held.rest <= rest) return;
     this.#expire(t);
-    if (held) this.#leave(cap);
+    if (held) this.#removeWaiting(cap);
     const out = (retest ? this.#retests : this.#asks).admit({ client }, cap);
     if (out === undefined) return;
-    if (out !== null) this.#leave(out);
+    if (out !== null) this.#removeWaiting(out);
     const waiting = { ...when, domains: namesOf(normalised), n: this.#came++ };
     for (const [i, name] of waiting.domains.entries()) {
       const perHour = this.limits.perDomainHour * (i === 0 ? 1 : PLATFORM_CAP_FACTOR);
       const domain = this.#domains.get(name) ?? { perHour, line: [], looks: [] };
       this.#domains.set(name, domain);
-      domain.line.splice(placeOf(domain.line, waiting), 0, waiting);
+      domain.line.splice(insertPosition(domain.line, waiting), 0, waiting);
     }
     this.#open.set(cap, waiting);
   }
@@ -158,7 +160,7 @@ export class AskQueue {
     this.#looked.set(cap, t);
     const waiting = this.#open.get(cap);
     if (!waiting || t < waiting.from - waiting.rest) return;
-    for (const { looks, perHour } of this.#leave(cap)) {
+    for (const { looks, perHour } of this.#removeWaiting(cap)) {
       looks.push(t);
       if (looks.length > perHour) looks.shift();
     }
@@ -167,7 +169,7 @@ export class AskQueue {
   /** Removes endpoints that the daily plan has probed meanwhile. @param seen returns the newest probe, unix ms */
   dropProbed(seen: (cap: string) => number | null): void {
     for (const [cap, { from, rest }] of this.#open) {
-      if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#leave(cap);
+      if ((seen(cap) ?? Number.NEGATIVE_INFINITY) >= from - rest) this.#removeWaiting(cap);
     }
   }
 
@@ -183,16 +185,16 @@ export class AskQueue {
     return this.#wait({ domains: namesOf(normalised), n: this.#came, from }, now);
   }
 
-  #wait(waiting: Pick<Waiting, "domains" | "n" | "from">, now: number): ExpectedWait {
+  #wait(waiting: Pick<WaitingAsk, "domains" | "n" | "from">, now: number): ExpectedWait {
     const inDomain = Math.max(
       ...waiting.domains.map((name) => {
         const { line, looks, perHour } = this.#domains.get(name) ?? { line: [], looks: [], perHour: 1 };
         const begun = looks.filter((t) => t > now - HOUR_MS).length;
-        return Math.floor((placeOf(line, waiting) + begun) / perHour) + 1;
+        return Math.floor((insertPosition(line, waiting) + begun) / perHour) + 1;
       }),
     );
     const own = Math.floor(Math.max(0, waiting.from - now) / HOUR_MS) + 1;
-    const inAll = Math.ceil(this.size / LOOKS_AN_HOUR);
+    const inAll = Math.ceil(this.size / PROBES_PER_HOUR);
     const hours = Math.max(1, inDomain, own, inAll);
     if (hours === 1) return { hours };
     return { hours, by: hours === own ? "moment" : hours === inDomain ? "domain" : "line" };
@@ -217,13 +219,13 @@ export class AskQueue {
   }
 
   /** Removes a waiting ask. @returns the queues of its domain and its platform */
-  #leave(cap: string): Domain[] {
+  #removeWaiting(cap: string): Domain[] {
     const waiting = this.#open.get(cap)!;
     this.#open.delete(cap);
     (waiting.retest ? this.#retests : this.#asks).remove(cap);
     return waiting.domains.map((name) => {
       const domain = this.#domains.get(name)!;
-      domain.line.splice(placeOf(domain.line, waiting), 1);
+      domain.line.splice(insertPosition(domain.line, waiting), 1);
       return domain;
     });
   }
@@ -232,7 +234,7 @@ export class AskQueue {
   #expire(now: number): void {
     for (const [cap, { t }] of this.#open) {
       if (t >= now - ASK_KEPT_MS) break;
-      this.#leave(cap);
+      this.#removeWaiting(cap);
     }
     if (this.#domains.size <= this.limits.max * 4) return;
     for (const [name, { line, looks }] of this.#domains) {
@@ -249,7 +251,7 @@ function namesOf(normalised: string): string[] {
 }
 
 /** Returns the position of an ask in a queue, which is ordered by earliest time and then by arrival. */
-function placeOf(line: readonly Waiting[], { from, n }: Pick<Waiting, "from" | "n">): number {
+function insertPosition(line: readonly WaitingAsk[], { from, n }: Pick<WaitingAsk, "from" | "n">): number {
   let low = 0;
   let high = line.length;
   while (low < high) {

@@ -26,7 +26,7 @@ export interface FollowerDeps {
 }
 
 /** Leaves that are folded, or urls that are added, between two yields to the event loop: a few milliseconds. */
-const FOLDED_A_TURN = 64;
+const LEAVES_AT_ONCE = 64;
 
 /** Follows the public store and holds the newest view. One refresh runs at a time; one that fails changes nothing. */
 export class Follower {
@@ -36,9 +36,12 @@ export class Follower {
   #looking: Promise<boolean> | null = null;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
-  /** The table of related parties. A look that failed may be ahead of the view; the next one reads its leaves again. */
+  /**
+   * Table of related parties. After a failed refresh it may be ahead of the view; the next refresh reads the same
+   * leaves again.
+   */
   readonly #relatedParties = new RelatedPartiesFold();
-  readonly #giveTurn = createYielder(FOLDED_A_TURN);
+  readonly #giveTurn = createYielder(LEAVES_AT_ONCE);
 
   constructor(private readonly deps: FollowerDeps) {
     this.#view = View.empty(deps.origin);
@@ -71,7 +74,7 @@ export class Follower {
    */
   refresh(): Promise<boolean> {
     const { during = (look) => look() } = this.deps;
-    this.#looking ??= during(() => this.#look()).finally(() => {
+    this.#looking ??= during(() => this.#refreshOnce()).finally(() => {
       this.#looking = null;
     });
     return this.#looking;
@@ -99,14 +102,14 @@ export class Follower {
     await this.#looking?.catch(() => {});
   }
 
-  async #look(): Promise<boolean> {
+  async #refreshOnce(): Promise<boolean> {
     const old = this.#view;
     const snapshot = await this.deps.tree.newest();
     const { entries, related } = snapshot ? await this.#fold(old, snapshot) : old;
     const { volatile, newRows } = await this.#volatile(old);
     const name = (row: VolatileRow): void =>
       old.names.add({ cap: row.capability_id, url: row.url, method: row.method });
-    await forEachYielding(newRows, FOLDED_A_TURN, name);
+    await forEachYielding(newRows, LEAVES_AT_ONCE, name);
     const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
     if (changed) {

@@ -14,7 +14,7 @@ export interface HistoryBounds {
 
 const HISTORY_BOUNDS: HistoryBounds = { maxFileBytes: 32 * 1024 * 1024, maxBytes: 96 * 1024 * 1024 };
 
-interface Held {
+interface CachedFile {
   file: HistoryFile;
   bytes: number;
 }
@@ -24,7 +24,7 @@ interface Held {
  * under their name, so the cache stays valid; the least recently used file is evicted first.
  */
 export class HistoryTables {
-  readonly #held = new Map<string, Held>();
+  readonly #held = new Map<string, CachedFile>();
   /** Running reads by key, which concurrent requests share. */
   readonly #coming = new Map<string, Promise<HistoryFile | null>>();
   #bytes = 0;
@@ -73,7 +73,7 @@ export class HistoryTables {
     }
   }
 
-  #keep(key: string, held: Held): void {
+  #keep(key: string, held: CachedFile): void {
     this.#held.set(key, held);
     this.#bytes += held.bytes;
     while (this.#bytes > this.bounds.maxBytes) {

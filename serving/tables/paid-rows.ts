@@ -56,7 +56,7 @@ export type PaidFile = ReadonlyMap<string, PaidPart>;
  * Reports whether nothing failed in a call, judged by its own line. Later facts about such a call can only say what
  * became of the money; they cannot turn it into a failure.
  */
-export const isSound = ({ kind, pass, delivered, delivery, outcome, schema_ok, honest }: PaidRow): boolean =>
+export const hasNotFailed = ({ kind, pass, delivered, delivery, outcome, schema_ok, honest }: PaidRow): boolean =>
   kind === 2
     ? pass === true
     : delivered === true && delivery === 1 && (outcome ?? 1) === 1 && schema_ok !== false && honest !== false;
@@ -91,9 +91,9 @@ const BOUNDS: PaidRowBounds = {
  * Every line about a paid call contains this text (RFC 8785 fixes how it is written), so lines without it are not
  * parsed.
  */
-const MARK = Buffer.from('"topic":"observations.paid"');
+const PAID_TOPIC = Buffer.from('"topic":"observations.paid"');
 
-interface Held {
+interface CachedFile {
   file: PaidFile;
   bytes: number;
 }
@@ -104,7 +104,7 @@ interface Held {
  * file is read at a time.
  */
 export class PaidRows {
-  readonly #held = new Map<string, Held>();
+  readonly #held = new Map<string, CachedFile>();
   readonly #coming = new Map<string, Promise<PaidFile>>();
   #bytes = 0;
   #last: Promise<unknown> = Promise.resolve();
@@ -148,13 +148,13 @@ export class PaidRows {
     const parts = new Map<string, PaidPart>();
     let bytes = 0;
     await readFile(packed, file, (line) => {
-      if (line.includes(MARK)) bytes += addLine(parts, file.key, parseJson(line));
+      if (line.includes(PAID_TOPIC)) bytes += addLine(parts, file.key, parseJson(line));
     });
     this.#keep(file.key, { file: parts, bytes });
     return parts;
   }
 
-  #keep(key: string, held: Held): void {
+  #keep(key: string, held: CachedFile): void {
     this.#held.set(key, held);
     this.#bytes += held.bytes;
     while (this.#bytes > this.bounds.maxHeldBytes) {
@@ -169,7 +169,7 @@ export class PaidRows {
 function addLine(parts: Map<string, PaidPart>, file: string, line: unknown): number {
   const row = PaidRow.safeParse(line).data;
   if (row) {
-    if (isSound(row)) return 0;
+    if (hasNotFailed(row)) return 0;
     partOf(parts, row.capability_id).rows.push(row);
     return JSON.stringify(row).length;
   }

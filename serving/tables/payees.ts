@@ -10,13 +10,13 @@ import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
 export const MAX_ORIGINS = 100;
 
 /** Rows that are added between two yields to the event loop: a few milliseconds. */
-const ADDED_A_TURN = 2_000;
+const ROWS_AT_ONCE = 2_000;
 
 /** The facts about one address, with all its origins. */
 type Figures = Omit<Payee, "address">;
 
 /** The part of a view that this table is made from. */
-interface Paid {
+interface PayeeSource {
   volatile: { rows: { values(): Iterable<VolatileRow> } };
   entry(cap: string): Entry | undefined;
   row(cap: string): VolatileRow | undefined;
@@ -30,19 +30,19 @@ export class PayeeTable {
   readonly #byAddress = new Map<string, ListedEntry[]>();
   readonly #made = new Map<string, Figures>();
 
-  private constructor(private readonly view: Paid) {}
+  private constructor(private readonly view: PayeeSource) {}
 
   /** Builds the table synchronously. */
-  static of(view: Paid): PayeeTable {
+  static of(view: PayeeSource): PayeeTable {
     const table = new PayeeTable(view);
     for (const row of view.volatile.rows.values()) table.#add(row);
     return table;
   }
 
   /** Builds the table, yielding to the event loop, since there are as many rows as endpoints. */
-  static async ofYielding(view: Paid): Promise<PayeeTable> {
+  static async ofYielding(view: PayeeSource): Promise<PayeeTable> {
     const table = new PayeeTable(view);
-    await forEachYielding(view.volatile.rows.values(), ADDED_A_TURN, (row) => table.#add(row));
+    await forEachYielding(view.volatile.rows.values(), ROWS_AT_ONCE, (row) => table.#add(row));
     return table;
   }
 

@@ -36,8 +36,8 @@ export class TheftTable {
 
   private constructor(private readonly takers: ReadonlyMap<string, Taker>) {
     for (const taker of takers.values()) {
-      for (const address of taker.days.keys()) if (address !== null) push(this.#byAddress, address, taker);
-      push(this.#byDomain, taker.domain, taker);
+      for (const address of taker.days.keys()) if (address !== null) addTo(this.#byAddress, address, taker);
+      addTo(this.#byDomain, taker.domain, taker);
     }
   }
 
@@ -65,18 +65,18 @@ export class TheftTable {
   /** Returns the thefts of one endpoint, or null. */
   own(cap: string, now: Date): TheftSummary | null {
     const taker = this.takers.get(cap);
-    return taker ? counted([taker], allDays, now) : null;
+    return taker ? summarize([taker], allDays, now) : null;
   }
 
   /** Returns the thefts in which an address received the money, without those of the endpoint `except`; or null. */
   ofPayee(address: string, except: string | null, now: Date): TheftSummary | null {
     const key = addressKey(address);
-    return counted(others(this.#byAddress, key, except), ({ days }) => days.get(key) ?? [], now);
+    return summarize(others(this.#byAddress, key, except), ({ days }) => days.get(key) ?? [], now);
   }
 
   /** Returns the thefts under a registrable domain, without those of the endpoint `except`; or null. */
   ofDomain(domain: string, except: string | null, now: Date): TheftSummary | null {
-    return counted(others(this.#byDomain, domain, except), allDays, now);
+    return summarize(others(this.#byDomain, domain, except), allDays, now);
   }
 }
 
@@ -91,7 +91,7 @@ function takerOf({ capability_id: cap, url, thefts }: VolatileRow): Taker | null
 
 const allDays = ({ days }: Taker): number[] => [...days.values()].flat();
 
-function push(index: Index, key: string, taker: Taker): void {
+function addTo(index: Index, key: string, taker: Taker): void {
   const held = index.get(key);
   if (held) held.push(taker);
   else index.set(key, [taker]);
@@ -100,7 +100,7 @@ function push(index: Index, key: string, taker: Taker): void {
 const others = (index: Index, key: string, except: string | null): Taker[] =>
   (index.get(key) ?? []).filter(({ cap }) => cap !== except);
 
-function counted(
+function summarize(
   takers: readonly Taker[],
   daysOf: (taker: Taker) => readonly number[],
   now: Date,

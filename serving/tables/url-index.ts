@@ -43,7 +43,7 @@ export class UrlIndex {
     return this.#byPath.get(pathKey(normalised)) ?? NONE;
   }
 
-  /** Those of the same scheme, host and port, in the order in which they were met. */
+  /** Templates of the same scheme, host and port, in the order in which they were added. */
   withOrigin(normalised: string): readonly NamedEndpoint[] {
     return this.#byOrigin.get(originOf(normalised)) ?? NONE;
   }

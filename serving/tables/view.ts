@@ -8,7 +8,7 @@ import { LayeredMap } from "./layered-map.ts";
 import { PayeeTable } from "./payees.ts";
 import { TheftTable } from "./thefts.ts";
 import { UrlIndex } from "./url-index.ts";
-import { Words } from "./words.ts";
+import { WordIndex } from "./words.ts";
 
 /** A volatile row with the key of its live file. */
 export interface FoldedRow extends VolatileRow {
@@ -50,7 +50,7 @@ export const NO_VOLATILE_ROWS: VolatileRows = {
   history: new Map(),
 };
 
-const NOBODY = new RelatedParties([]);
+const NO_RELATED_PARTIES = new RelatedParties([]);
 
 /** The parts of a view. */
 export interface ViewParts {
@@ -61,7 +61,7 @@ export interface ViewParts {
   entries: LayeredMap<Entry>;
   volatile: VolatileRows;
   names: UrlIndex;
-  words: Words;
+  words: WordIndex;
   evidence: EvidenceFiles;
   archive: ArchiveFold;
   receipts: ReceiptLeaves;
@@ -79,7 +79,7 @@ export class View {
   readonly volatile: VolatileRows;
   readonly names: UrlIndex;
   /** Words of the listed endpoints; indexed when somebody searches. */
-  readonly words: Words;
+  readonly words: WordIndex;
   readonly evidence: EvidenceFiles;
   /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
   readonly archive: ArchiveFold;
@@ -103,10 +103,15 @@ export class View {
   }
 
   static empty(origin: string): View {
-    const nothing = { size: 0, entries: LayeredMap.empty<Entry>(), volatile: NO_VOLATILE_ROWS, related: NOBODY };
+    const nothing = {
+      size: 0,
+      entries: LayeredMap.empty<Entry>(),
+      volatile: NO_VOLATILE_ROWS,
+      related: NO_RELATED_PARTIES,
+    };
     const growing = {
       names: new UrlIndex(),
-      words: new Words(),
+      words: new WordIndex(),
       evidence: new EvidenceFiles(),
       archive: new ArchiveFold(),
       receipts: new ReceiptLeaves(),
@@ -155,8 +160,11 @@ export class View {
   }
 }
 
-/** Files that are remembered of a bucket: more days than the window of a grade has. The log names all of them. */
-const KEPT = 200;
+/**
+ * Number of evidence files of a bucket that are remembered: more days than the grading window has. The log names all
+ * files.
+ */
+const FILES_KEPT = 200;
 
 /** An evidence file as its leaf names it, packed and unpacked. */
 export type EvidenceFile = NamedFile & { day: string };
@@ -173,7 +181,7 @@ class EvidenceFiles {
     const known = this.#newest.get(bucket) ?? [];
     if (known.some((file) => file.key === key)) return;
     const file = { day, key, rows, sha256, bytes, unpacked_sha256, unpacked_bytes };
-    this.#newest.set(bucket, [file, ...known].slice(0, KEPT));
+    this.#newest.set(bucket, [file, ...known].slice(0, FILES_KEPT));
   }
 
   /** The newest day with a file in any bucket, or null. */
@@ -194,13 +202,13 @@ class ReceiptLeaves {
   readonly #leaves = new Map<string, number>();
 
   add({ sha256, index }: ReceiptLeaf): void {
-    this.#leaves.set(packed(sha256), index);
+    this.#leaves.set(packHash(sha256), index);
   }
 
   /** @param sha256 64 hex digits */
   leafOf(sha256: string): number | undefined {
-    return this.#leaves.get(packed(sha256));
+    return this.#leaves.get(packHash(sha256));
   }
 }
 
-const packed = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");
+const packHash = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");

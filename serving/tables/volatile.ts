@@ -19,7 +19,7 @@ const ViewFile = z.looseObject({
 const MAX_VIEW_BYTES = 1024 * 1024;
 
 /** Rows that are folded between two yields to the event loop: a few milliseconds. */
-const ROWS_A_TURN = 128;
+const ROWS_AT_ONCE = 128;
 
 /** Returns the prefix that the files of one partition's table share. */
 const tableOf = (key: string): string => key.slice(0, key.indexOf("."));
@@ -40,7 +40,7 @@ export async function loadVolatile(
   const file = ViewFile.parse(JSON.parse(Buffer.from(object.bytes).toString("utf8")));
   if (wentBack(old.positions, file.positions)) return { volatile: old, newRows: [] };
   const { newRows, ...folded } =
-    (goesOn(old, file.live) && (await fold(store, old, file.live))) ||
+    (continuesFrom(old, file.live) && (await fold(store, old, file.live))) ||
     (await fold(store, NO_VOLATILE_ROWS, file.live))!;
   const history = new Map(Object.entries(file.history?.files ?? {}).map(([bucket, key]) => [Number(bucket), key]));
   const at = Date.parse(file.at);
@@ -54,8 +54,10 @@ export async function loadVolatile(
   return { volatile: { ...facts, ...folded }, newRows: newRows.values() };
 }
 
-/** Reports whether, in every table, the files that are folded already are named in the same order and before new ones. */
-function goesOn(old: VolatileRows, keys: readonly string[]): boolean {
+/**
+ * Reports whether every table still names the files that are folded already, in the same order and before any new ones.
+ */
+function continuesFrom(old: VolatileRows, keys: readonly string[]): boolean {
   const held = [...old.files.keys()];
   const position = new Map(held.map((key, i) => [key, i]));
   const last = new Map<string, number>();
@@ -91,7 +93,7 @@ async function fold(
         thefts.set(row.capability_id, row);
       add(key, 1);
     };
-    await forEachYielding(await readTable(store, key), ROWS_A_TURN, take);
+    await forEachYielding(await readTable(store, key), ROWS_AT_ONCE, take);
   }
   const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
   for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;

@@ -26,7 +26,7 @@ export const CLASS_WORDS: Readonly<Record<string, string>> = {
  * Most processor time of one query, ms. A query reads one list of rows for each word; with 250,000 endpoints that all
  * contain a word it takes 70 ms.
  */
-const MOST_CPU_MS = 5_000;
+const MAX_CPU_MS = 5_000;
 /** Memory of the thread without SQLite's own, MiB. */
 const MEMORY = { maxOldGenerationSizeMb: 256 };
 /** Most queries and batches of texts that may wait for the thread. */
@@ -35,10 +35,10 @@ const MAX_WAITING = 200;
  * Endpoints that are compared before the event loop has its turn; also the number of texts in one message to the
  * thread.
  */
-const COMPARED_A_TURN = 1_000;
+const COMPARED_AT_ONCE = 1_000;
 const BATCH = 256;
 /** How often a query is sent again to a thread that was restarted. */
-const MOST_TRIES = 5;
+const MAX_TRIES = 5;
 
 /** Absent when the thread had lost its index, and in answers to messages that only add texts. */
 type Answer = { matched?: TextMatches };
@@ -47,14 +47,14 @@ interface Listed {
   size: number;
   entries: LayeredMap<Entry>;
 }
-type Put = readonly [row: number, text: IndexedText | null];
+type RowText = readonly [row: number, text: IndexedText | null];
 
 /**
  * Full-text index of the listed endpoints. The index is in a thread of its own, so a query never blocks the event loop.
  * The first query builds it; each later query first brings it up to the view that is asked about. All views share it,
  * so callers must drop endpoints that their view does not list.
  */
-export class Words {
+export class WordIndex {
   /** By capability id: the endpoint's row in the index, and the listing that was indexed. */
   readonly #known = new Map<string, { row: number; listing: ListingFacts | null }>();
   #entries: LayeredMap<Entry> | null = null;
@@ -88,7 +88,7 @@ export class Words {
    * @throws Error when too many queries wait
    */
   async match(view: Listed, asked: readonly SpelledWord[], byClass: boolean): Promise<TextMatches> {
-    for (let tries = 1; tries <= MOST_TRIES; tries++) {
+    for (let tries = 1; tries <= MAX_TRIES; tries++) {
       await this.#bring(view);
       const life = this.#life;
       // A concurrent query found that the index was lost.
@@ -100,8 +100,8 @@ export class Words {
     throw new Error("the index of words could not be brought up to date");
   }
 
-  #ask(what: { match: readonly SpelledWord[]; byClass: boolean } | { put: readonly Put[] }): Promise<Answer> {
-    const limits = { cpuMs: MOST_CPU_MS, urgent: "put" in what };
+  #ask(what: { match: readonly SpelledWord[]; byClass: boolean } | { put: readonly RowText[] }): Promise<Answer> {
+    const limits = { cpuMs: MAX_CPU_MS, urgent: "put" in what };
     return this.thread.ask<Answer>({ kinds: CLASS_WORDS, sent: this.#sent, ...what }, limits);
   }
 
@@ -135,8 +135,8 @@ export class Words {
   }
 
   async #bringAll(entries: LayeredMap<Entry>): Promise<void> {
-    const giveTurn = createYielder(COMPARED_A_TURN);
-    let batch: Put[] = [];
+    const giveTurn = createYielder(COMPARED_AT_ONCE);
+    let batch: RowText[] = [];
     for (const entry of entries.values()) {
       await giveTurn();
       const put = this.#changed(entry);
@@ -148,7 +148,7 @@ export class Words {
   }
 
   /** Returns the new text of an endpoint, or null when the index already has it. */
-  #changed(entry: Entry): Put | null {
+  #changed(entry: Entry): RowText | null {
     const listing = isListed(entry) ? entry.listing : null;
     const known = this.#known.get(entry.cap);
     if (known === undefined) {
@@ -166,7 +166,7 @@ export class Words {
    * Sends texts to the thread. The first batch after a restart replaces the whole index. A thread that lost its index
    * refuses further batches and queries, and then everything is sent again.
    */
-  async #send(put: readonly Put[]): Promise<void> {
+  async #send(put: readonly RowText[]): Promise<void> {
     await this.#ask({ put });
     this.#sent++;
   }

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { FoldFile, type KeptFold } from "../../infra/log/fold-file.ts";
+import { FoldFile, type StoredFold } from "../../infra/log/fold-file.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
 import { createWatcherRecord } from "../../pipelines/6-notify/notice.ts";
@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
-type Folded = KeptFold & { apply(record: LogRecord): unknown };
+type Folded = StoredFold & { apply(record: LogRecord): unknown };
 
 /** The log as it stood when a part of each partition was there. */
 const upTo = (log: FakeLog, parts: readonly number[]): Pick<FakeLog, "read" | "bounds" | "partitions"> => {

@@ -7,7 +7,7 @@ import { createLogger } from "../../infra/telemetry.ts";
 import { sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, recordId } from "../../pipelines/record/ids.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
-import { Asks, askLineOf, type Place } from "../../serving/answers/asks.ts";
+import { type AskReply, Asks, createAskQueue } from "../../serving/answers/asks.ts";
 import { Demand } from "../../serving/answers/demand.ts";
 import { NO_LOG } from "../../serving/replica/background-log.ts";
 import { followAsks } from "../../serving/tables/ask-queue.ts";
@@ -28,7 +28,7 @@ function asksOver(more: Partial<ConstructorParameters<typeof Asks>[0]> = {}) {
 const BASE = "https://touchstone.test";
 
 /** Hours that an answer speaks of; 0 for one that is not in line. */
-const hoursOf = ({ queued, next }: Place): number =>
+const hoursOf = ({ queued, next }: AskReply): number =>
   queued ? Number(/in about (?:an|(\d+)) hours?/.exec(next)![1] ?? 1) : 0;
 const waitOf = async (asks: Asks, url: string, client = "c"): Promise<number> =>
   hoursOf(await asks.put(ask(url), client));
@@ -36,7 +36,7 @@ const bodies = (log: AppendOnly) => log.records.map(({ value }) => JSON.parse(Bu
 
 describe("how long an ask waits", () => {
   test("is its place among those of its domain, five an hour, whoever asked for the others", async () => {
-    const line = askLineOf();
+    const line = createAskQueue();
     const { asks, log } = asksOver({ line });
     for (let i = 0; i < 12; i++) line.ask(cap(`https://a${i}.big.example/`), `https://a${i}.big.example/`, T0 - i);
     expect(await waitOf(asks, "https://b.big.example/x")).toBe(3);
@@ -48,7 +48,7 @@ describe("how long an ask waits", () => {
   });
 
   test("looks of the last hour count, since they use up what the domain gets", async () => {
-    const line = askLineOf();
+    const line = createAskQueue();
     for (let i = 0; i < 5; i++) {
       line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0 - 9_000);
       line.recordProbe(cap(`https://big.example/${i}`), T0 - 1_000);
@@ -60,7 +60,7 @@ describe("how long an ask waits", () => {
   });
 
   test("what was looked at a moment ago is not put in line; later that day its turn is a day after the look", async () => {
-    const line = askLineOf();
+    const line = createAskQueue();
     const { asks, clock, log } = asksOver({ line });
     const url = "https://gone.example/";
     line.recordProbe(cap(url), T0);
@@ -83,7 +83,7 @@ describe("how long an ask waits", () => {
   });
 
   test("what stood for thirty days is forgotten, and what the plan probed meanwhile leaves too", async () => {
-    const line = askLineOf();
+    const line = createAskQueue();
     const seen = new Map<string, number>();
     const { asks, clock } = asksOver({ line, seen: (one) => seen.get(one) ?? null });
     await asks.put(ask("https://old.example/"), "c");
@@ -97,7 +97,7 @@ describe("how long an ask waits", () => {
   });
 
   test("past a client's share its asks have their turns later, twenty an hour; nobody else waits for it", async () => {
-    const { asks, log } = asksOver({ line: askLineOf({ asks_per_hour: 2 }), limits: { asks_per_hour: 2 } });
+    const { asks, log } = asksOver({ line: createAskQueue({ asks_per_hour: 2 }), limits: { asks_per_hour: 2 } });
     const waits = [];
     for (let i = 0; i < 6; i++) waits.push(await waitOf(asks, `https://n${i}.example/`, "much"));
     expect(waits).toEqual([1, 1, 1, 2, 2, 3]);
@@ -127,7 +127,7 @@ describe("how long an ask waits", () => {
   });
 
   test("of a domain, those held back stand behind those that are not, whenever they came", async () => {
-    const line = askLineOf();
+    const line = createAskQueue();
     for (let i = 0; i < 20; i++) line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0, T0 + HOUR);
     const { asks } = asksOver({ line });
     expect(await waitOf(asks, "https://big.example/own")).toBe(1);
@@ -147,7 +147,7 @@ describe("how long an ask waits", () => {
 
   test("four clients that fill the line shut nobody out: whoever has fewer pushes out the newest of theirs", async () => {
     const limits = { asks_in_line: 40 };
-    const line = askLineOf(limits);
+    const line = createAskQueue(limits);
     const { asks, log } = asksOver({ limits, line });
     const flood = async (client: string): Promise<number> => {
       let took = 0;
@@ -196,7 +196,7 @@ describe("how long an ask waits", () => {
       const clock = new ManualClock();
       const other = new Asks({ log, clock, logger, producer: "other", baseUrl: BASE, limits: { asks_per_hour: 100 } });
       for (let i = 0; i < 11; i++) await other.put(ask(`https://s${i}.big.example/`), "c");
-      const line = askLineOf();
+      const line = createAskQueue();
       const follow = followAsks(log, line, logger, 60_000);
       await follow.catchUp();
       expect(line.size).toBe(11);

@@ -5,7 +5,7 @@ import { Control } from "../../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
 import { ownReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { DEFECTS } from "../../pipelines/record/vocabulary.ts";
-import { MENDS, mendOf } from "../../serving/answers/listing-look.ts";
+import { adviceOf, DEFECT_ADVICE } from "../../serving/answers/listing-look.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { ListingAnswer } from "../../serving/schemas/listing.ts";
 import { capOf, cardOf, listingDraft, PublicRecord } from "../helpers/public-record.ts";
@@ -98,8 +98,8 @@ describe("a look at a listing", () => {
     const seen = await look(dear);
     expect(seen.listing!.differs).toEqual(["pay_to_differs", "price_differs"]);
     expect(seen.defects).toEqual([
-      { defect: "pay_to_differs", says: DEFECTS.pay_to_differs, mend: MENDS.pay_to_differs },
-      { defect: "price_differs", says: DEFECTS.price_differs, mend: MENDS.price_differs },
+      { defect: "pay_to_differs", says: DEFECTS.pay_to_differs, mend: DEFECT_ADVICE.pay_to_differs },
+      { defect: "price_differs", says: DEFECTS.price_differs, mend: DEFECT_ADVICE.price_differs },
     ]);
   });
 
@@ -146,7 +146,7 @@ describe("a look at a listing", () => {
       "cannot_be_told",
     ],
     ["with a 402 of nothing", () => answer(402, "{}"), { state: "malformed" }, ["no_terms"], "refuses"],
-    ["for nothing", () => answer(200, { sum: 3 }), { state: "free", mend: MENDS.no_402 }, [], "cannot_be_told"],
+    ["for nothing", () => answer(200, { sum: 3 }), { state: "free", mend: DEFECT_ADVICE.no_402 }, [], "cannot_be_told"],
     ["behind a wall", () => answer(403, "no"), { state: "wall" }, [], "cannot_be_told"],
     [
       "elsewhere",
@@ -220,9 +220,9 @@ describe("a look at a listing", () => {
 });
 
 test("every defect says how it is mended", () => {
-  for (const defect of Object.keys(DEFECTS)) expect(mendOf(defect)).toMatch(/^[A-Z].{20,}\.$/);
-  expect(new Set(Object.values(MENDS)).size).toBe(Object.keys(DEFECTS).length);
-  expect(mendOf("toString")).toMatch(/specification/);
+  for (const defect of Object.keys(DEFECTS)) expect(adviceOf(defect)).toMatch(/^[A-Z].{20,}\.$/);
+  expect(new Set(Object.values(DEFECT_ADVICE)).size).toBe(Object.keys(DEFECTS).length);
+  expect(adviceOf("toString")).toMatch(/specification/);
 });
 
 describe("the limits of looks", () => {
@@ -328,7 +328,7 @@ describe("the page that looks at a listing", () => {
     const html = await response.text();
     expect([response.status, response.headers.get("cache-control")]).toEqual([200, "no-store"]);
     expect(html).not.toContain("<script");
-    for (const part of [MENDS.missing_domain, MENDS.bad_pay_to]) {
+    for (const part of [DEFECT_ADVICE.missing_domain, DEFECT_ADVICE.bad_pay_to]) {
       const shown = part.replaceAll("'", "&#39;").replace(/`([^`]+)`/g, "<code>$1</code>");
       expect(html).toContain(shown);
     }

@@ -8,7 +8,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { isSignedBy } from "../../pipelines/corrections/dispute.ts";
 import type { BodyOf } from "../../pipelines/record/bodies.ts";
 import { readRecord } from "../../pipelines/record/envelope.ts";
-import { askLineOf } from "../../serving/answers/asks.ts";
+import { createAskQueue } from "../../serving/answers/asks.ts";
 import { retestStatement } from "../../serving/answers/retests.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { RetestAnswer } from "../../serving/schemas/listing.ts";
@@ -34,7 +34,7 @@ const SOLANA = toBase58(pair.publicKey.export({ format: "der", type: "spki" }).s
 let record: PublicRecord;
 let serving: TestServing;
 let clock: ManualClock;
-const line = { now: askLineOf() };
+const line = { now: createAskQueue() };
 
 beforeAll(async () => {
   record = await PublicRecord.open();
@@ -51,7 +51,7 @@ beforeAll(async () => {
 afterAll(() => record.close());
 beforeEach(async () => {
   clock = new ManualClock();
-  line.now = askLineOf();
+  line.now = createAskQueue();
   serving = await servingOver(record, { clock, askLine: line.now, limits: { looks_per_hour: 100 } });
 });
 
@@ -137,7 +137,7 @@ describe("a seller that proves its payTo", () => {
     await other.get("/v1/listings/retest", { method: "POST", body: JSON.stringify(await signed()) });
     const [mine, theirs] = [serving.log.records[0]!, other.log.records[0]!];
     expect(mine.eventId).toBe(theirs.eventId);
-    const follower = askLineOf();
+    const follower = createAskQueue();
     follower.apply({ ...mine, offset: 0, appendedAt: new Date(0) });
     expect([follower.retested(capOf(SUM)), follower.earliestProbe(capOf(SUM))]).toEqual([
       Date.parse(NOW),

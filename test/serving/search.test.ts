@@ -4,13 +4,13 @@ import { OrderTable } from "../../pipelines/orders/order-table.ts";
 import { CHECKERS } from "../../pipelines/record/classes.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import { readQuestion } from "../../serving/answers/question.ts";
-import { foundIn } from "../../serving/answers/search.ts";
+import { findEndpoints } from "../../serving/answers/search.ts";
 import type { Sales } from "../../serving/buy/checkout.ts";
 import { SALE_POLICY } from "../../serving/buy/eligible.ts";
 import { PlanAnswer } from "../../serving/schemas/route.ts";
 import { SearchAnswer } from "../../serving/schemas/search.ts";
 import { View } from "../../serving/tables/view.ts";
-import { CLASS_WORDS, Words } from "../../serving/tables/words.ts";
+import { CLASS_WORDS, WordIndex } from "../../serving/tables/words.ts";
 import {
   cardOf,
   componentsOf,
@@ -222,10 +222,10 @@ test("follows the record, and a thread that lost its index is told everything ag
       return {};
     },
   };
-  const words = new Words(thread);
+  const words = new WordIndex(thread);
   const viewOf = (view: View): View => new View({ ...view, words });
   const found = async (q: string): Promise<string[]> => {
-    const { hits } = await foundIn(viewOf(serving.follower.view), readQuestion(q));
+    const { hits } = await findEndpoints(viewOf(serving.follower.view), readQuestion(q));
     return [...hits].map(({ entry }) => nameOf(entry.listing.url));
   };
   expect(await found("translate")).toHaveLength(5);

@@ -16,7 +16,7 @@ import {
   StoreUnfit,
   type SwapResult,
 } from "../store.ts";
-import { retrying, statusOf } from "./retry.ts";
+import { statusOf, withRetries } from "./retry.ts";
 import { conditionalWrite } from "./write.ts";
 
 const DEFAULT_MAX_BYTES = 256 * 1024 * 1024;
@@ -32,7 +32,7 @@ export interface S3Bucket {
   endpoint: string | null;
   accessKeyId: string;
   secretAccessKey: string;
-  /** Requests are not signed, as those of any reader of a public bucket; the credentials are not used. */
+  /** True: requests are not signed, as for any reader of a public bucket, and the credentials are not used. */
   anonymous?: boolean;
 }
 
@@ -92,12 +92,12 @@ class S3Store implements Store {
     this.#root = prefix ? `${prefix}/` : "";
   }
 
-  #at(key: string) {
+  #target(key: string) {
     return { client: this.#client, Bucket: this.#bucket, Key: this.#root + checkKey(key) };
   }
 
   async get(key: string, { maxBytes = DEFAULT_MAX_BYTES }: { maxBytes?: number } = {}): Promise<StoredObject | null> {
-    const { client, ...at } = this.#at(key);
+    const { client, ...at } = this.#target(key);
     return unlessMissing(`reading ${key}`, async () => {
       const found = await client.send(new GetObjectCommand(at));
       const size = found.ContentLength ?? 0;
@@ -114,7 +114,7 @@ class S3Store implements Store {
   }
 
   async getRange(key: string, start: number, end: number): Promise<Uint8Array | null> {
-    const { client, ...at } = this.#at(key);
+    const { client, ...at } = this.#target(key);
     if (!Number.isSafeInteger(start) || !Number.isSafeInteger(end) || start < 0 || end < start) {
       throw new RangeError(`store: [${start}, ${end}) is no range of ${key}`);
     }
@@ -139,7 +139,7 @@ class S3Store implements Store {
   }
 
   async head(key: string): Promise<ObjectInfo | null> {
-    const { client, ...at } = this.#at(key);
+    const { client, ...at } = this.#target(key);
     return unlessMissing(`asking for ${key}`, async () => {
       const found = await client.send(new HeadObjectCommand(at));
       return infoOf(key, found, found.ContentLength ?? 0);
@@ -147,13 +147,13 @@ class S3Store implements Store {
   }
 
   async create(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<{ result: "created" | "exists" }> {
-    const etag = await conditionalWrite(this.#at(key), bytes, { IfNoneMatch: "*" }, meta);
+    const etag = await conditionalWrite(this.#target(key), bytes, { IfNoneMatch: "*" }, meta);
     return { result: etag === null ? "exists" : "created" };
   }
 
   async swap(key: string, bytes: Uint8Array, expected: string | null, meta?: ObjectMeta): Promise<SwapResult> {
     const condition = expected === null ? { IfNoneMatch: "*" as const } : { IfMatch: expected };
-    const etag = await conditionalWrite(this.#at(key), bytes, condition, meta);
+    const etag = await conditionalWrite(this.#target(key), bytes, condition, meta);
     return etag === null ? { result: "lost" } : { result: "swapped", etag };
   }
 
@@ -163,7 +163,7 @@ class S3Store implements Store {
     const found: ObjectInfo[] = [];
     let after = options.startAfter;
     while (found.length < limit) {
-      const page = await retrying(`listing ${prefix}`, () =>
+      const page = await withRetries(`listing ${prefix}`, () =>
         this.#client.send(
           new ListObjectsV2Command({
             Bucket: this.#bucket,
@@ -181,8 +181,8 @@ class S3Store implements Store {
   }
 
   async delete(key: string): Promise<void> {
-    const { Bucket, Key } = this.#at(key);
-    await retrying(`deleting ${key}`, () => this.#client.send(new DeleteObjectCommand({ Bucket, Key })));
+    const { Bucket, Key } = this.#target(key);
+    await withRetries(`deleting ${key}`, () => this.#client.send(new DeleteObjectCommand({ Bucket, Key })));
   }
 
   async close(): Promise<void> {
@@ -191,9 +191,9 @@ class S3Store implements Store {
 }
 
 /**
- * Tries whether a store enforces create-only and compare-and-swap: creates an object, creates it again, swaps it from a wrong
- * etag and from the right one, reads it, and deletes it.
- * @throws StoreUnfit for a store that lets a second creator or a stale swap win
+ * Tests whether a store enforces create-only and compare-and-swap writes: creates an object, creates it again, swaps it
+ * from a wrong etag and from the right one, reads it, and deletes it.
+ * @throws StoreUnfit for a store that lets a second creator or a swap from an old etag succeed
  */
 export async function probeStore(store: Store): Promise<void> {
   const key = `probe/${randomBytes(8).toString("hex")}`;
@@ -230,7 +230,7 @@ const infoOf = (
 
 /** Runs `work`; returns null when the object does not exist. Other errors are retried or thrown. */
 const unlessMissing = <T>(doing: string, work: () => Promise<T>): Promise<T | null> =>
-  retrying(doing, async () => {
+  withRetries(doing, async () => {
     try {
       return await work();
     } catch (error) {

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import { Upload } from "@aws-sdk/lib-storage";
 import { type ObjectMeta, StoreUnfit } from "../store.ts";
-import { retrying, statusOf } from "./retry.ts";
+import { statusOf, withRetries } from "./retry.ts";
 
 /**
  * Objects above this size are uploaded in parts of this size. The store checks the condition when it joins the parts, so a
@@ -18,7 +18,7 @@ export type Condition = { IfNoneMatch: "*" } | { IfMatch: string };
  * Name of the metadata field with the random id of the write that made an object. After a lost answer the id shows whether
  * our write or another one succeeded.
  */
-const WRITE = "touchstone-write";
+const WRITE_ID = "touchstone-write";
 
 interface Target {
   client: S3Client;
@@ -30,7 +30,7 @@ const headersOf = (meta: ObjectMeta | undefined, write: string) => ({
   ...(meta?.contentType ? { ContentType: meta.contentType } : {}),
   ...(meta?.cacheControl ? { CacheControl: meta.cacheControl } : {}),
   ...(meta?.contentEncoding ? { ContentEncoding: meta.contentEncoding } : {}),
-  Metadata: { [WRITE]: write },
+  Metadata: { [WRITE_ID]: write },
 });
 
 /**
@@ -48,26 +48,26 @@ export async function conditionalWrite(
   const { client, ...at } = target;
   const params = { ...at, Body: bytes, ChecksumAlgorithm: "SHA256" as const, ...condition, ...headersOf(meta, write) };
   const doing = `writing ${target.Key}`;
-  return retrying(doing, async ({ unsure }) => {
+  return withRetries(doing, async ({ unsure }) => {
     try {
       const { ETag } = await new Upload({ client, params, partSize: PART_BYTES }).done();
       if (!ETag) throw new StoreUnfit(`${doing}: the store names no etag`);
       return ETag;
     } catch (error) {
       const status = statusOf(error);
-      // 404: `IfMatch` on an object that is not there.
+      // S3 answers 404 to `IfMatch` when the object does not exist.
       if (status !== 412 && !(status === 404 && "IfMatch" in condition)) throw error;
-      return unsure ? await oursNow(target, write) : null;
+      return unsure ? await etagIfOurs(target, write) : null;
     }
   });
 }
 
-/** The object's etag if its write id is `write`, else null. */
-async function oursNow({ client, Bucket, Key }: Target, write: string): Promise<string | null> {
-  return retrying(`asking whose ${Key} is`, async () => {
+/** Returns the object's etag if our write created it, else null. */
+async function etagIfOurs({ client, Bucket, Key }: Target, write: string): Promise<string | null> {
+  return withRetries(`asking whose ${Key} is`, async () => {
     try {
       const { Metadata, ETag } = await client.send(new HeadObjectCommand({ Bucket, Key }));
-      return Metadata?.[WRITE] === write ? (ETag ?? null) : null;
+      return Metadata?.[WRITE_ID] === write ? (ETag ?? null) : null;
     } catch (error) {
       if (statusOf(error) === 404) return null;
       throw error;

@@ -4,7 +4,7 @@ import { NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
 import { BadUrl, hostOf, normaliseUrl } from "../../../pipelines/record/url.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { readQuestion } from "../../answers/question.ts";
-import { foundIn } from "../../answers/search.ts";
+import { findEndpoints } from "../../answers/search.ts";
 import type { BriefAnswer, BriefQuotation, BriefSource } from "../../schemas/brief.ts";
 import { defectsOf } from "../../tables/defects.ts";
 import { cardOf, headlineOf, isListed, type ListedEntry, leafOf } from "../../tables/entry.ts";
@@ -112,7 +112,7 @@ async function namedIn(view: View, question: string): Promise<ListedEntry[]> {
   for (const [name] of rest.matchAll(/[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/gu)) {
     if (caps.size >= MAX_NAMED) break;
     const label = name.toLowerCase();
-    const { hits } = await foundIn(view, { words: splitWords(label, 12) }, false);
+    const { hits } = await findEndpoints(view, { words: splitWords(label, 12) }, false);
     let looked = 0;
     for (const { entry, lacks } of hits) {
       if (++looked > LOOKED_A_TURN || lacks.length > 0) break;
@@ -360,7 +360,7 @@ async function topicOf(answer: Telling, view: View, question: string): Promise<R
   if (words.length === 0) return null;
   const giveTurn = createYielder(LOOKED_A_TURN);
   const caps = new Set<string>();
-  for (const { entry, lacks } of (await foundIn(view, { words })).hits) {
+  for (const { entry, lacks } of (await findEndpoints(view, { words })).hits) {
     await giveTurn();
     if (lacks.length > 0) break;
     caps.add(entry.cap);

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
-import { FoldFile, type KeptFold } from "../../../infra/log/fold-file.ts";
+import { FoldFile, type StoredFold } from "../../../infra/log/fold-file.ts";
 import type { Log, LogRecord } from "../../../infra/log/log.ts";
 import { LogTail } from "../../../infra/log/tail.ts";
 
@@ -21,7 +21,7 @@ afterEach(async () => {
 });
 
 /** A fold whose result hangs on every record, on its order within a key, and on none being applied twice. */
-class TestFold implements KeptFold {
+class TestFold implements StoredFold {
   readonly said = new Map<string, string[]>();
   applied = 0;
   constructor(readonly form = "said.1") {}

@@ -59,14 +59,14 @@ describe("group commit", () => {
 
   it("is drained when nothing waits, also after a failure", async () => {
     const { group, commits, state } = counting();
-    await group.drained();
+    await group.whenIdle();
     const ok = group.add(batch(1), 1);
-    await group.drained();
+    await group.whenIdle();
     expect(commits).toEqual([[1]]);
     await ok;
     state.fails = 1;
     const failed = expect(group.add(batch(1), 1)).rejects.toThrow("no space");
-    await group.drained();
+    await group.whenIdle();
     await failed;
   });
 });

@@ -11,9 +11,9 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 test("one of two is the keeper until it lets go, and asking again changes nothing", () => {
   const path = join(dir, "made/on/the/way/keeper.sqlite");
   const [one, two] = [openKeeper(path), openKeeper(path)];
-  expect([one.tries(), two.tries(), one.tries(), two.tries()]).toEqual([true, false, true, false]);
+  expect([one.tryToKeep(), two.tryToKeep(), one.tryToKeep(), two.tryToKeep()]).toEqual([true, false, true, false]);
   one.close();
-  expect(two.tries()).toBe(true);
+  expect(two.tryToKeep()).toBe(true);
   two.close();
 });
 
@@ -31,10 +31,10 @@ test("a keeper that is killed with SIGKILL is one no more", async () => {
     const said = await new Promise<string>((done) => child.stdout.once("data", (bytes) => done(String(bytes))));
     expect(said.trim()).toBe("true");
     const mine = openKeeper(path);
-    expect(mine.tries()).toBe(false);
+    expect(mine.tryToKeep()).toBe(false);
     child.kill("SIGKILL");
     await ended;
-    expect(mine.tries()).toBe(true);
+    expect(mine.tryToKeep()).toBe(true);
     mine.close();
   } finally {
     child.kill("SIGKILL");
