@@ -120,7 +120,9 @@ async function made() {
     if (asked) throw new Error(`${path} holds CommonJS that asks for ${asked[1]}: its package has to be a dependency`);
   }
   // The register of the demo, as the market is.
-  for (const name of isClone ? ["golden-copy.csv", "domains.csv"].map((file) => `fixtures/register/${file}`) : [])
+  for (const name of isClone
+    ? ["golden-copy", "domains", "relationships", "exceptions"].map((file) => `fixtures/register/${file}.csv`)
+    : [])
     files.set(name, readFileSync(join(ROOT, name)));
   execFileSync(process.execPath, [CLIENT, "--script"], { cwd: ROOT, stdio: "inherit" });
   for (const path of FOLDERS.flatMap((folder) => pathsBelow(join(ROOT, folder)))) {
