@@ -2,7 +2,13 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
-import { type Imported, importRegister, type Refused, registerPath } from "../pipelines/register/import.ts";
+import {
+  type Imported,
+  importRegister,
+  type ReadBeside,
+  type Refused,
+  registerPath,
+} from "../pipelines/register/import.ts";
 import { ProgressLine, print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
@@ -15,6 +21,10 @@ const REASONS: Readonly<Record<Refused["reason"], string>> = {
   again: "occurs again: the newest is kept",
   no_domain: "not a host name",
   no_company: "LEI that is not in the golden copy",
+  other_kind: "names no parent: another relationship, or an unknown category",
+  ended: "has ended, or was withdrawn",
+  itself: "a company that is its own parent",
+  no_reason: "no reason",
 };
 
 const count = (n: number): string => n.toLocaleString("en");
@@ -25,13 +35,16 @@ const linesOf = (refused: readonly Refused[]): string[] =>
     ...examples.map((example) => `    ${example}`),
   ]);
 
+const besideLines = (what: string, read: ReadBeside | null): string[] =>
+  read ? [`${what}: ${count(read.rows_read)} lines read, ${count(read.kept)} kept`, ...linesOf(read.refused)] : [];
+
 export function shown(done: Imported): string[] {
-  const { domains } = done;
   return [
     `${done.source}: ${count(done.rows_read)} rows read, ${count(done.rows_kept)} companies with ${count(done.names)} names kept`,
     ...linesOf(done.refused),
-    ...(domains ? [`domains: ${count(domains.rows_read)} lines read, ${count(domains.kept)} kept`] : []),
-    ...linesOf(domains?.refused ?? []),
+    ...besideLines("domains", done.domains),
+    ...besideLines("relationship records", done.relationships),
+    ...besideLines("reporting exceptions", done.exceptions),
     `newest update ${done.newest_update ?? "unknown"}; ${(done.bytes / 1e6).toFixed(0)} MB in ${done.took_s} s: ${done.register}`,
     "a running service answers from it within seconds",
   ];
@@ -45,7 +58,8 @@ export async function importCommand(
 ): Promise<void> {
   const line = new ProgressLine();
   const done = await importRegister({
-    ...{ source, domains: options.domains, to: registerPath(config.data_dir), clock: systemClock },
+    ...{ source, domains: options.domains, relationships: options.relationships, exceptions: options.exceptions },
+    ...{ to: registerPath(config.data_dir), clock: systemClock },
     progress: (says) => {
       if (!options.json) line.show(`register: ${says}`);
     },
@@ -54,15 +68,16 @@ export async function importCommand(
   print(options, done, shown(done));
 }
 
-const SAMPLE = join(import.meta.dirname, "../fixtures/register/golden-copy.csv");
-const SAMPLE_DOMAINS = join(import.meta.dirname, "../fixtures/register/domains.csv");
+const sample = (name: string): string => join(import.meta.dirname, `../fixtures/register/${name}.csv`);
 
 /**
- * The demo's register: the sample of 48 companies, in a data folder that has none. Its lookup then
- * answers; without the sample beside this program it is neither sold nor advertised.
+ * The demo's register: the sample of 54 companies with some of their parents, in a data folder that has none. Its lookup
+ * then answers; without the sample beside this program it is neither sold nor advertised.
  */
 export async function importSample(config: Config): Promise<void> {
   const to = registerPath(config.data_dir);
-  if (!existsSync(SAMPLE) || existsSync(to)) return;
-  await importRegister({ source: SAMPLE, domains: SAMPLE_DOMAINS, to, clock: systemClock });
+  const source = sample("golden-copy");
+  if (!existsSync(source) || existsSync(to)) return;
+  const level2 = { relationships: sample("relationships"), exceptions: sample("exceptions") };
+  await importRegister({ source, domains: sample("domains"), ...level2, to, clock: systemClock });
 }

@@ -161,7 +161,11 @@ export const COMMANDS = {
   "register import": {
     args: "<file>",
     does: "make the register from GLEIF's golden copy of level 1 as CSV (in a ZIP, .gz, .zst or plain); it replaces the old one",
-    options: { "--domains <file>": "CSV of lei,domain: the golden copy holds no domains" },
+    options: {
+      "--domains <file>": "CSV of lei,domain: the golden copy holds no domains",
+      "--relationships <file>": "GLEIF's relationship records of level 2 (rr) as CSV: direct and ultimate parents",
+      "--exceptions <file>": "GLEIF's reporting exceptions of level 2 (repex) as CSV: why a parent is not reported",
+    },
     prints: "how many rows were read, kept and refused, with examples of those that were refused",
     exits: ["busy", "unreadable"],
     page: "companies-lookup",

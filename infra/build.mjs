@@ -136,7 +136,9 @@ async function buildAll() {
       throw new Error(`${path} holds CommonJS that asks for ${required[1]}: its package has to be a dependency`);
   }
   // The demo's register of companies is needed only with the market.
-  for (const name of isClone ? ["golden-copy.csv", "domains.csv"].map((file) => `fixtures/register/${file}`) : [])
+  for (const name of isClone
+    ? ["golden-copy", "domains", "relationships", "exceptions"].map((file) => `fixtures/register/${file}.csv`)
+    : [])
     files.set(name, readFileSync(join(ROOT, name)));
   execFileSync(process.execPath, [CLIENT_BUILD, "--script"], { cwd: ROOT, stdio: "inherit" });
   for (const path of FOLDERS.flatMap((folder) => pathsBelow(join(ROOT, folder)))) {

@@ -11,17 +11,29 @@ import { sql } from "../../infra/lake/sql.ts";
 import { openKeeper } from "../../infra/store/lock.ts";
 
 /** Raised when tables or macros change. A file of another form is not opened: it has to be imported again. */
-export const REGISTER_FORM = 2;
+export const REGISTER_FORM = 3;
 
 /** The register's file in a data folder. */
 export const registerPath = (dataDir: string): string => join(dataDir, "register.duckdb");
 
+type RefusedFor =
+  | ("no_row" | "no_lei" | "check_digits" | "no_name" | "again")
+  | ("no_domain" | "no_company")
+  | ("other_kind" | "ended" | "itself" | "no_reason");
+
 /** Rows that were not kept for one reason. */
 export interface Refused {
-  reason: "no_row" | "no_lei" | "check_digits" | "no_name" | "again" | "no_domain" | "no_company";
+  reason: RefusedFor;
   rows: number;
   /** The first few of them. */
   examples: string[];
+}
+
+/** What was read of a file beside the golden copy. */
+export interface ReadBeside {
+  rows_read: number;
+  kept: number;
+  refused: Refused[];
 }
 
 export interface Imported {
@@ -32,7 +44,10 @@ export interface Imported {
   refused: Refused[];
   names: number;
   /** null: no file of domains was given. */
-  domains: { rows_read: number; kept: number; refused: Refused[] } | null;
+  domains: ReadBeside | null;
+  /** Parents that are reported, and reasons why they are not; null: no such file was given. */
+  relationships: ReadBeside | null;
+  exceptions: ReadBeside | null;
   newest_update: string | null;
   bytes: number;
   took_s: number;
@@ -43,6 +58,9 @@ export interface ImportOptions {
   source: string;
   /** Path of pairs `lei,domain`, which GLEIF does not publish. */
   domains?: string | undefined;
+  /** Paths of GLEIF's two files of level 2: relationship records, and reporting exceptions. */
+  relationships?: string | undefined;
+  exceptions?: string | undefined;
   /** Path of the register; an older one is replaced when the new one is complete. */
   to: string;
   clock: Clock;
@@ -63,24 +81,19 @@ const sumOf = (refused: readonly Refused[], only?: Refused["reason"]): number =>
 /** Runs queries on the connection that writes: temporary tables are visible there only. */
 const onWriter = <T>(lake: Lake, work: (tx: Statements) => Promise<T>): Promise<T> => lake.transaction(work);
 
-async function companies(
-  lake: Lake,
-  file: string,
-  options: ImportOptions,
-): Promise<{ read: number; refused: Refused[] }> {
-  const progress = options.progress ?? (() => {});
-  const columns = await lake.all<{ name: string }>(sql("register/made:columns"), { file }).catch((error: Error) => {
-    if (!/sniffing|CSV/i.test(error.message)) throw error;
-    throw new Failure(
-      "unreadable",
-      `${options.source} is not GLEIF's golden copy of level 1 as CSV: no table can be read of it`,
-    );
-  });
-  refuseOther(
-    options.source,
-    columns.map(({ name }) => name),
-  );
-  progress("reading rows");
+/** Names of the columns of a file; none when the engine reads no table of it. */
+async function columnsOf(lake: Lake, file: string): Promise<string[]> {
+  try {
+    return (await lake.all<{ name: string }>(sql("register/made:columns"), { file })).map(({ name }) => name);
+  } catch (error) {
+    if (!/sniffing|CSV/i.test((error as Error).message)) throw error;
+    return [];
+  }
+}
+
+/** Reads the rows of the golden copy, and says which are refused. @throws Failure `unreadable` */
+async function readRows(lake: Lake, file: string, source: string): Promise<{ read: number; refused: Refused[] }> {
+  refuseOther(source, GOLDEN_COPY, await columnsOf(lake, file));
   await lake.run(sql("register/rows:read"), { file });
   await lake.run(sql("register/rows:refuse"));
   const [rows, refused] = await onWriter(lake, async (tx) => [
@@ -88,18 +101,36 @@ async function companies(
     await refusedBy(tx, sql("register/rows:counted")),
   ]);
   const read = rows + sumOf(refused, "no_row");
-  if (read === sumOf(refused)) {
-    const first = refused[0] ? `: ${refused[0].reason}, ${refused[0].examples[0]}` : "";
-    throw new Failure("unreadable", `no row of ${options.source} can be kept${first}`);
-  }
-  progress(`keeping ${thousands(read - sumOf(refused))} of ${thousands(read)} rows`);
-  await lake.run(sql("register/rows:keep"));
-  return { read, refused };
+  if (read > sumOf(refused)) return { read, refused };
+  const first = refused[0] ? `: ${refused[0].reason}, ${refused[0].examples[0]}` : "";
+  throw new Failure("unreadable", `no row of ${source} can be kept${first}`);
 }
 
-async function domains(lake: Lake, path: string, file: string): Promise<NonNullable<Imported["domains"]>> {
-  const columns = await lake.all<{ name: string }>(sql("register/made:columns"), { file }).catch(() => []);
-  if (!["lei", "domain"].every((wanted) => columns.some(({ name }) => name === wanted))) {
+/** Reads one of the files of level 2 into its temporary table, beside rows that were read. @throws Failure `unreadable` */
+async function readLevel2(
+  lake: Lake,
+  { many, table, form }: Level2,
+  source: string | undefined,
+  progress: (says: string) => void,
+): Promise<ReadBeside | null> {
+  if (source === undefined) return null;
+  const file = await readable(source, many, lake.workDir, progress);
+  refuseOther(source, form, await columnsOf(lake, file));
+  progress(`reading ${many}`);
+  await lake.run(sql(`register/parents:read_${many}`), { file });
+  await lake.run(sql(`register/parents:refuse_${many}`));
+  const told = await onWriter(lake, async (tx) => {
+    const refused = await refusedBy(tx, sql(`register/parents:counted_${many}`));
+    return { rows: (await countOf(tx, `${table}_read`)) + sumOf(refused, "no_row"), refused };
+  });
+  await lake.run(sql(`register/parents:keep_${many}`));
+  rmSync(file);
+  return { rows_read: told.rows, kept: told.rows - sumOf(told.refused), refused: told.refused };
+}
+
+async function domains(lake: Lake, path: string, file: string): Promise<ReadBeside> {
+  const columns = await columnsOf(lake, file);
+  if (!["lei", "domain"].every((wanted) => columns.includes(wanted))) {
     throw new Failure(
       "unreadable",
       `${path} is no file of domains: its first line must name the columns lei and domain`,
@@ -114,14 +145,26 @@ async function domains(lake: Lake, path: string, file: string): Promise<NonNulla
   });
 }
 
+/** Makes the table of companies of up to three files. */
+async function companies(lake: Lake, options: ImportOptions, progress: (says: string) => void) {
+  const file = await readable(options.source, "rows", lake.workDir, progress);
+  progress("reading rows");
+  const { read, refused } = await readRows(lake, file, options.source);
+  rmSync(file);
+  await lake.run(sql("register/parents:none"));
+  const relationships = await readLevel2(lake, RELATIONSHIPS, options.relationships, progress);
+  const exceptions = await readLevel2(lake, EXCEPTIONS, options.exceptions, progress);
+  progress(`keeping ${thousands(read - sumOf(refused))} of ${thousands(read)} rows`);
+  await lake.run(sql("register/rows:keep"));
+  return { read, refused, relationships, exceptions };
+}
+
 /** Makes all tables. The row that marks the file as a register is written last. */
 async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, "bytes" | "took_s">> {
   const progress = options.progress ?? (() => {});
   await lake.run(sql("register/macros"));
-  const file = await readable(options.source, "rows", lake.workDir, progress);
   const pairs = options.domains && (await readable(options.domains, "domains", lake.workDir, progress));
-  const { read, refused } = await companies(lake, file, options);
-  rmSync(file);
+  const { read, refused, relationships, exceptions } = await companies(lake, options, progress);
   progress("names");
   await lake.run(sql("register/words:names"));
   progress("words");
@@ -131,7 +174,10 @@ async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, 
   await lake.run(sql("register/domains:table"));
   const paired = pairs ? await domains(lake, options.domains!, pairs) : null;
   const source = basename(options.source);
-  const facts = { form: REGISTER_FORM, source, imported_at: options.clock.now().toISOString(), rows_read: read };
+  const facts = {
+    ...{ form: REGISTER_FORM, source, imported_at: options.clock.now().toISOString(), rows_read: read },
+    ...{ relations: relationships?.kept ?? null, exceptions: exceptions?.kept ?? null },
+  };
   await lake.run(sql("register/made:write"), facts);
   const [made] = await lake.all<{ companies: number; names: number; newest_update: string | null }>(
     sql("register/made:read"),
@@ -139,7 +185,7 @@ async function fill(lake: Lake, options: ImportOptions): Promise<Omit<Imported, 
   await lake.run("CHECKPOINT");
   return {
     ...{ register: options.to, source, rows_read: read, rows_kept: made!.companies, refused, names: made!.names },
-    ...{ domains: paired, newest_update: made!.newest_update },
+    ...{ domains: paired, relationships, exceptions, newest_update: made!.newest_update },
   };
 }
 
@@ -193,30 +239,77 @@ export async function importRegister(options: ImportOptions): Promise<Imported> 
   }
 }
 
+/** One of GLEIF's files as CSV. */
+interface Form {
+  says: string;
+  /** Columns that are read. A file may have others beside them. */
+  columns: readonly string[];
+}
+
 /**
  * The columns that are read, with the names of LEI-CDF 3.1 as CSV. A company may have further columns with other names.
  */
-const GOLDEN_COPY = [
-  "LEI",
-  "Entity.LegalName",
-  "Entity.OtherEntityNames.OtherEntityName.1",
-  "Entity.LegalJurisdiction",
-  "Entity.LegalForm.EntityLegalFormCode",
-  "Entity.LegalForm.OtherLegalForm",
-  "Entity.RegistrationAuthority.RegistrationAuthorityID",
-  "Entity.RegistrationAuthority.RegistrationAuthorityEntityID",
-  "Entity.LegalAddress.FirstAddressLine",
-  "Entity.LegalAddress.Country",
-  "Entity.LegalAddress.City",
-  "Entity.LegalAddress.PostalCode",
-  "Entity.HeadquartersAddress.FirstAddressLine",
-  "Entity.HeadquartersAddress.Country",
-  "Entity.HeadquartersAddress.City",
-  "Entity.HeadquartersAddress.PostalCode",
-  "Entity.EntityStatus",
-  "Registration.RegistrationStatus",
-  "Registration.LastUpdateDate",
-];
+const GOLDEN_COPY: Form = {
+  says: "golden copy of level 1",
+  columns: [
+    "LEI",
+    "Entity.LegalName",
+    "Entity.OtherEntityNames.OtherEntityName.1",
+    "Entity.LegalJurisdiction",
+    "Entity.LegalForm.EntityLegalFormCode",
+    "Entity.LegalForm.OtherLegalForm",
+    "Entity.RegistrationAuthority.RegistrationAuthorityID",
+    "Entity.RegistrationAuthority.RegistrationAuthorityEntityID",
+    "Entity.LegalAddress.FirstAddressLine",
+    "Entity.LegalAddress.Country",
+    "Entity.LegalAddress.City",
+    "Entity.LegalAddress.PostalCode",
+    "Entity.HeadquartersAddress.FirstAddressLine",
+    "Entity.HeadquartersAddress.Country",
+    "Entity.HeadquartersAddress.City",
+    "Entity.HeadquartersAddress.PostalCode",
+    "Entity.EntityStatus",
+    "Registration.RegistrationStatus",
+    "Registration.LastUpdateDate",
+  ],
+};
+
+/** A file of level 2: how its rows are called, and the temporary table that they are read into. */
+interface Level2 {
+  many: string;
+  table: string;
+  form: Form;
+}
+
+const RELATIONSHIPS: Level2 = {
+  many: "relations",
+  table: "relation",
+  form: {
+    says: "file of relationship records (level 2, rr)",
+    columns: [
+      "Relationship.StartNode.NodeID",
+      "Relationship.EndNode.NodeID",
+      "Relationship.EndNode.NodeIDType",
+      "Relationship.RelationshipType",
+      "Relationship.RelationshipStatus",
+      "Relationship.Period.1.startDate",
+      "Relationship.Period.1.periodType",
+      "Registration.RegistrationStatus",
+      "Registration.LastUpdateDate",
+    ],
+  },
+};
+
+const EXCEPTIONS: Level2 = {
+  many: "exceptions",
+  table: "exception",
+  form: {
+    says: "file of reporting exceptions (level 2, repex)",
+    columns: ["LEI", "Exception.Category", "Exception.Reason.1"],
+  },
+};
+
+const FORMS: readonly Form[] = [GOLDEN_COPY, RELATIONSHIPS.form, EXCEPTIONS.form];
 
 /** The form of a file, from its first bytes; its name is not trusted. */
 async function formOf(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
@@ -311,14 +404,16 @@ async function readable(
   return to;
 }
 
-/** @throws Failure `unreadable` when columns of the golden copy of level 1 are missing */
-function refuseOther(path: string, columns: readonly string[]): void {
-  const missing = GOLDEN_COPY.filter((column) => !columns.includes(column));
+/** @throws Failure `unreadable` for a file of another form, which it names */
+function refuseOther(path: string, wanted: Form, columns: readonly string[]): void {
+  const isNot = `${path} is not GLEIF's ${wanted.says} as CSV`;
+  if (columns.length === 0) throw new Failure("unreadable", `${isNot}: no table can be read of it`);
+  const missing = wanted.columns.filter((column) => !columns.includes(column));
   if (missing.length === 0) return;
-  const what = columns.includes("Relationship.StartNode.NodeID") ? "level 2 (who owns whom)" : "something else";
+  const other = FORMS.find((form) => form !== wanted && form.columns.slice(0, 2).every((one) => columns.includes(one)));
   const named = `${missing.slice(0, 3).join(", ")}${missing.length > 3 ? ` and ${missing.length - 3} more` : ""}`;
   throw new Failure(
     "unreadable",
-    `${path} is not GLEIF's golden copy of level 1 as CSV but ${what}: it has no column ${named}`,
+    `${isNot} but ${other ? `its ${other.says}` : "something else"}: it has no column ${named}`,
   );
 }

@@ -24,6 +24,9 @@ export interface Made {
   companies: number;
   names: number;
   domains: number;
+  /** Parents that are reported, and that are not, for a reason; null: no file of them was imported. */
+  relations: number | null;
+  exceptions: number | null;
   newest_update: string | null;
 }
 

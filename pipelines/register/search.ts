@@ -49,6 +49,16 @@ export interface Company {
   /** When and why it ended. */
   expired: string | null;
   expired_why: string | null;
+  /** Accounting consolidation parents as reported; null: none is. Since: when the relationship began. */
+  direct_lei: string | null;
+  direct_name: string | null;
+  direct_since: string | null;
+  ultimate_lei: string | null;
+  ultimate_name: string | null;
+  ultimate_since: string | null;
+  /** Why a parent is not reported; null: no exception is reported. */
+  direct_reasons: string[] | null;
+  ultimate_reasons: string[] | null;
   registration: string | null;
   updated: string | null;
   domains: string[];

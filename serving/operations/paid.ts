@@ -25,7 +25,8 @@ const PRICE_MICRO = 20_000n;
 const HOLDS_S = 180;
 
 /**
- * A paid operation: without a payment the terms, as a 402, whatever the body is. With one the input is looked at, the work
+ * A paid operation: without a payment the terms, as a 402, whatever the body is (but for one that names several things, which
+ * is read for how many). With one the input is looked at, the work
  * is done, and only then the buyer is charged; work that fails costs nothing. The same payment again gives the same answer,
  * or the same problem; where that was a fault of ours, the work is tried again.
  */
@@ -70,21 +71,40 @@ const ERRORS = [
   "log_unavailable",
 ] as const;
 
+/** How many prices a body costs; what is no JSON costs one, as what is wrong with it is said once it is paid for. */
+function pricesOf(work: Work, bytes: Buffer): number {
+  if (!work.pricesOf) return 1;
+  let body: unknown;
+  try {
+    body = jsonOf(bytes);
+  } catch {
+    return 1;
+  }
+  return work.pricesOf(body);
+}
+
+/** @param prices how many of them: as many as the body of the request names */
+function saleOf({ service, query }: Call, work: Work, described: Described, prices: number): Sale {
+  const each = prices > 1 ? `. This body: ${prices} at ${formatMoney(PRICE_MICRO)} USDC each` : "";
+  return {
+    ...{ url: resourceUrl(service, work.path, query), description: `${work.summary}${each}`, mime: JSON_TYPE },
+    ...{ totalMicro: PRICE_MICRO * BigInt(prices), described },
+  };
+}
+
 async function sold(call: Call, work: Work, described: Described): Promise<Response> {
-  const { service, request, query } = call;
+  const { service, request } = call;
   const { sales, checkout, places } = sellingOf(service);
   const { work: deps } = service;
   if (!deps) throw new Problem("unavailable", "this server sells no work of its own; ask the service itself");
   if (!isOffered(work, service))
     throw new Problem("unavailable", `${work.path} is not sold here yet; nothing is charged`);
-  const sale: Sale = {
-    ...{ url: resourceUrl(service, work.path, query), description: work.summary, mime: JSON_TYPE },
-    ...{ totalMicro: PRICE_MICRO, described },
-  };
   const payment = paymentOf(request.headers);
   const asking = { error: "Payment required: you are charged once the work is done." };
-  if (!payment) return paymentRequired(sales.cashier, sale, asking);
+  if (!payment && !work.pricesOf) return paymentRequired(sales.cashier, saleOf(call, work, described, 1), asking);
   const bytes = await bodyBytes(request.body, work.maxBodyBytes);
+  const sale = saleOf(call, work, described, pricesOf(work, bytes));
+  if (!payment) return paymentRequired(sales.cashier, sale, asking);
   const input = validated(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   const known = await checkout.existingOrder(payment, requestSha256);

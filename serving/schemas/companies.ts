@@ -5,6 +5,8 @@ import { given, noneOf, refusing } from "./common.ts";
 
 /** Most matches in one answer (docs/companies-lookup.md). */
 const MAX_MATCHES = 20;
+/** Most names in one question, each at the price of one (docs/companies-lookup.md). */
+export const MAX_NAMES = 50;
 
 const text = (most: number) =>
   z
@@ -24,10 +26,34 @@ const HOST = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z
 /** Score that the best match has at least, unless the question names another. */
 export const CERTAINTY = 0.8;
 const LEAST_CERTAINTY = 0.5;
+/** Two names that are the same to a reader: they would be paid twice. */
+const sameName = (name: string): string => name.normalize("NFKC").toLowerCase().replace(/\s+/g, " ");
+
+const Names = z
+  .array(text(300), { error: `must be a list of 1 to ${MAX_NAMES} names` })
+  .min(1, "must name at least one company")
+  .max(MAX_NAMES, `must have at most ${MAX_NAMES} names`)
+  .superRefine((names, context) => {
+    const first = new Map<string, number>();
+    for (const [i, name] of names.entries()) {
+      const before = first.get(sameName(name));
+      first.set(sameName(name), before ?? i);
+      if (before === undefined) continue;
+      context.addIssue({ code: "custom", path: [i], message: `is the same name as /names/${before}` });
+    }
+  })
+  .meta({ uniqueItems: true });
+
 const CERTAIN = `must be a number from ${LEAST_CERTAINTY} to 1`;
 const LIMIT = `must be a whole number from 1 to ${MAX_MATCHES}`;
 
-/** Body of POST /v1/companies/lookup. Companies that match any of the members are returned. */
+/** What one company is looked for by. */
+const ONE_COMPANY = ["name", "domain", "lei", "register_number"] as const;
+
+/**
+ * Body of POST /v1/companies/lookup. Companies that match any of lei, register_number, domain and name are returned; or each of
+ * `names` is looked for alone, at the price of one question each.
+ */
 export const CompaniesQuestion = z
   .strictObject({
     /** ISO 17442; its check digits are checked. */
@@ -42,6 +68,7 @@ export const CompaniesQuestion = z
     /** A host name, or a url of it. */
     domain: text(300).regex(HOST, "must be a host name such as example.com, in its ASCII form").optional(),
     name: text(300).optional(),
+    names: Names.optional(),
     /**
      * ISO 3166-1 alpha-2, of jurisdiction, legal address or headquarters. It does not limit matches by LEI or domain.
      */
@@ -56,17 +83,22 @@ export const CompaniesQuestion = z
     certainty: z.number({ error: CERTAIN }).min(LEAST_CERTAINTY, CERTAIN).max(1, CERTAIN).optional(),
     limit: z.int({ error: LIMIT }).min(1, LIMIT).max(MAX_MATCHES, LIMIT).optional(),
   })
-  .superRefine(({ lei, register_number, register_authority, domain, name }, context) => {
-    if ([lei, register_number, domain, name].every((given) => given === undefined)) {
-      context.addIssue({ code: "custom", message: "must have one of name, domain, lei and register_number" });
+  .superRefine(({ names, register_authority, ...asked }, context) => {
+    const given = ONE_COMPANY.filter((member) => asked[member] !== undefined);
+    if (names === undefined && given.length === 0) {
+      context.addIssue({ code: "custom", message: `must have one of ${ONE_COMPANY.join(", ")} and names` });
     }
-    if (register_authority !== undefined && register_number === undefined) {
+    for (const member of names === undefined ? [] : given) {
+      const message = "is asked of one company: send it without names";
+      context.addIssue({ code: "custom", path: [member], message });
+    }
+    if (register_authority !== undefined && asked.register_number === undefined) {
       const message = "is asked only together with register_number";
       context.addIssue({ code: "custom", path: ["register_authority"], message });
     }
   })
   .meta(
-    refusing(noneOf("name", "domain", "lei", "register_number"), {
+    refusing(noneOf(...ONE_COMPANY, "names"), ...ONE_COMPANY.map((member) => given("names", member)), {
       ...given("register_authority"),
       ...noneOf("register_number"),
     }),
@@ -81,6 +113,8 @@ const Address = z.strictObject({
   city: Text,
   postal_code: Text,
 });
+
+const ParentKind = z.enum(["direct", "ultimate"]);
 
 const CompanyFound = z.strictObject({
   lei: z.string(),
@@ -100,11 +134,41 @@ const CompanyFound = z.strictObject({
   ended: z.strictObject({ at: Text, reason: Text }).nullable(),
   successors: z.strictObject({ leis: z.array(z.string()), names: z.array(z.string()) }),
   /** Status of the LEI: ISSUED, LAPSED, RETIRED, ... */
+  /**
+   * Parents that consolidate its accounts, as it reported them: the direct and the ultimate one. Nothing is concluded from
+   * parents of parents. null: this register holds no relationship records.
+   */
+  parents: z
+    .array(
+      z.strictObject({
+        kind: ParentKind,
+        lei: z.string(),
+        /** null: the parent is not in this register. */
+        name: Text,
+        /** When the relationship began. */
+        since: Text,
+      }),
+    )
+    .nullable(),
+  /** Parents that it does not report, with GLEIF's reasons. null: this register holds no reporting exceptions. */
+  parents_not_reported: z
+    .array(z.strictObject({ kind: ParentKind, reasons: z.array(z.string()), says: z.string() }))
+    .nullable(),
   registration_status: Text,
   last_update: Text,
   /** From the operator's own file: GLEIF publishes none. */
   domains: z.array(z.string()),
 });
+
+/** Best first; the first is at least as certain as was asked, later ones may be less. */
+const MatchesFound = z.array(
+  z.strictObject({
+    reasons: z.array(z.strictObject({ reason: z.enum(REASONS), says: z.string() })),
+    /** 0 to 1; 1 for a matching id or an equal name. */
+    score: z.number(),
+    company: CompanyFound,
+  }),
+);
 
 export const CompaniesAnswer = z.strictObject({
   schema: z.literal("svc.companies.v1"),
@@ -115,20 +179,20 @@ export const CompaniesAnswer = z.strictObject({
     newest_update: Text,
     companies: z.int(),
     domains: z.int(),
+    /** Parents that are reported, and reasons why they are not; null: no such file was imported. */
+    relationships: z.int().nullable(),
+    exceptions: z.int().nullable(),
   }),
-  /** Score that the best match had to have. */
+  /** Score that the best match had to have, of each name. */
   certainty: z.number(),
-  /** Best first; the first is at least as certain as was asked, later ones may be less. */
-  matches: z.array(
-    z.strictObject({
-      reasons: z.array(z.strictObject({ reason: z.enum(REASONS), says: z.string() })),
-      /** 0 to 1; 1 for a matching id or an equal name. */
-      score: z.number(),
-      company: CompanyFound,
-    }),
-  ),
+  /** Of a question about one company. */
+  matches: MatchesFound.optional(),
   /** Are there further matches? */
-  more: z.boolean(),
+  more: z.boolean().optional(),
+  /** Of a question with `names`: a result for each, in their order. */
+  results: z.array(z.strictObject({ name: z.string(), matches: MatchesFound, more: z.boolean() })).optional(),
   answered_at: z.string(),
 });
 export type CompaniesAnswer = z.infer<typeof CompaniesAnswer>;
+/** A match as an answer shows it. */
+export type MatchFound = z.infer<typeof MatchesFound>[number];

@@ -2,8 +2,8 @@ import type { Clock } from "../../infra/clock.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import { NoRegister, type OpenRegister, type Register } from "../../pipelines/register/register.ts";
 import { type Company, type Match, type Reason, search } from "../../pipelines/register/search.ts";
-import { Problem, type ProblemCode } from "../http/problem.ts";
-import { CERTAINTY, CompaniesAnswer, CompaniesQuestion } from "../schemas/companies.ts";
+import { Problem, type ProblemCode, validated } from "../http/problem.ts";
+import { CERTAINTY, CompaniesAnswer, CompaniesQuestion, MAX_NAMES, type MatchFound } from "../schemas/companies.ts";
 
 /** The parts that a lookup needs. */
 export interface CompaniesDeps {
@@ -11,14 +11,50 @@ export interface CompaniesDeps {
   clock: Clock;
 }
 
-/** Longest body, bytes: room for a name of 300 escaped characters and the other fields. */
-const MAX_BODY = 8_192;
+/** Longest body, bytes: room for names of 300 characters, each escaped, and the other fields. */
+const MAX_BODY = MAX_NAMES * 2_000 + 8_192;
 const DEFAULT_MATCHES = 10;
 
 const orNull = (text: string | null): string | null => (text === null || text === "" ? null : text);
 
+/** GLEIF's reasons for a parent that is not reported (Reporting Exceptions 2.1 and 1.1), in words. */
+const NOT_REPORTED: Readonly<Record<string, string>> = {
+  NATURAL_PERSONS: "natural persons hold it, and no company that could consolidate it",
+  NO_KNOWN_PERSON: "no person is known to control it, as where shares are widely held",
+  NON_CONSOLIDATING: "its parent does not consolidate it under the accounting rules that apply",
+  NO_LEI: "its parent has no LEI",
+  NON_PUBLIC: "its parent is not public: law, contracts or harm forbid it, or a consent is missing",
+  BINDING_LEGAL_COMMITMENTS: "legal commitments forbid to name its parent",
+  LEGAL_OBSTACLES: "law forbids to name its parent",
+  CONSENT_NOT_OBTAINED: "its parent has not consented to be named",
+  DISCLOSURE_DETRIMENTAL: "to name its parent would harm it or its parent",
+  DETRIMENT_NOT_EXCLUDED: "it cannot be excluded that to name its parent would harm",
+};
+
+const KINDS = ["direct", "ultimate"] as const;
+
+/** Parents of a company, and those that it does not report; null: the register holds no such file. */
+function parentsOf(
+  company: Company,
+  made: OpenRegister["made"],
+): Pick<MatchFound["company"], "parents" | "parents_not_reported"> {
+  const parents = KINDS.flatMap((kind) => {
+    const lei = company[`${kind}_lei`];
+    return lei === null ? [] : [{ kind, lei, name: company[`${kind}_name`], since: company[`${kind}_since`] }];
+  });
+  const missing = KINDS.flatMap((kind) => {
+    const reasons = company[`${kind}_reasons`];
+    if (reasons === null) return [];
+    return [{ kind, reasons, says: reasons.map((reason) => NOT_REPORTED[reason] ?? reason).join("; ") }];
+  });
+  return {
+    parents: made.relations === null ? null : parents,
+    parents_not_reported: made.exceptions === null ? null : missing,
+  };
+}
+
 /** Converts a company of the register to its form in an answer. */
-const companyShown = (company: Company): CompaniesAnswer["matches"][number]["company"] => ({
+const companyShown = (company: Company, made: OpenRegister["made"]): MatchFound["company"] => ({
   lei: company.lei,
   name: company.name,
   other_names: company.names,
@@ -43,6 +79,7 @@ const companyShown = (company: Company): CompaniesAnswer["matches"][number]["com
       ? null
       : { at: orNull(company.expired), reason: orNull(company.expired_why) },
   successors: { leis: company.successors, names: company.successor_names },
+  ...parentsOf(company, made),
   registration_status: orNull(company.registration),
   last_update: company.updated,
   domains: company.domains,
@@ -63,32 +100,26 @@ function says(reason: Reason, { company, score }: Match): string {
   return words[reason];
 }
 
-function answerOf(
-  { made }: OpenRegister,
-  matches: readonly Match[],
-  more: boolean,
-  certainty: number,
-  now: Date,
-): CompaniesAnswer {
-  return {
-    schema: "svc.companies.v1",
-    register: {
-      source: "GLEIF golden copy, level 1 (LEI-CDF), CC0",
-      imported_at: made.imported_at,
-      newest_update: made.newest_update,
-      companies: made.companies,
-      domains: made.domains,
-    },
-    certainty,
-    matches: matches.map((match) => ({
-      reasons: match.reasons.map((reason) => ({ reason, says: says(reason, match) })),
-      score: Math.round(match.score * 10_000) / 10_000,
-      company: companyShown(match.company),
-    })),
-    more,
-    answered_at: rfc3339(now),
-  };
-}
+const matchesShown = (matches: readonly Match[], made: OpenRegister["made"]): MatchFound[] =>
+  matches.map((match) => ({
+    reasons: match.reasons.map((reason) => ({ reason, says: says(reason, match) })),
+    score: Math.round(match.score * 10_000) / 10_000,
+    company: companyShown(match.company, made),
+  }));
+
+/** What an answer says beside its matches. */
+const facts = (made: OpenRegister["made"], certainty: number, now: Date) => ({
+  schema: "svc.companies.v1" as const,
+  register: {
+    source: "GLEIF golden copy (LEI-CDF; of level 2 what is counted here), CC0",
+    imported_at: made.imported_at,
+    newest_update: made.newest_update,
+    ...{ companies: made.companies, domains: made.domains },
+    ...{ relationships: made.relations, exceptions: made.exceptions },
+  },
+  certainty,
+  answered_at: rfc3339(now),
+});
 
 /** Returns the problem of a lookup that cannot be done now, for which nothing is charged. */
 const notNow = (detail: string): Problem => new Problem("unavailable", `${detail}; nothing is charged`);
@@ -102,45 +133,89 @@ function refuseDomainAlone(
   if (domain !== undefined && !others && made.domains === 0) throw notNow("this register holds no domains");
 }
 
-/** @throws Problem nothing_relevant, which names the best score that there was */
-function refuseUncertain(matches: readonly Match[], certainty: number): void {
+/** What is wrong with matches of which none is as certain as was asked; null: nothing. */
+function uncertain(matches: readonly Match[], certainty: number): string | null {
   const best = Math.max(0, ...matches.map(({ score }) => score));
-  if (best >= certainty) return;
+  if (best >= certainty) return null;
   const found = best > 0 ? `the best match has a score of ${best.toFixed(4)}, below` : "no company matches at";
-  throw new Problem("nothing_relevant", `${found} the certainty of ${certainty}; nothing is charged`);
+  return `${found} the certainty of ${certainty}`;
+}
+
+/** @throws Problem nothing_relevant, which names the best score that there was */
+async function lookUpOne(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
+  const { limit = DEFAULT_MATCHES, certainty = CERTAINTY } = question;
+  return register.use(async (open) => {
+    refuseDomainAlone(question, open.made);
+    const { matches, more } = await search(open, question, limit);
+    const wrong = uncertain(matches, certainty);
+    if (wrong) throw new Problem("nothing_relevant", `${wrong}; nothing is charged`);
+    return { ...facts(open.made, certainty, clock.now()), matches: matchesShown(matches, open.made), more };
+  });
 }
 
 /**
- * Finds companies by LEI, register number, domain or name (docs/companies-lookup.md). Without a match that is as certain as was
- * asked there is no answer, so nothing is charged.
+ * Looks up each name, one after the other, each with its own turn at the register, so that others come between. All of them
+ * have a match as certain as was asked, or nothing is charged: what is paid is the price of the names that were sent.
+ * @throws Problem nothing_relevant, which points at each name without a match
+ */
+async function lookUpNames(
+  names: readonly string[],
+  { limit = DEFAULT_MATCHES, certainty = CERTAINTY, country }: CompaniesQuestion,
+  { register, clock }: CompaniesDeps,
+): Promise<CompaniesAnswer> {
+  const results: NonNullable<CompaniesAnswer["results"]> = [];
+  const missing: { pointer: string; detail: string }[] = [];
+  let made: OpenRegister["made"] | null = null;
+  for (const [i, name] of names.entries()) {
+    await register.use(async (open) => {
+      made ??= open.made;
+      if (open.made.imported_at !== made.imported_at)
+        throw notNow("the register was replaced meanwhile: send it again");
+      const { matches, more } = await search(open, { name, country }, limit);
+      const wrong = uncertain(matches, certainty);
+      if (wrong) missing.push({ pointer: `/names/${i}`, detail: wrong });
+      else results.push({ name, matches: matchesShown(matches, made), more });
+    });
+  }
+  if (missing.length === 0) return { ...facts(made!, certainty, clock.now()), results };
+  const places = missing.map(({ pointer }) => pointer).join(", ");
+  const without = `${missing.length} of ${names.length} names have no match at the certainty of ${certainty}: ${places}`;
+  throw new Problem("nothing_relevant", `${without}; nothing is charged, send the others`, { errors: missing });
+}
+
+/**
+ * Finds companies by LEI, register number, domain or name, or by up to 50 names (docs/companies-lookup.md). Without a match
+ * that is as certain as was asked there is no answer, so nothing is charged.
  * @throws Problem nothing_relevant; unavailable when there is no register, or the question names only a domain and the register holds none
  */
-async function run(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
-  const { limit = DEFAULT_MATCHES, certainty = CERTAINTY } = question;
+async function run(question: CompaniesQuestion, deps: CompaniesDeps): Promise<CompaniesAnswer> {
   try {
-    return await register.use(async (open) => {
-      refuseDomainAlone(question, open.made);
-      const { matches, more } = await search(open, question, limit);
-      refuseUncertain(matches, certainty);
-      return answerOf(open, matches, more, certainty, clock.now());
-    });
+    return await (question.names ? lookUpNames(question.names, question, deps) : lookUpOne(question, deps));
   } catch (error) {
     if (error instanceof NoRegister) throw notNow(error.message);
     throw error;
   }
 }
 
+/** Each of `names` costs what one question costs. @throws Problem bad_request */
+const pricesOf = (body: unknown): number =>
+  typeof body === "object" && body !== null && "names" in body
+    ? (validated(CompaniesQuestion, body).names?.length ?? 1)
+    : 1;
+
 /** The work of POST /v1/companies/lookup; its price and payment are handled by the operation that offers it. */
 export const companiesLookup = {
   id: "companiesLookup",
   method: "POST",
   path: "/v1/companies/lookup",
-  summary: "Companies by name, domain, LEI or register number, ranked, each with the reasons why it matches",
+  summary:
+    "Companies by name, domain, LEI or register number, ranked, each with the reasons why it matches; or up to 50 names at once",
   body: CompaniesQuestion,
   example: { name: "Deutsche Bank", limit: 3 },
   answer: CompaniesAnswer,
   /** Longest body, bytes. */
   maxBodyBytes: MAX_BODY,
+  pricesOf,
   /** Problems in addition to bad_request and too_large. */
   errors: ["nothing_relevant", "unavailable"] as readonly ProblemCode[],
   offered: ({ register }: { register: Pick<Register, "isThere"> }): boolean => register.isThere,

@@ -49,6 +49,11 @@ export interface Work<Input = unknown, Answer extends object = object> {
   answer: z.ZodType<Answer>;
   /** Longest body, bytes. */
   maxBodyBytes: number;
+  /**
+   * How many prices a body costs (default: one). Where it is there, the body is read before the 402, which names the whole.
+   * @param body parsed JSON that was not validated @throws Problem bad_request when it names several and does not fit
+   */
+  pricesOf?(body: unknown): number;
   /** Problems in addition to bad_request and too_large. */
   errors: readonly ProblemCode[];
   /** Whether the work can be done here at all (default: always); what cannot has no terms and stands in no description. */

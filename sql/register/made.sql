@@ -9,12 +9,12 @@ SELECT column_name AS name FROM (DESCRIBE SELECT * FROM read_csv($file, header =
 -- name: write
 -- What the register was made of. Without this row a file is no register: it is written last.
 -- grain: one register
--- reads: company, name, domain; $form, $source, $imported_at, $rows_read
+-- reads: company, name, domain; $form, $source, $imported_at, $rows_read, $relations and $exceptions (null: no such file was read)
 -- writes: made
 CREATE TABLE made AS
 SELECT $form::INTEGER AS form, $source::VARCHAR AS source, $imported_at::VARCHAR AS imported_at, $rows_read::INTEGER AS rows_read,
   (SELECT count(*) FROM company)::INTEGER AS companies, (SELECT count(*) FROM name)::INTEGER AS names,
-  (SELECT count(*) FROM domain)::INTEGER AS domains,
+  (SELECT count(*) FROM domain)::INTEGER AS domains, $relations::INTEGER AS relations, $exceptions::INTEGER AS exceptions,
   (SELECT strftime(max(updated), '%Y-%m-%dT%H:%M:%SZ') FROM company) AS newest_update;
 
 -- name: read

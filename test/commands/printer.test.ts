@@ -78,7 +78,8 @@ const LEDGER = hostile({
 const seen = hostile({ protocols: [HOSTILE], defects: [HOSTILE] });
 const told = hostile({ rejected: { [HOSTILE]: 1 } });
 const refused = [hostile({ reason: "again", rows: 1, examples: [HOSTILE] })];
-const imported = { ...{ rows_read: 1, rows_kept: 1, names: 1, bytes: 1, refused }, domains: hostile({ refused }) };
+const beside = { domains: hostile({ refused }), relationships: hostile({ refused }), exceptions: hostile({ refused }) };
+const imported = { ...{ rows_read: 1, rows_kept: 1, names: 1, bytes: 1, refused }, ...beside };
 
 /**
  * Every command, and how it prints what strangers wrote: through its own function where lines are made of parts, else as it

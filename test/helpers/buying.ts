@@ -85,6 +85,8 @@ export async function sellingOver(
     money?: (money: SellingMoney) => Partial<SellingMoney>;
     deps?: Partial<ServingDeps>;
     dir?: string;
+    /** Path of a register of companies. */
+    register?: string;
     /** The log as this replica sees it. */
     seen?: (log: Log) => Log;
     /** Further settings, as variables of the environment. */
@@ -122,7 +124,7 @@ export async function sellingOver(
   const parts = { config, egress, log: more.seen?.(log) ?? log, ...kept, logger, metrics, ...more.parts };
   const opened = openSales(parts, systemClock, { ...money, ...more.money?.(money) });
   const extractor = createExtractor();
-  const register = new Register({ path: REGISTER, clock: systemClock });
+  const register = new Register({ path: more.register ?? REGISTER, clock: systemClock });
   const workshop = { egress, extractor, register };
   const deps = { egress, log: parts.log, sales: opened, workshop, ...more.deps };
   const { app, follower } = await servingOver(record, deps as Partial<ServingDeps>);

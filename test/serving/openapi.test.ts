@@ -213,7 +213,10 @@ const REFUSED: Record<string, unknown[]> = {
     { url: "https://a.example/x", watch: ["seller.example"] },
   ],
   extract: [{}, { url: SUM.url, bytes: "YQ==" }, { url: "seller.example/a.pdf" }],
-  companies: [{ country: "DE" }, { name: "a", register_authority: "RA000001" }],
+  companies: [
+    ...[{ country: "DE" }, { name: "a", register_authority: "RA000001" }, { names: ["a"], name: "a" }, { names: [] }],
+    ...[{ names: ["a", "a"] }, { names: Array.from({ length: 51 }, (_, i) => `n${i}`) }],
+  ],
   brief: [{ question: "who?", urls: [SUM.url, SUM.url] }],
   routeExecute: [
     { max_total: "1.00" },
