@@ -1,6 +1,6 @@
 import { writeSync } from "node:fs";
 import { type Clock, FixedClock, PacedClock, SimulatedClock, SwitchedClock, systemClock } from "../infra/clock.ts";
-import { type Config, ConfigError } from "../infra/config.ts";
+import { type Config, ConfigError, GAS_CEILING_GWEI } from "../infra/config.ts";
 import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import type { Logger } from "../infra/telemetry.ts";
@@ -39,17 +39,35 @@ const HOUR_MS = 3_600_000;
  */
 const MARKET_DOMAIN_DAY = "0.50";
 
+/** Networks of the demo: the first is sold on, the second has a seller of Tempo's. */
+function networksOf({ chain }: Config, { chainId, rpcUrl, asset, tempo }: World): Pick<Config, "networks" | "chain"> {
+  const own = { ...chain, rpc_url: rpcUrl, network: `eip155:${chainId}`, asset };
+  if (!tempo) return { networks: [], chain: own };
+  const common = { agree: 1, gas_ceiling_gwei: GAS_CEILING_GWEI, assets: [] };
+  const first = { id: own.network, rpc_urls: [rpcUrl], confirmations: chain.confirmations };
+  const second = { id: `eip155:${tempo.chainId}`, rpc_urls: [tempo.rpcUrl], confirmations: null };
+  return {
+    networks: [
+      { ...common, ...first },
+      { ...common, ...second },
+    ],
+    chain: own,
+  };
+}
+
+/** The demo's Tempo chain as its wallets need it. */
+const tempoOf = ({ tempo }: World) => (tempo ? { tempo: { ...tempo, network: `eip155:${tempo.chainId}` } } : {});
+
 /** The settings for the demo: its world is on this machine, so loopback addresses are allowed. */
 const forMarket = (config: Config, world: World, { witnesses }: DemoWitnesses): Config => ({
   ...config,
+  ...networksOf(config, world),
   witnesses: [...config.witnesses, ...witnesses],
   witnessing: { ...config.witnessing, quorum: config.witnessing.quorum || witnesses.length },
   allow_loopback: true,
   control_urls: [world.control],
   catalogues: [world.catalogue, ...world.newcomers.map(({ url }) => url)],
   spend: { ...config.spend, per_domain_day: lesser(config.spend.per_domain_day, MARKET_DOMAIN_DAY) },
-  networks: [],
-  chain: { ...config.chain, rpc_url: world.rpcUrl, network: `eip155:${world.chainId}`, asset: world.asset },
 });
 
 const lesser = (a: string, b: string): string => (parseMoney(a) < parseMoney(b) ? a : b);
@@ -140,7 +158,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const { now: present, goOn } = presentOf(options);
   const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
   await keysFor(given, new Date(first.getTime() - DAY_MS));
-  progress.say("booting the market: a local chain and its sellers");
+  progress.say("booting the market: two local chains and the sellers");
   const world = await openWorld(folders(given.data_dir).market, options.worldScript);
   const clock = new SwitchedClock(new SimulatedClock(first));
   // A world that was running may belong to another start: this one stops it only once it owns the lake, which has one owner.
@@ -158,7 +176,10 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     logStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", SELL]);
     const again = await isPastOver(parts.privateStore);
     if (again) clock.use(systemClock);
-    const wallets = createLocalWallets({ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset });
+    const wallets = createLocalWallets({
+      ...{ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset },
+      ...tempoOf(world),
+    });
     const ordersStore = await openOrdersStore(config, parts.log);
     closing.push(() => ordersStore.close());
     await importSample(config);

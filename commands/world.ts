@@ -12,6 +12,8 @@ export interface WorldInfo {
   rpcUrl: string;
   chainId: number;
   asset: string;
+  /** Its other chain, which takes Tempo's transactions; absent in a world that an earlier version started. */
+  tempo?: { rpcUrl: string; chainId: number; asset: string };
   catalogue: string;
   /** Catalogues that are first read so many days before the present. */
   newcomers: { url: string; days: number }[];

@@ -2,26 +2,37 @@ import { createHmac } from "node:crypto";
 import { type Address, encodeFunctionData, type Hex, parseAbi, toHex } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { ConfigError } from "../config.ts";
-import type { Wallet, Wallets } from "./rails.ts";
+import type { PaymentNeed, Wallet, Wallets } from "./rails.ts";
 import { ChainDown, chainRead, createReader, type Reader } from "./rpc.ts";
+
+/** A chain and a token on it, both local. */
+interface LocalToken {
+  rpcUrl: string;
+  /** Address of the token. */
+  asset: string;
+}
 
 const TOKEN = parseAbi([
   "function topUp(address[] accounts, uint256[] floors)",
   "function balanceOf(address) view returns (uint256)",
+  "function transfer(address to, uint256 amount) returns (bool)",
 ]);
-/** An account whose key the local chain's node holds. It only mints. */
+/** An account whose key the local chains' nodes hold. It only mints; on Tempo, where it has the money, it only sends. */
 export const LOCAL_MINTER: Address = "0xa0Ee7A142d267C1f36714E4a8F75612F20a79720";
 const ACCOUNTS_A_TRANSACTION = 64;
 const GAS_AN_ACCOUNT = 70_000;
 const MINT_ATTEMPTS = 5;
 const MAX_WAITING = 2_000;
+/** Units that a blind wallet on Tempo holds beyond its payments: fees are paid in the same token, each far below it. */
+const TEMPO_FEES = 50_000n;
 
-export interface LocalWalletsOptions {
-  rpcUrl: string;
+export interface LocalWalletsOptions extends LocalToken {
   /** Secret that all keys are derived from, at least 16 bytes. */
   seed: Uint8Array;
   /** The local chain's token, which can be minted. */
   asset: string;
+  /** A local chain of Tempo's (CAIP-2) and its dollar: what has to be paid there is paid by the same wallets. */
+  tempo?: LocalToken & { network: string };
   /** Atomic units that the known wallet is topped up to when it holds less than half of them. Default 10,000 USDC. */
   knownFloorAtomic?: bigint;
 }
@@ -38,37 +49,55 @@ export interface LocalWallets extends Wallets {
 
 /**
  * Creates wallets on the local chain. Keys are HMAC-SHA256(seed, role|cap|day), so nothing is stored and a restart has the
- * same wallets. They are funded by minting, so no transfer links one wallet to another.
+ * same wallets. They are funded by minting, on Tempo from one account of the node, so no transfer links one to another.
  * @throws RangeError for a seed of less than 16 bytes
  */
 export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
-  const { rpcUrl, seed, asset, knownFloorAtomic = 10_000_000_000n } = options;
+  const { seed, tempo, knownFloorAtomic = 10_000_000_000n } = options;
   if (seed.length < 16) throw new RangeError("a wallet seed has at least 16 bytes");
-  const reader = createReader(rpcUrl);
-  const token = asset.toLowerCase() as Address;
-  const fund = createFunding(reader, token);
+  const own = openMint(options, topUp);
+  const onTempo = tempo && openMint(tempo, sendUp);
+  const isTempo = (need?: PaymentNeed): boolean => need !== undefined && need.network === tempo?.network;
   const known = walletOf(seed, "known");
-  async function lifted(wallet: Wallet, floorAtomic: bigint): Promise<Wallet> {
-    const args = [wallet.address as Address] as const;
-    const held = await chainRead("a balance", () =>
-      reader.readContract({ address: token, abi: TOKEN, functionName: "balanceOf", args }),
-    );
-    if (held * 2n < floorAtomic) await fund(wallet.address, floorAtomic);
-    return wallet;
-  }
   return {
-    known: () => lifted(known, knownFloorAtomic),
+    known: (need) => (isTempo(need) ? onTempo! : own).lifted(known, knownFloorAtomic),
     async named(role, floorAtomic = knownFloorAtomic) {
       if (!/^[a-z][a-z-]{0,31}$/.test(role)) throw new TypeError(`no name for a wallet: ${role}`);
-      return lifted(walletOf(seed, `named|${role}`), floorAtomic);
+      return own.lifted(walletOf(seed, `named|${role}`), floorAtomic);
     },
-    async blind(cap, day, atLeastAtomic) {
+    async blind(cap, day, atLeastAtomic, need) {
       const wallet = walletOf(seed, `blind|${cap}|${day}`);
-      await fund(wallet.address, atLeastAtomic);
+      if (isTempo(need)) await onTempo!.fund(wallet.address, atLeastAtomic + TEMPO_FEES);
+      else await own.fund(wallet.address, atLeastAtomic);
       return wallet;
     },
   };
 }
+
+/** Gives a batch of accounts what they lack of their floors. @throws ChainDown */
+type TopUp = (reader: Reader, token: Address, batch: TopUpRequest[]) => Promise<void>;
+
+/** Tops up wallets with one token of a local chain. */
+function openMint({ rpcUrl, asset }: LocalToken, topUp: TopUp) {
+  const reader = createReader(rpcUrl);
+  const token = asset.toLowerCase() as Address;
+  const fund = createFunding((batch) => topUp(reader, token, batch));
+  return {
+    /** Tops an account up to a floor, atomic units. */
+    fund,
+    /** {@link fund} for a wallet that holds less than half of it. */
+    async lifted(wallet: Wallet, floorAtomic: bigint): Promise<Wallet> {
+      if ((await heldBy(reader, token, wallet.address as Address)) * 2n < floorAtomic)
+        await fund(wallet.address, floorAtomic);
+      return wallet;
+    },
+  };
+}
+
+const heldBy = (reader: Reader, token: Address, account: Address): Promise<bigint> =>
+  chainRead("a balance", () =>
+    reader.readContract({ address: token, abi: TOKEN, functionName: "balanceOf", args: [account] }),
+  );
 
 /** Derives the wallet of a seed and a label; its key is HMAC-SHA256(seed, label). */
 export function walletOf(seed: Uint8Array, label: string): Wallet {
@@ -94,14 +123,16 @@ interface TopUpRequest {
  * Returns a function that tops up an account to a floor. Requests that come while a mint is running share the next
  * transaction.
  */
-function createFunding(reader: Reader, token: Address): (address: string, floor: bigint) => Promise<void> {
+function createFunding(
+  topUp: (batch: TopUpRequest[]) => Promise<void>,
+): (address: string, floor: bigint) => Promise<void> {
   const waiting: TopUpRequest[] = [];
   let running = false;
   async function run(): Promise<void> {
     running = true;
     while (waiting.length > 0) {
       const batch = waiting.splice(0, ACCOUNTS_A_TRANSACTION);
-      const failure = await topUp(reader, token, batch).then(
+      const failure = await topUp(batch).then(
         () => undefined,
         (error: unknown) => error,
       );
@@ -117,20 +148,34 @@ function createFunding(reader: Reader, token: Address): (address: string, floor:
     });
 }
 
-/** Mints for a batch of accounts. Retries when another process mints from the same account at the same moment. */
+/** Mints for a batch of accounts. */
 async function topUp(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
   const args = [batch.map((one) => one.address), batch.map((one) => one.floor)] as const;
   const data = encodeFunctionData({ abi: TOKEN, functionName: "topUp", args });
-  const gas: Hex = `0x${(GAS_AN_ACCOUNT * (batch.length + 1)).toString(16)}`;
+  await sendLocally(reader, { to: token, data, gas: `0x${(GAS_AN_ACCOUNT * (batch.length + 1)).toString(16)}` });
+}
+
+/** Sends what a batch of accounts lacks of a token that nobody can mint here. */
+async function sendUp(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
+  for (const { address, floor } of batch) {
+    const held = await heldBy(reader, token, address);
+    if (held >= floor) continue;
+    const data = encodeFunctionData({ abi: TOKEN, functionName: "transfer", args: [address, floor - held] });
+    await sendLocally(reader, { to: token, data });
+  }
+}
+
+/** Sends from the minter. Retries when another process sends from the same account at the same moment. */
+async function sendLocally(reader: Reader, call: { to: Address; data: Hex; gas?: Hex }): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
-      const transaction = { from: LOCAL_MINTER, to: token, data, gas };
+      const transaction = { from: LOCAL_MINTER, ...call };
       // A method of the node that the client's types do not know; it answers when the transaction is in a block.
       const receipt: { status: Hex } = await reader.request({
         method: "eth_sendTransactionSync",
         params: [transaction],
       } as never);
-      if (receipt.status !== "0x1") throw new Error("the token refused to mint");
+      if (receipt.status !== "0x1") throw new Error("the token refused to give");
       return;
     } catch (error) {
       const clash = /nonce|underpriced|already/i.test(String(error));

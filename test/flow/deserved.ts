@@ -152,7 +152,7 @@ export const DESERVED: Record<string, Deserved> = {
     ]),
   ),
   ...Object.fromEntries(
-    ["mpp", "both"].map((name) => [
+    ["mpp", "both", "tempo"].map((name) => [
       name,
       {
         band: "B",

@@ -54,11 +54,18 @@ const facilitatorOn = async (chain: FundedChain) => {
 };
 
 /** A seller of a class, on the protocol's own server. */
-async function openShop(dir: string, n: number, chain: FundedChain, facilitator: Shop["facilitator"]) {
+async function openShop(
+  dir: string,
+  n: number,
+  chain: FundedChain,
+  tempo: TempoNode,
+  facilitator: Shop["facilitator"],
+) {
   const kind = KINDS[n]!;
   const port = await freePort();
   const shop: Shop = {
     ...{ name: kind.name, origin: `http://127.0.0.1:${port}`, rpcUrl: chain.rpcUrl, asset: chain.asset, facilitator },
+    tempo,
     ...{ payTo: payTo(21 + n), otherPayTo: payTo(31 + n), domain: { name: "USD Coin", version: "2" } },
     network: chain.network as Shop["network"],
     ledger: openLedger(join(dir, `${kind.name}.ndjson`)),
@@ -89,7 +96,7 @@ async function openCatalogue(rows: readonly object[]): Promise<OpenServer & { ur
 export async function openBox(dir: string): Promise<Box> {
   const [base, polygon, tempo] = await Promise.all([fundedChain(8453), fundedChain(137), tempoNode()]);
   const facilitators = { "eip155:8453": await facilitatorOn(base), "eip155:137": await facilitatorOn(polygon) };
-  const opened = await Promise.all(KINDS.map((_, n) => openShop(dir, n, base, facilitators["eip155:8453"])));
+  const opened = await Promise.all(KINDS.map((_, n) => openShop(dir, n, base, tempo, facilitators["eip155:8453"])));
   const onTempo = await tempoSeller(tempo, { amount: "15000", payTo: payTo(14) });
   const solana = { network: SOLANA, asset: SOLANA_USDC, payTo: "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFin" };
   const sellers = {

@@ -9,10 +9,7 @@ import { readTerms } from "../../pipelines/1-observe/readings.ts";
 
 /** mpp `tempo/charge` over a local Tempo node: mpp's own server sells, the chain says what was paid. */
 const PAY_TO = "0x00000000000000000000000000000000000000b2";
-/**
- * A wallet with money. Each pays once here: anvil 1.7.1 takes one transaction with an expiring nonce of a sender, and
- * drops the next without a word.
- */
+/** A wallet with money. */
 async function payer(funds = 1_000_000n): Promise<Wallet> {
   const privateKey = generatePrivateKey();
   const address = privateKeyToAddress(privateKey).toLowerCase();
@@ -78,6 +75,14 @@ test("paid once: the seller takes it, and the chain's own event of this payment 
   expect((await rail.transfers({ from: wallet.address, to: PAY_TO, sinceBlock })).value).toHaveLength(1);
   const another = { ...query, nonce: `0x${"9".repeat(64)}` };
   expect((await rail.settlementOf(another)).value).toBeNull();
+});
+
+test("a wallet pays again at once: its payments do not wait for each other", async () => {
+  const wallet = await payer();
+  for (let n = 0; n < 3; n++) {
+    const signed = await rail.sign(await asked(), wallet, {});
+    expect([n, (await pay(signed.headerValue)).status]).toEqual([n, 200]);
+  }
 });
 
 test("a challenge that is repeated is signed once, after a restart too", async () => {

@@ -1,6 +1,9 @@
 import { type Address, createPublicClient, http } from "viem";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTempoChain } from "../../../fixtures/chain/tempo-chain.ts";
+import type { PaymentNeed } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
+import { createTempoRail } from "../../../infra/rails/tempo.ts";
 import { createLocalWallets, giveLocalGas, type LocalWallets } from "../../../infra/rails/wallets.ts";
 import { entryV2, offer, PAYEE, type Rig, startRig } from "./harness.ts";
 
@@ -64,6 +67,29 @@ test("no link on the chain between the known wallet and a blind one: each is min
   expect((await rig.rail.transfers({ from: known.address, to: blind.address, sinceBlock: 0 })).value).toEqual([]);
   const mints = { from: `0x${"0".repeat(40)}`, to: blind.address, sinceBlock: 0 };
   expect((await rig.rail.transfers(mints)).value).toMatchObject([{ amountAtomic: 9n }]);
+});
+
+test("what has to be paid on Tempo is held there, by the same wallets, with room for the fee in the same token", async () => {
+  const { rpcUrl, network, asset, stop } = await startTempoChain();
+  try {
+    const wallets = open({ tempo: { rpcUrl, network, asset } });
+    const rail = createTempoRail({ rpcUrl, network, asset, confirmations: 1 });
+    const heldOnBoth = async ({ address }: { address: string }) => [
+      (await rail.balance(address)).value,
+      (await rig.rail.balance(address)).value,
+    ];
+    const need = { network, asset, amountAtomic: 300n };
+    expect(await wallets.known(need)).toEqual(await wallets.known());
+    expect(await heldOnBoth(await wallets.known())).toEqual([10_000_000_000n, 10_000_000_000n]);
+    const blind = (cap: string, place: PaymentNeed = need) => wallets.blind(cap, "2026-11-21", 300n, place);
+    const twice = await Promise.all([blind("cap_t"), blind("cap_t")]);
+    expect(twice[1]).toEqual(twice[0]);
+    expect(await heldOnBoth(twice[0])).toEqual([50_300n, 0n]);
+    const { network: own, asset: usdc } = rig.chain;
+    expect(await heldOnBoth(await blind("cap_u", { ...need, network: own, asset: usdc }))).toEqual([0n, 300n]);
+  } finally {
+    await stop();
+  }
 });
 
 test("wallets of our own have names, each its own money, and are lifted when half is gone", async () => {
