@@ -3,6 +3,7 @@ import { type Clock, FixedClock, PacedClock, SimulatedClock, SwitchedClock, syst
 import { type Config, ConfigError, GAS_CEILING_GWEI } from "../infra/config.ts";
 import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
+import type { Store } from "../infra/store/store.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { draftOf, planCorrections, planReinstatement } from "../pipelines/corrections/correct.ts";
 import { findEndpoint } from "../pipelines/corrections/endpoint-record.ts";
@@ -76,16 +77,38 @@ const acknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 
 /**
- * Where the simulated past ends, and the clock from there on: now, and the real clock; or with `--pace` some hours ago, and a
- * clock that runs faster until it reaches the present. A start that continues one that was cut off is in the present at once.
+ * Returns the end of the simulated past: now, or with `--pace` some hours ago, from where a faster clock runs until it
+ * reaches the present.
  */
-function presentOf({ pace, paceHours, once }: StartOptions): { now: Date; goOn: () => Clock } {
+function presentOf({ pace, paceHours, once }: StartOptions): Date {
   const real = systemClock.now();
-  if (pace === undefined) return { now: real, goOn: () => systemClock };
+  if (pace === undefined) return real;
   if (pace < 2 || once)
     throw new ConfigError(["--pace: at least 2, and not with --once, which stops before it begins"]);
-  const now = new Date(real.getTime() - paceHours * HOUR_MS);
-  return { now, goOn: () => new PacedClock(now, pace) };
+  return new Date(real.getTime() - paceHours * HOUR_MS);
+}
+
+/** Key in the private store of the moment at which the paced clock began to run: record time, real time, and its rate. */
+const PACE_KEY = "simulated/pace.json";
+
+/**
+ * Returns the clock of the time after the simulated past: the real one, or with `--pace` one that runs faster. A start that
+ * continues one that was cut off goes on with the same paced clock, which ran on meanwhile.
+ * @param began end of the simulated past
+ */
+async function clockAfterPast(privateStore: Store, pace: number | undefined, began: Date): Promise<Clock> {
+  if (pace === undefined) return systemClock;
+  const real = systemClock.now();
+  await privateStore.create(PACE_KEY, Buffer.from(JSON.stringify({ record: began, real, pace })));
+  const kept = JSON.parse(Buffer.from((await privateStore.get(PACE_KEY))!.bytes).toString("utf8")) as Paced;
+  const passed = Math.max(0, real.getTime() - Date.parse(kept.real));
+  return new PacedClock(new Date(Date.parse(kept.record) + passed * kept.pace), kept.pace);
+}
+
+interface Paced {
+  record: string;
+  real: string;
+  pace: number;
 }
 
 /** After the past: publishes its index, sets the clock, makes the tables of the present, and asks for the letters. */
@@ -155,7 +178,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
   const took = stopwatch(1);
   const progress = new Progress(!options.json);
   const days = Math.max(1, options.days);
-  const { now: present, goOn } = presentOf(options);
+  const present = presentOf(options);
   const first = dayStart(daysOfPast(dayOf(present), days)[0]!);
   await keysFor(given, new Date(first.getTime() - DAY_MS));
   progress.say("booting the market: two local chains and the sellers");
@@ -175,7 +198,7 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     closing.push(() => parts.close());
     logStart(parts.logger, config, "start", [...MACHINE_WORKS, "follow", SELL]);
     const again = await isPastOver(parts.privateStore);
-    if (again) clock.use(systemClock);
+    if (again) clock.use(await clockAfterPast(parts.privateStore, options.pace, present));
     const wallets = createLocalWallets({
       ...{ rpcUrl: world.rpcUrl, seed: parts.secret, asset: world.asset },
       ...tempoOf(world),
@@ -202,7 +225,8 @@ export async function start(given: Config, options: StartOptions): Promise<void>
     const listed = { catalogues: [world.catalogue], newcomers: world.newcomers };
     const past = { days, ...listed, signal: stopped.signal, onDay: progress.day.bind(progress) };
     const simulated = await livePast(roles.pipeline, parts.privateStore, clock, new FixedClock(present), past);
-    const found = await enterPresent(again ? systemClock : goOn(), clock, { roles, serving, world });
+    const after = await clockAfterPast(parts.privateStore, options.pace, present);
+    const found = await enterPresent(after, clock, { roles, serving, world });
     const result: MarketLetters = {
       simulated,
       took_s: took(),
