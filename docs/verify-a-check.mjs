@@ -1,4 +1,5 @@
-// node verify-a-check.mjs answer.json svc-keys.json: does the signature of a saved check answer hold? Works offline.
+// node verify-a-check.mjs answer.json svc-keys.json [bundle.json policy [seconds]]: does the signature of a saved check answer
+// hold? With a card bundle and a witness policy: was its card seen by enough witnesses (witness-policy.mjs)? Works offline.
 import { createPublicKey, verify } from "node:crypto";
 import { readFileSync } from "node:fs";
 
@@ -13,4 +14,5 @@ const named = keys.filter(({ kid, purpose }) => purpose === by && kid === (answe
 const inTime = named.filter((key) => (isCard && !at) || (key.valid_from <= at && !(key.retired_at <= at)));
 const key = inTime.find((one) => verify(null, bytes, createPublicKey({ key: one, format: "jwk" }), signature));
 console.log(key ? `good: signed by ${key.kid} at ${at ?? "an unsaid time"}` : "BAD: do not believe this answer");
-process.exit(key ? 0 : 1);
+const seen = key && process.argv[4] ? await import("./witness-policy.mjs") : null;
+process.exit(key && (seen?.isSeen(answer, ...process.argv.slice(4)) ?? true) ? 0 : 1);

@@ -1,10 +1,14 @@
-// node verify-evidence.mjs answer.json proof.json svc-keys.json [body]: did this address answer these bytes, and by when is that
-// certain? Works offline. answer.json: of POST /v1/web/evidence; proof.json: of its proof.href.
+// node verify-evidence.mjs answer.json proof.json svc-keys.json [body] [--witness-policy policy]: did this address answer these
+// bytes, and by when is that certain? Works offline. answer.json: of POST /v1/web/evidence; proof.json: of its proof.href.
+// With a policy: has its quorum cosigned the tree head (witness-policy.mjs)?
 import { createHash, createPublicKey, verify } from "node:crypto";
 import { readFileSync } from "node:fs";
 
-const [answer, proof, { keys }] = process.argv.slice(2, 5).map((file) => JSON.parse(readFileSync(file, "utf8")));
-const file = process.argv[5];
+const args = process.argv.slice(2);
+const at = args.indexOf("--witness-policy");
+const [, policyFile] = at < 0 ? [] : args.splice(at, 2);
+const [answer, proof, { keys }] = args.slice(0, 3).map((file) => JSON.parse(readFileSync(file, "utf8")));
+const file = args[3];
 const end = (code, says) => {
   console.log(says);
   process.exit(code);
@@ -84,10 +88,23 @@ if (!seen) bad("no witness of this log has seen the tree head");
 const ofLog = (line) => line.name === origin && isSigned("log", seen, Buffer.from(text), line.bytes, isNamed(line, 1));
 if (!signatures.some(ofLog)) bad("the tree head is not signed by the log");
 
+// 5. Witnesses that are not the log's have seen it too.
+let others = "";
+if (at >= 0) {
+  const { openWitnessed, readPolicy } = await import("./witness-policy.mjs");
+  try {
+    // A proof may be old: it shows that the receipt was there by then.
+    const { by, since } = openWitnessed(proof.checkpoint, readPolicy(readFileSync(policyFile, "utf8")), Infinity);
+    others = `, cosigned by ${by} of the policy${since ? ` by ${since.toISOString()}` : ""}`;
+  } catch (error) {
+    bad(error.message);
+  }
+}
+
 const what = bytes ? "these bytes" : `bytes with the sha256 ${receipt.body.sha256} (give their file to compare them)`;
 const simulated = more.includes("simulated-time") ? " (in a record of simulated time)" : "";
 end(
   0,
-  `good: ${receipt.final_url} answered ${receipt.status} with ${what}, said at ${receipt.fetched_at}, in the log by ${seen}${simulated}
+  `good: ${receipt.final_url} answered ${receipt.status} with ${what}, said at ${receipt.fetched_at}, in the log by ${seen}${others}${simulated}
 seen from ${receipt.seen_from}`,
 );

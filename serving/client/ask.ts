@@ -18,10 +18,21 @@ export interface ServiceOptions {
   keys?: Jwks;
   /** Largest difference between our clock and the time of a signed answer. Default 300. */
   maxAge_s?: number;
+  /**
+   * A witness policy, of `witnessPolicy` in `touchstone-client/proof`: an answer with a card is believed only if the card is
+   * proven to be in a log that enough of the policy's witnesses have seen. One more request for each check.
+   */
+  policy?: AnswerProver;
   /** Most answers that are cached (for a minute each); the oldest is dropped first. Default 500. */
   maxHeld?: number;
   /** Returns milliseconds since 1970; default `Date.now`. */
   now?: () => number;
+}
+
+/** Proves the card behind an answer with the service's card bundle. */
+export interface AnswerProver {
+  /** @throws Error with the reason */
+  proveAnswer(answer: CheckAnswer, bundle: unknown, now_ms: number): Promise<unknown>;
 }
 
 export interface Question {
@@ -102,6 +113,7 @@ export class Service {
   readonly #timeout_ms: number;
   readonly #maxAge_ms: number;
   readonly #maxHeld: number;
+  readonly #policy: AnswerProver | undefined;
   readonly #cache = new Map<string, Cached>();
 
   /** @throws TypeError when `base` is not https (or http on this machine) */
@@ -112,6 +124,7 @@ export class Service {
     this.#timeout_ms = options.timeout_ms ?? 2000;
     this.#maxAge_ms = (options.maxAge_s ?? 300) * 1000;
     this.#maxHeld = options.maxHeld ?? MAX_HELD;
+    this.#policy = options.policy;
     const { base, now } = this;
     this.keys = new KeySet({ base, now, fetch: this.#fetch, timeout_ms: this.#timeout_ms, pinned: options.keys });
   }
@@ -159,7 +172,18 @@ export class Service {
     if (method && !(await isOfMethod(answer, method))) {
       throw new ServiceFault("other_answer", `signed, but about another method than ${method}`);
     }
+    await this.#prove(answer);
     return answer;
+  }
+
+  /** Without a letter and a card an answer claims nothing that a log could hold. @throws ServiceFault */
+  async #prove(answer: CheckAnswer): Promise<void> {
+    if (!this.#policy || (answer.band === "UNRATED" && !answer.scorecard)) return;
+    const path = `/v1/trust/${encodeURIComponent(answer.capabilityId ?? "")}/bundle`;
+    const { body } = await this.ask(path, {}, { max_bytes: MAX_CHECK_BYTES });
+    await this.#policy.proveAnswer(answer, body, this.now()).catch((error: Error) => {
+      throw new ServiceFault("unproven", error.message);
+    });
   }
 
   /**

@@ -7,7 +7,8 @@ import { build } from "esbuild";
 
 const HERE = import.meta.dirname;
 const ROOT = resolve(HERE, "../..");
-const ENTRY = join(HERE, "index.ts");
+/** The library, and its proofs under a witness policy, which are a file of their own so that it stays small. */
+const ENTRIES = { client: join(HERE, "index.ts"), proof: join(HERE, "proof.ts") };
 const { name, version, license } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
 
 /** The licence of @noble/ed25519 asks for its text in every copy; that of canonicalize is the package's own. */
@@ -27,24 +28,32 @@ function put(file, text) {
   renameSync(whole, file);
 }
 
-/** Writes dist/client.mjs, in a tenth of a second. @throws what esbuild says of a source, or of a module of Node */
+/** Writes dist/client.mjs and dist/proof.mjs, in a fifth of a second. @throws what esbuild says of a source, or of a module of Node */
 export async function buildScript(outdir = join(HERE, "dist")) {
+  for (const [name, entry] of Object.entries(ENTRIES)) await buildEntry(name, entry, outdir);
+}
+
+async function buildEntry(name, entry, outdir) {
   const { outputFiles } = await build({
-    ...{ absWorkingDir: ROOT, entryPoints: [ENTRY], bundle: true, write: false, format: "esm" },
+    ...{ absWorkingDir: ROOT, entryPoints: [entry], bundle: true, write: false, format: "esm" },
     // Neutral: a module of Node, or of a browser, is an error here.
     ...{ platform: "neutral", mainFields: ["module", "main"], target: "es2022", logLevel: "warning" },
     ...{ charset: "utf8", legalComments: "none", banner: { js: licences() } },
   });
   // Places of sources, which differ with where packages lie.
-  put(join(outdir, "client.mjs"), outputFiles[0].text.replace(/^\/\/ \S+\.[jt]s\n/gm, ""));
+  put(join(outdir, `${name}.mjs`), outputFiles[0].text.replace(/^\/\/ \S+\.[jt]s\n/gm, ""));
 }
 
-/** Writes dist/client.d.mts, in some seconds. @throws Error with what the compiler says of a source */
+/** Writes dist/client.d.mts and dist/proof.d.mts, in some seconds. @throws Error with what the compiler says of a source */
 export async function buildDeclarations(outdir = join(HERE, "dist")) {
   const { generateDtsBundle } = await import("dts-bundle-generator");
   const output = { noBanner: true, exportReferencedTypes: false };
   const config = { preferredConfigPath: join(HERE, "tsconfig.json") };
-  put(join(outdir, "client.d.mts"), generateDtsBundle([{ filePath: ENTRY, output }], config)[0]);
+  const made = generateDtsBundle(
+    Object.values(ENTRIES).map((filePath) => ({ filePath, output })),
+    config,
+  );
+  for (const [i, name] of Object.keys(ENTRIES).entries()) put(join(outdir, `${name}.d.mts`), made[i]);
 }
 
 if (process.argv[1] === import.meta.filename) {

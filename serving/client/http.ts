@@ -16,6 +16,7 @@ export type FaultCode =
   | "problem"
   | "bad_signature"
   | "stale"
+  | "unproven"
   | "other_answer";
 
 /** The service could not be asked, or its answer is not believed. */

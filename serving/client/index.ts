@@ -23,7 +23,7 @@ export type {
   WatcherAnswer,
   WatcherMade,
 } from "./answers.ts";
-export { type Question, type SearchOptions, Service, type ServiceOptions } from "./ask.ts";
+export { type AnswerProver, type Question, type SearchOptions, Service, type ServiceOptions } from "./ask.ts";
 export {
   type Bought,
   type BuyersExpectation,

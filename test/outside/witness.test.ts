@@ -19,6 +19,7 @@ import { WitnessState } from "../../pipelines/witness/state.ts";
 import { Witness } from "../../pipelines/witness/witness.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import { createWitnessApp } from "../../serving/witness-app.ts";
+import { POLICIES } from "../helpers/policies.ts";
 import { JWKS, listing, TRUST, World } from "../pipelines/4-publish/world.ts";
 import { torchwood } from "./judges.ts";
 
@@ -137,39 +138,22 @@ test("litewitness and ours refuse another history of the same log", async () => 
 });
 
 const vkey = ({ key }: { key: NoteKey }): string => formatVkey(key, COSIGNATURE);
-const witnesses = () => `witness lite ${vkey(lite)}\nwitness own ${vkey(own)}\nwitness nobody ${strangersVkey}\n`;
 const strangersVkey = formatVkey({ name: "witness.example/none", publicKey: TRUST.log.publicKey }, COSIGNATURE);
-const log = `log ${formatVkey(TRUST.log, ED25519)}\n`;
-
-/** Policies, and whether our checkpoint has what they ask for; null: no policy at all. */
-const POLICIES: [name: string, text: () => string, holds: boolean | null][] = [
-  ["one witness", () => `${log}${witnesses()}quorum lite\n`, true],
-  ["one that did not cosign", () => `${log}${witnesses()}quorum nobody\n`, false],
-  ["any of three", () => `${log}${witnesses()}group g any lite own nobody\nquorum g\n`, true],
-  ["two of three", () => `${log}${witnesses()}group g 2 lite own nobody\nquorum g\n`, true],
-  ["all of three", () => `${log}${witnesses()}group g all lite own nobody\nquorum g\n`, false],
-  ["a group in a group", () => `${log}${witnesses()}group g all lite own\ngroup h any g nobody\nquorum h\n`, true],
-  ["no witness needed", () => `${log}${witnesses()}quorum none\n`, true],
-  ["an unknown name", () => `${log}${witnesses()}quorum somebody\n`, null],
-  ["comments and tabs", () => `# ours\n${log}${witnesses()}quorum\tlite\n`, true],
-  ["no quorum", () => `${log}${witnesses()}`, null],
-  ["a group before its members", () => `${log}group g any lite\n${witnesses()}quorum g\n`, null],
-  ["more than there are", () => `${log}${witnesses()}group g 4 lite own nobody\nquorum g\n`, null],
-  ["a name twice", () => `${log}${witnesses()}witness lite ${vkey(own)}\nquorum lite\n`, null],
-  ["an unknown word", () => `${log}${witnesses()}trust lite\nquorum lite\n`, null],
-];
+const keysOf = () => ({
+  ...{ log: formatVkey(TRUST.log, ED25519), lite: vkey(lite), own: vkey(own), nobody: strangersVkey },
+});
 
 describe("a policy", () => {
   test.each(POLICIES)("%s: torchwood and we say the same of our checkpoint", async (_, text, holds) => {
     const [policy, checkpoint] = [join(dir, "policy"), join(dir, "checkpoint")];
-    await writeFile(policy, text());
+    await writeFile(policy, text(keysOf()));
     await writeFile(checkpoint, await checkpointOf(world));
     const theirs = await run(programs.reader, [policy, checkpoint]).then(
       ({ stdout }) => stdout.startsWith(TRUST.log.name),
       () => false,
     );
     const ours = await (async () => {
-      const read = readPolicy(Buffer.from(text()));
+      const read = readPolicy(Buffer.from(text(keysOf())));
       return openCheckpoint(await checkpointOf(world), { log: TRUST.log, policy: read }).size > 0;
     })().catch((error: { code: string }) => (error.code === "usage" ? null : false));
     expect([ours ?? false, ours]).toEqual([theirs, holds]);

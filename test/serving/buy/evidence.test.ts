@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import type { EvidenceAnswer, ReceiptProof } from "../../../serving/schemas/evidence.ts";
 import { marketBeside, officialBuyer, type Replica, sellingOver } from "../../helpers/buying.ts";
 import type { PublicRecord } from "../../helpers/public-record.ts";
@@ -79,16 +80,21 @@ test("until the publisher had its turn the proof is a 404 that says when to ask;
 
 /** Prints of docs/verify-evidence.mjs over these, and how it ended. */
 async function verdict(
-  of: { answer?: object; proof?: object; keys?: object },
+  of: { answer?: object; proof?: object; keys?: object; policy?: string },
   body?: Buffer,
 ): Promise<[number, string]> {
   const files = [of.answer ?? answer, of.proof ?? proof, of.keys ?? keys];
   const paths = ["answer.json", "proof.json", "svc-keys.json"].map((name) => join(dir, name));
   for (const [i, path] of paths.entries()) await writeFile(path, JSON.stringify(files[i]));
   if (body) await writeFile(join(dir, "body"), body);
+  const more: string[] = [];
+  if (of.policy !== undefined) {
+    await writeFile(join(dir, "policy"), of.policy);
+    more.push("--witness-policy", join(dir, "policy"));
+  }
   const script = join(ROOT, "docs/verify-evidence.mjs");
   try {
-    const { stdout } = await run(process.execPath, [script, ...paths, ...(body ? [join(dir, "body")] : [])]);
+    const { stdout } = await run(process.execPath, [script, ...paths, ...(body ? [join(dir, "body")] : []), ...more]);
     return [0, stdout];
   } catch (error) {
     const { code, stdout } = error as { code: number; stdout: string };
@@ -104,6 +110,15 @@ test("with answer, proof and keys anybody checks it offline", async () => {
     expect([code, says]).toEqual([0, expect.stringContaining(good)]);
     expect(says).toContain("seen from one resolver and one address of this service");
   }
+  const log = (purpose: string) => Buffer.from(keys.keys.find((key) => key.purpose === purpose)!.x ?? "", "base64url");
+  const origin = proof.checkpoint.split("\n", 1)[0]!;
+  const line = `log ${formatVkey({ name: origin, publicKey: log("log") }, ED25519)}\n`;
+  const own = `witness own ${formatVkey({ name: `${origin}/witness`, publicKey: log("witness") }, COSIGNATURE)}\n`;
+  const other = `witness other ${formatVkey({ name: "other.example", publicKey: log("cards") }, COSIGNATURE)}\n`;
+  const seen = await verdict({ policy: `${line}${own}quorum own\n` }, PAGE);
+  expect(seen).toEqual([0, expect.stringMatching(/, cosigned by 1 of the policy by \d{4}-/)]);
+  const below = await verdict({ policy: `${line}${own}${other}group g all own other\nquorum g\n` });
+  expect(below).toEqual([1, "BAD: below the quorum g: no cosignature of other\n"]);
   const without = { ...answer, body: { ...answer.body, base64: null } };
   expect(await verdict({ answer: without })).toEqual([0, expect.stringContaining("give their file")]);
 });

@@ -8,6 +8,7 @@ import { encodePaymentRequiredHeader } from "@x402/core/http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { LOCAL_NETWORK, LOCAL_USDC, type LocalChain, startLocalChain } from "../../../fixtures/chain/local-chain.ts";
 import { createFacilitator } from "../../../infra/rails/facilitator.ts";
+import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { VERSION } from "../../../serving/client/index.ts";
 import { type Serving, serve } from "../../../serving/main.ts";
 import { fundedKey, peer } from "../../helpers/client.ts";
@@ -79,6 +80,20 @@ test("ask before you pay", async () => {
   expect(await printed(await file("Ask before you pay"))).toBe("allowed B: it delivers.");
 });
 
+test("a policy of witnesses", async () => {
+  const checkpoint = await (await fetch(`${live.url}/checkpoint`)).text();
+  const { x } = record.jwks.keys.find(({ purpose }) => purpose === "log")!;
+  const log = { name: checkpoint.split("\n", 1)[0]!, publicKey: Buffer.from(x, "base64url") };
+  const other = { name: "other.example", publicKey: Buffer.from(x, "base64url") };
+  const policy = join(dir, "policy");
+  const line = `log ${formatVkey(log, ED25519)}\n`;
+  await writeFile(policy, `${line}quorum none\n`);
+  const path = await file("Ask before you pay", 1);
+  expect(await printed(path, [policy])).toBe("B seen by the witnesses of the policy");
+  await writeFile(policy, `${line}witness other ${formatVkey(other, COSIGNATURE)}\nquorum other\n`);
+  await expect(printed(path, [policy])).rejects.toThrow("unproven: unwitnessed");
+});
+
 describe("a seller's 402 that names another payee is not paid", () => {
   test("through the fetch below the wallet", async () => {
     expect(await printed(await file("With the official x402 client"))).toMatch(/^403 pay_to_unknown: Do not pay yet/);
@@ -142,7 +157,7 @@ test("the package's README: ask, and below the wallet", async () => {
 
 test("every JavaScript block of both pages is run above", () => {
   const blocks = [page, readme].map((text) => [...text.matchAll(/^```js$/gm)].length);
-  expect(blocks).toEqual([9, 2]);
+  expect(blocks).toEqual([10, 2]);
 });
 
 test("the page is served, stands in the list, and names the version", async () => {

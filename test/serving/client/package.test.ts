@@ -36,6 +36,8 @@ test("the tarball holds the file, its declarations, and what a reader needs: not
     "package/README.md",
     "package/dist/client.d.mts",
     "package/dist/client.mjs",
+    "package/dist/proof.d.mts",
+    "package/dist/proof.mjs",
     "package/package.json",
   ]);
   expect(await ofPackage("LICENSE")).toBe(await readFile(join(ROOT, "LICENSE"), "utf8"));
@@ -52,12 +54,15 @@ test("its version is one of npm's, the library's own, and the first of its chang
 });
 
 describe("the file", () => {
-  test("is plain JavaScript without imports, with the licence that it owes, and names no place of a source", async () => {
-    const text = await ofPackage("dist/client.mjs");
-    expect(text).not.toMatch(/^\s*import\b|\bimport\(|\brequire\(|sourceMappingURL|^\/\/ \S+\.[jt]s$/m);
-    const theirs = await readFile(join(ROOT, "node_modules/@noble/ed25519/LICENSE"), "utf8");
-    expect(text).toContain(theirs.trim());
-  });
+  test.each(["client", "proof"])(
+    "%s is plain JavaScript without imports, with the licence that it owes, and names no place of a source",
+    async (name) => {
+      const text = await ofPackage(`dist/${name}.mjs`);
+      expect(text).not.toMatch(/^\s*import\b|\bimport\(|\brequire\(|sourceMappingURL|^\/\/ \S+\.[jt]s$/m);
+      const theirs = await readFile(join(ROOT, "node_modules/@noble/ed25519/LICENSE"), "utf8");
+      expect(text).toContain(theirs.trim());
+    },
+  );
 
   test("is no larger than its pages say", async () => {
     const bundled = async (contents: string): Promise<number> => {
@@ -88,10 +93,13 @@ test("publint has nothing to say", async () => {
 test("attw: every resolution finds the declarations; CommonJS alone must import it", async () => {
   const analysis = await checkPackage(createPackageFromTarballData(await readFile(tarball)));
   if (!analysis.types) throw new Error("it has no declarations");
-  expect(Object.keys(analysis.entrypoints)).toEqual([".", "./package.json"]);
+  expect(Object.keys(analysis.entrypoints)).toEqual([".", "./proof", "./package.json"]);
   // Of a file that is ESM alone, which Node from 20.19 on can be asked for by require as well.
   expect(analysis.problems.map(({ kind, ...more }) => [kind, more])).toEqual([
     ["CJSResolvesToESM", { entrypoint: ".", resolutionKind: "node16-cjs" }],
+    // The oldest resolution knows no subpaths; the page asks for nodenext or bundler.
+    ["NoResolution", { entrypoint: "./proof", resolutionKind: "node10" }],
+    ["CJSResolvesToESM", { entrypoint: "./proof", resolutionKind: "node16-cjs" }],
   ]);
 });
 
@@ -122,6 +130,18 @@ describe("tsc, without skipLibCheck, over a program that names every export", ()
 
   test("bundler, with those of a browser", async () => {
     expect(await compiled("bundler", await program("main.ts"), BUNDLER)).toBe("");
+  });
+
+  test("a policy of the proofs is one that Service takes", async () => {
+    const uses = `import { Service } from "touchstone-client";
+import { NotProven, type ProofFault, type ProvenCard, WitnessPolicy, type WitnessPolicyOptions, witnessPolicy } from "touchstone-client/proof";
+const options: WitnessPolicyOptions = { maxAge_s: 60 };
+const policy: WitnessPolicy = await witnessPolicy("quorum none\\n", options);
+const proven: ProvenCard | ProofFault = await policy.prove({}).catch((error: NotProven) => error.reason);
+console.log(new Service({ base: "https://record.example", policy }), proven);
+export {};
+`;
+    expect(await compiled("proof", uses, BUNDLER)).toBe("");
   });
 
   test("with the official client, whose types fit", async () => {

@@ -3,6 +3,7 @@
  * installed (package.test.ts), not with this project.
  */
 import {
+  type AnswerProver,
   type Bought,
   type BuyersExpectation,
   type BuyOptions,
@@ -69,6 +70,7 @@ import {
 } from "touchstone-client";
 
 const options: ServiceOptions = { base: "https://service.example", timeout_ms: 1000 };
+export const proving = (policy: AnswerProver): ServiceOptions => ({ ...options, policy });
 const service = new Service(options);
 const policy: Partial<Policy> = { ...DEFAULT_POLICY, atLeast: "C" };
 const mayPay: Guard = guard(service, policy);

@@ -1,0 +1,304 @@
+import canonicalize from "canonicalize";
+import type { Jwks } from "../../infra/keys/jwk.ts";
+import { verifyBytes, verifyObject } from "../../infra/keys/portable.ts";
+import { type PolicyText, quorumAt, readPolicyText, Unwitnessed } from "../../infra/tree/policy-text.ts";
+import type { CheckAnswer } from "./answers.ts";
+
+/**
+ * Proves a card bundle (docs/card-bundle.md) under a witness policy, wherever there is WebCrypto. The forms are those of
+ * c2sp.org: signed-note, tlog-checkpoint, tlog-cosignature, tlog-policy; the inclusion proof is RFC 9162 section 2.1.3.2.
+ */
+
+/** Why a card is not believed: the proof does not hold, too few witnesses cosigned, or they did so long ago. */
+export type ProofFault = "tampered" | "unwitnessed" | "stale";
+
+/** A card that is not believed. */
+export class NotProven extends Error {
+  constructor(
+    readonly reason: ProofFault,
+    readonly says: string,
+  ) {
+    super(`${reason}: ${says}`);
+    this.name = "NotProven";
+  }
+}
+
+export interface WitnessPolicyOptions {
+  /** Oldest cosignature of the quorum that is accepted, in seconds. Default a day, as of `touchstone mirror`. */
+  maxAge_s?: number;
+}
+
+/** A card that a quorum of witnesses has seen in the log. */
+export interface ProvenCard {
+  /** The log's name, and the size of the tree that was cosigned. */
+  origin: string;
+  treeSize: number;
+  /** Position of the card's leaf. */
+  index: number;
+  card: Record<string, unknown>;
+  /** Since when the quorum has cosigned; null where the policy asks for nobody. */
+  cosignedAt: Date | null;
+}
+
+interface Key {
+  name: string;
+  publicKey: Uint8Array;
+  /** The first four bytes of its id in hex. */
+  id: string;
+}
+
+const LOG = 0x01;
+const COSIGNATURE = 0x04;
+/** As `touchstone` reads them: a cosignature may lie so far ahead of the verifier's clock, and a note have so much. */
+const MAX_SKEW_MS = 5 * 60_000;
+const MAX_NOTE = 64 * 1024;
+const MAX_SIGNATURES = 64;
+const MAX_LEAF = 64 * 1024;
+const MAX_AGE_S = 86_400;
+const NAME = /^[^\s\p{Z}+]+$/u;
+/** Last moment of a Date. */
+const MAX_DATE_MS = 8.64e15;
+
+const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+function joined(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+const sha256 = async (...parts: (Uint8Array | readonly number[])[]): Promise<Uint8Array> =>
+  new Uint8Array(await crypto.subtle.digest("SHA-256", joined(...parts)));
+
+const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+const base64 = (bytes: Uint8Array): string => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+
+/** Null unless the bytes print as this text again: otherwise one signature could be written as two texts. */
+function fromBase64(text: unknown): Uint8Array | null {
+  if (typeof text !== "string" || !/^[A-Za-z0-9+/]*={0,2}$/.test(text) || text.length % 4 !== 0) return null;
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  return base64(bytes) === text ? bytes : null;
+}
+
+const tampered = (says: string): NotProven => new NotProven("tampered", says);
+
+const idOf = async ({ name, publicKey }: Pick<Key, "name" | "publicKey">, type: number): Promise<string> =>
+  hex(await sha256(bytesOf(`${name}\n`), [type], publicKey)).slice(0, 8);
+
+/** A verifier key whose id is not checked yet. @throws what `wrong` makes of the reason */
+function readKey(vkey: string, kind: "log" | "witness", wrong: (says: string) => Error): Key {
+  const [name = "", id = "", ...rest] = vkey.split("+");
+  const bytes = fromBase64(rest.join("+"));
+  if (bytes && bytes[0] === 6 && bytes.length > 33) throw wrong(`${name} is an ML-DSA-44 key, which is not read here`);
+  const type = kind === "log" ? LOG : COSIGNATURE;
+  if (!NAME.test(name) || bytes?.length !== 33 || bytes[0] !== type || !/^[0-9a-f]{8}$/.test(id)) {
+    throw wrong(`not a verifier key of type ${type}: ${JSON.stringify(vkey.slice(0, 120))}`);
+  }
+  return { name, publicKey: bytes.subarray(1), id };
+}
+
+interface Note {
+  text: string;
+  lines: { name: string; id: string; signature: Uint8Array }[];
+}
+
+/** @throws NotProven */
+function readNote(note: unknown): Note {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: a note with one is no note.
+  if (typeof note !== "string" || note.length > MAX_NOTE || /[\x00-\x09\x0b-\x1f]/.test(note)) {
+    throw tampered("the checkpoint is no signed note");
+  }
+  const split = note.lastIndexOf("\n\n");
+  const lines = note.slice(split + 2, -1).split("\n");
+  if (split < 0 || !note.endsWith("\n") || lines.length > MAX_SIGNATURES) {
+    throw tampered("the checkpoint is no signed note");
+  }
+  return {
+    text: note.slice(0, split + 1),
+    lines: lines.map((line) => {
+      const [, name = "", text] = /^\u2014 (\S+) ([A-Za-z0-9+/]+={0,2})$/.exec(line) ?? [];
+      const bytes = fromBase64(text);
+      if (!bytes || bytes.length < 5 || !NAME.test(name)) throw tampered("a line of the checkpoint is no signature");
+      return { name, id: hex(bytes.subarray(0, 4)), signature: bytes.subarray(4) };
+    }),
+  };
+}
+
+/** The object in a leaf; one without members where there is none. */
+function objectIn(text: string): Record<string, unknown> {
+  try {
+    return (JSON.parse(text) ?? {}) as Record<string, unknown>;
+  } catch {
+    return {};
+  }
+}
+
+const lineOf = ({ lines }: Note, key: Key): Uint8Array | undefined =>
+  lines.find(({ name, id }) => name === key.name && id === key.id)?.signature;
+
+/** When this witness cosigned, ms since 1970; null where it did not. @throws NotProven for a line that does not hold */
+async function cosignedAt(note: Note, witness: Key): Promise<number | null> {
+  const line = lineOf(note, witness);
+  if (!line) return null;
+  const seconds = line.length === 72 ? new DataView(line.buffer, line.byteOffset, 8).getBigUint64(0) : 0n;
+  const said = bytesOf(`cosignature/v1\ntime ${seconds}\n${note.text}`);
+  const at = Number(seconds) * 1000;
+  if (line.length !== 72 || at > MAX_DATE_MS || !(await verifyBytes(witness.publicKey, said, line.subarray(8)))) {
+    throw tampered(`the cosignature of ${witness.name} does not hold`);
+  }
+  return at;
+}
+
+/** Does the proof lead from this leaf to the root? (RFC 9162 section 2.1.3.2) */
+async function isIncluded(index: number, size: number, leaf: string, proof: unknown, root: string): Promise<boolean> {
+  if (!Number.isSafeInteger(index) || index < 0 || index >= size || !Array.isArray(proof) || proof.length > 64)
+    return false;
+  let [hash, at, last] = [await sha256([0], bytesOf(leaf)), BigInt(index), BigInt(size - 1)];
+  for (const text of proof) {
+    const sibling = fromBase64(text);
+    if (last === 0n || sibling?.length !== 32) return false;
+    if ((at & 1n) === 1n || at === last) {
+      hash = await sha256([1], sibling, hash);
+      for (; (at & 1n) === 0n && at !== 0n; at >>= 1n) last >>= 1n;
+    } else hash = await sha256([1], hash, sibling);
+    [at, last] = [at >> 1n, last >> 1n];
+  }
+  return last === 0n && base64(hash) === root;
+}
+
+/** Was the card signed by a cards key of the document that was valid then? Older cards leave out their key and moment. */
+async function isCardSigned(jwks: unknown, card: Record<string, unknown>, at: string): Promise<boolean> {
+  const keys = (jwks as Jwks | null)?.keys;
+  if (!Array.isArray(keys) || keys.length > 1024) return false;
+  const named = keys.filter((key) => key?.purpose === "cards" && key.kid === (card.signing_key_id ?? key.kid));
+  for (const { kid } of named) {
+    const unsaid = { kid };
+    if ((await verifyObject({ keys }, card, { purpose: "cards", at, unsaid })).ok) return true;
+  }
+  return false;
+}
+
+/** A policy that cards are proven under. */
+export class WitnessPolicy {
+  readonly #maxAge_ms: number;
+
+  constructor(
+    private readonly policy: PolicyText<Key>,
+    { maxAge_s = MAX_AGE_S }: WitnessPolicyOptions,
+  ) {
+    this.#maxAge_ms = maxAge_s * 1000;
+  }
+
+  /**
+   * Proves a card bundle: a log of the policy signed the checkpoint, its quorum cosigned it and not too long ago, the leaf
+   * is in the tree, and its card is signed.
+   * @param now_ms the verifier's clock, unix ms
+   * @throws NotProven
+   */
+  async prove(bundle: unknown, now_ms: number = Date.now()): Promise<ProvenCard> {
+    const { checkpoint, leaf, index, proof, capability_id, keys } = (bundle ?? {}) as Record<string, unknown>;
+    const note = readNote(checkpoint);
+    const [origin = "", sizeText = "", root = ""] = note.text.split("\n");
+    const treeSize = /^(0|[1-9]\d{0,15})$/.test(sizeText) ? Number(sizeText) : Number.NaN;
+    if (!Number.isSafeInteger(treeSize)) throw tampered("the checkpoint has no size");
+    await this.#refuseUnsigned(note, origin);
+    const seenAt = await this.#seenAt(note, now_ms);
+    if (
+      typeof leaf !== "string" ||
+      leaf.length > MAX_LEAF ||
+      !(await isIncluded(index as number, treeSize, leaf, proof, root))
+    ) {
+      throw tampered(`the leaf is not in the tree of ${treeSize} leaves`);
+    }
+    const { kind, at, card } = objectIn(leaf);
+    const of = (card as Record<string, unknown> | undefined)?.capability_id;
+    if (kind !== "grade" || typeof of !== "string" || of !== capability_id) {
+      throw tampered(`the leaf is no grade of ${String(capability_id)}`);
+    }
+    const signed = card as Record<string, unknown>;
+    if (!(await isCardSigned(keys, signed, String(signed.computed_at ?? at)))) throw tampered("the card is not signed");
+    return { origin, treeSize, index: index as number, card: signed, cosignedAt: seenAt };
+  }
+
+  /**
+   * Proves the card behind a check answer, and that the answer shows that card and its letter. An answer without a letter
+   * and without a card needs no proof: it says nothing that could be believed.
+   * @throws NotProven
+   */
+  async proveAnswer(answer: CheckAnswer, bundle: unknown, now_ms: number = Date.now()): Promise<ProvenCard> {
+    const proven = await this.prove(bundle, now_ms);
+    // The text of the card, as it is in the leaf.
+    if (answer.scorecard !== canonicalize(proven.card) || answer.capabilityId !== proven.card.capability_id) {
+      throw tampered("the answer shows another card than the one that is proven; ask again in a minute");
+    }
+    if (answer.band !== "UNRATED" && answer.band !== proven.card.band) {
+      throw tampered(`the answer says ${answer.band}, and the card ${String(proven.card.band)}`);
+    }
+    return proven;
+  }
+
+  /** @throws NotProven unless a log of the policy signed */
+  async #refuseUnsigned(note: Note, origin: string): Promise<void> {
+    const logs = this.policy.logs.filter(({ name }) => name === origin);
+    const lines = logs.flatMap((log) => {
+      const line = lineOf(note, log);
+      return line ? [{ log, line }] : [];
+    });
+    if (lines.length === 0) throw new NotProven("unwitnessed", `no log of the policy signed for ${origin}`);
+    for (const { log, line } of lines) {
+      const holds = await verifyBytes(log.publicKey, bytesOf(note.text), line);
+      if (!holds) throw tampered(`the signature of ${origin} does not hold`);
+    }
+  }
+
+  /** When the quorum last saw the note. @throws NotProven */
+  async #seenAt(note: Note, now_ms: number): Promise<Date | null> {
+    if (!this.policy.rule) return null;
+    const times = new Map<Key, number>();
+    for (const witness of this.policy.witnesses.values()) {
+      const at = await cosignedAt(note, witness);
+      if (at !== null) times.set(witness, at);
+    }
+    const seen = this.#quorumAt(times, now_ms)!;
+    if (now_ms - seen.getTime() <= this.#maxAge_ms) return seen;
+    throw new NotProven(
+      "stale",
+      `the quorum cosigned at ${seen.toISOString()}, more than ${this.#maxAge_ms / 1000} s ago`,
+    );
+  }
+
+  #quorumAt(times: ReadonlyMap<Key, number>, now_ms: number): Date | null {
+    try {
+      return quorumAt(this.policy, times, now_ms + MAX_SKEW_MS);
+    } catch (error) {
+      if (error instanceof Unwitnessed) throw new NotProven("unwitnessed", error.message);
+      throw error;
+    }
+  }
+}
+
+/**
+ * Reads a witness policy, the text that `--witness-policy` of the command line takes. It has to name the log.
+ * @throws Error naming the line; TypeError for a policy without a log
+ */
+export async function witnessPolicy(
+  text: string | Uint8Array,
+  options: WitnessPolicyOptions = {},
+): Promise<WitnessPolicy> {
+  const policy = readPolicyText(typeof text === "string" ? bytesOf(text) : text, readKey);
+  if (policy.logs.length === 0) throw new TypeError("witness policy: no log line, and nothing else names the log");
+  for (const [keys, type] of [
+    [policy.logs, LOG],
+    [[...policy.witnesses.values()], COSIGNATURE],
+  ] as const) {
+    for (const key of keys) {
+      if ((await idOf(key, type)) !== key.id) throw new TypeError(`witness policy: ${key.name} has another key id`);
+    }
+  }
+  return new WitnessPolicy(policy, options);
+}
