@@ -30,7 +30,7 @@ import { builtDist } from "./programs.ts";
 import { cardOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "./public-record.ts";
 import { servingOver } from "./serving.ts";
 
-/** There is none: looking a company up is work that cannot be done here. */
+/** Where there is none: looking a company up is work that cannot be done here. */
 const REGISTER = "/nowhere/register.duckdb";
 const MARKET = join(builtDist(), "fixtures/market/main.mjs");
 
@@ -89,6 +89,8 @@ export async function sellingOver(
     seen?: (log: Log) => Log;
     /** Further settings, as variables of the environment. */
     env?: Record<string, string>;
+    /** A register of companies; absent: looking one up is not sold. */
+    register?: string;
     /** Further parts of what sells. */
     parts?: Partial<SellingParts>;
   } = {},
@@ -122,7 +124,7 @@ export async function sellingOver(
   const parts = { config, egress, log: more.seen?.(log) ?? log, ...kept, logger, metrics, ...more.parts };
   const opened = openSales(parts, systemClock, { ...money, ...more.money?.(money) });
   const extractor = createExtractor();
-  const register = new Register({ path: REGISTER, clock: systemClock });
+  const register = new Register({ path: more.register ?? REGISTER, clock: systemClock });
   const workshop = { egress, extractor, register };
   const deps = { egress, log: parts.log, sales: opened, workshop, ...more.deps };
   const { app, follower } = await servingOver(record, deps as Partial<ServingDeps>);
