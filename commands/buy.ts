@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { sha256hex } from "../infra/canonical.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure, type FailureCode } from "../infra/errors.ts";
@@ -14,6 +14,7 @@ import {
   ServiceFault,
 } from "../serving/client/index.ts";
 import { asFailure, checked, checkLines, serviceOf, unsold } from "./check.ts";
+import { forgetPayment, keepingPayments, keptBeside } from "./kept-payment.ts";
 import { canAsk, printJson, printJsonText, printLines, questions, say } from "./printer.ts";
 import { openPurse, type Purse, payingFrom } from "./purse.ts";
 import type { OptionsOf } from "./table.ts";
@@ -46,6 +47,9 @@ export async function buyCommand(config: Config, endpoint: string, options: Opti
   const most = sumOf(options.maxPrice);
   if (options.save !== undefined && existsSync(options.save))
     throw new Failure("already", `${options.save} is there already, and is not overwritten`);
+  const before = options.save === undefined ? null : keptBeside(options.save);
+  if (before !== null)
+    throw new Failure("already", `${before} holds a payment whose outcome is not known: touchstone resume ${before}`);
   if (!options.yes && !canAsk())
     throw new Failure("usage", "there is no terminal to ask at: --yes buys without a question, up to --max-price");
   const service = serviceOf(config, options.service);
@@ -56,9 +60,14 @@ export async function buyCommand(config: Config, endpoint: string, options: Opti
   if (!options.yes) await agree(`Pay up to ${total} USDC from ${purse.says} (${purse.address})? [y/N] `);
   // Whoever was asked agreed to this sum; whoever was not, to the most that was named.
   const cap = options.yes && most !== null ? options.maxPrice! : total;
-  const sent = { endpoint, input, cap, purse, escrow: options.escrow === true };
+  const sent: Sent = { input, cap, purse, escrow: options.escrow === true, save: options.save, payment: null };
   const bought = await purchase(service, { url: endpoint, method: options.method }, sent);
-  await conclude(service, { answer, concerns, bought, sent }, options);
+  const quoted = () => quotedNow(answer, sent);
+  await conclude(
+    service,
+    { bought, payer: purse, check: { answer, concerns }, payment: sent.payment, quoted },
+    options,
+  );
 }
 
 /** @throws Failure `usage` */
@@ -107,6 +116,9 @@ interface Sent {
   cap: string;
   purse: Purse;
   escrow: boolean;
+  save: string | undefined;
+  /** File of the payment, once one was signed. */
+  payment: string | null;
 }
 
 const asParameter = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
@@ -123,11 +135,16 @@ function addressOf(url: string, method: string, input: Sent["input"]): string {
 async function purchase(
   service: Service,
   question: { url: string; method?: "GET" | "POST" | undefined },
-  { input, cap, purse, escrow }: Sent,
+  sent: Sent,
 ): Promise<Bought> {
+  const { input, cap, purse, escrow, save } = sent;
+  const of = { endpoint: question.url, service: service.base, payer: { address: purse.address, says: purse.says } };
+  const keep = (file: string): void => {
+    sent.payment = file;
+  };
   // The question for the seller may stand in the address or beside it; the service is asked about the address alone.
   const pay = (fetch: typeof globalThis.fetch): typeof globalThis.fetch => {
-    const paying = payingFrom(purse, fetch, { most: cap, escrow });
+    const paying = payingFrom(purse, keepingPayments(fetch, of, save, keep), { most: cap, escrow });
     return (at, init) => {
       const method = init?.method ?? "GET";
       const body = input !== null && method === "POST" ? { body: JSON.stringify(input) } : {};
@@ -138,7 +155,7 @@ async function purchase(
   try {
     return await buyThrough(service, { ...question, cap, pay, headers });
   } catch (error) {
-    throw purchaseFailure(error, service);
+    throw purchaseFailure(error, service, sent.payment);
   }
 }
 
@@ -148,13 +165,21 @@ const REFUSALS: Record<BuyRefused["code"], FailureCode> = {
   bad_cap: "usage",
 };
 
-function purchaseFailure(error: unknown, service: Service): unknown {
+/** @param payment file of the payment that was sent, or null */
+export function purchaseFailure(error: unknown, service: Service, payment: string | null): unknown {
+  const again = payment === null ? "" : ` Ask again with the same payment: touchstone resume ${payment}`;
+  if (error instanceof BuyUnknown) {
+    const where = error.order === null ? "" : `; the order: GET /v1/orders/${error.order}`;
+    const says = `${error.message}${where}. Do not buy again before it has ended.${again}`;
+    return new Failure("open", says, { cause: error });
+  }
+  // Whatever else went wrong once a payment was signed: only the service knows what came of it.
+  if (payment !== null) {
+    const says = `a payment was signed, and what came of it is not known: ${(error as Error).message}.${again}`;
+    return new Failure("open", says, { cause: error as Error });
+  }
   if (error instanceof Failure || error instanceof ServiceFault) return asFailure(error, service);
   if (error instanceof BuyRefused) return new Failure(REFUSALS[error.code], error.message, { cause: error });
-  if (error instanceof BuyUnknown) {
-    const where = error.order === null ? "" : `; ask for it: GET /v1/orders/${error.order}`;
-    return new Failure("open", `${error.message}${where}. Do not buy again before it has ended.`, { cause: error });
-  }
   if (error instanceof TypeError && error.message === "fetch failed")
     return new Failure(
       "unreachable",
@@ -163,42 +188,61 @@ function purchaseFailure(error: unknown, service: Service): unknown {
   return new Failure("refused", `no payment was made: ${(error as Error).message}`, { cause: error as Error });
 }
 
+/** A purchase whose outcome is known. */
 interface Ended {
-  answer: CheckAnswer;
-  concerns: Concern[];
-  bought: Bought;
-  sent: Sent;
+  bought: Omit<Bought, "answer">;
+  payer: { address: string; says: string };
+  /** null: an earlier run asked for it. */
+  check: { answer: CheckAnswer; concerns: Concern[] } | null;
+  /** File of the payment; null: none was signed. */
+  payment: string | null;
+  /** Why the price at this moment was not within the cap. */
+  quoted?: () => Promise<Failure>;
 }
 
-/** Prints what came, keeps and verifies the order, and fails where nothing was delivered. @throws Failure */
-async function conclude(service: Service, ended: Ended, options: OptionsOf<"buy">): Promise<void> {
-  const { answer, concerns, bought, sent } = ended;
+/**
+ * Prints what came, keeps and verifies the order, removes the payment, and fails where nothing was delivered. While the order
+ * cannot be kept, the payment stays: it fetches answer and order once more.
+ * @throws Failure
+ */
+export async function conclude(
+  service: Service,
+  ended: Ended,
+  { save, json }: Pick<OptionsOf<"buy">, "save" | "json">,
+): Promise<void> {
+  const { bought, payer, check, payment } = ended;
   const came = await cameIn(bought.response);
   const { outcome, order, receipt } = bought;
   const isDelivered = outcome === "delivered";
-  if (isDelivered && options.save !== undefined) writeFileSync(options.save, came.bytes, { flag: "wx" });
-  const file = order === null ? null : `${options.save ?? order}${options.save === undefined ? "" : ".order"}.json`;
+  if (isDelivered && save !== undefined) saveAnswer(save, came.bytes);
+  const file = order === null ? null : `${save ?? order}${save === undefined ? "" : ".order"}.json`;
   const kept = order === null ? null : await keptOrder(service, order, file!).catch((error: unknown) => error as Error);
   const read = kept instanceof Error ? null : kept;
-  if (options.json) {
+  if (json) {
     const body = came.text === null ? { base64: came.bytes.toString("base64") } : { text: came.text };
     const shown = { status: bought.response.status, content_type: came.type, ...body };
-    const facts = {
-      outcome,
-      payer: sent.purse.address,
-      order,
-      order_file: read && file,
-      charged: read?.charged ?? null,
-    };
-    printJson({ ...facts, receipt, answer: shown, check: { ...answer, concerns } });
+    const charged = read?.charged ?? null;
+    const facts = { outcome, payer: payer.address, order, order_file: read && file, charged };
+    const checked = check && { ...check.answer, concerns: check.concerns };
+    printJson({ ...facts, receipt, answer: shown, check: checked });
   } else {
-    if (isDelivered && options.save === undefined) printAnswer(came);
+    if (isDelivered && save === undefined) printAnswer(came);
     if (read) say([`${read.says}`, `order ${order}, signed by the service and verified: ${file}`]);
   }
+  const isKept = !(kept instanceof Failure && kept.code === "unreachable");
+  if (payment !== null && isKept) forgetPayment(payment);
   if (!isDelivered) throw await notDelivered(ended, came);
+  if (payment !== null && !isKept)
+    throw new Failure("unreachable", `${kept.message}; once more: touchstone resume ${payment}`, { cause: kept });
   if (kept instanceof Error) throw kept;
   if (read?.answer && read.answer.sha256 !== sha256hex(came.bytes))
     throw new Failure("tampered", `the order of ${file} is of another answer than the one that came`);
+}
+
+/** @throws Failure `already` where another answer is there */
+function saveAnswer(save: string, bytes: Buffer): void {
+  if (!existsSync(save)) writeFileSync(save, bytes, { flag: "wx" });
+  else if (!readFileSync(save).equals(bytes)) throw new Failure("already", `${save} is there, and is not overwritten`);
 }
 
 async function cameIn(response: Response): Promise<Came> {
@@ -219,8 +263,9 @@ async function keptOrder(service: Service, id: string, file: string): Promise<Or
   if (!/^ord_[0-9A-Z]{26}$/.test(id)) throw new Failure("tampered", "the service names an order that is none");
   try {
     const { body } = await service.ask(`/v1/orders/${id}`, {}, { max_bytes: ORDER_BYTES });
-    if (existsSync(file)) throw new Failure("already", `${file} is there already, and is not overwritten`);
-    writeFileSync(file, `${JSON.stringify(body, null, 2)}\n`, { flag: "wx", mode: 0o600 });
+    if (existsSync(file) && jsonIn(readFileSync(file, "utf8")).order_id !== id)
+      throw new Failure("already", `${file} is there already, and is not overwritten`);
+    writeFileSync(file, `${JSON.stringify(body, null, 2)}\n`, { mode: 0o600 });
     const order = (await service.verified(body, "answers", "answered_at")) as OrderRead;
     if (order.order_id !== id) throw new Failure("tampered", `signed, but another order than ${id}`);
     return order;
@@ -230,14 +275,14 @@ async function keptOrder(service: Service, id: string, file: string): Promise<Or
 }
 
 /** Why nothing was delivered, with the code of its cause. */
-async function notDelivered({ answer, bought, sent }: Ended, came: Came): Promise<Failure> {
+async function notDelivered({ bought, payer, quoted }: Ended, came: Came): Promise<Failure> {
   const said = jsonIn(came.text);
   const detail = String(said.detail ?? said.title ?? said.error ?? `status ${bought.response.status}`);
   if (bought.outcome === "not_delivered") return new Failure("undelivered", `not charged: ${detail}`);
   const { status } = bought.response;
-  if (said.refused_by === "touchstone-client") return quotedNow(answer, sent);
+  if (said.refused_by === "touchstone-client" && quoted) return quoted();
   if (status === 402 && said.error === "insufficient_funds")
-    return new Failure("wallet", `${sent.purse.says} (${sent.purse.address}): ${detail}`);
+    return new Failure("wallet", `${payer.says} (${payer.address}): ${detail}`);
   if (status === 400 || status === 422) return new Failure("usage", `the service refuses the call: ${detail}`);
   return new Failure(status >= 500 && status !== 502 ? "unreachable" : "refused", `not bought: ${detail}`);
 }

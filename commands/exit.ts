@@ -42,7 +42,7 @@ export const MEANINGS: Readonly<Record<ExitName, string>> = {
   refused:
     "`check`: what the record holds speaks against paying it. `buy`: the purchase was refused. Nothing was paid.",
   undelivered: "`buy`: the answer did not pass, or none came. Nothing was charged.",
-  open: "`buy`: a payment was sent, and whether it was charged is not known yet. Ask for the order again.",
+  open: "`buy`: a payment was sent, and whether it was charged is not known yet: `resume` asks again.",
 };
 
 /** The name of an error's exit code. */

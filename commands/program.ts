@@ -64,6 +64,7 @@ const RUN: { [W in Words]: () => Promise<RunOf<W>> } = {
   exposure: async () => (await import("./exposure.ts")).exposureCommand,
   check: async () => (await import("./check.ts")).checkCommand,
   buy: async () => (await import("./buy.ts")).buyCommand,
+  resume: async () => (await import("./resume.ts")).resumeCommand,
   doctor: async () => (await import("./doctor.ts")).doctorCommand,
   "gap accept": async () => (await import("./ingest.ts")).acceptGap,
 };

@@ -533,6 +533,18 @@ export const COMMANDS = {
       "https://seller.example/weather?city=Oslo --service https://record.example --key buyer.key --max-price 0.05 --yes",
     ],
   },
+  resume: {
+    args: "<file>",
+    does: "send a payment again that buy kept, until its outcome is known: it is the same order, charged once at most",
+    prints: "what buy would have printed: the seller's answer, and the signed order to a file",
+    exits: [
+      ...["refused", "undelivered", "open", "wallet"],
+      ...["already", "unreadable", "unreachable", "tampered", "stale"],
+    ] as const,
+    page: "buy",
+    notes: "It signs nothing and needs no key. The file is removed once the outcome is known.",
+    examples: ["answer.json.payment.json"],
+  },
   doctor: {
     does: "look at everything that a role needs, and name what to do",
     options: {

@@ -22,7 +22,7 @@ export const SLOW = [
   "test/pipelines/mirror/{command,heal,power,segment,segment-cards,table}.test.ts",
   "test/pipelines/roles/{archive,archive-faults,hold,identity,live,live-tables,payees,takeover}.test.ts",
   "test/pipelines/orders/{adversaries-long,histories-long,histories-real}.test.ts",
-  "test/commands/{day-story,machine-status,npm-start,own,replica,upgrade}.test.ts",
+  "test/commands/{buy-killed,day-story,machine-status,npm-start,own,replica,upgrade}.test.ts",
   "test/serving/buy/{escrow-killed,truths}.test.ts",
   "test/serving/fuzz-long.test.ts",
   // The compiler, four times over a program that has installed the client.

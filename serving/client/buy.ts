@@ -1,7 +1,7 @@
 import { parseUrl } from "../../infra/url.ts";
 import type { Buy, CheckAnswer } from "./answers.ts";
 import { isSafe, type Question, type Service } from "./ask.ts";
-import { Carrier, type Patience } from "./carrier.ts";
+import { Carrier, type PaidRequest, type Patience } from "./carrier.ts";
 import { microOf } from "./concerns.ts";
 
 /**
@@ -119,6 +119,25 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
   if (expect) sent.set("touchstone-expect", asciiJson(expect));
   const init: RequestInit = { method: buy.method, headers: sent, ...(body === undefined ? {} : { body }) };
   const response = await pay(carrier.fetch)(viaUrl(buy, url, variables), init);
+  return { ...outcomeOf(response, carrier), answer };
+}
+
+/**
+ * Sends a payment again as it was sent (`BuyUnknown.paid`), later or from elsewhere, and follows it to its outcome. Nothing is
+ * signed, so nothing can be paid twice.
+ * @throws BuyUnknown as {@link buyThrough}
+ */
+export async function resumeThrough(
+  service: Service,
+  { url, method, headers, body }: PaidRequest,
+  patience?: Partial<Patience>,
+): Promise<Omit<Bought, "answer">> {
+  const carrier = new Carrier(service, 0n, patience);
+  const response = await carrier.fetch(url, { method, headers, ...(body === null ? {} : { body }) });
+  return outcomeOf(response, carrier);
+}
+
+function outcomeOf(response: Response, carrier: Carrier): Omit<Bought, "answer"> {
   const receipt = receiptOf(response);
   const outcome = receipt?.success
     ? "delivered"
@@ -126,7 +145,7 @@ export async function buyThrough(service: Service, options: BuyOptions): Promise
       ? "not_delivered"
       : "not_paid";
   const order = response.headers.get("touchstone-order") ?? carrier.order;
-  return { outcome, response, judged_by: response.headers.get("touchstone-judged-by"), order, receipt, answer };
+  return { outcome, response, judged_by: response.headers.get("touchstone-judged-by"), order, receipt };
 }
 
 /** JSON that a header can hold: what is not ASCII is escaped. */

@@ -33,6 +33,7 @@ export {
   type OfferPolicy,
   payBy,
   receiptOf,
+  resumeThrough,
   type Settlement,
 } from "./buy.ts";
 export { BuyUnknown, type PaidRequest, type Patience } from "./carrier.ts";

@@ -1,11 +1,12 @@
 import { randomBytes } from "node:crypto";
-import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { buyCommand } from "../../commands/buy.ts";
 import { checkCommand } from "../../commands/check.ts";
 import { exitNameOf } from "../../commands/exit.ts";
+import { resumeCommand } from "../../commands/resume.ts";
 import type { OptionsOf } from "../../commands/table.ts";
 import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
 import { loadConfig } from "../../infra/config.ts";
@@ -131,6 +132,63 @@ describe("touchstone buy", () => {
     expect(await causeOf(buy())).toBe("tampered");
     expect(JSON.parse(await readFile(`${saved()}.order.json`, "utf8")).state).toBe("released");
     expect(await readFile(saved(), "utf8")).toBe('{"sum":42}');
+  });
+});
+
+describe("touchstone resume", () => {
+  const kept = () => `${saved()}.payment.json`;
+  const resume = (options: OptionsOf<"resume"> = {}) => resumeCommand(config(), kept(), options);
+  /** A purchase whose answer is lost, at the end of all patience: charged, and nobody was told. */
+  async function open(): Promise<void> {
+    const now = performance.now.bind(performance);
+    via.faults = ["lost"];
+    via.at = (step) => {
+      if (step === "settled") vi.spyOn(performance, "now").mockImplementation(() => now() + 600_000);
+    };
+    expect(await causeOf(buy())).toBe("open");
+    vi.mocked(performance.now).mockRestore();
+    via.at = () => {};
+  }
+
+  test("the same payment once more: the same order and its answer, charged once, and nothing is left behind", async () => {
+    await open();
+    expect(via.settlements).toHaveLength(1);
+    expect((await stat(kept())).mode & 0o777).toBe(0o600);
+    // Another purchase beside it would be a second order.
+    expect(await causeOf(buy())).toBe("already");
+    await resume({ json: true });
+    expect(JSON.parse(said.out)).toMatchObject({ outcome: "delivered", order: ORDER, check: null });
+    expect(await readFile(saved(), "utf8")).toBe('{"sum":42}');
+    expect(JSON.parse(await readFile(`${saved()}.order.json`, "utf8")).order_id).toBe(ORDER);
+    expect(via.settlements).toHaveLength(1);
+    expect((await readdir(dir)).sort()).toEqual(["answer", "answer.order.json", "market"]);
+    expect(await causeOf(resume())).toBe("unreadable");
+  });
+
+  test("a purchase that ends leaves no payment, however it ends", async () => {
+    await buy();
+    via.passes = false;
+    expect(await causeOf(buy({ save: join(dir, "other") }))).toBe("undelivered");
+    expect((await readdir(dir)).filter((name) => name.includes("payment"))).toEqual([]);
+  });
+
+  test("an order that cannot be read keeps the payment: the answer was given, and resume brings the order", async () => {
+    via.at = (step) => {
+      if (step === "order") throw new Error("away");
+    };
+    expect(await causeOf(buy())).toBe("unreachable");
+    expect(await readFile(saved(), "utf8")).toBe('{"sum":42}');
+    expect(said.err + String(await readFile(kept(), "utf8"))).toContain("touchstone.payment.v1");
+    via.at = () => {};
+    expect(await causeOf(resume())).toBe("ok");
+    expect(JSON.parse(await readFile(`${saved()}.order.json`, "utf8")).order_id).toBe(ORDER);
+    expect(via.settlements).toHaveLength(1);
+  });
+
+  test("what is no payment that was kept is not sent", async () => {
+    await writeFile(kept(), '{"schema":"touchstone.payment.v1"}');
+    expect(await causeOf(resume())).toBe("unreadable");
+    expect(via.calls).toEqual([]);
   });
 });
 

@@ -30,7 +30,7 @@ import { builtDist } from "./programs.ts";
 import { cardOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "./public-record.ts";
 import { servingOver } from "./serving.ts";
 
-/** There is none: looking a company up is work that cannot be done here. */
+/** Where there is none: looking a company up is work that cannot be done here. */
 const REGISTER = "/nowhere/register.duckdb";
 const MARKET = join(builtDist(), "fixtures/market/main.mjs");
 
@@ -91,6 +91,8 @@ export async function sellingOver(
     seen?: (log: Log) => Log;
     /** Further settings, as variables of the environment. */
     env?: Record<string, string>;
+    /** A register of companies; absent: looking one up is not sold. */
+    register?: string;
     /** Further parts of what sells. */
     parts?: Partial<SellingParts>;
   } = {},

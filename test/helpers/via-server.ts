@@ -49,6 +49,8 @@ export class ViaServer {
   extra: PaymentRequirements[] = [];
   /** Members of an order that are changed after it was signed. */
   forged: Record<string, unknown> = {};
+  /** Called when something is asked or done, before it goes on. */
+  at: (step: "price" | "paid" | "settled" | "order") => void | Promise<void> = () => {};
   readonly #orders = new Map<string, Order>();
   #paid = 0;
 
@@ -90,6 +92,7 @@ export class ViaServer {
     if (url.pathname === "/.well-known/svc-keys.json") return void json(200, this.record.jwks);
     if (url.pathname === "/v1/check") return void json(200, this.#check(url.searchParams.get("url")!));
     if (url.pathname === `/v1/orders/${ORDER}`) {
+      await this.at("order");
       this.polls++;
       const [order] = this.#orders.values();
       if (this.polls >= this.openFor) await this.#settleOpen(order!);
@@ -133,6 +136,7 @@ export class ViaServer {
     const publish = (request.headers["touchstone-publish"] as string | undefined) ?? null;
     const expect = (request.headers["touchstone-expect"] as string | undefined) ?? null;
     this.calls.push({ paid, publish, expect, url: request.url!, body });
+    await this.at(paid === null ? "price" : "paid");
     if (paid === null) {
       const resource = { url: `${this.url}${request.url}` };
       const required = { x402Version: 2, resource, accepts: [this.#terms, ...this.extra] };
@@ -141,8 +145,11 @@ export class ViaServer {
     const fault = this.faults[this.#paid++];
     if (fault === "busy") return json(503, {}, { "retry-after": "0" });
     if (fault === "proxy") return void response.writeHead(502, { "content-type": "text/html" }).end("<h1>Bad gateway");
-    const order = await this.#order(paid, `${request.method} ${request.url} ${body}`, fault === "open");
+    const order = await this.#inTurn(() =>
+      this.#order(paid, `${request.method} ${request.url} ${body}`, fault === "open"),
+    );
     if (order === null) return json(409, { detail: "this payment was for another request" });
+    await this.at("settled");
     if (fault === "lost") return void request.socket.destroy();
     if (order.state === "settle_unknown")
       return json(202, { order_id: ORDER, state: order.state }, { "retry-after": "0" });
@@ -151,6 +158,15 @@ export class ViaServer {
     response.writeHead(order.status, { "content-type": type, ...receipt });
     if (fault === "cut") return void response.write(order.body.slice(0, 3), () => request.socket.destroy());
     response.end(order.body);
+  }
+
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** One payment in two requests at once is one order. */
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const run = this.#last.then(work);
+    this.#last = run.catch(() => {});
+    return run;
   }
 
   /** The order of this payment: claimed, worked for and settled once. */

@@ -1,5 +1,7 @@
 import { execFile } from "node:child_process";
-import { join } from "node:path";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import {
   decodePaymentRequiredHeader,
@@ -15,8 +17,10 @@ import { appendPaymentIdentifierToExtensions, validatePaymentIdentifier } from "
 import { evm, Mppx } from "mppx/client";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../infra/clock.ts";
 import { createEvmRail } from "../../infra/rails/evm.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
+import { importRegister, registerPath } from "../../pipelines/register/import.ts";
 import { marketBeside, type OfficialBuyer, officialBuyer, type Replica, sellingOver } from "../helpers/buying.ts";
 import { capOf } from "../helpers/public-record.ts";
 import { PYTHON } from "./judges.ts";
@@ -26,17 +30,22 @@ const run = promisify(execFile);
 let world: Awaited<ReturnType<typeof marketBeside>>;
 let service: Replica;
 let rail: Rail;
+let dir: string;
 
 beforeAll(async () => {
   world = await marketBeside();
   const { urls, payTo } = honest();
-  service = await sellingOver(world, [{ url: urls[0]!, payTo, price: "0.010000" }]);
+  dir = await mkdtemp(join(tmpdir(), "x402-"));
+  const register = registerPath(dir);
+  await importRegister({ source: resolve("fixtures/register/golden-copy.csv"), to: register, clock: systemClock });
+  service = await sellingOver(world, [{ url: urls[0]!, payTo, price: "0.010000" }], { register });
   const { rpcUrl, asset, chainId } = world;
   rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
 });
 afterAll(async () => {
   await service?.close();
   await world?.close();
+  await rm(dir, { recursive: true, force: true });
 });
 
 const honest = () => world.sellers.find(({ name }) => name === "honest-v2")!;
@@ -103,8 +112,7 @@ test("the official client of a wallet without money is told so in the specificat
   expect(error).toBe("insufficient_funds");
 });
 
-/** companies/lookup has terms only where a register is, which this service has not. */
-const WORKS = ["docs/extract", "web/evidence", "research/brief", "route/execute"];
+const WORKS = ["docs/extract", "web/evidence", "research/brief", "companies/lookup", "route/execute"];
 test.each([...WORKS, "via"])("the terms of %s are what a catalogue of x402 takes", async (name) => {
   const url = name === "via" ? viaUrl() : `${service.url}/v1/${name}`;
   const body = JSON.stringify({ capability_ids: [capOf({ url: honest().urls[0]! })], max_total: "1.00" });
