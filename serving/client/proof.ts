@@ -177,8 +177,8 @@ async function isCardSigned(jwks: unknown, card: Record<string, unknown>, at: st
   if (!Array.isArray(keys) || keys.length > 1024) return false;
   const named = keys.filter((key) => key?.purpose === "cards" && key.kid === (card.signing_key_id ?? key.kid));
   for (const { kid } of named) {
-    const unsaid = { kid };
-    if ((await verifyObject({ keys }, card, { purpose: "cards", at, unsaid })).ok) return true;
+    const defaults = { kid };
+    if ((await verifyObject({ keys }, card, { purpose: "cards", at, defaults })).ok) return true;
   }
   return false;
 }

@@ -85,14 +85,12 @@ export async function sellingOver(
     money?: (money: SellingMoney) => Partial<SellingMoney>;
     deps?: Partial<ServingDeps>;
     dir?: string;
-    /** Path of a register of companies. */
+    /** Path of a register of companies; absent: looking one up is not sold. */
     register?: string;
     /** The log as this replica sees it. */
     seen?: (log: Log) => Log;
     /** Further settings, as variables of the environment. */
     env?: Record<string, string>;
-    /** A register of companies; absent: looking one up is not sold. */
-    register?: string;
     /** Further parts of what sells. */
     parts?: Partial<SellingParts>;
   } = {},
