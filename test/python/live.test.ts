@@ -176,9 +176,7 @@ async function snippet(n: number, args: string[] = []): Promise<string> {
 test("every snippet of the page runs", async () => {
   expect(await snippet(0)).toBe("allowed B: it delivers.");
   expect(await snippet(1)).toBe("200");
-  expect(await snippet(2)).toBe(
-    `{'Touchstone-Expect': '{"jsonpath":{"path":"$.sum","value":42},"min_length":5}'}`,
-  );
+  expect(await snippet(2)).toBe(`{'Touchstone-Expect': '{"jsonpath":{"path":"$.sum","value":42},"min_length":5}'}`);
   const [answer, keys] = [join(dir, "answer.json"), join(dir, "keys.json")];
   const query = new URLSearchParams({ url: `${seller.url}/good` });
   const text = await (await fetch(`${live.url}/v1/check?${query}`)).text();
