@@ -176,13 +176,14 @@ async function snippet(n: number, args: string[] = []): Promise<string> {
 test("every snippet of the page runs", async () => {
   expect(await snippet(0)).toBe("allowed B: it delivers.");
   expect(await snippet(1)).toBe("200");
+  expect(await snippet(2)).toBe(`{'Touchstone-Expect': '{"jsonpath":{"path":"$.sum","value":42},"min_length":5}'}`);
   const [answer, keys] = [join(dir, "answer.json"), join(dir, "keys.json")];
   const query = new URLSearchParams({ url: `${seller.url}/good` });
   const text = await (await fetch(`${live.url}/v1/check?${query}`)).text();
   await writeFile(answer, text);
   await writeFile(keys, JSON.stringify(record.jwks));
-  expect(await snippet(2, [answer, keys])).toBe("None None");
+  expect(await snippet(3, [answer, keys])).toBe("None None");
   await writeFile(answer, text.replace('"band":"B"', '"band":"A"'));
-  expect(await snippet(2, [answer, keys])).toMatch(/^bad_signature /);
-  expect(await snippet(3)).toBe(`B 0.020000 ${seller.url}/good`);
+  expect(await snippet(3, [answer, keys])).toMatch(/^bad_signature /);
+  expect(await snippet(4)).toBe(`B 0.020000 ${seller.url}/good`);
 });

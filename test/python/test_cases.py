@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 import rfc8785
-from touchstone_client import Offer, Policy, ServiceFault, canonical, decide, offer_of, verify_card, verify_check
+from touchstone_client import (
+    Offer,
+    Policy,
+    ServiceFault,
+    canonical,
+    decide,
+    expect_headers,
+    judged_by,
+    offer_of,
+    verify_card,
+    verify_check,
+)
 from touchstone_client._guard import Guard
 from touchstone_client._service import capability_id
 
@@ -127,3 +138,21 @@ def test_what_happens_when_nobody_answers_is_the_policys() -> None:
 def test_a_policy_that_says_nothing_is_an_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         Policy(**wrong)
+
+
+def test_expectations() -> None:
+    assert expect_headers(regex="gr\u00fc\u00df", value=...) == {"Touchstone-Expect": '{"regex":"gr\\u00fc\\u00df"}'}
+    # What a path selects may be null, which is not the same as anything.
+    path = {"jsonpath": {"path": "$.a", "value": None}}
+    assert json.loads(expect_headers(jsonpath="$.a", value=None)["Touchstone-Expect"]) == path
+    assert json.loads(expect_headers(jsonpath="$.a")["Touchstone-Expect"]) == {"jsonpath": {"path": "$.a"}}
+    with pytest.raises(ValueError, match="nothing"):
+        expect_headers()
+    with pytest.raises(ValueError, match="jsonpath"):
+        expect_headers(value=1)
+    with pytest.raises(ValueError, match="4096"):
+        expect_headers(schema={"description": "x" * 4096})
+    with pytest.raises(ValueError):
+        expect_headers(jsonpath="$.a", value=float("nan"))
+    assert judged_by({"touchstone-judged-by": "truth"}) == "truth"
+    assert judged_by({}) is None

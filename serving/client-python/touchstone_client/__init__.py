@@ -1,5 +1,6 @@
 """Ask before your program pays a paid endpoint: checks whose signature is verified, and a guard in front of the wallet."""
 
+from ._expect import expect_headers, judged_by
 from ._guard import Checks, Concern, Decision, Guard, Policy, Reason, decide
 from ._offers import Offer, offer_of
 from ._service import Fetch, HttpAnswer, Service, ServiceFault
@@ -23,7 +24,9 @@ __all__ = [
     "__version__",
     "canonical",
     "decide",
+    "expect_headers",
     "guard_client",
+    "judged_by",
     "offer_of",
     "verify_card",
     "verify_check",
