@@ -1,5 +1,5 @@
 /**
- * Import of an invented golden copy and lookups in it, by id and by name, one after the other.
+ * Import of an invented golden copy with its parents, and lookups in it, by id and by name, one after the other.
  * Run: npx tsx test/bench/companies.bench.ts [rows] [--register=FILE of an import that was kept]
  */
 import { mkdtemp, rm, stat } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { systemClock } from "../../infra/clock.ts";
 import { importRegister, registerPath } from "../../pipelines/register/import.ts";
 import { Register } from "../../pipelines/register/register.ts";
 import { type Question, search } from "../../pipelines/register/search.ts";
-import { inventedRow, inventGoldenCopy } from "../helpers/golden-copy.ts";
+import { inventedRow, inventGoldenCopy, inventLevel2 } from "../helpers/golden-copy.ts";
 import { peakGb, ratio, shown, timed } from "./ratio.ts";
 
 const args = process.argv.slice(2);
@@ -68,7 +68,11 @@ try {
     await inventGoldenCopy(source, ROWS);
     const bytes = (await stat(source)).size;
     console.log(`${ROWS.toLocaleString("en")} rows, ${(bytes / 1e9).toFixed(2)} GB; load ${loadavg()[0]!.toFixed(1)}`);
-    const cost = await timed(() => importRegister({ source, to: path!, clock: systemClock }));
+    const [relationships, exceptions] = [join(dir, "rr.csv"), join(dir, "repex.csv")];
+    await inventLevel2(relationships, exceptions, ROWS);
+    const cost = await timed(() =>
+      importRegister({ source, relationships, exceptions, to: path!, clock: systemClock }),
+    );
     const size = ((await stat(path)).size / 1e6).toFixed(0);
     ratio(
       "companies: import",

@@ -27,6 +27,7 @@ const QUICK: Readonly<Record<string, readonly string[]>> = {
   "tree.bench.ts": ["300000"],
   "via.bench.ts": ["20", "50"],
   "volatile.bench.ts": ["5000"],
+  "work.bench.ts": ["20000", "200"],
 };
 /** What a benchmark is run with once more: a mirror's source is seldom on its own machine. */
 const AGAIN: Readonly<Record<string, readonly string[]>> = {

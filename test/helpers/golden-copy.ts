@@ -164,3 +164,33 @@ export async function inventGoldenCopy(path: string, rows: number): Promise<void
   out.end();
   await finished(out);
 }
+
+const RELATION = [
+  ...["StartNode.NodeID", "StartNode.NodeIDType", "EndNode.NodeID", "EndNode.NodeIDType"],
+  ...["RelationshipType", "RelationshipStatus", "Period.1.startDate", "Period.1.endDate", "Period.1.periodType"],
+].map((end) => `Relationship.${end}`);
+
+/** Both files of level 2 for so many invented companies: every fifth has both parents, the others say why they have none. */
+export async function inventLevel2(relationships: string, exceptions: string, rows: number): Promise<void> {
+  const [rr, repex] = [relationships, exceptions].map((path) => createWriteStream(path, { highWaterMark: 1 << 22 }));
+  rr!.write(`"${[...RELATION, "Registration.RegistrationStatus", "Registration.LastUpdateDate"].join('","')}"\n`);
+  repex!.write('"LEI","Exception.Category","Exception.Reason.1"\n');
+  for (let i = 0; i < rows; i++) {
+    const child = inventedRow(i).LEI!;
+    const parent = inventedRow(Math.floor(i / 10)).LEI!;
+    let drained = true;
+    for (const kind of ["DIRECT", "ULTIMATE"]) {
+      const [row, out] =
+        i % 5 === 4
+          ? [
+              `"${child}","LEI","${parent}","LEI","IS_${kind}LY_CONSOLIDATED_BY","ACTIVE","2019-05-02T00:00:00Z","","RELATIONSHIP_PERIOD","PUBLISHED","2026-05-02T00:00:00Z"\n`,
+              rr!,
+            ]
+          : [`"${child}","${kind}_ACCOUNTING_CONSOLIDATION_PARENT","NATURAL_PERSONS"\n`, repex!];
+      drained = out.write(row) && drained;
+    }
+    if (!drained) await Promise.all([rr!, repex!].map((out) => (out.writableNeedDrain ? once(out, "drain") : null)));
+  }
+  for (const out of [rr!, repex!]) out.end();
+  await Promise.all([finished(rr!), finished(repex!)]);
+}
