@@ -58,6 +58,8 @@ export const price = (money: string | null | undefined): string =>
 const ASSETS: Record<string, string> = {
   "0x036cbd53842c5426634e7929541ec2318f3dcf7e": "USDC",
   "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913": "USDC",
+  "0x20c000000000000000000000b9537d11c60e8b50": "USDC.e",
+  "0x20c0000000000000000000000000000000000000": "pathUSD",
 };
 export const assetWords = (asset: string | null | undefined): string =>
   asset ? (ASSETS[asset.toLowerCase()] ?? asset) : "an unnamed asset";

@@ -7,10 +7,14 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { WorldInfo } from "../../commands/world.ts";
 import { freePort } from "../../fixtures/chain/local-chain.ts";
+import { readLedger } from "../../fixtures/market/ledger.ts";
+import { createEvmRail } from "../../infra/rails/evm.ts";
+import { createTempoRail } from "../../infra/rails/tempo.ts";
 import { COSIGNATURE, formatVkey } from "../../infra/tree/note.ts";
 import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
 import { verifyCheck } from "../../serving/client/index.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
+import type { ExposureFacts } from "../../serving/schemas/exposure.ts";
 import { runs } from "../helpers/programs.ts";
 import { runStart, type StartRun } from "../helpers/run-start.ts";
 
@@ -88,6 +92,30 @@ describe("where docs/market.md says", () => {
     expect([below.capabilityId, below.matched]).toEqual([listed.capabilityId, "path"]);
     const tool = await check(`${urlOf("mcp-paid")}#add`);
     expect([tool.band, tool.tier]).toEqual(["A", "OUTCOME_VERIFIED"]);
+  });
+
+  test("a seller on Tempo, whose money is on that chain alone, and why its calls are not sold", async () => {
+    const { payTo, ledger } = world.sellers.find((one) => one.name === "tempo")!;
+    const [own, tempo] = [`eip155:${world.chainId}`, `eip155:${world.tempo!.chainId}`];
+    const answer = await check(urlOf("tempo"));
+    expect([answer.band, answer.tier]).toEqual(["B", "OUTCOME_VERIFIED"]);
+    const { rpcUrl, asset } = world.tempo!;
+    expect(answer.observed!.advertised).toEqual({ amount: "0.007000", asset, networks: [tempo] });
+    expect([answer.buy, answer.not_bought]).toEqual([undefined, expect.stringContaining(`paid on ${own} here`)]);
+    const dependencies = ["tempo", "honest-v2"].map((name) => ({ url: urlOf(name), calls_per_month: 1_000 }));
+    const asked = await fetch(`${base}/v1/exposure`, { method: "POST", body: JSON.stringify({ dependencies }) });
+    const { lines, totals } = (await asked.json()) as ExposureFacts;
+    expect(lines.map(({ networks, monthly_spend }) => [networks, monthly_spend])).toEqual([
+      [[tempo], "7.000000"],
+      [[own], "10.000000"],
+    ]);
+    expect(totals.monthly_spend).toBe("17.000000");
+    const onTempo = createTempoRail({ rpcUrl, asset, network: tempo, confirmations: 1 });
+    const onOwn = createEvmRail({ rpcUrl: world.rpcUrl, asset: world.asset, network: own, confirmations: 1 });
+    const paid = () => readLedger(ledger).filter(({ tx }) => tx !== undefined).length;
+    expect(paid()).toBeGreaterThan(25);
+    await expect.poll(async () => (await onTempo.balance(payTo)).value - 7_000n * BigInt(paid()), SOON).toBe(0n);
+    expect((await onOwn.balance(payTo)).value).toBe(0n);
   });
 
   test("a correction of ours, and its withdrawal", async () => {
