@@ -26,6 +26,8 @@ export class NotProven extends Error {
 export interface WitnessPolicyOptions {
   /** Oldest cosignature of the quorum that is accepted, in seconds. Default a day, as of `touchstone mirror`. */
   maxAge_s?: number;
+  /** The verifier's clock, unix ms. Default the runtime's own. */
+  now?: () => number;
 }
 
 /** A card that a quorum of witnesses has seen in the log. */
@@ -186,12 +188,14 @@ async function isCardSigned(jwks: unknown, card: Record<string, unknown>, at: st
 /** A policy that cards are proven under. */
 export class WitnessPolicy {
   readonly #maxAge_ms: number;
+  readonly #now: () => number;
 
   constructor(
     private readonly policy: PolicyText<Key>,
-    { maxAge_s = MAX_AGE_S }: WitnessPolicyOptions,
+    { maxAge_s = MAX_AGE_S, now = Date.now }: WitnessPolicyOptions,
   ) {
     this.#maxAge_ms = maxAge_s * 1000;
+    this.#now = now;
   }
 
   /**
@@ -200,7 +204,7 @@ export class WitnessPolicy {
    * @param now_ms the verifier's clock, unix ms
    * @throws NotProven
    */
-  async prove(bundle: unknown, now_ms: number = Date.now()): Promise<ProvenCard> {
+  async prove(bundle: unknown, now_ms: number = this.#now()): Promise<ProvenCard> {
     const { checkpoint, leaf, index, proof, capability_id, keys } = (bundle ?? {}) as Record<string, unknown>;
     const note = readNote(checkpoint);
     const [origin = "", sizeText = "", root = ""] = note.text.split("\n");
@@ -230,7 +234,7 @@ export class WitnessPolicy {
    * and without a card needs no proof: it says nothing that could be believed.
    * @throws NotProven
    */
-  async proveAnswer(answer: CheckAnswer, bundle: unknown, now_ms: number = Date.now()): Promise<ProvenCard> {
+  async proveAnswer(answer: CheckAnswer, bundle: unknown, now_ms: number = this.#now()): Promise<ProvenCard> {
     const proven = await this.prove(bundle, now_ms);
     // The text of the card, as it is in the leaf.
     if (answer.scorecard !== canonicalize(proven.card) || answer.capabilityId !== proven.card.capability_id) {
