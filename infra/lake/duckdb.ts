@@ -59,6 +59,12 @@ export interface Lake extends Statements {
   stream<T>(text: string, params?: Params): AsyncGenerator<T[]>;
   /** All or nothing on the writer. A throw rolls back. Not to be nested: a second one inside the first waits for ever. */
   transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T>;
+  /**
+   * Gives every statement of this lake one thread as long as `work` runs, also those of others; calls may overlap. Work that
+   * has threads of its own beside the engine needs less CPU so: with more threads, the one that waits for the last task of a
+   * statement does not sleep but asks for tasks in a loop.
+   */
+  onOneThread<T>(work: () => Promise<T>): Promise<T>;
   /** Replace the file by an empty one. With a reason the old one is set aside, else it is deleted. Waits for all users. */
   replace(reason: string | null): Promise<void>;
   close(): Promise<void>;
@@ -116,6 +122,8 @@ class DuckLake implements Lake {
   #instance: DuckDBInstance | undefined;
   #writer: DuckDBConnection | undefined;
   #readers: DuckDBConnection[] = [];
+  /** Calls of `onOneThread` under way. */
+  #onOneThread = 0;
 
   constructor(path: string, settings: LakeSettings) {
     this.path = path;
@@ -201,6 +209,16 @@ class DuckLake implements Lake {
       }
     } finally {
       done();
+    }
+  }
+
+  async onOneThread<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#onOneThread++ === 0) await this.run("SET threads = 1");
+    try {
+      return await work();
+    } finally {
+      // A lake that fails here is replaced or closed, and the next file is opened with its setting.
+      if (--this.#onOneThread === 0) await this.run(`SET threads = ${this.#settings.threads}`).catch(() => undefined);
     }
   }
 
