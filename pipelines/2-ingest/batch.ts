@@ -12,8 +12,8 @@ import { type Rejected, readRow } from "./row.ts";
  */
 export const BATCH_ROWS = 122_880;
 export const BATCH_BYTES = 96 * 1024 * 1024;
-/** Characters of lines that are held before they are written. */
-const HELD_CHARS = 1024 * 1024;
+/** Bytes of lines that are held before they are written. */
+const HELD_BYTES = 1024 * 1024;
 
 /** Records that the readers of today refuse, as lines of a segment's rejected file. */
 export interface RejectedLines {
@@ -38,7 +38,8 @@ export interface Batch {
 
 /** Takes the records of one partition in their order: writes the sound ones as lines, and keeps the bytes of the others. */
 class BatchMaker {
-  #held = "";
+  #held = Buffer.allocUnsafe(HELD_BYTES);
+  #end = 0;
   #rows = 0;
   readonly #rejected: Rejected[] = [];
 
@@ -51,10 +52,9 @@ class BatchMaker {
     for (const record of records) {
       const read = readRow(record);
       if (read.ok) {
-        this.#held += lineOf(read.row);
+        this.#hold(lineOf(read.row));
         this.#rows++;
       } else this.#rejected.push(read.rejected);
-      if (this.#held.length > HELD_CHARS) this.#write();
     }
   }
 
@@ -66,9 +66,17 @@ class BatchMaker {
     return { rows: this.#rows, rejected, lines: this.lines };
   }
 
+  /** Encodes a line at once: as part of a longer text it would be copied by the garbage collector. */
+  #hold(line: string): void {
+    const most = 3 * line.length;
+    if (this.#end + most > HELD_BYTES) this.#write();
+    if (most > HELD_BYTES) appendFileSync(this.lines, line);
+    else this.#end += this.#held.write(line, this.#end);
+  }
+
   #write(): void {
-    appendFileSync(this.lines, this.#held);
-    this.#held = "";
+    appendFileSync(this.lines, this.#held.subarray(0, this.#end));
+    this.#end = 0;
   }
 }
 

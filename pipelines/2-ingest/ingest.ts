@@ -217,7 +217,7 @@ class Ingester implements Ingest {
     for (let rounds = 0; rounds < MAX_ROUNDS; rounds++) {
       const due = this.#partitions.filter((partition) => !partition.inStep || ends.get(partition)! > partition.next);
       if (due.length === 0) break;
-      rows += await this.#round(due, ends);
+      rows += await this.#options.lake.onOneThread(() => this.#round(due, ends));
     }
     return rows;
   }

@@ -43,6 +43,9 @@ export function readRow(record: LogRecord): Read {
   const body = scanMember(text, "body");
   const unreadable = body.text === undefined ? "no body" : unsafe(text, body.depth, body.odd);
   const row = rowOf(record, envelope, body.text ?? "", extraOf(envelope) ?? null);
+  // A control character separates the fields of a segment's lines (day-segments.ts). The pattern of a bulk record takes none.
+  if (row.ok && CONTROL.test(envelope.key + envelope.producer))
+    return refuse(record, "key or producer has a control character");
   return row.ok && unreadable ? refuse(record, unreadable) : row;
 }
 
@@ -70,8 +73,6 @@ function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string
   if (event_id !== record.eventId) return refuse(record, "event_id is not the one it was appended under");
   if (key !== record.key) return refuse(record, "key is not the one it was appended under");
   if (TOPIC_OF[type] !== record.topic) return refuse(record, `${type} belongs to ${TOPIC_OF[type]}`);
-  // They part the fields of a segment's lines (day-segments.ts), and no name has one.
-  if (CONTROL.test(key) || CONTROL.test(producer)) return refuse(record, "key or producer has a control character");
   const observedMs = Date.parse(observed_at);
   if (!isTime(observed_at, observedMs)) return refuse(record, "observed_at is no time");
   const [offset, eventId, appendedMs] = [record.offset, event_id, record.appendedAt.getTime()];

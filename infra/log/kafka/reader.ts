@@ -4,8 +4,11 @@ import { packedBatches } from "./fetch-answers.ts";
 import { decodeBatches, EVENT_ID } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
-/** Bytes that one fetch brings, compressed (a batch that is larger comes whole), and bytes of values that are held. */
-const FETCH_BYTES = 1024 * 1024;
+/**
+ * Bytes that one fetch brings, compressed (a batch that is larger comes whole), and bytes of values that are held. Records of
+ * a larger fetch would grow old before they are read, and the garbage collector would copy them.
+ */
+const FETCH_BYTES = 256 * 1024;
 const HELD_BYTES = 64 * 1024 * 1024;
 /**
  * Most attempts at one request to a broker, since the leader of a partition may change meanwhile, and the pause after a

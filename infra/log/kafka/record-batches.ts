@@ -9,6 +9,7 @@ import type { LogRecord } from "../log.ts";
 
 /** Header of a record that carries the event id. */
 export const EVENT_ID = "event_id";
+const EVENT_ID_BYTES = Buffer.from(EVENT_ID);
 
 /** Where the fields of a batch stand. */
 const LENGTH_AT = 8;
@@ -69,7 +70,8 @@ function addRecords(records: LogRecord[], batch: Buffer, topic: string, partitio
   if (stored !== computed) throw damaged(`its checksum is ${computed}, not ${stored}`);
   const attributes = batch.readInt16BE(ATTRIBUTES_AT);
   const firstMs = Number(batch.readBigInt64BE(FIRST_TIMESTAMP_AT));
-  const appendMs = (attributes & APPEND_TIME) === 0 ? null : Number(batch.readBigInt64BE(MAX_TIMESTAMP_AT));
+  const isAppendTime = (attributes & APPEND_TIME) !== 0;
+  const appended = isAppendTime ? new Date(Number(batch.readBigInt64BE(MAX_TIMESTAMP_AT))) : null;
   const packed = batch.subarray(RECORDS_AT);
   const bytes = (attributes & CODEC) === ZSTD ? decompress(packed) : packed;
   const fields = new Fields(bytes);
@@ -85,7 +87,7 @@ function addRecords(records: LogRecord[], batch: Buffer, topic: string, partitio
     const eventId = fields.eventId();
     if (fields.at !== end) throw damaged(`the record at offset ${offset} ends at byte ${fields.at}, not ${end}`);
     if (offset < from) continue;
-    records.push({ topic, partition, offset, eventId, key, value, appendedAt: new Date(appendMs ?? ms) });
+    records.push({ topic, partition, offset, eventId, key, value, appendedAt: appended ?? new Date(ms) });
   }
   if (fields.at !== bytes.length) throw damaged(`${bytes.length - fields.at} bytes behind its last record`);
 }
@@ -119,7 +121,8 @@ class Fields {
   eventId(): string {
     let found: string | undefined;
     for (let left = this.varint(); left > 0; left--) {
-      const isId = this.bytes.toString("utf8", this.skip(), this.at) === EVENT_ID;
+      const nameAt = this.skip();
+      const isId = EVENT_ID_BYTES.compare(this.bytes, nameAt, this.at) === 0;
       const from = this.skip();
       if (!isId) continue;
       const text = this.bytes.toString("utf8", from, this.at);
