@@ -12,10 +12,10 @@ import {
   type Wallet,
 } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
-import { knownOf, type Truths } from "../1-observe/classes/bought.ts";
+import { findKnownAnswer, type TruthParts } from "../1-observe/classes/bought.ts";
 import { PAYMENT_KEY } from "../1-observe/mcp/session.ts";
 import { deadlineOf } from "../1-observe/paid/sign.ts";
-import { passes } from "../1-observe/plan/steps.ts";
+import { isPassing } from "../1-observe/plan/steps.ts";
 import { exchange } from "../1-observe/probe/exchange.ts";
 import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
 import type { Request, ToolCall } from "../1-observe/probe/request.ts";
@@ -74,7 +74,7 @@ export interface SellerTools extends ProbeTools {
   /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
   float(need?: PaymentNeed): Promise<Wallet>;
   /** What right answers are found with; absent: those that can be computed are. */
-  truths?: Truths;
+  truths?: TruthParts;
 }
 
 /** The endpoint of a quote, and what the record knows of it. */
@@ -175,7 +175,7 @@ async function knownIn(
 ): Promise<KnownAnswer | null | "unknown"> {
   const endpoint = { cap, url: url ?? request.url, method: method ?? request.method, tool };
   const call = { endpoint, listedClass, scored, declared, url: request.url, body: request.body };
-  return knownOf(call, truths).catch(() => "unknown" as const);
+  return findKnownAnswer(call, truths).catch(() => "unknown" as const);
 }
 
 const WANTS_TOO_MUCH = { says: "The seller wants more echoed in the payment than is kept." };
@@ -273,7 +273,7 @@ export async function evaluateAnswer(
 ): Promise<SellerAnswer> {
   const read = await reader.ask("evaluate", { result, want, again: false });
   const evaluation = read.ok ? read.value : evaluate(result, want, null, false);
-  const ours = passes(evaluation) && evaluation.schema_ok !== false;
+  const ours = isPassing(evaluation) && evaluation.schema_ok !== false;
   if (expect) {
     const own = await reader.ask("expected", { expect, body: result.body ?? new Uint8Array() });
     evaluation.checks.push(
