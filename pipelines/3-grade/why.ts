@@ -75,7 +75,8 @@ function describeComposite({ shown, composite }: Grade): string {
 /** Describes the payments that settled and got no answer. */
 function describeTheft({ theft, settled }: Sums): string {
   const { calls, sum, last } = theft!;
-  const callsText = calls === settled ? countText(calls, "paid call") : `${calls} of ${countText(settled, "paid call")}`;
+  const callsText =
+    calls === settled ? countText(calls, "paid call") : `${calls} of ${countText(settled, "paid call")}`;
   return `it took ${money(sum)} in ${callsText} and answered nothing, last on ${dateOf(last)}`;
 }
 
