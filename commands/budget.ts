@@ -4,7 +4,7 @@ import { Failure } from "../infra/errors.ts";
 import type { Keyring } from "../infra/keys/keys.ts";
 import { LakeBusy } from "../infra/lake/damage.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { capsOf } from "../pipelines/1-observe/plan/spend.ts";
+import { parseCaps } from "../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../pipelines/2-ingest/memory.ts";
 import { Followed } from "../pipelines/4-publish/followed.ts";
 import {
@@ -45,7 +45,7 @@ const computed = (
   return withOpen(openLake(archived), async ({ lake, ingest }) => {
     await ingest.pass();
     const published = await followed.current();
-    const caps = capsOf(config.spend);
+    const caps = parseCaps(config.spend);
     const from = { lake, memory: createMemory(lake), privateStore, caps, published, now: systemClock.now() };
     return budgetReport(from, day, most);
   });

@@ -11,11 +11,11 @@ import { ownLoop } from "../infra/loop-watch.ts";
 import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import type { RailCapabilities } from "../infra/rails/rails.ts";
 import { countReasons, type Rejected } from "../pipelines/1-observe/listings/claims.ts";
-import { type Listed, readText, textOf } from "../pipelines/1-observe/listings/documents.ts";
+import { decodeUtf8, type Listed, readText } from "../pipelines/1-observe/listings/documents.ts";
 import { Intake, type IntakeReport } from "../pipelines/1-observe/listings/intake.ts";
 import { readDocument } from "../pipelines/1-observe/listings/sources.ts";
 import { Control } from "../pipelines/1-observe/probe/exchange.ts";
-import { type ProbeOnce, type ProbeSeen, probeListed } from "../pipelines/1-observe/probe/unplanned.ts";
+import { type ProbeSeen, probeClaims, type UnplannedTools } from "../pipelines/1-observe/probe/unplanned.ts";
 import { ownReader, type Reader } from "../pipelines/1-observe/reading/reader.ts";
 import { readEndpoint } from "../pipelines/corrections/endpoint-record.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
@@ -29,7 +29,7 @@ import type { OptionsOf } from "./table.ts";
 type ListingsOptions = OptionsOf<"listings add">;
 
 /** Opens log, stores and egress. The lake, which has one owner, is not opened, so a service may run meanwhile. */
-const withIntake = (config: Config, work: (tools: ProbeOnce) => Promise<void>): Promise<void> =>
+const withIntake = (config: Config, work: (tools: UnplannedTools) => Promise<void>): Promise<void> =>
   withParts(config, (parts) =>
     withReading(parts, (reading) => {
       const { egress, metrics } = parts;
@@ -83,7 +83,7 @@ const factsOf = (handed: Handed, file: string | null) => ({
  * Imports listings from a file or an address, and writes the rejected rows to a file.
  * @throws Failure `unreadable`, `unreachable`
  */
-async function takeIn(tools: ProbeOnce, config: Config, source: string, options: ListingsOptions) {
+async function takeIn(tools: UnplannedTools, config: Config, source: string, options: ListingsOptions) {
   const handed = isUrl(source)
     ? await takeUrl(tools.intake, tools.egress, source, systemClock)
     : await takeFile(tools.intake, basename(source), await readNamed(source), systemClock);
@@ -135,7 +135,7 @@ export const probeListings = (config: Config, source: string, options: ListingsO
     const { claims, facts } = await takeIn(tools, config, source, options);
     const states: Record<string, number> = {};
     const endpoints: ProbeSeen[] = [];
-    await probeListed(tools, claims, systemClock, config.observe.hosts_at_once, (seen) => {
+    await probeClaims(tools, claims, systemClock, config.observe.hosts_at_once, (seen) => {
       states[seen.state] = (states[seen.state] ?? 0) + 1;
       if (options.json) endpoints.push(seen);
       else printLines(lineOf(seen));
@@ -183,14 +183,18 @@ export async function takeFile(
   reader: Reader = ownReader,
 ): Promise<Handed> {
   if (bytes.length > MAX_FILE) throw new Failure("unreadable", `${name} is longer than ${MAX_FILE} bytes: split it`);
-  const text = textOf(bytes);
+  const text = decodeUtf8(bytes);
   if (text === null) throw new Failure("unreadable", `${name} is not text in UTF-8`);
   const listed = await readFile(name, text, reader);
   const source = `operator:${name}`;
   return {
     form: listed.form,
     source,
-    ...(await intake.take({ ...listed, whole: false }, { name: source, byHand: true, signedRows: true }, clock)),
+    ...(await intake.recordDocument(
+      { ...listed, whole: false },
+      { name: source, byHand: true, signedRows: true },
+      clock,
+    )),
   };
 }
 
@@ -215,7 +219,7 @@ export async function takeUrl(
     return { form: "catalogue", source: catalogue.href, ...(await intake.readCatalogue(catalogue.href, clock, true)) };
   }
   const source = { name: url, byHand: true, ...of };
-  return { form: listed.form, source: url, ...(await intake.take(listed, source, clock)) };
+  return { form: listed.form, source: url, ...(await intake.recordDocument(listed, source, clock)) };
 }
 
 /** The listings of a source, read from log and chain without the lake, so that a service may run meanwhile. */

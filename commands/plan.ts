@@ -3,7 +3,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
-import { callsOf, coveredRoot, dayBytes } from "../pipelines/1-observe/plan/plan.ts";
+import { coveredRoot, dayBytes, drawCalls } from "../pipelines/1-observe/plan/plan.ts";
 import { knownPlan } from "../pipelines/4-publish/day-plan.ts";
 import { RecordReader, readCheckpoint } from "../pipelines/published/reader.ts";
 import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
@@ -52,7 +52,7 @@ export function checkPlan(plan: DayPlan, committed: Committed): string[] {
   if (sha256hex(salt) !== committed.salt_hash) wrong.push("the opened salt is not the one that was committed");
   const first = blockOf(dayStart(plan.day));
   for (const line of plan.lines) {
-    const all = callsOf(dayBytes(salt, line.cap), first, line.base_per_day, line.covered);
+    const all = drawCalls(dayBytes(salt, line.cap), first, line.base_per_day, line.covered);
     if (!follows(line.calls, all)) wrong.push(`the calls of ${line.cap} do not follow from the salt`);
   }
   return wrong;

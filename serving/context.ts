@@ -9,7 +9,7 @@ import type { Log } from "../infra/log/log.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import type { ProbeTools } from "../pipelines/1-observe/probe/probe.ts";
-import { openReader } from "../pipelines/1-observe/reading/reader.ts";
+import { createReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Asks } from "./answers/asks.ts";
 import { Checks } from "./answers/check.ts";
 import type { Demand } from "./answers/demand.ts";
@@ -186,7 +186,7 @@ export function serviceOf(deps: ServingDeps): Service {
     termsOf: terms,
     checks,
     exposures: new Exposures({ view, checks, demand, limiter: dependencies, signer, clock }),
-    evaluations: new Evaluations({ view, reader: openReader(), truths: () => deps.sales?.seller.truths }),
+    evaluations: new Evaluations({ view, reader: createReader(), truths: () => deps.sales?.seller.truths }),
     evaluateLimiter: limiter("evaluations", limits.evaluations_per_minute),
     objects: new PublicObjects(store, streams),
     streams,

@@ -14,38 +14,41 @@ import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type CurrentListing, currentListings } from "./probe/unplanned.ts";
 
 /**
- * Most looks that run or wait for their host at once. The observer looks at few hosts together, one look a host at a
- * time.
+ * Most asks whose probe runs or waits for its host at once. The observer probes few hosts in parallel, one call at a
+ * time for each host.
  */
-const AT_ONCE = 64;
-/** Rows that one turn reads from the lake. Those that are looked at now or are paused are among them. */
-const HEAD = 1_000;
-/** An ask whose look failed by a fault of ours is not tried again for this long, ms. */
+const MAX_PROBES_AT_ONCE = 64;
+/** Most rows that one run reads from the lake, including asks that are being probed or are paused. */
+const MAX_ROWS_READ = 1_000;
+/** An ask whose probe failed through our own fault is not tried again for this long, ms. */
 const PAUSE_MS = 600_000;
-/** Most asks that this process remembers as looked at: the lake loads the record of a look some time later. */
+/**
+ * Most asks that this process remembers as done. It has to remember them because the lake loads their records some time
+ * later.
+ */
 const MAX_REMEMBERED = 100_000;
-/** Most capabilities that the record of one look names. */
+/** Most capabilities that the record of one ask names. */
 const MAX_PROBED = 16;
 
-/** An ask that may be looked at now. */
+/** An ask (a client's request to probe a url) that may be probed now. */
 export interface OpenAsk {
   cap: string;
-  /** When it was asked first, unix ms. */
+  /** Time of the first request, unix ms. */
   t: number;
   body: string;
 }
 
-/** Most looks an hour for the endpoints of one domain, and for all names under one hosting platform. */
-const boundsOf = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_CAP_FACTOR * perDomain });
+/** Most probes an hour for the endpoints of one domain, and for all names under one hosting platform. */
+const probeLimits = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_CAP_FACTOR * perDomain });
 
-/** Asks whose domain may be looked at now, the domains in fair turns (sql/queries/asks, open). */
+/** Reads the asks whose domain may be probed now, with the domains in fair turns (sql/queries/asks, open). */
 export const openAsks = (
   lake: Pick<Lake, "all">,
   now: Date,
   perDomain = LIMITS.asks_per_domain_hour,
 ): Promise<OpenAsk[]> =>
   lake.all<OpenAsk>(sql("queries/asks:open"), {
-    ...{ now: now.getTime(), ...boundsOf(perDomain), most: HEAD },
+    ...{ now: now.getTime(), ...probeLimits(perDomain), most: MAX_ROWS_READ },
     ...{ rest_ms: ASK_REST_MS, kept_ms: ASK_KEPT_MS },
   });
 
@@ -55,8 +58,8 @@ export const openAsks = (
  */
 const BEFORE_DAY_MS = 3_600_000;
 
-/** An endpoint that was never probed, that nobody asked for, and that today's plan may not call. */
-interface Unprobed {
+/** An endpoint that was never probed, that no client asked for, and that today's plan may not contain. */
+interface UnprobedEndpoint {
   cap: string;
   /** When it was listed, unix ms. */
   t: number;
@@ -65,18 +68,20 @@ interface Unprobed {
 }
 
 /**
- * Endpoints that were listed since shortly before the day's plan was drawn, and were never probed; the newest first.
+ * Reads the endpoints that were listed since shortly before the day's plan was drawn and were never probed, the newest
+ * first.
  */
-const unprobed = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<Unprobed[]> =>
-  lake.all<Unprobed>(sql("queries/asks:unprobed"), {
-    ...{ now: now.getTime(), ...boundsOf(perDomain), most: HEAD },
+const readUnprobed = (lake: Pick<Lake, "all">, now: Date, perDomain: number): Promise<UnprobedEndpoint[]> =>
+  lake.all<UnprobedEndpoint>(sql("queries/asks:unprobed"), {
+    ...{ now: now.getTime(), ...probeLimits(perDomain), most: MAX_ROWS_READ },
     since: dayStart(dayOf(now)).getTime() - BEFORE_DAY_MS,
   });
 
 /**
- * How often each endpoint was asked for in the seven UTC days before `day`; those that nobody asked for are left out.
+ * Reads how many clients asked for each endpoint in the seven UTC days before `day`. Endpoints without a request are
+ * left out.
  */
-export async function demandBefore(lake: Pick<Lake, "all">, day: string): Promise<Map<string, number>> {
+export async function readDemandBefore(lake: Pick<Lake, "all">, day: string): Promise<Map<string, number>> {
   const rows = await lake.all<{ cap: string; n: bigint }>(sql("queries/asks:demand"), { day });
   return new Map(rows.map(({ cap, n }) => [cap, Number(n)]));
 }
@@ -90,85 +95,86 @@ export interface AskRunnerParts {
   metrics: Metrics;
   /** Hosts that this observer may call (default: all). */
   hosts?: Hosts;
-  /** Default: that of the settings. */
+  /** Most probes an hour for one domain (default: the value in the settings). */
   perDomainHour?: number;
 }
 
 /**
- * Looks at the urls that somebody asked for. Its state is read from the records of the topic `asks` and from the
- * handshakes, so after a restart the next process goes on where this one stopped. {@link turn} begins the looks that
- * may begin and returns at once, so a host that answers slowly delays only asks for itself. The end of each look is
+ * Probes the urls that clients asked for. Its state is read from the records of the topic `asks` and from the
+ * handshakes, so that after a restart the next process continues where this one stopped. {@link startDue} starts the
+ * probes that may start and returns at once, so that a slow host delays only asks for itself. The end of each ask is
  * recorded, also when nothing could be probed.
  */
 export class AskRunner {
-  readonly #underway = new Map<string, Promise<void>>();
-  /** Capability -> unix ms: an ask that is not newer was looked at by this process. */
-  readonly #looked = new BoundedMap<string, number>(MAX_REMEMBERED);
+  readonly #running = new Map<string, Promise<void>>();
+  /** Capability -> unix ms when this process probed it. Older asks for it are done. */
+  readonly #probedAt = new BoundedMap<string, number>(MAX_REMEMBERED);
   /** Capability -> unix ms until which it is not tried again. */
   readonly #paused = new BoundedMap<string, number>(MAX_REMEMBERED);
 
   constructor(private readonly parts: AskRunnerParts) {}
 
   /**
-   * Begins as many looks as have room: first at what was asked for, then at what was listed after the day's plan was
-   * drawn.
-   * @returns how many
+   * Starts as many probes as there is room for: first for asks, then for endpoints that were listed after the day's
+   * plan was drawn.
+   * @returns number of probes that were started
    */
-  async turn(): Promise<number> {
+  async startDue(): Promise<number> {
     const { lake, now, perDomainHour = LIMITS.asks_per_domain_hour } = this.parts;
-    const room = () => AT_ONCE - this.#underway.size;
+    const room = () => MAX_PROBES_AT_ONCE - this.#running.size;
     if (room() <= 0) return 0;
     const at = now();
     const asked = (await openAsks(lake, at, perDomainHour)).map(({ cap, t, body }) => ({
       ...{ cap, t },
       ask: JSON.parse(body) as BodyOf<"ask">,
     }));
-    const begun = await this.#begin(asked, at, room());
+    const begun = await this.#start(asked, at, room());
     if (room() <= 0) return begun;
     const day = dayOf(at);
-    const late = (await unprobed(lake, at, perDomainHour))
-      // What the plan calls is left to the plan. Before there is a plan (null) nothing is too late for it.
+    const unplanned = (await readUnprobed(lake, at, perDomainHour))
+      // Endpoints in the plan are probed by the plan. Before the plan exists (null), every endpoint may still get into
+      // it.
       .filter(({ cap }) => this.parts.observer.plans(day, cap) === false)
-      .map(({ cap, t, url, method }) => ({ cap, t, ask: askFor(cap, url, method) }));
-    return begun + (await this.#begin(late, at, room(), true));
+      .map(({ cap, t, url, method }) => ({ cap, t, ask: createAsk(cap, url, method) }));
+    return begun + (await this.#start(unplanned, at, room(), true));
   }
 
   /** @param listed true: take only endpoints that are still listed */
-  async #begin(turns: readonly Turn[], at: Date, room: number, listed = false): Promise<number> {
-    const first = turns.filter((one) => this.#may(one, at.getTime())).slice(0, room);
+  async #start(turns: readonly ProbeTurn[], at: Date, room: number, listed = false): Promise<number> {
+    const first = turns.filter((one) => this.#mayProbe(one, at.getTime())).slice(0, room);
     const caps = first.map(({ cap }) => cap);
-    const said = await currentListings(this.parts.lake, caps);
-    const may = first.filter(({ cap }) => !listed || said.has(cap));
-    for (const one of may) {
-      const look = this.#look(one, said.get(one.cap)).finally(() => this.#underway.delete(one.cap));
-      this.#underway.set(one.cap, look);
+    const listings = await currentListings(this.parts.lake, caps);
+    const startable = first.filter(({ cap }) => !listed || listings.has(cap));
+    for (const one of startable) {
+      const look = this.#probe(one, listings.get(one.cap)).finally(() => this.#running.delete(one.cap));
+      this.#running.set(one.cap, look);
     }
-    return may.length;
+    return startable.length;
   }
 
   /**
-   * Resolves when all looks have ended, or after `graceMs` (real ms), so that a host that never answers does not delay
-   * a shutdown.
+   * Resolves when all probes have ended, but at the latest after `graceMs` (real ms), so that a host that never answers
+   * does not delay a shutdown.
    */
-  async idle(graceMs = 5_000): Promise<void> {
+  async waitUntilIdle(graceMs = 5_000): Promise<void> {
     const pause = new AbortController();
-    const ended = Promise.all(this.#underway.values()).then(() => pause.abort());
+    const ended = Promise.all(this.#running.values()).then(() => pause.abort());
     await Promise.race([ended, systemClock.sleep(graceMs, pause.signal).catch(() => {})]);
   }
 
-  #may({ cap, t, ask }: Turn, now: number): boolean {
-    if (this.#underway.has(cap)) return false;
+  #mayProbe({ cap, t, ask }: ProbeTurn, now: number): boolean {
+    if (this.#running.has(cap)) return false;
     const { hosts } = this.parts;
     if (hosts && !hosts.owns(ask.host)) return false;
-    return (this.#looked.get(cap) ?? -1) < t && (this.#paused.get(cap) ?? 0) <= now;
+    return (this.#probedAt.get(cap) ?? -1) < t && (this.#paused.get(cap) ?? 0) <= now;
   }
 
-  async #look({ cap, t, ask }: Turn, said: CurrentListing | undefined): Promise<void> {
+  async #probe({ cap, t, ask }: ProbeTurn, said: CurrentListing | undefined): Promise<void> {
     const { observer, log, now, logger, metrics } = this.parts;
     try {
       const report = await observer.ask(ask, said);
-      await log.append([lookedRecord(ask, t, report, now(), log.partitions)]);
-      this.#looked.set(cap, now().getTime());
+      await log.append([createLookedRecord(ask, t, report, now(), log.partitions)]);
+      this.#probedAt.set(cap, now().getTime());
       metrics.count("touchstone_observe_asks_total", { result: report.probed[0]?.state ?? "not_probed" });
     } catch (error) {
       // The observer was stopped: the ask stays open for the next process.
@@ -181,21 +187,24 @@ export class AskRunner {
   }
 }
 
-/** An endpoint to look at, with an ask for it. `t`: when it was asked for or listed, unix ms. */
-interface Turn {
+/** An endpoint to probe, with an ask for it. `t`: when it was asked for or listed, unix ms. */
+interface ProbeTurn {
   cap: string;
   t: number;
   ask: BodyOf<"ask">;
 }
 
-const askFor = (cap: string, url: string, method: string): BodyOf<"ask"> => ({
+const createAsk = (cap: string, url: string, method: string): BodyOf<"ask"> => ({
   ...{ url, normalised_url: url, cap },
   method: method as BodyOf<"ask">["method"],
   host: new URL(url).host,
 });
 
-/** The event id is made from the ask, so a look that is recorded again after a crash is a copy and is dropped. */
-function lookedRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
+/**
+ * Makes the record that an ask is done. Its event id follows from the ask, so that a second record after a crash is
+ * dropped as a copy.
+ */
+function createLookedRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
   const body = { cap: ask.cap, host: ask.host, probed: report.probed.slice(0, MAX_PROBED) };
   const slot = `${ask.cap}/${rfc3339(new Date(t))}`;
   const producer = "touchstone/1";

@@ -16,10 +16,10 @@ export interface Call {
 }
 
 /**
- * Attempt numbers in a handshake's event id: they keep a free and a paid call apart that share endpoint, block and
+ * Attempt numbers in a handshake's event id. They distinguish a free and a paid call with the same endpoint, block and
  * minute.
  */
-export const HANDSHAKE_OF = { free: 0, paid: 1, asked: 2 } as const;
+export const HANDSHAKE_ATTEMPTS = { free: 0, paid: 1, asked: 2 } as const;
 
 type ProbeType = "handshake" | "mcp.probe";
 
@@ -28,9 +28,12 @@ export const handshakeId = (
   call: Pick<Call, "block" | "minute">,
   planned: "free" | "paid",
   type: ProbeType = "handshake",
-): string => recordId(type, cap, plannedSlot(call.block, call.minute), HANDSHAKE_OF[planned]);
+): string => recordId(type, cap, plannedSlot(call.block, call.minute), HANDSHAKE_ATTEMPTS[planned]);
 
-/** Ids of both types of probe: an endpoint is a tool or is not, so only one of the two can be written. */
+/**
+ * Event ids of both types of probe record. Only one of them can be in the record, since an endpoint either is an MCP
+ * tool or is not.
+ */
 const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, planned: "free" | "paid"): string[] => [
   handshakeId(cap, call, planned),
   handshakeId(cap, call, planned, "mcp.probe"),
@@ -39,16 +42,16 @@ const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, planned: "f
 export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): string =>
   recordId("paid.intent", cap, plannedSlot(call.block, call.minute));
 
-/** All event ids that a call may leave, however it ends. */
-export const idsOf = (cap: string, call: Pick<Call, "kind" | "block" | "minute">): string[] =>
+/** All event ids that a call may have in the record, depending on how it ends. */
+export const eventIdsOf = (cap: string, call: Pick<Call, "kind" | "block" | "minute">): string[] =>
   call.kind === "probe" ? probeIds(cap, call, "free") : [intentId(cap, call), ...probeIds(cap, call, "paid")];
 
-/** Do these event ids hold one of the call's? A paid call leaves an intent, or a handshake when nothing was paid. */
+/** Is one of the call's event ids among these? A paid call writes an intent, or a handshake when nothing was paid. */
 export function isDone(done: ReadonlySet<string>, cap: string, call: Pick<Call, "kind" | "block" | "minute">): boolean {
-  return idsOf(cap, call).some((id) => done.has(id));
+  return eventIdsOf(cap, call).some((id) => done.has(id));
 }
 
-/** Seed of the known answer that a call asks for. Without the secret nobody can predict the question. */
+/** Seed of a call's question with a known answer. Without the secret nobody can predict the question. */
 export const seedOf = (secret: Uint8Array, cap: string, call: Pick<Call, "block" | "minute">): Buffer =>
   createHmac("sha256", secret)
     .update(`known answer ${cap} ${plannedSlot(call.block, call.minute)}`)

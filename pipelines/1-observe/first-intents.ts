@@ -7,19 +7,23 @@ import { readRecord } from "../record/envelope.ts";
 import { partitionOf } from "../record/ids.ts";
 
 const TOPIC = "observations.paid";
-/** Most intents remembered: more than are written in the six hours in which two observers can take one slot. */
+/**
+ * Most intents that are remembered: more than are written in the six hours in which two observers can take one slot
+ * (the block and minute of a call).
+ */
 const MAX_REMEMBERED = 2_000_000;
-/** Longest wait for an intent of ours to appear in the log, real ms. */
+/** Longest wait until our own intent can be read from the log, real ms. */
 const MAX_WAIT_MS = 30_000;
 
 /**
- * Decides between two observers that both believe a host to be theirs. Both may sign and append an intent for one slot
- * (one event id); the first in its partition of the log wins, and only its observer pays. The log is read from where it
- * ended at the start: every observer knows the older intents from memory before it calls anything.
+ * Decides between two observers that both believe that a host is assigned to them. Both may sign and append an intent
+ * (the record before a payment) for one call, with one event id. The intent that is first in its partition of the log
+ * wins, and only its observer pays. Only intents after the log's end at the start are read here, since every observer
+ * loads the older ones before its first call.
  */
 export class FirstIntents {
-  readonly #next: Map<number, number>;
-  readonly #first: BoundedMap<string, string>;
+  readonly #nextOffsets: Map<number, number>;
+  readonly #firstNonces: BoundedMap<string, string>;
   readonly #reading = new Map<number, Promise<void>>();
 
   private constructor(
@@ -27,11 +31,11 @@ export class FirstIntents {
     next: Map<number, number>,
     max: number,
   ) {
-    this.#next = next;
-    this.#first = new BoundedMap(max);
+    this.#nextOffsets = next;
+    this.#firstNonces = new BoundedMap(max);
   }
 
-  /** Call this before memory reads the log for the first time. */
+  /** Call this before the older intents are loaded, so that none is missed in between. */
   static async open(log: Pick<Log, "read" | "bounds" | "partitions">, max = MAX_REMEMBERED): Promise<FirstIntents> {
     const next = new Map<number, number>();
     for (let partition = 0; partition < log.partitions; partition++) {
@@ -41,23 +45,23 @@ export class FirstIntents {
   }
 
   /**
-   * Is our intent, which was appended, the first under its id? A copy of it that an unsure append made has its nonce,
-   * and counts as ours.
+   * Is our appended intent the first in the log with its id? A copy that a repeated append made has its nonce and
+   * counts as ours.
    * @throws Failure
    */
-  async won(cap: string, eventId: string, nonce: string): Promise<boolean> {
+  async isFirst(cap: string, eventId: string, nonce: string): Promise<boolean> {
     const partition = partitionOf(cap, this.log.partitions);
     const began = systemClock.monotonic();
-    while (!this.#first.has(eventId)) {
+    while (!this.#firstNonces.has(eventId)) {
       if (systemClock.monotonic() - began > MAX_WAIT_MS)
         throw new Failure("failed", `the intent ${eventId} was appended and could not be read back`);
-      await this.#readOn(partition);
+      await this.#readFurther(partition);
     }
-    return this.#first.get(eventId) === nonce;
+    return this.#firstNonces.get(eventId) === nonce;
   }
 
-  /** One read of a partition at a time: a second caller waits for the read that is under way. */
-  #readOn(partition: number): Promise<void> {
+  /** Reads a partition further. Only one read runs at a time; a second caller waits for the running read. */
+  #readFurther(partition: number): Promise<void> {
     const reading =
       this.#reading.get(partition) ?? this.#read(partition).finally(() => this.#reading.delete(partition));
     this.#reading.set(partition, reading);
@@ -65,20 +69,20 @@ export class FirstIntents {
   }
 
   async #read(partition: number): Promise<void> {
-    const from = this.#next.get(partition)!;
+    const from = this.#nextOffsets.get(partition)!;
     try {
       const records = await this.log.read(TOPIC, partition, from, { waitMs: 200 });
       for (const record of records) {
         const read = readRecord(record);
-        if (!read.ok || read.envelope.type !== "paid.intent" || this.#first.has(record.eventId)) continue;
-        this.#first.set(record.eventId, (read.envelope.body as BodyOf<"paid.intent">).nonce);
+        if (!read.ok || read.envelope.type !== "paid.intent" || this.#firstNonces.has(record.eventId)) continue;
+        this.#firstNonces.set(record.eventId, (read.envelope.body as BodyOf<"paid.intent">).nonce);
       }
       const last = records.at(-1);
-      if (last) this.#next.set(partition, last.offset + 1);
+      if (last) this.#nextOffsets.set(partition, last.offset + 1);
     } catch (error) {
       if (!(error instanceof OffsetGone)) throw error;
-      // Retention dropped these records days after they were written: none of them is of a slot of today.
-      this.#next.set(partition, error.start);
+      // The log's retention has dropped these records. They are days old, so none is for a call of today.
+      this.#nextOffsets.set(partition, error.start);
     }
   }
 }

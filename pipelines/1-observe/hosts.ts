@@ -6,47 +6,52 @@ import type { Logger } from "../../infra/telemetry.ts";
 import { partitionOf } from "../record/ids.ts";
 import { FirstIntents } from "./first-intents.ts";
 
-/** Which hosts (with port) this process may call now. */
+/** Tells which hosts (with port) this process may call now. */
 export interface Hosts {
   owns(host: string): boolean;
 }
 
-/** For an observer that shares its work with nobody: it may call every host. */
+/** For a single observer, which may call every host. */
 export const EVERY_HOST: Hosts = { owns: () => true };
 
-/** Work for the hosts of one partition. Once `signal` aborts it ends before its next call. */
+/** Work for the hosts of one partition. After `signal` has aborted, the work ends before its next call. */
 export type PartitionWork = (partition: number, signal: AbortSignal) => Promise<void>;
 
+/** A partition that is assigned to this observer, with the work that runs for its hosts. */
 interface Lease {
   partition: number;
   stop: AbortController;
-  /** Has everything been read that the log held when the partition was taken? */
+  /** Was everything read that the log held when the partition was assigned? */
   caughtUp: boolean;
   beginning: Promise<void>;
   works: Set<Promise<void>>;
 }
 
-interface Attached {
+/** Work that runs once for each assigned partition. */
+interface AttachedWork {
   work: PartitionWork;
-  /** Aborted with the first error that one of the works threw. */
+  /** Aborted with the first error that the work threw for any partition. */
   failed: AbortController;
   works: Set<Promise<void>>;
 }
 
 export interface HostShareParts {
   ownership: Ownership;
-  /** Partitions of the log. A host belongs to the partition that its key has, in which its asks lie too. */
+  /**
+   * Number of partitions of the log. A host belongs to the partition of its name as a key, which also has the asks for
+   * the host.
+   */
   partitions: number;
-  /** Reads everything that the log holds at the call, so that memory knows what other observers did before. */
+  /** Reads everything that the log holds now, so that this observer knows what other observers did before. */
   catchUp: () => Promise<unknown>;
-  /** Ends other work that is under way for the hosts of a partition that is lost. */
+  /** Ends other running work for the hosts of a partition that is lost. */
   release?: (partition: number) => Promise<void>;
   logger: Pick<Logger, "warn">;
 }
 
 /**
  * Opens this observer's share of the hosts, and {@link FirstIntents}, which decides when two observers call one host.
- * Call this before memory is read.
+ * Call it before older intents are read.
  */
 export async function shareHosts(
   parts: Omit<HostShareParts, "partitions"> & { log: Pick<Log, "read" | "bounds" | "partitions"> },
@@ -57,32 +62,32 @@ export async function shareHosts(
 }
 
 /** Pause before the log is read again after a failure, real ms. */
-const AGAIN_MS = 1_000;
+const RETRY_PAUSE_MS = 1_000;
 
 /**
  * This observer's share of the hosts: those of the partitions that the group assigned to it. After a partition is
- * assigned, the log is read up to its end at that moment, so that memory knows what other observers called before; only
- * then may the hosts be called. A lost partition is given up when no call for its hosts is under way any more. An
- * observer that lost a partition and does not know it yet may still sign a payment: then the first intent in the log
- * decides (first-intents.ts).
+ * assigned, the log is first read up to its end at that moment, so that this observer knows the calls of other
+ * observers. Only then may the hosts be called. A lost partition is given up when no call to its hosts is running any
+ * more. An observer that has lost a partition and does not know it yet may still sign a payment; then the first intent
+ * in the log decides (first-intents.ts).
  */
 export class HostShare implements Hosts {
   readonly #leases = new Map<number, Lease>();
-  readonly #attached = new Set<Attached>();
+  readonly #attached = new Set<AttachedWork>();
   #unsubscribe: () => void = () => undefined;
 
   private constructor(private readonly parts: HostShareParts) {}
 
-  /** Resolves when the first assignment has been taken. @throws LogDown */
+  /** Resolves after the first assignment, when its partitions may be called. @throws LogDown */
   static async open(parts: HostShareParts): Promise<HostShare> {
     const share = new HostShare(parts);
     const { ownership } = parts;
     share.#unsubscribe = ownership.onChange(async (taken, lost) => {
-      await Promise.all(lost.map((partition) => share.#lose(partition)));
-      for (const partition of taken) share.#take(partition);
+      await Promise.all(lost.map((partition) => share.#giveUp(partition)));
+      for (const partition of taken) share.#assign(partition);
     });
     await ownership.ready();
-    for (const partition of ownership.held()) share.#take(partition);
+    for (const partition of ownership.held()) share.#assign(partition);
     await share.caughtUp();
     return share;
   }
@@ -94,50 +99,50 @@ export class HostShare implements Hosts {
   }
 
   /** Does this host belong to this partition? */
-  lies(host: string, partition: number): boolean {
+  belongsTo(host: string, partition: number): boolean {
     return partitionOf(host, this.parts.partitions) === partition;
   }
 
-  /** Resolves when the log was read for every partition that is assigned now. */
+  /** Resolves when the log was read as required for every partition that is assigned now. */
   async caughtUp(): Promise<void> {
     await Promise.all([...this.#leases.values()].map(({ beginning }) => beginning));
   }
 
   /**
-   * Runs `work` once for each partition: those assigned now and those that are assigned while `over` is pending, and
-   * again for one that is lost and comes back. Resolves when `over` has resolved and every work has ended.
-   * @throws the first error of a work; no further work begins then
+   * Runs `work` once for each partition that is assigned now or until `over` resolves, and again for a partition that
+   * was lost and is assigned again. Resolves when `over` has resolved and all work has ended.
+   * @throws the first error of `work`; then no further work starts
    */
-  async during(work: PartitionWork, over: Promise<void>): Promise<void> {
+  async runDuring(work: PartitionWork, over: Promise<void>): Promise<void> {
     const failed = new AbortController();
-    const attached: Attached = { work, failed, works: new Set() };
-    const failing = new Promise<void>((resolve) => {
+    const attached: AttachedWork = { work, failed, works: new Set() };
+    const failure = new Promise<void>((resolve) => {
       failed.signal.addEventListener("abort", () => resolve(), { once: true });
     });
     this.#attached.add(attached);
     for (const lease of this.#leases.values()) if (lease.caughtUp) this.#start(attached, lease);
-    await Promise.race([over, failing]);
+    await Promise.race([over, failure]);
     this.#attached.delete(attached);
     await Promise.all(attached.works);
     failed.signal.throwIfAborted();
   }
 
-  /** Gives the ownership back and waits until every work has ended. */
+  /** Gives up all partitions and waits until all work has ended. */
   async close(): Promise<void> {
     await this.parts.ownership.close();
-    await Promise.all([...this.#leases.keys()].map((partition) => this.#lose(partition)));
+    await Promise.all([...this.#leases.keys()].map((partition) => this.#giveUp(partition)));
     this.#unsubscribe();
   }
 
-  #take(partition: number): void {
+  #assign(partition: number): void {
     if (this.#leases.has(partition)) return;
     const stop = new AbortController();
     const lease: Lease = { partition, stop, caughtUp: false, beginning: Promise.resolve(), works: new Set() };
     this.#leases.set(partition, lease);
-    lease.beginning = this.#begin(lease);
+    lease.beginning = this.#catchUp(lease);
   }
 
-  async #begin(lease: Lease): Promise<void> {
+  async #catchUp(lease: Lease): Promise<void> {
     const { catchUp, logger } = this.parts;
     const { signal } = lease.stop;
     while (!signal.aborted) {
@@ -149,7 +154,7 @@ export class HostShare implements Hosts {
           { err: error, partition: lease.partition },
           "the log cannot be read yet up to the moment of our assignment; it is tried again",
         );
-        await systemClock.sleep(AGAIN_MS, signal).catch(() => undefined);
+        await systemClock.sleep(RETRY_PAUSE_MS, signal).catch(() => undefined);
       }
     }
     if (signal.aborted) return;
@@ -157,7 +162,7 @@ export class HostShare implements Hosts {
     for (const attached of this.#attached) this.#start(attached, lease);
   }
 
-  #start(attached: Attached, lease: Lease): void {
+  #start(attached: AttachedWork, lease: Lease): void {
     if (lease.stop.signal.aborted || attached.failed.signal.aborted) return;
     const signal = AbortSignal.any([lease.stop.signal, attached.failed.signal]);
     // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
@@ -169,7 +174,7 @@ export class HostShare implements Hosts {
     }
   }
 
-  async #lose(partition: number): Promise<void> {
+  async #giveUp(partition: number): Promise<void> {
     const lease = this.#leases.get(partition);
     if (!lease) return;
     lease.stop.abort(new Error(`partition ${partition} was given to another observer`));

@@ -15,8 +15,8 @@ export {
 } from "../record/json.ts";
 
 /**
- * sha256 of the RFC 8785 bytes of a stranger's value. Null when the value has no canonical form (too deep, a number
- * past 2^53, a lone surrogate): it cannot be compared then, and counts as not advertised.
+ * sha256 of the RFC 8785 bytes of a stranger's value. null when the value has no such form (too deep, a number past
+ * 2^53, a lone surrogate): then it cannot be compared, and it counts as not declared.
  */
 export function hashOf(value: unknown): string | null {
   try {
@@ -30,7 +30,7 @@ export function hashOf(value: unknown): string | null {
 export const MAX_KEPT = 32_768;
 
 /** The value when it is small enough and has a canonical form, else undefined. */
-export function keepable(value: unknown): unknown {
+export function valueIfKeepable(value: unknown): unknown {
   if (value === undefined || value === null) return undefined;
   try {
     return canonicalBytes(value).length <= MAX_KEPT ? value : undefined;
@@ -39,5 +39,5 @@ export function keepable(value: unknown): unknown {
   }
 }
 
-/** The members of a type that have names, without its index signature. */
-export type Named<T> = { [K in keyof T as string extends K ? never : K]: T[K] };
+/** A type without its index signature: only the members that are declared by name. */
+export type WithoutIndex<T> = { [K in keyof T as string extends K ? never : K]: T[K] };

@@ -17,19 +17,19 @@ import { hostOf } from "../record/url.ts";
 import { ClassQuestions } from "./classes/asking.ts";
 import type { ClassMaps } from "./classes/classing.ts";
 import { ClassWithdrawals } from "./classes/excuse.ts";
-import { NO_MAPS } from "./classes/mapping-file.ts";
+import { NO_CLASS_MAPS } from "./classes/mapping-file.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import { EVERY_HOST, type HostShare, type Hosts } from "./hosts.ts";
 import { Intake, type IntakeReport } from "./listings/intake.ts";
 import { Sellers } from "./listings/sellers.ts";
-import { Buyers } from "./paid/buyers.ts";
+import { PayeeBuyersReader } from "./paid/buyers.ts";
 import { type ReconcileReport, Reconciler } from "./paid/reconcile.ts";
 import { Retries } from "./paid/retry.ts";
 import { type SpanReport, Spans } from "./plan/spans.ts";
 import { type Caps, Ledger } from "./plan/spend.ts";
 import { BLOCKS_PER_DAY } from "./plan/steps.ts";
 import { Control } from "./probe/exchange.ts";
-import { type AskReport, type CurrentListing, lookAtAsked, lookAtListed } from "./probe/unplanned.ts";
+import { type AskReport, type CurrentListing, probeAsk, probeCurrentListing } from "./probe/unplanned.ts";
 import { ASKS, ASKS_AT_ONCE, HostQueue, INTAKE, INTAKE_AT_ONCE } from "./queue.ts";
 import { ownReader, type Reader } from "./reading/reader.ts";
 import { Recorder } from "./recorder.ts";
@@ -44,17 +44,17 @@ export { NotRecorded } from "./recorder.ts";
 export interface ObserverConfig {
   /** Name of this process in the record. */
   producer: string;
-  /** Addresses known to be up. Where there is none, no failure is ever excused as ours. */
+  /** Addresses that we know to be up, for control calls. Without any, no failure is ever excused as our own. */
   controlUrls: readonly string[];
   caps: Caps;
-  /** Sum of all intents so far, micro-units. */
+  /** Sum of all payments signed so far, micro-units. */
   spentBefore: bigint;
   hostsAtOnce: number;
-  /** Payees whose other payers one call of {@link Observer.readBuyers} reads from the chain; default 0: none. */
+  /** Most payees whose other payers one call of {@link Observer.readBuyers} reads from the chain; default 0. */
   payeesPerLook?: number;
-  /** Key of the known answers, at least 16 bytes. */
+  /** Secret key from which questions with known answers are drawn, at least 16 bytes. */
   secret: Uint8Array;
-  /** Pauses (real ms) between looks at the chain after a paid call. */
+  /** Pauses between searches for the settlement after a paid call, real ms. */
   settlePollMs?: readonly number[];
 }
 
@@ -70,9 +70,15 @@ export interface ObserverParts {
   metrics: Metrics;
   /** Called with the event ids of every append that the log confirmed. */
   onAck?: (eventIds: readonly string[]) => void;
-  /** Where several observers share the work: this one's share of the hosts, and whose intent was first. */
+  /**
+   * Where several observers share the work: this observer's share of the hosts, and the decision whose intent was
+   * first.
+   */
   shared?: { hosts: HostShare; firsts: FirstIntents };
-  /** An operator's mappings of endpoints to classes, and the sources that some questions need; default: none. */
+  /**
+   * An operator's mappings of endpoints to classes (kinds of questions with known answers), and the sources that some
+   * questions need; default: none.
+   */
   classes?: { maps?: ClassMaps; sources?: Sources };
   /** Default: the reader of this process. */
   reader?: Reader;
@@ -81,53 +87,53 @@ export interface ObserverParts {
 
 export interface Observer {
   /**
-   * Makes every planned call with `from` <= planned time < `to` that the record does not hold: hosts in parallel, the
-   * calls of one host in time order; re-tests are decided on the way. Resolves when the last call has ended.
-   * @param clockFrom makes the clock of one host's calls, which begins at `start`. Default: the observer's clock; if
-   * that clock jumps, a simulated clock for each host
-   * @throws NotRecorded when the log does not take a record: the span ends, and nothing more is paid
+   * Makes every planned call with `from` <= planned time < `to` that is not in the record: hosts in parallel, the calls
+   * of one host in time order. It decides on re-tests after each call. Resolves when the last call has ended.
+   * @param clockFrom makes the clock for the calls of one host, which begins at `start`. Default: the observer's clock,
+   * or, if that clock is simulated, a simulated clock for each host
+   * @throws NotRecorded when the log refuses a record: then the span ends, and nothing more is paid
    */
   observeSpan(plan: DayPlan, from: Date, to: Date, clockFrom?: (start: Date) => Clock): Promise<SpanReport>;
   /**
-   * Does what {@link observeSpan} does for this observer's share of the hosts, which may change meanwhile. When `over`
-   * resolves it ends the calls that are under way. A host's calls begin once its partition is assigned and the log was
-   * read up to that moment.
-   * @throws NotRecorded as above
+   * Does what {@link observeSpan} does, for this observer's share of the hosts, which may change meanwhile. After
+   * `over` has resolved it waits for the running calls and ends. A host's calls begin after its partition was assigned
+   * and the log was read up to that moment.
+   * @throws NotRecorded as {@link observeSpan} does
    */
   observeShare(plan: DayPlan, from: Date, to: Date, over: Promise<void>): Promise<SpanReport>;
   /**
-   * Call this once at the start, before anything else: books intents that an earlier process left open as our own
+   * Call this once at the start, before anything else. It records intents that an earlier process left open as our own
    * fault.
    */
   recover(): Promise<{ lost: number }>;
   /**
-   * Call this every minute or so. Records settlements that come late or become final, shows their proofs again, and
-   * looks for refunds. Records verdicts on failures that buyers published, which follow from our own calls. Withdraws
-   * the calls of a class that failed everywhere on a day.
+   * Call this about every minute. It records settlements that come late or become final, sends proofs of late
+   * settlements again, and looks for refunds. It records verdicts on failures that buyers published, which follow from
+   * our own calls. It withdraws the calls of a class that failed for all sellers on a day.
    */
   awaitSettlements(): Promise<ReconcileReport>;
   /**
    * Call this every hour. Reads from the chain who else pays some of our payees.
-   * @returns payees read
+   * @returns number of payees that were read
    * @throws NotRecorded
    */
   readBuyers(): Promise<number>;
   /**
-   * Looks once at a url that somebody asked for, or, where `said` is given, at that listed endpoint.
+   * Probes once the url of an ask (a client's request to probe a url), or the listed endpoint if `listing` is given.
    * @throws Failure
    */
-  ask(ask: BodyOf<"ask">, said?: CurrentListing): Promise<AskReport>;
-  /** Does the plan of this UTC day call the endpoint? null before this process has begun that plan. */
+  ask(ask: BodyOf<"ask">, listing?: CurrentListing): Promise<AskReport>;
+  /** Is the endpoint in the plan of this UTC day? null before this process has begun that plan. */
   plans(day: string, cap: string): boolean | null;
   /** Reads a seller's own listing (an origin, or its `/.well-known/x402`). */
   intakeSeller(url: string): Promise<IntakeReport>;
   /** Reads a catalogue, then the own listing of every seller in it (each origin once a UTC day). */
   intakeCatalogue(named: NamedCatalogue): Promise<IntakeReport>;
-  /** Those of these catalogues whose reading stopped early and may go on now. */
-  cutCatalogues(named: readonly NamedCatalogue[]): NamedCatalogue[];
+  /** Selects the catalogues whose reading stopped early and may continue now. */
+  unfinishedCatalogues(named: readonly NamedCatalogue[]): NamedCatalogue[];
   /** Reads the own listing of every listed seller that was not read today. */
   refreshSellers(): Promise<IntakeReport>;
-  /** Ends running spans: no further call begins, and payments under way are watched to their end. */
+  /** Ends running spans: no further call begins, and running payments are watched to their end. */
   stop(): void;
 }
 
@@ -136,7 +142,7 @@ const MAX_QUEUED = 100_000;
 const MAX_PASSED = 100_000;
 
 /** Sets a class's counters and gauges to 0, so that they exist before the first event. */
-function zeroClass(metrics: Pick<Metrics, "count" | "gauge">, name: string): void {
+function zeroClassMetrics(metrics: Pick<Metrics, "count" | "gauge">, name: string): void {
   for (const passed of ["true", "false"] as const)
     metrics.count("touchstone_observe_class_controls_total", { class: name, passed }, 0);
   metrics.count("touchstone_observe_class_mappings_dropped_total", { class: name }, 0);
@@ -145,7 +151,7 @@ function zeroClass(metrics: Pick<Metrics, "count" | "gauge">, name: string): voi
   metrics.gauge("touchstone_observe_class_failing", 0, { class: name });
 }
 
-/** Ends what is under way when the observer is stopped. It is a fault neither of a seller nor of ours. */
+/** The error that ends running work when the observer is stopped. It counts as nobody's fault. */
 export class ObserverStopped extends Failure {
   constructor() {
     super("failed", "the observer was stopped");
@@ -153,8 +159,8 @@ export class ObserverStopped extends Failure {
 }
 
 /**
- * Records verdicts. Every observer finds all of them; two records of one verdict have one id, and the second is
- * dropped.
+ * Records verdicts on failures that buyers published. Every observer finds all verdicts; two records of one verdict
+ * have one id, so the second is dropped.
  */
 async function recordVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts">, clock: Pick<Clock, "now">) {
   const verdicts = await memory.verdicts();
@@ -171,7 +177,7 @@ async function recordVerdicts(recorder: Recorder, memory: Pick<Memory, "verdicts
   );
 }
 
-/** Puts the observer together. See {@link Observer} for what it does. */
+/** Creates an {@link Observer} from its parts. */
 export function createObserver(parts: ObserverParts): Observer {
   const { log, egress, rail, wallets, clock, memory, config, logger, metrics, onAck, shared } = parts;
   const { reader = ownReader, loop = ownLoop, classes } = parts;
@@ -184,7 +190,7 @@ export function createObserver(parts: ObserverParts): Observer {
   const tools: Tools = {
     ...{ egress, reader, loop, rail, wallets, recorder, intake, logger, metrics },
     asking: new ClassQuestions({
-      ...{ recorder, metrics, logger, maps: classes?.maps ?? NO_MAPS, sources: classes?.sources ?? {} },
+      ...{ recorder, metrics, logger, maps: classes?.maps ?? NO_CLASS_MAPS, sources: classes?.sources ?? {} },
     }),
     control: new Control(egress, config.controlUrls),
     controlFrom: (stock) => new Control(withRequestFields(egress, { stock }), config.controlUrls),
@@ -202,10 +208,10 @@ export function createObserver(parts: ObserverParts): Observer {
     [ASKS]: ASKS_AT_ONCE,
     [INTAKE]: INTAKE_AT_ONCE,
   });
-  const buyers = new Buyers(tools, memory, config.payeesPerLook ?? 0);
+  const buyers = new PayeeBuyersReader(tools, memory, config.payeesPerLook ?? 0);
   const reconciler = new Reconciler(tools, memory);
   metrics.gauge("touchstone_observe_blind_missed_seconds", 0);
-  for (const { name } of CHECKERS) zeroClass(metrics, name);
+  for (const { name } of CHECKERS) zeroClassMetrics(metrics, name);
   const excuses = new ClassWithdrawals({ memory, recorder, hosts, metrics, logger });
   const spans = new Spans(tools, memory, reconciler, slots, config.hostsAtOnce, stop.signal);
   const sellers = new Sellers({ intake, memory, egress, slots, clock, hosts, signal: stop.signal });
@@ -214,29 +220,29 @@ export function createObserver(parts: ObserverParts): Observer {
     observeSpan: (plan, from, to, clockFrom = ownClock) => spans.run(plan, from, to, clockFrom),
     observeShare: (plan, from, to, over) => {
       if (!shared) throw new Error("this observer shares its work with nobody");
-      return spans.runShare(shared.hosts, plan, { from, to, over }, ownClock);
+      return spans.runShare(shared.hosts, plan, { from, to, ended: over }, ownClock);
     },
     async recover() {
-      // memory gives the newest first. A bounded map drops what was added first, so the oldest are added first.
+      // The inputs come newest first. They are added oldest first, since a bounded map drops what was added first.
       for (const input of (await memory.passedInputs(MAX_PASSED)).reverse()) tools.passed.set(input, true);
       return reconciler.recover(clock);
     },
     async awaitSettlements() {
       const report = await reconciler.run(clock);
       await recordVerdicts(recorder, memory, clock);
-      await excuses.look(clock);
+      await excuses.withdrawFailed(clock);
       return report;
     },
-    readBuyers: () => buyers.look(clock),
-    ask(ask, said) {
-      const look = () => (said ? lookAtListed(tools, said, clock) : lookAtAsked(tools, ask, clock));
+    readBuyers: () => buyers.readDue(clock),
+    ask(ask, listing) {
+      const look = () => (listing ? probeCurrentListing(tools, listing, clock) : probeAsk(tools, ask, clock));
       return slots.run(hostOf(ask.normalised_url), look, ASKS);
     },
     plans: (day, cap) => spans.plans(day, cap),
     intakeSeller: (url) => sellers.read(url),
     intakeCatalogue: (named) => sellers.readCatalogue(named),
-    cutCatalogues: (named) => sellers.cut(named),
-    refreshSellers: () => sellers.refresh(),
+    unfinishedCatalogues: (named) => sellers.unfinishedCatalogues(named),
+    refreshSellers: () => sellers.readAllDue(),
     stop: () => stop.abort(new ObserverStopped()),
   };
 }

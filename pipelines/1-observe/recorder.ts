@@ -6,12 +6,15 @@ import type { RecordType } from "../record/bodies.ts";
 import { type EnvelopeInput, envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { recordId } from "../record/ids.ts";
 
-/** A record of an endpoint before it is sealed. */
+/** A record about an endpoint before it gets its envelope. */
 export interface Draft<T extends RecordType = RecordType> extends Omit<EnvelopeInput<T>, "key" | "producer"> {
   cap: string;
 }
 
-/** The log did not confirm these records: it may hold none of them, all, or the first few. */
+/**
+ * The error for records that the log did not confirm. The log may hold none of them, all of them, or only the first
+ * ones.
+ */
 export class NotRecorded extends Failure {
   constructor(
     readonly eventIds: readonly string[],
@@ -26,9 +29,9 @@ export class NotRecorded extends Failure {
 /**
  * Pauses before an append is tried again, real ms: enough for a broker election or a full disk that is being cleared.
  */
-const PAUSES_MS = [50, 500];
+const RETRY_PAUSES_MS = [50, 500];
 
-/** Ties the type of a draft's body to its record type, for the compiler. */
+/** Makes a draft. It exists so that the compiler checks the draft's body against its record type. */
 export const draft = <T extends RecordType>(of: Draft<T>): Draft => of as unknown as Draft;
 
 /** Appends records to the log under ids that are known before the call that they describe is made. */
@@ -43,8 +46,8 @@ export class Recorder {
     },
   ) {}
 
-  static idOf(of: Pick<Draft, "type" | "cap" | "slot" | "attempt">): string {
-    return recordId(of.type, of.cap, of.slot, of.attempt ?? 0);
+  static idOf(draft: Pick<Draft, "type" | "cap" | "slot" | "attempt">): string {
+    return recordId(draft.type, draft.cap, draft.slot, draft.attempt ?? 0);
   }
 
   /**
@@ -62,8 +65,8 @@ export class Recorder {
         break;
       } catch (error) {
         metrics.count("touchstone_observe_append_failures_total");
-        if (i >= PAUSES_MS.length) throw new NotRecorded(ids, error);
-        await systemClock.sleep(PAUSES_MS[i]!);
+        if (i >= RETRY_PAUSES_MS.length) throw new NotRecorded(ids, error);
+        await systemClock.sleep(RETRY_PAUSES_MS[i]!);
       }
     }
     onAck?.(ids);

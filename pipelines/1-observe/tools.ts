@@ -14,9 +14,7 @@ export interface Tools extends ExchangeDeps {
   rail: Rail;
   wallets: Wallets;
   control: Control;
-  /**
-   * Makes control calls from the address that a blind call leaves from: that address may be down while all others work.
-   */
+  /** Makes control calls from the address that a blind call uses, since that address may be down while others work. */
   controlFrom(stock: string): Control;
   recorder: Recorder;
   intake: Intake;
@@ -26,16 +24,16 @@ export interface Tools extends ExchangeDeps {
   /** Hosts that are this observer's to call. */
   hosts: Hosts;
   /** Where several observers share the work: whose intent was first. Null where this observer works alone. */
-  firsts: Pick<FirstIntents, "won"> | null;
+  firsts: Pick<FirstIntents, "isFirst"> | null;
   /** Key of the known answers. It is secret: with it a seller could predict our questions. */
   secret: Uint8Array;
   /** Pauses (real ms) between looks at the chain after a paid call; reconcile.ts finds what settles later. */
   settlePollMs: readonly number[];
-  /** Is it time to retry a call of this endpoint (paid/retry.ts)? true takes its turn. */
+  /** Is a repeated request to this endpoint due (paid/retry.ts)? If true, the call marks it as made. */
   retries: { take(cap: string, now: Date): Promise<boolean> };
-  /** Intents whose call is under way in this process. */
+  /** Event ids of intents whose call is running in this process. */
   inFlight: Set<string>;
-  /** `cap sha256` of requests that passed before: such a request is not blamed as a bad input when it fails later. */
+  /** `cap sha256` of requests that passed before. If such a request fails later, the input is not to blame. */
   passed: BoundedMap<string, true>;
   logger: Logger;
   metrics: Metrics;

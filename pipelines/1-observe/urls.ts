@@ -1,8 +1,8 @@
 import { compileTemplate } from "../record/template.ts";
 import { normaliseUrl, pathKey } from "../record/url.ts";
 
-/** The url in its normalised form, or null when the record cannot hold it. */
-export const normalOrNull = (url: string): string | null => {
+/** Normalises a url; null when the record cannot hold it. */
+export const normaliseOrNull = (url: string): string | null => {
   try {
     return normaliseUrl(url);
   } catch {
@@ -11,12 +11,12 @@ export const normalOrNull = (url: string): string | null => {
 };
 
 /**
- * Do two urls name one resource, apart from their queries? A template names every url that begins with its literal
- * head.
+ * Do two urls name one resource, apart from their queries? A url template names every url that begins with the
+ * template's literal prefix.
  */
-export function sameResource(claimed: string, asked: string): boolean {
-  const left = normalOrNull(claimed);
-  const right = normalOrNull(asked);
+export function isSameResource(claimed: string, asked: string): boolean {
+  const left = normaliseOrNull(claimed);
+  const right = normaliseOrNull(asked);
   if (left === null || right === null) return false;
   const [claims, asks] = [compileTemplate(left), compileTemplate(right)];
   if (claims) return right.startsWith(claims.prefix);

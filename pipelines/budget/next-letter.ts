@@ -1,4 +1,4 @@
-import { FAST_UNTIL } from "../1-observe/plan/plan.ts";
+import { BLOCKS_BEFORE_DAILY } from "../1-observe/plan/plan.ts";
 import { BLOCKS_PER_DAY } from "../1-observe/plan/steps.ts";
 import { figuresOf } from "../3-grade/components.ts";
 import { type DayLetter, publishedBand } from "../3-grade/hold.ts";
@@ -119,7 +119,7 @@ function futureCalls(prospect: EndpointProspect, now: Date): { rows: Sample[]; b
   for (let block = first; block < first + LOOKAHEAD_DAYS * BLOCKS_PER_DAY; block++) {
     const t = new Date(block * BLOCK_MS + BLOCK_MS / 2);
     rows.push({ ...probe, obs_id: `ahead ${block} free`, t });
-    const isEveryBlock = prospect.paidBlocks + calls < FAST_UNTIL;
+    const isEveryBlock = prospect.paidBlocks + calls < BLOCKS_BEFORE_DAILY;
     if (isEveryBlock || block % BLOCKS_PER_DAY === 0) {
       rows.push({ ...paid, obs_id: `ahead ${block} paid`, t });
       calls++;

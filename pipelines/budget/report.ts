@@ -1,9 +1,9 @@
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Store } from "../../infra/store/store.ts";
-import { demandBefore } from "../1-observe/ask-runner.ts";
-import { reservedFor } from "../1-observe/plan/plan.ts";
-import { type Caps, toWhom } from "../1-observe/plan/spend.ts";
+import { readDemandBefore } from "../1-observe/ask-runner.ts";
+import { reservedMicro } from "../1-observe/plan/plan.ts";
+import { type Caps, payeeOf } from "../1-observe/plan/spend.ts";
 import type { DayLetter } from "../3-grade/hold.ts";
 import { DAY_MS, windowStart } from "../3-grade/params.ts";
 import type { Sample } from "../3-grade/sample.ts";
@@ -114,7 +114,7 @@ function summarizeCoverage(plan: DayPlan | null, endpoints: readonly BudgetLine[
   }
   return {
     ...{ planned: plan !== null, listed: endpoints.length, covered: endpoints.filter((one) => one.covered).length },
-    reserved: formatMoney((plan?.lines ?? []).reduce((sum, line) => sum + reservedFor(line), 0n)),
+    reserved: formatMoney((plan?.lines ?? []).reduce((sum, line) => sum + reservedMicro(line), 0n)),
     not_covered,
   };
 }
@@ -142,7 +142,7 @@ export async function budgetReport(parts: BudgetParts, day: string, most: number
   const plan = await knownPlan(privateStore, day);
   const lines = new Map(plan?.lines.map((line) => [line.cap, line]));
   const listed = await memory.listed();
-  const demand = await demandBefore(lake, day);
+  const demand = await readDemandBefore(lake, day);
   const [ever] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
   const covered = (one: ListedCap): boolean => lines.get(one.cap)?.covered === true;
   const endpoints: BudgetLine[] = [];
@@ -304,7 +304,7 @@ async function sumSpending(lake: Pick<Lake, "all">, day: string): Promise<Spendi
   for (const row of rows) {
     addTo(days, row.day, row);
     if (row.day !== day) continue;
-    const { host, domain, payee } = toWhom(hostOf(row.url), row.pay_to);
+    const { host, domain, payee } = payeeOf(hostOf(row.url), row.pay_to);
     addTo(hosts, host, row);
     addTo(domains, domain, row);
     addTo(payees, payee, row);

@@ -4,7 +4,7 @@ import { Failure } from "../../infra/errors.ts";
 import { FoldFile, type FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log, LogRecord } from "../../infra/log/log.ts";
 import { LogTail } from "../../infra/log/tail.ts";
-import type { Named } from "../1-observe/json.ts";
+import type { WithoutIndex } from "../1-observe/json.ts";
 import { envelopeOf, readRecord, sealEnvelope } from "../record/envelope.ts";
 import { partitionOf } from "../record/ids.ts";
 import type { OrderStep, StepOf, StepState } from "../record/order-step.ts";
@@ -42,7 +42,7 @@ export class OrderLost extends Failure {
 type SharedMember = "order" | "key" | "epoch" | "by" | "at" | "state";
 
 /** The members of a step of state `S` that not every step has. */
-export type StepBody<S extends StepState> = Omit<Named<StepOf<S>>, SharedMember>;
+export type StepBody<S extends StepState> = Omit<WithoutIndex<StepOf<S>>, SharedMember>;
 export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } & StepBody<T> }[S];
 
 export interface OrderLogOptions {

@@ -12,10 +12,10 @@ import {
   type Wallet,
 } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
-import { knownOf, type Truths } from "../1-observe/classes/bought.ts";
+import { findKnownAnswer, type TruthParts } from "../1-observe/classes/bought.ts";
 import { PAYMENT_KEY } from "../1-observe/mcp/session.ts";
 import { deadlineOf } from "../1-observe/paid/sign.ts";
-import { passes } from "../1-observe/plan/steps.ts";
+import { isPassing } from "../1-observe/plan/steps.ts";
 import { exchange } from "../1-observe/probe/exchange.ts";
 import { type ProbeTools, probe } from "../1-observe/probe/probe.ts";
 import type { Request, ToolCall } from "../1-observe/probe/request.ts";
@@ -76,7 +76,7 @@ export interface SellerTools extends ProbeTools {
   /** The wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown */
   float(need?: PaymentNeed): Promise<Wallet>;
   /** Sources of right answers; absent: only right answers that can be computed are known. */
-  truths?: Truths;
+  truths?: TruthParts;
 }
 
 /** The endpoint of a quote, with what the public record holds about it. */
@@ -155,7 +155,7 @@ export async function askForQuote(
   if (priceMicro === null) return { says: "The seller's price is past what can be bought here." };
   const { declared } = read;
   const { cap, lettered } = endpoint;
-  const known = await findKnownAnswer(tools, endpoint, request, declared);
+  const known = await answerIfKnown(tools, endpoint, request, declared);
   if (known === "unknown") return TRUTH_SOURCE_DOWN;
   const want = {
     class: known?.class ?? classOf({ named: declared.named }),
@@ -176,7 +176,7 @@ const TRUTH_SOURCE_DOWN = { says: "The right answer for this input cannot be loo
  * The known right answer to this request; null: its input determines none. `unknown`: a source of truth cannot be
  * reached.
  */
-async function findKnownAnswer(
+async function answerIfKnown(
   { truths }: Pick<SellerTools, "truths">,
   { cap, url, method, tool = null, listedClass, scored = false }: QuotedEndpoint,
   request: CallRequest,
@@ -184,7 +184,7 @@ async function findKnownAnswer(
 ): Promise<KnownAnswer | null | "unknown"> {
   const endpoint = { cap, url: url ?? request.url, method: method ?? request.method, tool };
   const call = { endpoint, listedClass, scored, declared, url: request.url, body: request.body };
-  return knownOf(call, truths).catch(() => "unknown" as const);
+  return findKnownAnswer(call, truths).catch(() => "unknown" as const);
 }
 
 const ECHO_TOO_LONG = { says: "The seller wants more echoed in the payment than is kept." };
@@ -282,7 +282,7 @@ export async function evaluateAnswer(
 ): Promise<SellerAnswer> {
   const read = await reader.ask("evaluate", { result, want, again: false });
   const evaluation = read.ok ? read.value : evaluate(result, want, null, false);
-  const ours = passes(evaluation) && evaluation.schema_ok !== false;
+  const ours = isPassing(evaluation) && evaluation.schema_ok !== false;
   if (expect) {
     const own = await reader.ask("expected", { expect, body: result.body ?? new Uint8Array() });
     evaluation.checks.push(

@@ -10,7 +10,7 @@ import { originOf } from "../../infra/tree/checkpoint.ts";
 import { AskRunner } from "../1-observe/ask-runner.ts";
 import { shareHosts } from "../1-observe/hosts.ts";
 import { createObserver, type Observer, type ObserverParts } from "../1-observe/observer.ts";
-import { capsOf } from "../1-observe/plan/spend.ts";
+import { parseCaps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
 import { createMemory } from "../2-ingest/memory.ts";
 import { chainTimeReader } from "../4-publish/clocks.ts";
@@ -57,7 +57,7 @@ async function observing({ config, secret }: Parts, lake: Lake, money: Money): P
   return {
     producer: "touchstone/1",
     controlUrls: money.controlUrls,
-    caps: capsOf(config.spend),
+    caps: parseCaps(config.spend),
     spentBefore: spent?.micro ?? 0n,
     hostsAtOnce: config.observe.hosts_at_once,
     payeesPerLook: config.observe.payees_per_hour,
@@ -82,7 +82,7 @@ export async function assemble(
   const { lake, ingest } = await openIngest(parts, clock);
   let askRunner: AskRunner | null = null;
   const catchUp = () => ingest.pass();
-  const release = async () => askRunner?.idle(RELEASE_MS);
+  const release = async () => askRunner?.waitUntilIdle(RELEASE_MS);
   const shared = ownership && (await shareHosts({ log, ownership, logger, catchUp, release }));
   const networks = paidNetworks(config);
   const rail = railOn(networks, createNetworkGuard(networks));
@@ -118,7 +118,7 @@ export async function assemble(
   });
   const pipeline = new Pipeline({
     ...{ clock, log, privateStore, publicStore, lake, memory, ingest, observer, publisher, askRunner, logger, metrics },
-    caps: capsOf(config.spend),
+    caps: parseCaps(config.spend),
     priority: config.observe.priority,
     exclude: config.observe.exclude,
     ownOrigins: [new URL(config.base_url).origin],
@@ -134,7 +134,7 @@ export async function assemble(
     await notifier.stop();
     observer.stop();
     await shared?.hosts.close();
-    await askRunner?.idle();
+    await askRunner?.waitUntilIdle();
     classes.close();
     await lake.close();
   };

@@ -4,8 +4,8 @@ import type { Egress } from "../../infra/egress/egress.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Network } from "../../infra/rails/networks.ts";
 import { createReader } from "../../infra/rails/rpc.ts";
-import type { Truths } from "../1-observe/classes/bought.ts";
-import { NO_MAPS, readMaps } from "../1-observe/classes/mapping-file.ts";
+import type { TruthParts } from "../1-observe/classes/bought.ts";
+import { NO_CLASS_MAPS, readClassMaps } from "../1-observe/classes/mapping-file.ts";
 import { parseJson } from "../1-observe/json.ts";
 import type { ObserverParts } from "../1-observe/observer.ts";
 import { RandomDraws, type Sources, toNumber } from "../record/classes/checker.ts";
@@ -38,7 +38,7 @@ export function classesOf(
     ...(reference ? { price: priceSource(egress, reference) } : {}),
     company: companySource(register),
   };
-  const maps = config.classes_file === null ? NO_MAPS : readMaps(config.classes_file);
+  const maps = config.classes_file === null ? NO_CLASS_MAPS : readClassMaps(config.classes_file);
   return { of: { maps, sources }, close: () => register.close() };
 }
 
@@ -52,11 +52,11 @@ export function truthsOf(
   { config, egress }: Pick<Parts, "config" | "egress">,
   clock: Clock,
   { network, pages, pagesAt }: { network: Network; pages: Uint8Array | null; pagesAt?: string },
-): { of: Truths; close(): void } {
+): { of: TruthParts; close(): void } {
   const base = `${(pagesAt ?? config.base_url).replace(/\/+$/, "")}/p/`;
   const reference = config.price_reference;
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock, memoryLimit: "128MB" });
-  const sources: Truths["sources"] = {
+  const sources: TruthParts["sources"] = {
     page: (url) => {
       const page = pages && url.startsWith(base) ? plantedPage(pages, url.slice(base.length), clock.now()) : null;
       return page && factsOf(page);
@@ -66,7 +66,7 @@ export function truthsOf(
     company: (lei) =>
       firstRow<{ name: string }>(register, sql("register/search:named"), { lei }).then((row) => row?.name ?? null),
   };
-  const maps = config.classes_file === null ? NO_MAPS : readMaps(config.classes_file);
+  const maps = config.classes_file === null ? NO_CLASS_MAPS : readClassMaps(config.classes_file);
   return { of: { maps, sources }, close: () => register.close() };
 }
 
@@ -98,7 +98,7 @@ function blockSource(rpcUrls: readonly string[], network: string): NonNullable<S
 }
 
 /** A block at a height that these nodes call final and have not forgotten; null for any other. */
-function finalBlock(rpcUrls: readonly string[], network: string): NonNullable<Truths["sources"]["block"]> {
+function finalBlock(rpcUrls: readonly string[], network: string): NonNullable<TruthParts["sources"]["block"]> {
   const reader = createReader(rpcUrls);
   return async (number) => {
     const final = Number((await reader.getBlock({ blockTag: "finalized" })).number);

@@ -20,7 +20,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { withMissingAsNull } from "../../infra/store/unlisted.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
 import { originOf } from "../../infra/tree/checkpoint.ts";
-import { placesFor } from "../1-observe/queue.ts";
+import { egressLimits } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
 import { folders, OBSERVER_SECRET, PAGES_SECRET } from "./data-folder.ts";
@@ -121,7 +121,7 @@ export function egressOf(config: Config, sources?: Sources): Egress {
     allowLoopback,
     extraPorts: config.ports,
     userAgent: `touchstone (+${config.base_url})`,
-    ...placesFor(config.observe.hosts_at_once, looks),
+    ...egressLimits(config.observe.hosts_at_once, looks),
     ...(address === null ? {} : { resolveTo: address }),
     ...(sources && { sources }),
   });

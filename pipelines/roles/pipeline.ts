@@ -7,9 +7,9 @@ import type { Log } from "../../infra/log/log.ts";
 import { fixedPartitions } from "../../infra/log/ownership.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
-import { type AskRunner, demandBefore } from "../1-observe/ask-runner.ts";
+import { type AskRunner, readDemandBefore } from "../1-observe/ask-runner.ts";
 import { NotRecorded, type Observer, type SpanReport } from "../1-observe/observer.ts";
-import { planInTurns, reservedFor } from "../1-observe/plan/plan.ts";
+import { drawPlanYielding, reservedMicro } from "../1-observe/plan/plan.ts";
 import type { Caps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
 import { knownPlan, planKey, publishPlan, saltHash, saltOf } from "../4-publish/day-plan.ts";
@@ -114,7 +114,7 @@ export class Pipeline {
 
   /** Go on with the catalogues whose reading broke off, once they may be asked again. @returns how many */
   async resumeIntake(catalogues: readonly NamedCatalogue[]): Promise<number> {
-    const cut = this.parts.observer.cutCatalogues(catalogues);
+    const cut = this.parts.observer.unfinishedCatalogues(catalogues);
     if (cut.length > 0) await this.intake(cut);
     return cut.length;
   }
@@ -142,9 +142,9 @@ export class Pipeline {
     const salt = await saltOf(privateStore, day);
     const [spent] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
     const spentBefore = (spent?.micro ?? 0n) + (await this.#promisedBefore(day));
-    const demand = await demandBefore(lake, day);
+    const demand = await readDemandBefore(lake, day);
     const listed = await memory.listed();
-    const plan = await planInTurns({
+    const plan = await drawPlanYielding({
       day,
       salt,
       listed,
@@ -176,7 +176,7 @@ export class Pipeline {
     for (const { cap, micro } of await this.parts.memory.spentOn(before))
       byCap.set(cap, (byCap.get(cap) ?? 0n) + micro);
     return plan.lines.reduce((sum, line) => {
-      const left = reservedFor(line) - (byCap.get(line.cap) ?? 0n);
+      const left = reservedMicro(line) - (byCap.get(line.cap) ?? 0n);
       return left > 0n ? sum + left : sum;
     }, 0n);
   }
@@ -212,12 +212,12 @@ export class Pipeline {
 
   /** Begin to look at what was asked about and never seen; within a minute of the question in a running service. */
   asks(): Promise<number> {
-    return this.parts.askRunner.turn();
+    return this.parts.askRunner.startDue();
   }
 
   /** Resolves when the looks that were begun have ended. */
   idle(): Promise<void> {
-    return this.parts.askRunner.idle();
+    return this.parts.askRunner.waitUntilIdle();
   }
 
   /** The volatile tables and the view that serving follows. */

@@ -1,6 +1,6 @@
-import { type BoughtCall, knownOf, type Truths } from "../../pipelines/1-observe/classes/bought.ts";
+import { type BoughtCall, findKnownAnswer, type TruthParts } from "../../pipelines/1-observe/classes/bought.ts";
 import type { Reader } from "../../pipelines/1-observe/reading/reader.ts";
-import { NOTHING } from "../../pipelines/1-observe/terms/declared.ts";
+import { NOTHING_DECLARED } from "../../pipelines/1-observe/terms/declared.ts";
 import { decided, strongestCheckOf } from "../../pipelines/orders/judgement.ts";
 import { evaluateAnswer } from "../../pipelines/orders/seller.ts";
 import { checkerOf, type KnownAnswer } from "../../pipelines/record/classes.ts";
@@ -17,7 +17,7 @@ export interface EvaluationDeps {
   /** A reader with a thread of its own, so that strangers' answers here do not delay the answers of orders. */
   reader: Reader;
   /** What right answers are found with, as for calls that are bought; absent: those that can be computed are. */
-  truths?: () => Truths | undefined;
+  truths?: () => TruthParts | undefined;
 }
 
 /** Largest number of answers that are evaluated at once, since all of them are held in memory. */
@@ -109,10 +109,10 @@ export class Evaluations {
 
   /** The question that the input asks, with its right answer, by the schema and the type that the client says. */
   async #known(call: BoughtCall, { class: given, schema, mime }: EvaluateRequest): Promise<KnownAnswer | null> {
-    const declared = { ...NOTHING, outputSchema: schema, mime: mime ?? null };
+    const declared = { ...NOTHING_DECLARED, outputSchema: schema, mime: mime ?? null };
     const listedClass = given ?? call.listedClass;
     try {
-      return await knownOf({ ...call, listedClass, declared }, this.deps.truths?.());
+      return await findKnownAnswer({ ...call, listedClass, declared }, this.deps.truths?.());
     } catch {
       const says = "the right answer for this input cannot be looked up now";
       throw new Problem("unavailable", says, { headers: { "retry-after": "5" } });

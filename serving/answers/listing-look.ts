@@ -1,5 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
-import { type Looked, lookOnce } from "../../pipelines/1-observe/probe/look.ts";
+import { type LookResult, lookOnce } from "../../pipelines/1-observe/probe/look.ts";
 import type { Probe, ProbeTools } from "../../pipelines/1-observe/probe/probe.ts";
 import type { Offer } from "../../pipelines/record/bodies.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
@@ -138,7 +138,7 @@ export async function listingAnswer(
 
 function answerOf(
   url: string,
-  { probe: { body }, method, listing }: Looked,
+  { probe: { body }, method, listing }: LookResult,
   stock: StockVerdict,
   cap: string | null,
   now: Date,

@@ -1,11 +1,11 @@
 import {
+  addMeta,
   CLIENT,
+  createNotification,
+  createRequest,
   headersOf,
-  notice,
-  question,
   WITH_SESSIONS,
   WITHOUT_SESSIONS,
-  withMeta,
 } from "../../pipelines/1-observe/mcp/rpc.ts";
 import { isTemplate } from "../../pipelines/record/template.ts";
 import { type HandshakeRequest, readHandshakeRequest } from "../../pipelines/record/volatile.ts";
@@ -114,7 +114,11 @@ function schemaOf(value: unknown, depth: number): object {
  */
 function toolCommand(url: string, tool: string, args: Record<string, unknown>): string {
   const word = (bytes: Uint8Array): string => shellWord(Buffer.from(bytes).toString("utf8"));
-  const hello = question(0, "initialize", { protocolVersion: WITH_SESSIONS, capabilities: {}, clientInfo: CLIENT });
+  const hello = createRequest(0, "initialize", {
+    protocolVersion: WITH_SESSIONS,
+    capabilities: {},
+    clientInfo: CLIENT,
+  });
   const params = { name: tool, arguments: args };
   const alone = { "mcp-protocol-version": WITHOUT_SESSIONS, ...headersOf("tools/call", params) };
   const headers = `-H 'Accept: application/json, text/event-stream' ${JSON_TYPE}`;
@@ -126,8 +130,8 @@ function toolCommand(url: string, tool: string, args: Record<string, unknown>): 
     `w=$(m -i -d ${word(hello)} | tr -d '\r')`,
     `s=$(printf '%s\n' "$w" | ${SESSION})`,
     `v=$(printf '%s\n' "$w" | ${VERSION})`,
-    `if [ -n "$v" ]; then m ${session} -d ${word(notice("notifications/initialized"))}`,
-    `m -i ${session} -d ${word(question(2, "tools/call", params))}`,
-    `else m -i ${named.join(" ")} -d ${word(question(2, "tools/call", withMeta(params, CLIENT)))}; fi)`,
+    `if [ -n "$v" ]; then m ${session} -d ${word(createNotification("notifications/initialized"))}`,
+    `m -i ${session} -d ${word(createRequest(2, "tools/call", params))}`,
+    `else m -i ${named.join(" ")} -d ${word(createRequest(2, "tools/call", addMeta(params, CLIENT)))}; fi)`,
   ].join("; ");
 }

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { sample } from "../../pipelines/1-observe/probe/synthetic.ts";
+import { sampleValue } from "../../pipelines/1-observe/probe/synthetic.ts";
 
 type Json = Record<string, unknown>;
 
@@ -92,7 +92,7 @@ export async function inputShown(
   const own = typeof outline.properties === "object" ? (outline.properties as Json) : {};
   if (Object.keys(own).length > 0 && (outline.type ?? "object") === "object") {
     const schema = { ...outline, properties: { ...typesOf(sent), ...own } };
-    for (const example of [sent, { ...(sample(outline) as Json), ...sent }]) {
+    for (const example of [sent, { ...(sampleValue(outline) as Json), ...sent }]) {
       if (JSON.stringify(example).length <= MAX_OUTLINE && (await fits(schema, example))) return { example, schema };
     }
   }

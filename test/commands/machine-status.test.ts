@@ -36,7 +36,7 @@ test("a job that fails time after time is told as its work's, within minutes, an
       stop: () => stopped.abort(),
       ...{ awaitSettlements: nothing, readBuyers: nothing },
     },
-    ...{ publisher: { refreshCheckpoint: nothing }, notifier: { turn: nothing } },
+    ...{ publisher: { refreshCheckpoint: nothing }, notifier: { runOnce: nothing } },
   };
   const running = startMachine(parts as unknown as ScheduleParts);
   const bounded = { timeout: 90_000, interval: 500 };

@@ -1,10 +1,10 @@
-import { callsOf, FAST_UNTIL } from "../../pipelines/1-observe/plan/plan.ts";
+import { BLOCKS_BEFORE_DAILY, drawCalls } from "../../pipelines/1-observe/plan/plan.ts";
 import {
-  afterRow,
   BLOCKS_PER_DAY,
   callsInBlock,
-  momentOf,
-  passes,
+  isPassing,
+  minuteOfBlock,
+  nextRetestState,
   type RetestState,
 } from "../../pipelines/1-observe/plan/steps.ts";
 import { publishedBand } from "../../pipelines/3-grade/hold.ts";
@@ -45,21 +45,21 @@ function* observed(
   for (let n = days - 1; n >= 0; n--) {
     const day = addDays(dayOf(end), -n);
     const first = blockOf(dayStart(day));
-    const base = paidBlocks < FAST_UNTIL ? BLOCKS_PER_DAY : 1;
+    const base = paidBlocks < BLOCKS_BEFORE_DAILY ? BLOCKS_PER_DAY : 1;
     const bytes = Uint8Array.from({ length: 10 }, () => draw() & 0xff);
-    const calls = callsOf(bytes, first, base, true);
+    const calls = drawCalls(bytes, first, base, true);
     const line: PlanLine = { cap: "cap_x", host: "x", calls, base_per_day: base, covered: true };
     const rows: Sample[] = [];
     for (let block = first; block < first + BLOCKS_PER_DAY; block++) {
       for (const call of callsInBlock(line, block, state)) {
-        const t = momentOf(call.block, call.minute);
+        const t = minuteOfBlock(call.block, call.minute);
         if (t >= until) continue;
         const made = call.kind === "probe" ? behaviour.probe() : behaviour.pay(call.blind);
         rows.push({ ...made, w: call.w, t, obs_id: `rec_${String(++serial).padStart(6, "0")}` });
         if (made.kind !== 1) continue;
         paidBlocks++;
         const { delivered, delivery, outcome } = made;
-        state = afterRow(state, block, passes({ delivered: delivered === true, delivery, outcome }));
+        state = nextRetestState(state, block, isPassing({ delivered: delivered === true, delivery, outcome }));
       }
     }
     yield { day, rows };

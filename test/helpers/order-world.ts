@@ -5,7 +5,7 @@ import type { SignedTransfer } from "../../infra/rails/authorization.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Till } from "../../infra/rails/till.ts";
-import { readReply, readWelcome } from "../../pipelines/1-observe/mcp/answers.ts";
+import { readInitializeAnswer, readReply } from "../../pipelines/1-observe/mcp/answers.ts";
 import { type Expectation, evaluate } from "../../pipelines/1-observe/reading/checks.ts";
 import { Schemas } from "../../pipelines/1-observe/reading/schema.ts";
 import { Buying } from "../../pipelines/orders/buying.ts";
@@ -193,7 +193,7 @@ export class FakeReplica {
 /** What the reader's thread does, in this one. */
 const READS = {
   evaluate: ({ result, want }: { result: EgressResult; want: Expectation }) => evaluate(result, want, schemas, false),
-  welcome: readWelcome,
+  welcome: readInitializeAnswer,
   reply: readReply,
 };
 

@@ -16,7 +16,7 @@ function intake(
       if (fails[url] instanceof Error) throw fails[url];
       await fails[url];
     },
-    cutCatalogues: (all: readonly string[]) => all.filter((one) => one === "two"),
+    unfinishedCatalogues: (all: readonly string[]) => all.filter((one) => one === "two"),
     refreshSellers: async () => void called.push("sellers"),
   };
   const ingest = { pass: async () => void called.push("ingest") };

@@ -5,37 +5,41 @@ import { RandomDraws, type Sources } from "../../record/classes/checker.ts";
 import type { Mapping } from "../../record/classes/mapping.ts";
 import { any, type Checker, type KnownAnswer } from "../../record/classes.ts";
 import type { ListedCap } from "../../record/memory.ts";
-import { hashOf, keepable } from "../json.ts";
+import { hashOf, valueIfKeepable } from "../json.ts";
 import { draft, type Recorder } from "../recorder.ts";
 import type { Declared } from "../terms/declared.ts";
-import { type ClassMaps, type ClassMatch, classMatchOf } from "./classing.ts";
+import { type ClassMaps, type ClassMatch, matchClass } from "./classing.ts";
 
-/** What a paid call asks, decided before the call. */
+/** The question that a paid call asks, which is decided before the call. */
 export interface ClassQuestion {
   checker: Checker;
-  /** null: there is no question whose answer we know, and the call sends an example. */
+  /** null: there is no question with a known answer, and the call sends an example. */
   known: KnownAnswer | null;
-  /** The mapping that the question was made with; null where the seller named its class itself. */
+  /**
+   * The mapping (how the endpoint is asked questions of a class) that the question was made with; null where the seller
+   * named its class itself.
+   */
   mapping: Mapping | null;
   /**
-   * A control input: the mapping is ours, and no call by it has passed yet. This is recorded before the call, and the
-   * row is never a sample, however it ends: leaving it out only when it fails would flatter the seller.
+   * A control input: the mapping is ours, and no call with it has passed yet. The call is a trial of the mapping and
+   * never a sample, which is recorded before the call: if only failures were left out, the seller would get too good a
+   * grade.
    */
   control: boolean;
-  /** There is a mapping, but it is not used: no control input of it passed. */
+  /** There is a mapping, but it is not used, because no control input passed. */
   dropped: boolean;
 }
 
 /**
- * After this many control inputs, all failed, a mapping is taken to be wrong. The endpoint is then called with its own
- * example, as if it had no mapping, until it gets another one.
+ * After this many control inputs that all failed, a mapping counts as wrong. Then the endpoint is called with its own
+ * example, as if it had no mapping, until it gets another mapping.
  */
 const MAX_CONTROLS = 3;
-/** Most endpoints whose trials this process remembers beside the record. */
+/** Most endpoints whose trials this process remembers in addition to the record. */
 const MAX_TRIALS = 100_000;
 
-/** A text by which two states of a mapping are compared; empty where there is none. */
-const wordFor = (mapping: { id: string; dropped: boolean } | null): string =>
+/** Makes a text by which two states of a mapping are compared; empty where there is no mapping. */
+const mappingStateText = (mapping: { id: string; dropped: boolean } | null): string =>
   mapping === null ? "" : `${mapping.id}${mapping.dropped ? " dropped" : ""}`;
 
 interface Trial {
@@ -56,19 +60,19 @@ export interface ClassQuestionsParts {
 /** Determines the class of an endpoint, records it before the first question, and makes the questions. */
 export class ClassQuestions {
   readonly #trials = new BoundedMap<string, Trial>(MAX_TRIALS);
-  /** Endpoint -> the mapping that this process recorded last, which the lake may not have loaded yet. */
-  readonly #told = new BoundedMap<string, string>(MAX_TRIALS);
+  /** Endpoint -> state of the mapping that this process recorded last. The lake may not have loaded it yet. */
+  readonly #recordedMappings = new BoundedMap<string, string>(MAX_TRIALS);
 
   constructor(private readonly parts: ClassQuestionsParts) {}
 
   /**
-   * The question of one paid call. Never throws.
+   * Makes the question of one paid call. Never throws.
    * @param declared what the endpoint's 402 declares, or null before there is one
    */
   async ask(one: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<ClassQuestion> {
-    const classing = classMatchOf(one, declared, this.parts.maps);
+    const classing = matchClass(one, declared, this.parts.maps);
     const { checker, mapping } = classing;
-    const trial = mapping && this.#trialOf(one, mapping);
+    const trial = mapping && this.#combinedTrial(one, mapping);
     if (trial && !trial.passed && (trial.dropped || trial.controls >= MAX_CONTROLS)) {
       return { checker: any, known: null, mapping, control: false, dropped: true };
     }
@@ -76,8 +80,8 @@ export class ClassQuestions {
     return { checker, known, mapping, control: known !== null && trial !== null && !trial.passed, dropped: false };
   }
 
-  /** Notes whether a call passed that sent a control input. */
-  ended(one: Pick<ListedCap, "cap">, { mapping, known, control }: ClassQuestion, passed: boolean): void {
+  /** Counts the result of a call that sent a control input. */
+  noteControl(one: Pick<ListedCap, "cap">, { mapping, known, control }: ClassQuestion, passed: boolean): void {
     if (!mapping || !known || !control) return;
     const before = this.#trials.get(one.cap);
     const controls = (before?.id === mapping.id ? before.controls : 0) + 1;
@@ -95,13 +99,18 @@ export class ClassQuestions {
     }
   }
 
-  /** Trials of a mapping so far: those in the record together with those of this process, which are newer. */
-  #trialOf({ cap, mapped }: ListedCap, { id }: Mapping): Trial {
-    const kept = mapped?.id === id ? mapped : { controls: 0, passed: false };
+  /** The trials of a mapping so far: those in the record, combined with newer ones of this process. */
+  #combinedTrial({ cap, mapped }: ListedCap, { id }: Mapping): Trial {
+    const recordedTrial = mapped?.id === id ? mapped : { controls: 0, passed: false };
     const own = this.#trials.get(cap);
-    const mine = own?.id === id ? own : { controls: 0, passed: false };
+    const ownTrial = own?.id === id ? own : { controls: 0, passed: false };
     const dropped = mapped?.id === id && mapped.dropped;
-    return { id, dropped, controls: Math.max(kept.controls, mine.controls), passed: kept.passed || mine.passed };
+    return {
+      id,
+      dropped,
+      controls: Math.max(recordedTrial.controls, ownTrial.controls),
+      passed: recordedTrial.passed || ownTrial.passed,
+    };
   }
 
   async #draw({ checker, variant, mapping, arrange }: ClassMatch, seed: Uint8Array): Promise<KnownAnswer | null> {
@@ -114,12 +123,12 @@ export class ClassQuestions {
       const { draw, answer: own } = checker.variants[variant]!;
       const question = await draw(seed, sources);
       const input = question && arrange(question.fields);
-      // If the record cannot hold the right answer, nobody could check the call afterwards.
-      if (!input || keepable(question.truth) === undefined) return null;
+      // The right answer must fit into the record; otherwise nobody could check the call afterwards.
+      if (!input || valueIfKeepable(question.truth) === undefined) return null;
       const answer = mapping ? mapping.answer : own;
       return { input, truth: question.truth, class: checker.name, variant, answer };
     } catch (error) {
-      // A source of ours is down: the call sends the seller's own example.
+      // One of our sources is down, so the call sends the seller's own example.
       metrics.count("touchstone_observe_class_sources_down_total", { class: checker.name });
       logger.warn({ err: error, class: checker.name }, "a question could not be made: its source does not answer");
       return null;
@@ -127,17 +136,17 @@ export class ClassQuestions {
   }
 
   /**
-   * Records the mapping that the endpoint is called by from now on, if it differs from the recorded one. This happens
-   * before the first payment by that mapping.
-   * @throws NotRecorded when the log does not take the record: then no payment is made by the mapping
+   * Records the mapping that is used for the endpoint from now on, if it differs from the recorded one. It is called
+   * before the first payment with that mapping.
+   * @throws NotRecorded when the log refuses the record; then no payment is made with the mapping
    */
-  async tell({ cap, mapped }: ListedCap, { mapping, dropped }: ClassQuestion, clock: Clock): Promise<void> {
-    const before = this.#told.get(cap) ?? wordFor(mapped ?? null);
-    const now = wordFor(mapping && { id: mapping.id, dropped });
+  async recordMapping({ cap, mapped }: ListedCap, { mapping, dropped }: ClassQuestion, clock: Clock): Promise<void> {
+    const before = this.#recordedMappings.get(cap) ?? mappingStateText(mapped ?? null);
+    const now = mappingStateText(mapping && { id: mapping.id, dropped });
     if (before === now) return;
     const body = { mapping, dropped };
     const slot = hashOf([mapping?.id ?? null, dropped, before]) ?? "";
     await this.parts.recorder.append([draft({ type: "class.mapped", cap, slot, at: clock.now(), body })]);
-    this.#told.set(cap, now);
+    this.#recordedMappings.set(cap, now);
   }
 }

@@ -7,38 +7,38 @@ import type { ListedCap } from "../../record/memory.ts";
 import { get, isObject } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
 
-/** The class of an endpoint, the question that it is asked, and how the question is put into a request. */
+/** The class of an endpoint, the question that it gets, and how the question is put into a request. */
 export interface ClassMatch {
   checker: Checker;
   /** Name of the question; null where none fits the endpoint. */
   variant: string | null;
-  /** null: the seller names the class itself, and takes the question in the class's own form. */
+  /** null: the seller names the class itself, and its endpoint accepts the question in the class's own form. */
   mapping: Mapping | null;
-  /** The request input that asks one question. */
+  /** Makes the request input that asks one question; null where that is not possible. */
   arrange(fields: Fields): Example | null;
 }
 
-/** The mappings that an operator set. They take precedence over what a seller declares. */
+/** The mappings from an operator's file. They take precedence over what a seller declares. */
 export interface ClassMaps {
   find(one: Pick<ListedCap, "cap" | "url" | "method" | "tool">): Mapping | null;
-  /** The known rows under a name that a mapping gives; empty where there are none. */
+  /** The known rows under a name that a mapping refers to; empty where there are none. */
   rows(name: string): readonly KnownRow[];
 }
 
 type Place = "query" | "body";
-/** How the seller describes its call and its answer: its listing first, then its 402. */
-interface Words {
+/** How the seller describes input and answer, in its listing or else in its 402. */
+interface SellerDescription {
   example: Claims["example"];
   inputSchema: unknown;
   outputSchema: unknown;
 }
 
-/** What the class of an endpoint is decided by, beside what its 402 declares. */
-type Classed = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "sellerClaims">;
+/** The members of an endpoint that determine its class, together with what its 402 declares. */
+type ClassedEndpoint = Pick<ListedCap, "cap" | "url" | "method" | "tool" | "sellerClaims">;
 
-const NONE: ClassMatch = { checker: any, variant: null, mapping: null, arrange: () => null };
+const NO_MATCH: ClassMatch = { checker: any, variant: null, mapping: null, arrange: () => null };
 
-function wordsOf({ sellerClaims: own }: Classed, declared: Declared | null): Words {
+function describeBySeller({ sellerClaims: own }: ClassedEndpoint, declared: Declared | null): SellerDescription {
   return {
     example: own?.example ?? declared?.example ?? null,
     inputSchema: own?.input_schema ?? declared?.inputSchema,
@@ -46,36 +46,39 @@ function wordsOf({ sellerClaims: own }: Classed, declared: Declared | null): Wor
   };
 }
 
-const member = (answer: string | null): string => (answer ?? "").slice(1);
-const outputs = (schema: unknown): string[] => {
+const answerMember = (answer: string | null): string => (answer ?? "").slice(1);
+const outputNames = (schema: unknown): string[] => {
   const properties = get(schema, "properties");
   return isObject(properties) ? Object.keys(properties) : [];
 };
-const holds = (value: unknown, names: readonly string[]): boolean =>
+const hasMembers = (value: unknown, names: readonly string[]): boolean =>
   isObject(value) && names.every((name) => Object.hasOwn(value, name));
 
 /**
- * The question whose members the seller's example has, in its query or else in its body. If several fit, the answer's
- * schema decides; null if it leaves none or several.
+ * Finds the question whose fields the seller's example has, in its query or else in its body. If several questions fit,
+ * the answer's schema decides; null if then none or several remain.
  */
-function ownForm({ variants }: Checker, { example, outputSchema }: Words): { name: string; place: Place } | null {
+function findOwnForm(
+  { variants }: Checker,
+  { example, outputSchema }: SellerDescription,
+): { name: string; place: Place } | null {
   if (!example) return null;
-  const place = Object.values(variants).some(({ asks }) => holds(example.query, asks)) ? "query" : "body";
-  const fitting = Object.entries(variants).filter(([, { asks }]) => holds(example[place], asks));
-  const named = outputs(outputSchema);
-  const told = fitting.length > 1 ? fitting.filter(([, { answer }]) => named.includes(member(answer))) : fitting;
-  return told.length === 1 ? { name: told[0]![0], place } : null;
+  const place = Object.values(variants).some(({ asks }) => hasMembers(example.query, asks)) ? "query" : "body";
+  const fitting = Object.entries(variants).filter(([, { asks }]) => hasMembers(example[place], asks));
+  const named = outputNames(outputSchema);
+  const match = fitting.length > 1 ? fitting.filter(([, { answer }]) => named.includes(answerMember(answer))) : fitting;
+  return match.length === 1 ? { name: match[0]![0], place } : null;
 }
 
-/** A value in the type of the example's: text where the example has text. */
-const like = (example: unknown, value: string | number): string | number =>
+/** Converts a value to the type of the example's value: text where the example has text. */
+const inExampleType = (example: unknown, value: string | number): string | number =>
   typeof example === "string" ? String(value) : value;
 
-/** The seller's example with the question put in; null where the example does not have the question's fixed values. */
-function inExample(
+/** Puts the question into the seller's example; null where the example does not have the question's fixed values. */
+function fillExample(
   variant: Variant,
   place: Place,
-  example: NonNullable<Words["example"]>,
+  example: NonNullable<SellerDescription["example"]>,
   fields: Fields,
 ): Example | null {
   const given = example[place] as Record<string, unknown>;
@@ -83,39 +86,42 @@ function inExample(
   const asked = variant.asks.map((name) => [name, fields[name]!] as const);
   if (place === "query")
     return { ...example, query: { ...example.query, ...Object.fromEntries(asked.map(([n, v]) => [n, String(v)])) } };
-  return { ...example, body: { ...given, ...Object.fromEntries(asked.map(([n, v]) => [n, like(given[n], v)])) } };
+  return {
+    ...example,
+    body: { ...given, ...Object.fromEntries(asked.map(([n, v]) => [n, inExampleType(given[n], v)])) },
+  };
 }
 
-/** The classing of an endpoint whose seller names the class. */
-function byName(named: string, words: Words): ClassMatch {
+/** Matches an endpoint whose seller names the class. */
+function matchByName(named: string, words: SellerDescription): ClassMatch {
   const checker = checkerOf(named);
-  const form = ownForm(checker, words);
-  if (!form) return { ...NONE, checker };
+  const form = findOwnForm(checker, words);
+  if (!form) return { ...NO_MATCH, checker };
   const variant = checker.variants[form.name]!;
-  const arrange = (fields: Fields) => inExample(variant, form.place, words.example!, fields);
+  const arrange = (fields: Fields) => fillExample(variant, form.place, words.example!, fields);
   return { checker, variant: form.name, mapping: null, arrange };
 }
 
 /**
- * A mapping with its id, by which the record tells it from others.
- * @param rows digest of the known rows: other rows under an old name give another id
+ * Makes a mapping with its id, which is a hash of its members.
+ * @param rows digest of the known rows, so that changed rows under an old name give another id
  */
-export const mappingOf = (
+export const createMapping = (
   of: Pick<Mapping, "class" | "variant" | "by" | "rows" | "input" | "answer">,
   rows?: string,
 ): Mapping => ({ ...of, id: sha256hex(canonicalText(rows === undefined ? of : { ...of, rows })) });
 
-export function mapped(mapping: Mapping): ClassMatch {
+export function matchByMapping(mapping: Mapping): ClassMatch {
   const checker = checkerOf(mapping.class);
-  if (!Object.hasOwn(checker.variants, mapping.variant)) return NONE;
+  if (!Object.hasOwn(checker.variants, mapping.variant)) return NO_MATCH;
   return { checker, variant: mapping.variant, mapping, arrange: (fields) => fillTemplateFields(mapping.input, fields) };
 }
 
-const same = (a: readonly string[], b: readonly string[]): boolean =>
+const isSameSet = (a: readonly string[], b: readonly string[]): boolean =>
   a.length === b.length && a.every((name) => b.includes(name));
 
-/** Names of the input's members: of its schema, or else of the example. */
-function inputNames({ inputSchema, example }: Words, place: Place): string[] {
+/** Names of the input's members, from its schema or else from the example. */
+function inputNames({ inputSchema, example }: SellerDescription, place: Place): string[] {
   const properties = get(inputSchema, "properties");
   if (isObject(properties)) return Object.keys(properties);
   const given = example?.[place];
@@ -123,30 +129,33 @@ function inputNames({ inputSchema, example }: Words, place: Place): string[] {
 }
 
 /**
- * For a seller that names no class: the one question whose member names are exactly the input's, and whose answer is in
- * the schema of the answer. If none or several questions fit, the endpoint has no class.
+ * Matches an endpoint whose seller names no class: finds the question whose field names are exactly those of the input,
+ * and whose answer is in the answer's schema. If no question or several fit, the endpoint has no class.
  */
-function bySchema(words: Words, place: Place): ClassMatch {
-  const [asked, answered] = [inputNames(words, place), outputs(words.outputSchema)];
+function matchBySchema(words: SellerDescription, place: Place): ClassMatch {
+  const [asked, answered] = [inputNames(words, place), outputNames(words.outputSchema)];
   const fits = CHECKERS.filter((checker) => checker.bySchema).flatMap((checker) =>
     Object.entries(checker.variants)
-      .filter(([, { asks, answer }]) => same(asks, asked) && answered.includes(member(answer)))
+      .filter(([, { asks, answer }]) => isSameSet(asks, asked) && answered.includes(answerMember(answer)))
       .map(([variant, { asks, answer }]) => ({ class: checker.name, variant, asks, answer })),
   );
-  if (fits.length !== 1) return NONE;
+  if (fits.length !== 1) return NO_MATCH;
   const { asks, ...fit } = fits[0]!;
   const input = Object.fromEntries(asks.map((name) => [name, `{${name}}`]));
-  return mapped(mappingOf({ ...fit, by: "schema", input: { [place]: input } }));
+  return matchByMapping(createMapping({ ...fit, by: "schema", input: { [place]: input } }));
 }
 
-/** The class of an endpoint: from the operator's mapping, else as the seller names it, else from its schema. */
-export function classMatchOf(one: Classed, declared: Declared | null, maps: ClassMaps): ClassMatch {
-  const told = maps.find(one);
-  if (told) return mapped(told);
+/**
+ * Determines the class of an endpoint: from the operator's mapping, else from the seller's name for it, else from its
+ * schema.
+ */
+export function matchClass(one: ClassedEndpoint, declared: Declared | null, maps: ClassMaps): ClassMatch {
+  const match = maps.find(one);
+  if (match) return matchByMapping(match);
   const own = one.sellerClaims;
   const named = own && own.class !== any.name ? own.class : classOf({ named: declared?.named });
-  const words = wordsOf(one, declared);
-  if (named !== any.name) return byName(named, words);
+  const words = describeBySeller(one, declared);
+  if (named !== any.name) return matchByName(named, words);
   const inBody = one.tool !== null || (one.method !== "GET" && one.method !== "DELETE");
-  return bySchema(words, inBody ? "body" : "query");
+  return matchBySchema(words, inBody ? "body" : "query");
 }

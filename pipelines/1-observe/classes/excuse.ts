@@ -11,13 +11,13 @@ import { hostOf } from "../../record/url.ts";
 import type { Hosts } from "../hosts.ts";
 import type { Recorder } from "../recorder.ts";
 
-/** A class is taken to be wrong when at least this many payees were asked on a day and none passed. */
-const LEAST_PAYEES = 3;
-/** Closed days that are looked at, so that days are made up for on which this process did not run. */
+/** The questions of a class count as wrong when at least this many payees were asked on a day and none passed. */
+const MIN_PAYEES = 3;
+/** Number of closed days that are checked, so that days on which this process did not run are checked later. */
 const DAYS_BACK = 7;
-/** Corrections in one append. */
-const BATCH = 200;
-/** Most calls that are remembered as withdrawn until the lake has loaded their corrections. */
+/** Most corrections in one append. */
+const CORRECTIONS_PER_APPEND = 200;
+/** Most withdrawn calls that are remembered until the lake has loaded their corrections. */
 const MAX_DONE = 100_000;
 
 export interface ExcuseParts {
@@ -29,10 +29,10 @@ export interface ExcuseParts {
 }
 
 /**
- * The correction that withdraws one call. It is made from the record alone, so anybody with the record finds the same
- * calls.
+ * Makes the correction that withdraws one call. It follows from the record alone, so that anybody with the record can
+ * check it.
  */
-function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date): BodyOf<"correction"> {
+function createCorrection({ intent, t }: ClassCall, failed: FailedClass, now: Date): BodyOf<"correction"> {
   const fault = "wrong_checker";
   const says =
     `not one answer passed on ${failed.day} of the ${failed.payees} payees that were asked questions of the class ` +
@@ -43,23 +43,25 @@ function correctionOf({ intent, t }: ClassCall, failed: FailedClass, now: Date):
 }
 
 /**
- * Withdraws the calls of a class that failed everywhere: the questions are taken to be wrong, not the sellers. This is
- * done for each closed UTC day on which at least {@link LEAST_PAYEES} payees were asked and none passed. An open day is
- * not judged, since calls later that day may pass; it is only counted (metric `observe_class_failing`, payees by
- * class).
+ * Withdraws the calls of a class that failed for all sellers, since then the questions are probably wrong, and not the
+ * sellers. It does so for each closed UTC day on which at least {@link MIN_PAYEES} payees were asked and none passed.
+ * The current day is only counted (metric `observe_class_failing`, payees by class), since later calls may pass.
  */
 export class ClassWithdrawals {
-  /** Intents whose correction this process wrote and the lake may not have loaded yet. */
-  readonly #done = new BoundedMap<string, true>(MAX_DONE);
+  /** Intents whose correction this process wrote. The lake may not have loaded it yet. */
+  readonly #withdrawn = new BoundedMap<string, true>(MAX_DONE);
 
   constructor(private readonly parts: ExcuseParts) {}
 
-  /** Safe to repeat. @returns corrections that were written @throws NotRecorded */
-  async look(clock: Pick<Clock, "now">): Promise<number> {
+  /**
+   * Withdraws the calls of all failed classes. Safe to repeat. @returns number of corrections that were written @throws
+   * NotRecorded
+   */
+  async withdrawFailed(clock: Pick<Clock, "now">): Promise<number> {
     const { memory, metrics } = this.parts;
     const now = clock.now();
     const today = dayOf(now);
-    const failed = await memory.failedClasses(addDays(today, -DAYS_BACK), addDays(today, 1), LEAST_PAYEES);
+    const failed = await memory.failedClasses(addDays(today, -DAYS_BACK), addDays(today, 1), MIN_PAYEES);
     for (const { name } of CHECKERS) {
       const failing = failed.find((one) => one.class === name && one.day === today);
       metrics.gauge("touchstone_observe_class_failing", failing?.payees ?? 0, { class: name });
@@ -73,14 +75,16 @@ export class ClassWithdrawals {
     const { memory, hosts, recorder, logger, metrics } = this.parts;
     // Another observer withdraws the calls to its own hosts, so that no record gets two corrections.
     const calls = (await memory.callsOfClass(failed.class, failed.day)).filter(
-      ({ intent, url }) => !this.#done.has(intent) && hosts.owns(hostOf(url)),
+      ({ intent, url }) => !this.#withdrawn.has(intent) && hosts.owns(hostOf(url)),
     );
     if (calls.length === 0) return 0;
     logger.error({ ...failed, calls: calls.length }, "a class failed everywhere: its calls of that day are withdrawn");
-    for (let i = 0; i < calls.length; i += BATCH) {
-      const batch = calls.slice(i, i + BATCH);
-      await recorder.append(batch.map((call) => draftOf("correction", call.cap, correctionOf(call, failed, now), now)));
-      for (const { intent } of batch) this.#done.set(intent, true);
+    for (let i = 0; i < calls.length; i += CORRECTIONS_PER_APPEND) {
+      const batch = calls.slice(i, i + CORRECTIONS_PER_APPEND);
+      await recorder.append(
+        batch.map((call) => draftOf("correction", call.cap, createCorrection(call, failed, now), now)),
+      );
+      for (const { intent } of batch) this.#withdrawn.set(intent, true);
     }
     metrics.count("touchstone_observe_class_excused_total", { class: failed.class }, calls.length);
     return calls.length;

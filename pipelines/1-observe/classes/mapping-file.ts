@@ -11,14 +11,14 @@ import { faultsOf, pointerOf } from "../../record/faults.ts";
 import { isId } from "../../record/ids.ts";
 import { BadUrl, normaliseUrl } from "../../record/url.ts";
 import { METHODS } from "../../record/vocabulary.ts";
-import { keepable } from "../json.ts";
-import { type ClassMaps, mappingOf } from "./classing.ts";
+import { valueIfKeepable } from "../json.ts";
+import { type ClassMaps, createMapping } from "./classing.ts";
 
-/** The mappings of a service without a file: none. */
-export const NO_MAPS: ClassMaps = { find: () => null, rows: () => [] };
+/** The empty mappings, for a service without a file of classes. */
+export const NO_CLASS_MAPS: ClassMaps = { find: () => null, rows: () => [] };
 
 const CLASSES = CHECKERS.filter((checker) => checker !== any).map(({ name }) => name);
-const Texts = z.record(z.string().min(1).max(200), z.string().max(10_000));
+const TextMembers = z.record(z.string().min(1).max(200), z.string().max(10_000));
 
 const url = z.string().transform((text, context) => {
   try {
@@ -36,7 +36,7 @@ const host = z
   )
   .transform((text) => new URL(`https://${text}`).host);
 
-/** One endpoint by its id or its url (a template as it is listed), or all endpoints of a host. */
+/** Matches one endpoint by its id or its listed url (which may be a template), or all endpoints of a host. */
 const Match = z
   .strictObject({
     capability: z
@@ -53,15 +53,19 @@ const Match = z
 const Row = z
   .strictObject({
     match: Match,
-    /** Only endpoints with this method, and only this tool of an MCP server. */
+    /** Restricts the match to endpoints with this method, or to this tool of an MCP server. */
     method: z.enum(METHODS).optional(),
     tool: z.string().min(1).max(200).optional(),
     class: z.enum(CLASSES as [string, ...string[]]),
-    /** Name of the class's question; may be left out where the class has only one. */
+    /** Name of the class's question; may be left out where the class has only one question. */
     variant: z.string().optional(),
     /** Only for the class `known-rows`: a name under `rows`. */
     rows: z.string().max(60).optional(),
-    input: z.strictObject({ query: Texts.optional(), body: z.unknown().optional(), path: Texts.optional() }),
+    input: z.strictObject({
+      query: TextMembers.optional(),
+      body: z.unknown().optional(),
+      path: TextMembers.optional(),
+    }),
     answer: z.string().max(500).refine(isPointer, 'is no JSON pointer such as "/data/hash"').nullable().optional(),
   })
   .superRefine((row, context) => {
@@ -71,10 +75,11 @@ const Row = z
     const variant = row.variant ?? (names.length === 1 ? names[0]! : undefined);
     const known = variant !== undefined && Object.hasOwn(variants, variant) ? variants[variant]! : null;
     if (!known) return fault(["variant"], `is one of ${names.join(", ")}`);
-    if (keepable(row.input) === undefined) return fault(["input"], "is too big, or cannot be written in one way");
+    if (valueIfKeepable(row.input) === undefined)
+      return fault(["input"], "is too big, or cannot be written in one way");
     if ((row.class === knownRows.name) !== (row.rows !== undefined))
       return fault(["rows"], `names the rows of a mapping of the class ${knownRows.name}, and of no other`);
-    // The members of known rows are checked against the input further down (ClassesFile).
+    // The fields of known rows are checked against the input in ClassesFile.
     if (row.rows !== undefined) return;
     const used = placeholders(row.input);
     const takes = [...known.asks, ...(known.fixed ?? [])];
@@ -85,15 +90,15 @@ const Row = z
   });
 
 /**
- * Least known rows: a seller could learn fewer by heart, since each row that was asked becomes public with its
- * evidence.
+ * Fewest known rows of a set. Each row that was asked becomes public with its evidence, so a seller could store the
+ * answers of a small set.
  */
-const LEAST_ROWS = 20;
+const MIN_ROWS = 20;
 const MAX_ROWS = 10_000;
 
-/** Facts that an operator knows: the weather of past days, lines of a register or a catalogue. */
+/** A set of facts that an operator supplies: the weather of past days, entries of a register or a catalogue. */
 const Rows = z.strictObject({
-  /** By how much a number may differ from a row's answer. */
+  /** Largest difference from a row's answer that still counts as right, for numbers. */
   within: z.number().min(0).default(0),
   rows: z
     .array(
@@ -111,7 +116,7 @@ const Rows = z.strictObject({
         ]),
       }),
     )
-    .min(LEAST_ROWS)
+    .min(MIN_ROWS)
     .max(MAX_ROWS),
 });
 
@@ -142,23 +147,23 @@ type Row = z.infer<typeof Row>;
 /** The longest file that is read, bytes. */
 const MAX_FILE = 32 * 1024 * 1024;
 
-const keyOf = ({ match, method, tool }: Row): string =>
+const matchKey = ({ match, method, tool }: Row): string =>
   JSON.stringify([match.capability ?? match.url ?? match.host, method ?? "", tool ?? ""]);
 
-function mappingOfRow({ class: name, variant, rows, input, answer }: Row, digests: Map<string, string>): Mapping {
+function createRowMapping({ class: name, variant, rows, input, answer }: Row, digests: Map<string, string>): Mapping {
   const { variants } = checkerOf(name);
   const chosen = variant ?? Object.keys(variants)[0]!;
   const at = answer === undefined ? variants[chosen]!.answer : answer;
   const of = { class: name, variant: chosen, by: "operator" as const, input, answer: at };
-  return rows === undefined ? mappingOf(of) : mappingOf({ ...of, rows }, digests.get(rows));
+  return rows === undefined ? createMapping(of) : createMapping({ ...of, rows }, digests.get(rows));
 }
 
 /**
- * Reads an operator's file of classes (docs/classes.md). Of several mappings that match an endpoint the narrowest is
- * used: by id before url before host; of these, one with method or tool before one without.
- * @throws ConfigError with the place of every fault
+ * Reads an operator's file of classes (docs/classes.md). If several mappings match an endpoint, the most specific is
+ * used: by id before url before host, and then one with method or tool before one without.
+ * @throws ConfigError that names the place of every fault
  */
-export function readMaps(path: string): ClassMaps {
+export function readClassMaps(path: string): ClassMaps {
   const fail = (...says: string[]): never => {
     throw new ConfigError(says.map((one) => `classes_file (${path}): ${one}`));
   };
@@ -171,23 +176,23 @@ export function readMaps(path: string): ClassMaps {
     if (error instanceof ConfigError) throw error;
     fail(error instanceof SyntaxError ? `is no JSON: ${error.message}` : `cannot be read: ${(error as Error).message}`);
   }
-  return mapsOf(given, fail);
+  return createClassMaps(given, fail);
 }
 
-/** Makes the mappings of a parsed file. @param fail is called once with all faults and does not return */
-export function mapsOf(given: unknown, fail: (...says: string[]) => never): ClassMaps {
+/** Makes the mappings from a parsed file. @param fail called once with all faults; it does not return */
+export function createClassMaps(given: unknown, fail: (...says: string[]) => never): ClassMaps {
   const parsed = ClassesFile.safeParse(given);
   if (!parsed.success) fail(...faultsOf(parsed.error).map(({ path, detail }) => `${pointerOf(path)}: ${detail}`));
   const sets = Object.entries(parsed.data!.rows);
   const digests = new Map(sets.map(([name, set]) => [name, sha256hex(canonicalText(set))]));
   const rows = new Map<string, Mapping>();
-  const twice: string[] = [];
+  const duplicates: string[] = [];
   for (const [n, row] of parsed.data!.mappings.entries()) {
-    const key = keyOf(row);
-    if (rows.has(key)) twice.push(`/mappings/${n}/match: another mapping matches the same`);
-    rows.set(key, mappingOfRow(row, digests));
+    const key = matchKey(row);
+    if (rows.has(key)) duplicates.push(`/mappings/${n}/match: another mapping matches the same`);
+    rows.set(key, createRowMapping(row, digests));
   }
-  if (twice.length > 0) fail(...twice.slice(0, 20));
+  if (duplicates.length > 0) fail(...duplicates.slice(0, 20));
   const known = new Map(
     sets.map(([name, { within, rows: all }]): [string, KnownRow[]] => [name, all.map((one) => ({ ...one, within }))]),
   );
@@ -196,14 +201,14 @@ export function mapsOf(given: unknown, fail: (...says: string[]) => never): Clas
     find({ cap, url: of, method, tool }) {
       if (rows.size === 0) return null;
       const asked = [cap, of, parseUrl(of)?.host ?? ""];
-      const ways = [
+      const methodsAndTools = [
         [method, tool ?? ""],
         ["", tool ?? ""],
         [method, ""],
         ["", ""],
       ];
       for (const name of asked)
-        for (const [verb, named] of ways) {
+        for (const [verb, named] of methodsAndTools) {
           const found = rows.get(JSON.stringify([name, verb, named]));
           if (found) return found;
         }

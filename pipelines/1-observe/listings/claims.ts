@@ -4,14 +4,22 @@ import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { classOf } from "../../record/classes.ts";
 import { capId } from "../../record/ids.ts";
 import { defect, type Method } from "../../record/vocabulary.ts";
-import { get, isObject, type JsonObject, keepable, text } from "../json.ts";
-import { type Declared, fromBazaar, fromEntry, fromItem, mergeDeclared, methodOf } from "../terms/declared.ts";
-import { choose, type Networks, type Offered, type ReadTerms, readOffered } from "../terms/terms.ts";
-import { normalOrNull } from "../urls.ts";
-import { flatEntries, movesItsPrice, pricesSaid } from "./prices.ts";
+import { get, isObject, type JsonObject, text, valueIfKeepable } from "../json.ts";
+import {
+  type Declared,
+  mergeDeclared,
+  methodOf,
+  readBazaar,
+  readEntryDeclaration,
+  readItemDeclaration,
+} from "../terms/declared.ts";
+import { chooseOffer, type Networks, type OfferList, type ReadTerms, readListedOffers } from "../terms/terms.ts";
+import { normaliseOrNull } from "../urls.ts";
+import { flatEntries, hasVariablePrice, statedPrices } from "./prices.ts";
 
 /**
- * Why a row of a catalogue, a seller's document or an operator's file is not taken as a listing. Reasons may be added.
+ * Reasons why a row of a catalogue, a seller's document or an operator's file is not accepted as a listing. Reasons may
+ * be added.
  */
 export const REASONS = {
   not_json: "the line is not JSON",
@@ -30,7 +38,7 @@ export const REASONS = {
 } as const;
 export type Reason = keyof typeof REASONS;
 
-/** A row that was not taken, as it came, with the reason. */
+/** A row that was not accepted, unchanged, with the reason. */
 export interface Rejected {
   reason: Reason;
   says: string;
@@ -55,13 +63,13 @@ export function countReasons(rows: readonly Rejected[]): Partial<Record<Reason, 
 
 type Defects = BodyOf<"listing">["defects"];
 
-/** One claim of one source about one endpoint, ready for the log. */
+/** One claim of one source about one endpoint, ready to be recorded. */
 export interface ListedClaim {
   cap: string;
   body: BodyOf<"listing">;
 }
 
-/** The address of an item as it is written, under any of the names that are in use. */
+/** Finds the address of an item, unchanged, under any of the member names that sellers use. */
 export function urlOf(item: unknown): string | undefined {
   const named = get(item, "resource");
   const candidates = [
@@ -85,32 +93,35 @@ export interface Source {
   /** Address of the catalogue or of the seller's file, "402", or the operator's file. */
   name: string;
   /**
-   * Set when the item was read from a seller's own origin: only urls of that origin are then under the seller's
-   * control.
+   * Set when the item was read from a seller's own origin. Then only urls of that origin count as controlled by the
+   * seller.
    */
   ownOrigin?: string;
   /** Base of relative addresses; default: the own origin. */
   base?: string;
-  /** Set for what an operator hands in: the limit per domain does not apply. */
+  /** True for listings that an operator adds: the limit per domain does not apply. */
   byHand?: boolean;
-  /** Set for an operator's file: a row that is signed by its payee counts as the seller's own claim. */
+  /** True for an operator's file: a row that its payee signed counts as the seller's own claim. */
   signedRows?: boolean;
-  /** Is this an address that may be fetched? Default: every http address is. */
+  /** Checks whether an address may be fetched. Default: every http address may. */
   validate?: (url: string) => { ok: true } | { ok: false; reason: string; says: string };
 }
 
-/** A claim that was taken. `own`: its defects in case the row turns out to be the seller's own claim. */
-export type Taken = { claim: ListedClaim; own: Defects } | { rejected: Rejected };
+/**
+ * A row as an accepted claim, or rejected. `own`: the defects that apply if the row turns out to be the seller's own
+ * claim.
+ */
+export type ClaimResult = { claim: ListedClaim; own: Defects } | { rejected: Rejected };
 
-/** Address and verb of an item. The verb may stand in the address ("POST /path"). */
-function placeAndVerb(item: JsonObject): { written: string | undefined; verb: unknown } {
+/** Address and HTTP method of an item. The address may include the method ("POST /path"). */
+function addressAndMethod(item: JsonObject): { written: string | undefined; verb: unknown } {
   const written = urlOf(item);
   const both = written === undefined ? null : /^([A-Za-z]{3,10})\s+(\S+)$/.exec(written);
   return both ? { written: both[2], verb: both[1] } : { written, verb: undefined };
 }
 
-/** The absolute address in the form that the record takes, or the reason why there is none. */
-function addressOf(written: string, source: Source): { url: string; absolute: string } | Rejected["reason"] {
+/** Resolves an address to the absolute form that the record accepts, or returns the reason why that is not possible. */
+function resolveAddress(written: string, source: Source): { url: string; absolute: string } | Rejected["reason"] {
   let absolute = written;
   if (!/^[a-z][a-z0-9+.-]*:/i.test(written)) {
     const base = source.base ?? source.ownOrigin;
@@ -120,53 +131,59 @@ function addressOf(written: string, source: Source): { url: string; absolute: st
     absolute = whole.href;
   }
   if (!/^https?:/i.test(absolute)) return "not_http";
-  const url = normalOrNull(absolute);
+  const url = normaliseOrNull(absolute);
   return url === null ? "bad_url" : { url, absolute };
 }
 
 /**
- * Why the address is not public, or null. A port that egress would refuse is no reason: that is a setting, which may
- * change later.
+ * Why the address is not public, or null. A port that egress refuses is no reason, since that is a setting that may
+ * change.
  */
-function notPublic(url: string, source: Source): string | null {
+function whyNotPublic(url: string, source: Source): string | null {
   const verdict = source.validate?.(url) ?? { ok: true as const };
   return verdict.ok || verdict.reason === "port" ? null : verdict.says;
 }
 
-/** The verb of an item that we never send (WEBSOCKET, HEAD), or null: such a row must not be listed as a GET. */
-function badVerb(item: JsonObject, verb: unknown): string | null {
+/**
+ * Finds a method of an item that we never send (WEBSOCKET, HEAD), or null. A row with such a method must not be listed
+ * as a GET.
+ */
+function findUnsendableMethod(item: JsonObject, verb: unknown): string | null {
   for (const named of [verb, item.method]) {
     if (typeof named === "string" && named.trim() && methodOf(named) === null) return named;
   }
   return null;
 }
 
-/** The offers of an item: entries of its own, or those of a flat row. */
-function offersIn(item: JsonObject, own: Networks) {
+/** Reads the offers of an item: its entries in `accepts`, or those of a flat row (offer members in the item itself). */
+function readItemOffers(item: JsonObject, own: Networks) {
   const flat = item.accepts === undefined ? flatEntries(item) : [];
-  // A flat row is nobody's terms, whatever version its document names: it has no room for what an entry has.
-  return readOffered(flat.length > 0 ? { ...item, x402Version: undefined, accepts: flat } : item, own);
+  // The version is removed, so that a flat row is not checked as terms: it has no place for all members of an entry.
+  return readListedOffers(flat.length > 0 ? { ...item, x402Version: undefined, accepts: flat } : item, own);
 }
 
-/** The resource that an item names. One url may be several: one for each method, and for each tool of an MCP server. */
+/**
+ * The resource that an item names. One url may have several resources: one for each method, and for each tool of an MCP
+ * server.
+ */
 interface Resource {
-  /** The address, as the item writes it. */
+  /** The address as the item has it. */
   written: string;
   verb: unknown;
   said: Declared;
   method: Method;
-  /** Tells the resource from the others of its source. */
+  /** Identifies the resource within its source. */
   id: string;
 }
 
 /** Reads which resource an item names; null where it names no address. */
 export function resourceOf(item: JsonObject): Resource | null {
-  const { written, verb } = placeAndVerb(item);
+  const { written, verb } = addressAndMethod(item);
   if (written === undefined) return null;
   const said = mergeDeclared(
-    fromItem(verb === undefined ? item : { ...item, method: verb }),
-    fromBazaar(get(item, "extensions", "bazaar") ?? get(item, "bazaar")),
-    fromEntry(get(item, "accepts", "0")),
+    readItemDeclaration(verb === undefined ? item : { ...item, method: verb }),
+    readBazaar(get(item, "extensions", "bazaar") ?? get(item, "bazaar")),
+    readEntryDeclaration(get(item, "accepts", "0")),
   );
   const method = said.method ?? (said.inputIn === "body" || said.tool ? "POST" : "GET");
   const named = said.method ?? (method === "GET" ? "" : method);
@@ -175,14 +192,14 @@ export function resourceOf(item: JsonObject): Resource | null {
 }
 
 /**
- * A claim made from the item alone. It is plain data, so that it can be made in a worker thread, which has neither
- * egress nor a rail; {@link settleClaim} adds what depends on those.
+ * A claim made from the item alone. It is plain data, since it is made in a worker thread without egress and rail;
+ * {@link settleClaim} adds what depends on these.
  */
-export type ReadClaim = { claim: ListedClaim; payables: Offered["payables"]; own: Defects } | { rejected: Rejected };
+export type ReadClaim = { claim: ListedClaim; payables: OfferList["payables"]; own: Defects } | { rejected: Rejected };
 
 /**
- * Makes a claim from a catalogue's row, or from an item of a seller's own file; or rejects the row with the reason (an
- * address relative to nothing, `monopoly://..`, a verb that is never sent). Never throws.
+ * Makes a claim from a catalogue's row or an item of a seller's own file, or rejects it with the reason (a relative
+ * address without a base, `monopoly://..`, a method that is never sent). Never throws.
  * @param networks the networks that our rail pays on
  */
 export function readClaim(item: unknown, source: Omit<Source, "validate">, networks: Networks): ReadClaim {
@@ -190,17 +207,18 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
   const resource = resourceOf(item);
   if (resource === null) return { rejected: rejected("no_address", item) };
   const { written, verb, said, method, id } = resource;
-  const address = addressOf(written, source);
+  const address = resolveAddress(written, source);
   if (typeof address === "string") return { rejected: rejected(address, item, written) };
-  const wrong = badVerb(item, verb);
+  const wrong = findUnsendableMethod(item, verb);
   if (wrong !== null) return { rejected: rejected("verb", item, wrong) };
-  const listed = offersIn(item, networks);
-  const prices = pricesSaid(item);
+  const listed = readItemOffers(item, networks);
+  const prices = statedPrices(item);
   const claims: Claims = {
-    ...claimsSaid(said, address.absolute.slice(0, 4096)),
+    ...describedClaims(said, address.absolute.slice(0, 4096)),
     offers: listed.offers,
     fixed_price:
-      listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) && !movesItsPrice(item),
+      listed.offers.some((offer) => offer.scheme === "exact" && offer.amount_atomic !== null) &&
+      !hasVariablePrice(item),
     ...(prices.length > 0 ? { prices_said: prices } : {}),
     ...(refusesPaidCalls(item) ? { no_paid_calls: true } : {}),
   };
@@ -219,30 +237,33 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
   return { claim: { cap, body }, payables: listed.payables, own };
 }
 
-/** Completes a claim: marks the offers that our rail would pay. Rejects it when its address is not public. */
+/**
+ * Completes a claim: marks the offers that our rail (our side of a payment network) would pay. Rejects the claim when
+ * its address is not public.
+ */
 export function settleClaim(
   read: ReadClaim,
   item: unknown,
   source: Source,
   rail: Pick<RailCapabilities, "canPay" | "decimalsOf">,
-): Taken {
+): ClaimResult {
   if ("rejected" in read) return read;
   const { cap, body } = read.claim;
-  const unfetched = notPublic(body.normalised_url, source);
+  const unfetched = whyNotPublic(body.normalised_url, source);
   if (unfetched !== null) return { rejected: rejected("not_public", item, unfetched) };
-  const { offers } = choose({ offers: body.claims.offers, payables: read.payables }, rail);
+  const { offers } = chooseOffer({ offers: body.claims.offers, payables: read.payables }, rail);
   return { claim: { cap, body: { ...body, claims: { ...body.claims, offers } } }, own: read.own };
 }
 
 /**
- * Does this document, item or operation ask that its endpoints are not paid for tests? Only a seller's own listing may
- * ask that (docs/listings.md).
+ * Does this document, item or operation ask us not to make paid test calls? Only a seller's own listing may ask that
+ * (docs/listings.md).
  */
 export const refusesPaidCalls = (said: unknown): boolean =>
   get(said, "paid_test_calls") === false || get(said, "x-paid-test-calls") === false;
 
-/** What is declared of a call and its answer, without the price. */
-function claimsSaid(said: Declared, url: string): Claims {
+/** Makes claims from what is declared about input and answer, without offers. */
+function describedClaims(said: Declared, url: string): Claims {
   return {
     url,
     method: said.method,
@@ -252,14 +273,14 @@ function claimsSaid(said: Declared, url: string): Claims {
     offers: [],
     fixed_price: false,
     example: said.example,
-    ...schemas(said),
+    ...keepableSchemas(said),
     output_mime: said.mime,
   };
 }
 
 /**
- * What a 402 declares of its endpoint, as a claim. It makes the endpoint known and describes how it is called. It holds
- * no offers, so the next 402 is never compared with this one: a quote is not a promise.
+ * Makes a claim from what a 402 declares. It makes the endpoint known and describes its input. It has no offers, so
+ * that a later 402 is never compared with this one: the price in a 402 is no promise.
  */
 export function claimOf402(cap: string, url: string, method: Claims["method"], read: ReadTerms): ListedClaim {
   const said = read.declared;
@@ -271,7 +292,7 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
       seller_controlled: false,
       normalised_url: url,
       claims: {
-        ...claimsSaid(said, url),
+        ...describedClaims(said, url),
         method: method ?? said.method,
         tool: null,
       },
@@ -280,10 +301,10 @@ export function claimOf402(cap: string, url: string, method: Claims["method"], r
   };
 }
 
-/** Schemas, without members that are undefined: the record cannot hold `undefined`. */
-function schemas(said: { inputSchema: unknown; inputIn: "query" | "body" | null; outputSchema: unknown }) {
-  const input = keepable(said.inputSchema);
-  const output = keepable(said.outputSchema);
+/** The schemas that the record can keep, without undefined members. */
+function keepableSchemas(said: { inputSchema: unknown; inputIn: "query" | "body" | null; outputSchema: unknown }) {
+  const input = valueIfKeepable(said.inputSchema);
+  const output = valueIfKeepable(said.outputSchema);
   return {
     ...(input === undefined ? {} : { input_schema: input }),
     ...(said.inputIn === null ? {} : { input_in: said.inputIn }),

@@ -3,39 +3,39 @@ import { get, hashOf, isObject, type JsonObject, MAX_NESTED, MAX_VALUES_LONG_TEX
 import { type Rejected, refusesPaidCalls, rejected, resourceOf } from "./claims.ts";
 import { isOpenApi, openApiItems } from "./openapi.ts";
 import { csvRows, lineRows, looksLikeCsv, looksLikeLines, MAX_ROWS, ndjsonRows, type Rows } from "./tables.ts";
-import { baseOf, cardItems, isAgentCard, itemsOf, MAX_ITEMS } from "./wellknown.ts";
+import { cardItems, findBase, isAgentCard, MAX_ITEMS, readItems } from "./wellknown.ts";
 
 const FORMS = ["openapi", "agent-card", "list", "ndjson", "csv", "lines", "none"] as const;
 export type Form = (typeof FORMS)[number];
 
-/** A document of listings in any form that is read. */
+/** A document of listings that was read, in any of the supported forms. */
 export interface Listed {
   form: Form;
   items: JsonObject[];
   /** Rows that are neither objects nor addresses. */
   rejected: Rejected[];
-  /** Base of relative addresses, where the document names one. */
+  /** Base of relative addresses, if the document names one. */
   base?: string;
-  /** Was everything read that the document names? Only then does a missing row mean that it was delisted. */
+  /** Was the whole document read? Only then does a missing row mean that it was delisted. */
   whole: boolean;
-  /** Does it describe itself as one page of several? */
+  /** Does the document describe itself as one page of several? */
   paged?: boolean;
 }
 
-/** Longest YAML that is read, characters: its parser is slow, and OpenAPI documents are smaller. */
+/** Longest YAML that is read, characters. Its parser is slow, and OpenAPI documents are smaller. */
 const MAX_YAML = 4 * 1024 * 1024;
-/** Most values of one YAML text; what an alias stands for is counted each time. */
+/** Most values of one YAML text. The target of an alias is counted each time. */
 const MAX_YAML_VALUES = 500_000;
 
-const nothing = (document: unknown): Listed => ({
+const createEmptyListing = (document: unknown): Listed => ({
   form: "none",
   items: [],
   rejected: [rejected("no_list", document)],
   whole: false,
 });
 
-/** Bytes as text; null when they are no UTF-8. */
-export function textOf(bytes: Uint8Array): string | null {
+/** Decodes bytes as UTF-8; null when they are not valid. */
+export function decodeUtf8(bytes: Uint8Array): string | null {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {
@@ -43,8 +43,11 @@ export function textOf(bytes: Uint8Array): string | null {
   }
 }
 
-/** Rows of a table as items. A text is taken for an address; a row that is neither text nor object is rejected. */
-function tabled(form: Form, { rows, rejected: refused }: Rows): Listed {
+/**
+ * Converts the rows of a table to items. A text counts as an address; a row that is neither text nor object is
+ * rejected.
+ */
+function listTable(form: Form, { rows, rejected: refused }: Rows): Listed {
   const bad = [...refused];
   const items = rows.flatMap((row): JsonObject[] => {
     if (isObject(row)) return [row];
@@ -58,25 +61,25 @@ function tabled(form: Form, { rows, rejected: refused }: Rows): Listed {
 /**
  * Reads a parsed document: an OpenAPI 3 description, an agent card, a page of a Bazaar catalogue, any form of a
  * seller's `/.well-known/x402`, or a plain list. Never throws.
- * @param max items that are read; the rest are rejected as too many
+ * @param max most items that are read; the others are rejected as too many
  */
 export function readListed(document: unknown, max = MAX_ITEMS): Listed {
-  const listed = readItems(document, max);
+  const listed = readDocumentItems(document, max);
   if (!refusesPaidCalls(document)) return listed;
   return { ...listed, items: listed.items.map((item) => ({ ...item, paid_test_calls: false })) };
 }
 
-function readItems(document: unknown, max: number): Listed {
+function readDocumentItems(document: unknown, max: number): Listed {
   if (isOpenApi(document)) {
     const { items, rejected: refused } = openApiItems(document);
-    if (items.length === 0) return nothing(document);
+    if (items.length === 0) return createEmptyListing(document);
     return { form: "openapi", items, rejected: refused, whole: refused.length === 0 };
   }
-  const read = itemsOf(document);
+  const read = readItems(document);
   const items = read.items.length === 0 && isAgentCard(document) ? cardItems(document) : read.items;
-  if (items.length === 0 && read.rejected.length === 0 && !read.listed) return nothing(document);
+  if (items.length === 0 && read.rejected.length === 0 && !read.listed) return createEmptyListing(document);
   const over = items.slice(max).map((row) => rejected("too_many", row));
-  const base = baseOf(document);
+  const base = findBase(document);
   return {
     form: items === read.items ? "list" : "agent-card",
     items: items.slice(0, max),
@@ -106,8 +109,8 @@ function isWalkable(value: unknown, most: number): boolean {
 
 /**
  * Reads an operator's own YAML as {@link readText} reads JSON; null when the text is no YAML. A stranger's YAML is
- * never read, since a kilobyte of it can keep the parser busy for minutes. An operator's is bounded too, and must be
- * read where the reading can be stopped.
+ * never read, since a kilobyte of it can keep the parser busy for minutes. The size of an operator's YAML is bounded
+ * too, and callers must read it in a thread that can be stopped.
  */
 export function readYaml(text: string): Listed | null {
   if (text.length > MAX_YAML || !/^(?:---\s|[\w"'$-]+\s*:)/m.test(text.slice(0, 4096))) return null;
@@ -132,14 +135,14 @@ export function readText(input: string, maxValues?: number): Listed {
     const listed = readListed(json, MAX_ROWS);
     return typeof get(json, "pagination") === "object" ? { ...listed, paged: true } : listed;
   }
-  if (/^\s*[[{]/.test(text)) return tabled("ndjson", ndjsonRows(text));
-  if (looksLikeLines(text)) return tabled("lines", lineRows(text));
-  if (looksLikeCsv(text)) return tabled("csv", csvRows(text));
-  return nothing(text.slice(0, 4096));
+  if (/^\s*[[{]/.test(text)) return listTable("ndjson", ndjsonRows(text));
+  if (looksLikeLines(text)) return listTable("lines", lineRows(text));
+  if (looksLikeCsv(text)) return listTable("csv", csvRows(text));
+  return createEmptyListing(text.slice(0, 4096));
 }
 
-/** Keeps as many items, and as many rejected rows, as one seller may have; the rest of the rejected rows is counted. */
-function ofSeller(listed: Listed): Listed {
+/** Keeps as many items and rejected rows as one seller may have. Further rejected rows are only counted. */
+function limitToSeller(listed: Listed): Listed {
   const items = listed.items.slice(0, MAX_ITEMS);
   const refused = [...listed.rejected, ...listed.items.slice(MAX_ITEMS).map((row) => rejected("too_many", row))];
   const more = refused.length - MAX_ITEMS;
@@ -148,20 +151,20 @@ function ofSeller(listed: Listed): Listed {
 }
 
 /**
- * Reads the bytes that were fetched from an address; null when they are no text.
+ * Reads the bytes of a fetched document; null when they are no text.
  * @param seller true for a seller's own document; false for one that an operator named
  */
 export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolean }): Listed | null {
-  const text = textOf(bytes);
+  const text = decodeUtf8(bytes);
   if (text === null) return null;
-  return seller ? ofSeller(readText(text)) : readText(text, MAX_VALUES_LONG_TEXT);
+  return seller ? limitToSeller(readText(text)) : readText(text, MAX_VALUES_LONG_TEXT);
 }
 
 /** One row of a catalogue. */
 export interface PageRow {
-  /** The resource that the row names (url, method, tool); of a row that names no address its content. */
+  /** The resource that the row names (url, method, tool); for a row without an address a hash of its content. */
   key: string;
-  /** When it was updated last, unix ms; null when the row does not tell. */
+  /** When the row was last updated, unix ms; null when the row has no such time. */
   updatedAt: number | null;
   row: unknown;
 }
@@ -174,20 +177,20 @@ export interface Page {
 
 /** A row's `lastUpdated` as unix ms: an ISO string or a Unix number in seconds or ms; null for neither. */
 export function updatedAt(row: unknown): number | null {
-  const said = get(row, "lastUpdated") ?? get(row, "last_updated");
-  if (typeof said === "number" && Number.isFinite(said)) return said < 1e11 ? said * 1000 : said;
-  const parsed = typeof said === "string" ? Date.parse(said) : Number.NaN;
+  const stated = get(row, "lastUpdated") ?? get(row, "last_updated");
+  if (typeof stated === "number" && Number.isFinite(stated)) return stated < 1e11 ? stated * 1000 : stated;
+  const parsed = typeof stated === "string" ? Date.parse(stated) : Number.NaN;
   return Number.isNaN(parsed) ? null : parsed;
 }
 
-/** A row may name several methods at once, each of which becomes a listing of its own. */
-function keyOf(row: JsonObject): string | null {
+/** The key of a row. A row may name several methods, and then its key names all of them. */
+function rowKey(row: JsonObject): string | null {
   const resource = resourceOf(row);
   if (resource === null) return null;
   return Array.isArray(row.methods) ? `${resource.id} ${show(row.methods)}` : resource.id;
 }
 
-/** A page of a Bazaar catalogue; null when it holds no list. */
+/** Reads a page of a Bazaar catalogue; null when it holds no list. */
 export function readPage(bytes: Uint8Array): Page | null {
   const parsed = parseJson(bytes, MAX_VALUES_LONG_TEXT);
   const items = get(parsed, "items") ?? get(parsed, "resources") ?? parsed;
@@ -195,7 +198,7 @@ export function readPage(bytes: Uint8Array): Page | null {
   const total = get(parsed, "pagination", "total");
   return {
     rows: items.map((row) => ({
-      key: (isObject(row) ? keyOf(row) : null) ?? `? ${hashOf(row)}`,
+      key: (isObject(row) ? rowKey(row) : null) ?? `? ${hashOf(row)}`,
       updatedAt: updatedAt(row),
       row,
     })),

@@ -19,6 +19,7 @@ import type { ReadTerms } from "../terms/terms.ts";
 import { originOf } from "../urls.ts";
 import { Catalogues } from "./catalogues.ts";
 import {
+  type ClaimResult,
   claimOf402,
   type ListedClaim,
   type ReadClaim,
@@ -26,7 +27,6 @@ import {
   rejected,
   type Source,
   settleClaim,
-  type Taken,
 } from "./claims.ts";
 import type { Listed } from "./documents.ts";
 import { readDocument, readSellerDocuments } from "./sources.ts";
@@ -34,17 +34,17 @@ import { ListingWriter, type Row, type WriterParts } from "./writer.ts";
 
 export { MAX_PER_DOMAIN } from "./writer.ts";
 
-/** What was done with the rows of a source. */
+/** Counts of what was done with the rows of a source. */
 export interface IntakeReport {
-  /** Items that were read, records that were new, items that could not be taken. */
+  /** Number of items that were read, of new records, and of items that were not accepted. */
   items: number;
   appended: number;
   refused: number;
-  /** Items whose listing is in the record already, unchanged. */
+  /** Number of items whose listing is already in the record, unchanged. */
   same: number;
-  /** Rows that the source named before and names no longer. */
+  /** Number of rows that the source named before and names no longer. */
   delisted: number;
-  /** The refused rows, whole, with the reason. */
+  /** The rows that were not accepted, complete, with the reason. */
   rejected: Rejected[];
   /** Claims that were read, in order. */
   claims: ListedClaim[];
@@ -62,39 +62,43 @@ export const emptyReport = (says?: string): IntakeReport => ({
   ...(says === undefined ? {} : { says }),
 });
 
-/** Rejected rows that a report over many sources keeps; all of them are counted. */
-const MAX_TOLD = 10_000;
+/** Most rejected rows that a report on many sources keeps. All rejected rows are counted. */
+const MAX_REPORTED_ROWS = 10_000;
 
-/** Adds the report on one more source. */
+/** Adds the report on a further source. */
 export function addReport(to: IntakeReport, more: IntakeReport): void {
   to.items += more.items;
   to.appended += more.appended;
   to.refused += more.refused;
   to.same += more.same;
   to.delisted += more.delisted;
-  for (const row of more.rejected) if (to.rejected.length < MAX_TOLD) to.rejected.push(row);
+  for (const row of more.rejected) if (to.rejected.length < MAX_REPORTED_ROWS) to.rejected.push(row);
   for (const claim of more.claims) to.claims.push(claim);
 }
 
-/** Most origins of which the last rereading is remembered. */
+/** Most origins whose last rereading is remembered. */
 const MAX_ORIGINS = 20_000;
 /**
- * Least time between two rereadings of one origin (ms of the record), however many of its 402s differ from its listing.
+ * Least time between two rereadings of one origin, ms of the record's time, even if several 402s differ from its
+ * listing.
  */
 const REREAD_MS = 60_000;
-/** Urls whose method is remembered. One that is forgotten is found again by its next probe. */
+/** Most urls whose method is remembered. A forgotten method is found again by the next probe. */
 const MAX_METHODS = 100_000;
-/** Rows that are read in one request to the reader. */
+/** Most rows in one request to the reader. */
 const ROWS_AT_ONCE = 100;
 /**
- * After this many rows of one source that could not be read within the limits of a row, its other rows are not tried.
+ * After this many rows of one source that could not be read within the limits of a row, its other rows are not read.
  */
-const MAX_STUCK = 8;
+const MAX_UNREADABLE = 8;
 
 export interface IntakeParts extends WriterParts {
   egress: Egress;
   rail: RailCapabilities;
-  /** Lower-case addresses that 402s of an endpoint named to us; they check rows that claim a payee's signature. */
+  /**
+   * Returns the payee addresses, in lower case, that an endpoint's 402s have named. Rows that claim a payee's signature
+   * are checked against them.
+   */
   payTosOf?: (cap: string) => Promise<ReadonlySet<string>>;
   /** Default: the reader of this process. */
   reader?: Reader;
@@ -103,13 +107,13 @@ export interface IntakeParts extends WriterParts {
 }
 
 /**
- * Records what catalogues, sellers, operators and 402s claim. Claims that are in the record already are not written
- * again.
+ * Records what catalogues, sellers, operators and 402s claim about endpoints. Claims that are already in the record are
+ * not written again.
  */
 export class Intake {
   readonly #writer: ListingWriter;
   readonly #rereadAt = new BoundedMap<string, number>(MAX_ORIGINS);
-  /** Methods that probes found, by url, for listings that name none. */
+  /** HTTP methods that probes found, by url, for listings that name no method. */
   readonly #methods = new BoundedMap<string, Method>(MAX_METHODS);
   readonly #catalogueEgress: Egress;
   readonly #catalogues: Catalogues;
@@ -120,20 +124,25 @@ export class Intake {
     this.#writer = new ListingWriter(parts);
   }
 
-  /** Tells which endpoints are listed already: for the limit per domain, and so that a restart writes nothing twice. */
-  know(listed: readonly ListedCap[]): void {
+  /**
+   * Remembers which endpoints are already listed, for the limit per domain, and so that nothing is written twice after
+   * a restart.
+   */
+  rememberListed(listed: readonly ListedCap[]): void {
     this.#writer.know(listed);
     const asked = listed.filter((one) => one.tool === null && one.lastAsked != null);
     const byGet = new Set(asked.filter((one) => one.method === "GET").map((one) => one.url));
-    for (const { url, method } of asked) if (!byGet.has(url)) this.foundMethod(url, method as Method);
+    for (const { url, method } of asked) if (!byGet.has(url)) this.rememberMethod(url, method as Method);
   }
 
-  /** A 402 came by this method. From now on it is the method of listings that name this url and no method. */
-  foundMethod(url: string, method: Method): void {
+  /**
+   * Remembers that this method got a 402. From now on, listings that name this url without a method get this method.
+   */
+  rememberMethod(url: string, method: Method): void {
     this.#methods.set(url, method);
   }
 
-  /** The claim with the method that was found, where its row names none. */
+  /** Adds the method that a probe found to a claim whose row names none. */
   #withMethod(claim: ListedClaim): ListedClaim {
     const { claims, normalised_url: url } = claim.body;
     const method = claims.method === null && claims.tool === null ? this.#methods.get(url) : undefined;
@@ -143,8 +152,9 @@ export class Intake {
 
   /**
    * Reads a seller's own listing at its origin. Most sellers have none, which is no error. An error of our own code is
-   * logged and reported as no listing, so that it ends neither the call that needs the listing nor other readings.
-   * @param egress default: the observer's; another one uses another pool or looks like another client
+   * logged and reported as no listing, so that it stops neither the call that needs the listing nor the reading of
+   * others.
+   * @param egress default: the observer's egress; a caller passes another one to use another connection pool or client
    * @throws NotRecorded
    */
   async readSeller(origin: string, clock: Clock, egress: Egress = this.parts.egress): Promise<IntakeReport> {
@@ -162,12 +172,15 @@ export class Intake {
     const read = await readSellerDocuments(egress, origin, this.parts.reader);
     const report = emptyReport(read.says);
     for (const { url, listed } of read.documents) {
-      addReport(report, await this.take(listed, { name: url, ownOrigin: origin }, clock));
+      addReport(report, await this.recordDocument(listed, { name: url, ownOrigin: origin }, clock));
     }
     return report;
   }
 
-  /** Adds to an endpoint the newest own listing that this process has read, which the lake may not have loaded yet. */
+  /**
+   * Returns the endpoint with the newest own listing of its seller that this process has read. The lake may not have
+   * loaded it yet.
+   */
   current(one: ListedCap): ListedCap {
     const own = this.#writer.own(one.cap);
     return own ? { ...one, claims: own.claims, sellerListing: own.eventId, sellerClaims: own.claims } : one;
@@ -175,10 +188,10 @@ export class Intake {
 
   /**
    * Reads the seller's own listing again when a 402 differs from the listing that we know, and returns the endpoint as
-   * it is listed now. A seller that changed both is honest and must not be accused because we read its listing hours
-   * ago.
+   * it is listed now. A seller that changed both is honest and must not be accused because our copy of its listing is
+   * hours old.
    */
-  async reread(one: ListedCap, clock: Clock, egress?: Egress): Promise<ListedCap> {
+  async rereadSeller(one: ListedCap, clock: Clock, egress?: Egress): Promise<ListedCap> {
     const origin = originOf(one.url);
     const now = clock.now().getTime();
     const last = this.#rereadAt.get(origin);
@@ -190,11 +203,13 @@ export class Intake {
   }
 
   /** Is there an unfinished read of this catalogue that may go on now? */
-  isCut(named: NamedCatalogue, clock: Clock): boolean {
+  isContinuable(named: NamedCatalogue, clock: Clock): boolean {
     return this.#catalogues.isDue(named, clock);
   }
 
-  /** Reads every row of a catalogue as a third party's claim; rows of a seller's own document as the seller's. */
+  /**
+   * Reads the rows of a catalogue as claims of a third party. Rows of a seller's own document are claims of the seller.
+   */
   async readCatalogue(
     named: NamedCatalogue,
     clock: Clock,
@@ -206,27 +221,33 @@ export class Intake {
     if (catalogue.kind !== "bazaar") {
       const read = await readDocument(this.#catalogueEgress, catalogue.url, this.parts.reader, catalogue.headers);
       if ("fault" in read) return emptyReport(read.says);
-      return this.take(read.listed, { name, byHand, ...read.of }, clock);
+      return this.recordDocument(read.listed, { name, byHand, ...read.of }, clock);
     }
     const read = await this.#catalogues.read(catalogue, clock, signal);
-    // An empty catalogue is taken for broken, so it delists nothing.
+    // An empty catalogue is probably broken, so it delists nothing.
     const whole = read.stable && read.rows.length > 0;
-    const report = await this.take({ items: read.rows, rejected: [], whole }, { name, byHand }, clock);
+    const report = await this.recordDocument({ items: read.rows, rejected: [], whole }, { name, byHand }, clock);
     return read.says === undefined ? report : { ...report, says: read.says };
   }
 
-  /** Records what a 402 declares of its endpoint. */
-  async note402(cap: string, url: string, method: Claims["method"], read: ReadTerms, clock: Clock): Promise<void> {
+  /** Records what a 402 declares about its endpoint. */
+  async recordFrom402(
+    cap: string,
+    url: string,
+    method: Claims["method"],
+    read: ReadTerms,
+    clock: Clock,
+  ): Promise<void> {
     const claim = claimOf402(cap, url, method, read);
     await this.#writer.write([{ claim, row: claim.body }], { name: "402" }, false, clock);
   }
 
   /**
-   * Records the rows of one document. If the whole document was read, rows that it named before and names no longer are
-   * delisted.
-   * @throws NotRecorded when the log does not take a record; what was appended before stays
+   * Records the rows of one document. If the whole document was read, it delists rows that the document named before
+   * and names no longer.
+   * @throws NotRecorded when the log refuses a record; earlier records of the document stay
    */
-  async take(
+  async recordDocument(
     document: Pick<Listed, "rejected" | "whole" | "base"> & { items: readonly unknown[] },
     source: Source,
     clock: Clock,
@@ -239,16 +260,16 @@ export class Intake {
     };
     const rows: Row[] = [];
     const refused: Rejected[] = [...document.rejected];
-    const items = document.items.flatMap(expand);
+    const items = document.items.flatMap(splitMethods);
     for await (const { row, read } of readRows(this.parts, items, from)) {
       const taken = settleClaim(read, row, from, rail);
       if ("rejected" in taken) refused.push(taken.rejected);
       else {
-        const claim = source.signedRows ? await this.#vouched(row, taken) : taken.claim;
+        const claim = source.signedRows ? await this.#markSigned(row, taken) : taken.claim;
         rows.push({ claim: this.#withMethod(claim), row });
       }
     }
-    // A row that could not be read may be one that is listed already, so nothing is delisted.
+    // A row that could not be read may be one that is already listed, so nothing is delisted.
     const whole = document.whole && !refused.some(({ reason }) => reason === "unreadable");
     const written = await this.#writer.write(rows, source, whole, clock);
     for (const one of written.unkept) refused.push(one);
@@ -265,10 +286,10 @@ export class Intake {
   }
 
   /**
-   * The claim, marked as the seller's own when its payee signed the row. Only rows of an operator's file are marked: a
-   * signature does not expire, so a catalogue could hold a seller to what it signed long ago.
+   * Marks a claim as the seller's own when its payee signed the row. This is done only for rows of an operator's file:
+   * a signature does not expire, so a catalogue could keep showing a claim that the seller signed long ago.
    */
-  async #vouched(item: unknown, { claim, own }: Exclude<Taken, { rejected: Rejected }>): Promise<ListedClaim> {
+  async #markSigned(item: unknown, { claim, own }: Exclude<ClaimResult, { rejected: Rejected }>): Promise<ListedClaim> {
     const payTos = async () => (await this.parts.payTosOf?.(claim.cap)) ?? new Set<string>();
     if (claim.body.seller_controlled || !(await isSignedByPayee(item, payTos))) return claim;
     return { ...claim, body: { ...claim.body, seller_controlled: true, defects: own } };
@@ -276,8 +297,8 @@ export class Intake {
 }
 
 /**
- * Reads rows as claims, many in one request; when that fails, one by one, so that a row that cannot be read stops only
- * itself.
+ * Reads rows as claims, many in one request. If a request fails, its rows are read one by one, so that an unreadable
+ * row does not affect the others.
  */
 export async function* readRows(
   { rail, reader = ownReader }: Pick<IntakeParts, "rail" | "reader">,
@@ -286,31 +307,31 @@ export async function* readRows(
 ): AsyncGenerator<{ row: unknown; read: ReadClaim }> {
   const { validate: _, ...source } = from;
   const ask = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: networksOf(rail) });
-  let stuck = 0;
+  let unreadable = 0;
   for (let i = 0; i < items.length; i += ROWS_AT_ONCE) {
     const rows = items.slice(i, i + ROWS_AT_ONCE);
-    const together = stuck < MAX_STUCK ? await ask(rows) : null;
+    const together = unreadable < MAX_UNREADABLE ? await ask(rows) : null;
     for (const [n, row] of rows.entries()) {
       if (together?.ok) {
         yield { row, read: together.value[n]! };
         continue;
       }
-      const alone = stuck < MAX_STUCK ? await ask([row]) : null;
-      if (alone?.ok === false) stuck++;
+      const alone = unreadable < MAX_UNREADABLE ? await ask([row]) : null;
+      if (alone?.ok === false) unreadable++;
       yield { row, read: alone?.ok ? alone.value[0]! : { rejected: rejected("unreadable", row) } };
     }
   }
 }
 
 const MAX_VERBS = 5;
-/** Longest text that is split into verbs, characters; and most items of a list of verbs that are read. */
+/** Longest text that is split into methods, characters; and most items of a list of methods that are read. */
 const MAX_NAMED = 100;
 
 /**
- * Splits an item that names several verbs (`methods: [..]`, "GET, POST") into one for each; other items stay as they
- * are.
+ * Splits an item that names several HTTP methods (`methods: [..]`, "GET, POST") into one item for each; other items are
+ * returned unchanged.
  */
-export function expand(item: unknown): unknown[] {
+export function splitMethods(item: unknown): unknown[] {
   if (!isObject(item)) return [item];
   const { method, methods } = item;
   const named =
@@ -334,8 +355,9 @@ export function listingStatement(row: JsonObject): string {
 }
 
 /**
- * Is this row signed by an address to which the endpoint's own 402s asked us to pay? The address in the row proves
- * nothing: anybody can list somebody else's endpoint with an address of their own. Never throws for what the row holds.
+ * Is this row signed by an address to which the endpoint's own 402s asked us to pay? The address in the row alone
+ * proves nothing, since anybody can list another seller's endpoint with an address of their own. Never throws for
+ * anything in the row.
  * @param payTos lower-case addresses that 402s of the endpoint named to us
  */
 async function isSignedByPayee(row: unknown, payTos: () => Promise<ReadonlySet<string>>): Promise<boolean> {
@@ -346,7 +368,7 @@ async function isSignedByPayee(row: unknown, payTos: () => Promise<ReadonlySet<s
     const message = listingStatement(row);
     return (await verifyMessage({ address, message, signature })) && (await payTos()).has(address.toLowerCase());
   } catch {
-    // The signature is no point of the curve, or the row has no canonical form: the row is not signed.
+    // The signature is not valid, or the row has no canonical form. Then the row counts as unsigned.
     return false;
   }
 }

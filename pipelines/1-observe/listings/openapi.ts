@@ -1,5 +1,5 @@
 import { looksLikeEntry } from "../../record/terms/entries.ts";
-import { get, isObject, type JsonObject, keepable, MAX_KEPT, text, withoutSlashes } from "../json.ts";
+import { get, isObject, type JsonObject, MAX_KEPT, text, valueIfKeepable, withoutSlashes } from "../json.ts";
 import { type Rejected, refusesPaidCalls, rejected } from "./claims.ts";
 import { NOTHING_TO_PAY } from "./wellknown.ts";
 
@@ -11,46 +11,45 @@ const MAX_NODES = 2_000;
 const MAX_DEPTH = 24;
 /** Longest reference that is followed, characters. */
 const MAX_REF = 1_024;
-/** Most characters of one schema; one within this bound is then tried against what the record can keep. */
+/** Most characters of one schema. A schema within this bound is then checked against what the record can keep. */
 const MAX_CHARS = 2 * MAX_KEPT;
-/** Most values of all schemas of one document: a thousand for each endpoint that discovery may add of a domain. */
-const MAX_NODES_OF_ALL = 200_000;
-const MAX_CHARS_OF_ALL = 2 * 1024 * 1024;
+/** Most values of all schemas of one document: a thousand for each endpoint that discovery may add from a domain. */
+const MAX_TOTAL_NODES = 200_000;
+const MAX_TOTAL_CHARS = 2 * 1024 * 1024;
 /** Most values that are walked for all schemas of one document, including schemas that turn out to be too big. */
 const MAX_WORK = 500_000;
 const VERBS = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
-/** Extensions by which sellers say that an operation is paid; none is a standard. */
-const PAYMENT = ["x-payment-info", "x-payment", "x-402", "x-x402", "x-pricing"];
+/** Extensions by which sellers mark an operation as paid. None of them is a standard. */
+const PAYMENT_EXTENSIONS = ["x-payment-info", "x-payment", "x-402", "x-x402", "x-pricing"];
 
 /** Is this an OpenAPI 3 document? */
 export const isOpenApi = (document: unknown): document is JsonObject =>
   /^3(?:\.|$)/.test(String(get(document, "openapi") ?? "")) && isObject(get(document, "paths"));
 
-/** A value with its references resolved, and what it costs to walk and to write it. */
+/** A value with its references resolved, and its size. */
 interface Resolved {
   value: unknown;
-  /** Number of values; a value that several references name is counted each time. */
+  /** Number of values. A value with several references to it is counted each time. */
   nodes: number;
   /** About as many characters as its JSON has. */
   chars: number;
-  /** Levels below this one. */
+  /** Number of levels below this value. */
   height: number;
 }
 
-/** Thrown when a schema cannot be resolved within the bounds; the schema then counts as not advertised. */
+/** Thrown when a schema cannot be resolved within the bounds. Then the schema counts as not declared. */
 class Unresolvable extends Error {}
 
 /**
- * Resolves the local `$ref`s of one document. The target of a reference is resolved once, however many references name
- * it, and all schemas of a document share one budget: otherwise a megabyte of references to each other would become
- * gigabytes.
+ * Resolves the local `$ref`s of one document. Each target is resolved once, even if several references name it, and all
+ * schemas of a document share one budget. Otherwise a megabyte of references to each other would become gigabytes.
  */
 class Inliner {
   /** Resolved targets by reference. Null: the target is being resolved now, so a reference to it is circular. */
   readonly #targets = new Map<string, Resolved | null>();
   #work = MAX_WORK;
-  #nodesLeft = MAX_NODES_OF_ALL;
-  #charsLeft = MAX_CHARS_OF_ALL;
+  #nodesLeft = MAX_TOTAL_NODES;
+  #charsLeft = MAX_TOTAL_CHARS;
 
   constructor(private readonly document: JsonObject) {}
 
@@ -64,7 +63,7 @@ class Inliner {
       const { value, nodes, chars } = this.#inlined(schema, 0);
       this.#nodesLeft -= nodes;
       this.#charsLeft -= chars;
-      return this.#nodesLeft < 0 || this.#charsLeft < 0 ? undefined : keepable(value);
+      return this.#nodesLeft < 0 || this.#charsLeft < 0 ? undefined : valueIfKeepable(value);
     } catch (error) {
       if (error instanceof Unresolvable) return undefined;
       throw error;
@@ -136,19 +135,19 @@ class Inliner {
   }
 }
 
-/** The first value of `examples`: a map of Example objects, or the list that a schema has. */
+/** The first value of `examples`, which is a map of Example objects, or a list in a schema. */
 function firstExample(examples: unknown, inliner: Inliner): unknown {
   if (Array.isArray(examples)) return examples[0];
   return isObject(examples) ? get(inliner.object(Object.values(examples)[0]), "value") : undefined;
 }
 
-/** A value that the seller gives for this media type or parameter, or else in its schema. */
-function exampleIn(of: JsonObject, schema: unknown, inliner: Inliner): unknown {
+/** Finds a value that the seller gives for this media type or parameter, or else in its schema. */
+function findExample(of: JsonObject, schema: unknown, inliner: Inliner): unknown {
   return of.example ?? firstExample(of.examples, inliner) ?? get(schema, "example") ?? get(schema, "examples", "0");
 }
 
-/** The JSON content of a request or a response: its media type, schema and first example. */
-function content(of: unknown, inliner: Inliner): { mime?: string; schema?: unknown; example?: unknown } {
+/** Reads the JSON content of a request or a response: its media type, schema and first example. */
+function readJsonContent(of: unknown, inliner: Inliner): { mime?: string; schema?: unknown; example?: unknown } {
   const types = get(inliner.object(of), "content");
   if (!isObject(types)) return {};
   const names = Object.keys(types);
@@ -156,24 +155,27 @@ function content(of: unknown, inliner: Inliner): { mime?: string; schema?: unkno
   if (mime === undefined) return {};
   const media = inliner.object(types[mime]) ?? {};
   const schema = inliner.schema(media.schema);
-  return { mime, schema, example: exampleIn(media, schema, inliner) };
+  return { mime, schema, example: findExample(media, schema, inliner) };
 }
 
-/** A parameter of a call that stands in its path or its query. */
+/** A parameter of a call in its path or its query. */
 interface Parameter {
   name: string;
   place: "path" | "query";
   required: boolean;
   schema: unknown;
-  /** Seller's value: an example, or the only one or the first one that the schema admits. */
+  /** The seller's value: an example, or for a required parameter the constant, default or first value of the schema. */
   value: unknown;
 }
 
 /** Most parameters of one path item or operation that are read. */
 const MAX_PARAMETERS = 64;
 
-/** The parameters of an operation; one of the operation stands in for one of its path item with its name and place. */
-function parametersOf(operation: JsonObject, pathItem: JsonObject, inliner: Inliner): Parameter[] {
+/**
+ * Reads the parameters of an operation. A parameter of the operation replaces a parameter of its path item with equal
+ * name and place.
+ */
+function readParameters(operation: JsonObject, pathItem: JsonObject, inliner: Inliner): Parameter[] {
   const found = new Map<string, Parameter>();
   for (const list of [pathItem.parameters, operation.parameters]) {
     for (const one of Array.isArray(list) ? list.slice(0, MAX_PARAMETERS) : []) {
@@ -184,7 +186,7 @@ function parametersOf(operation: JsonObject, pathItem: JsonObject, inliner: Inli
       const schema = inliner.schema(parameter.schema);
       const admitted = get(schema, "const") ?? get(schema, "default") ?? get(schema, "enum", "0");
       const required = place === "path" || parameter.required === true;
-      const value = exampleIn(parameter, schema, inliner) ?? (required ? admitted : undefined);
+      const value = findExample(parameter, schema, inliner) ?? (required ? admitted : undefined);
       found.set(`${place} ${name}`, { name, place, required, schema, value });
     }
   }
@@ -192,10 +194,10 @@ function parametersOf(operation: JsonObject, pathItem: JsonObject, inliner: Inli
 }
 
 /**
- * What the parameters say of a call: examples by place, where the seller gives a value for each required one of the place; and
- * a schema of the query.
+ * Describes a call by its parameters: an example for path and query, each only if the seller gives a value for every
+ * required parameter there; and a schema of the query.
  */
-function callOf(parameters: readonly Parameter[]): { example: JsonObject; query: JsonObject | undefined } {
+function describeCall(parameters: readonly Parameter[]): { example: JsonObject; query: JsonObject | undefined } {
   const example: JsonObject = {};
   for (const place of ["path", "query"] as const) {
     const here = parameters.filter((one) => one.place === place);
@@ -215,8 +217,8 @@ function callOf(parameters: readonly Parameter[]): { example: JsonObject; query:
   return { example, query: { type: "object", properties, ...(required.length > 0 ? { required } : {}) } };
 }
 
-/** The address of the first server in this list, with its variables at their defaults; null when none is named. */
-function serverOf(servers: unknown): string | null {
+/** The address of the first server in this list, with its variables set to their defaults; null when there is none. */
+function serverUrl(servers: unknown): string | null {
   const server = get(servers, "0");
   const url = text(get(server, "url"), 2048);
   if (!url) return null;
@@ -226,7 +228,7 @@ function serverOf(servers: unknown): string | null {
   );
 }
 
-/** x402 terms in the operation itself: its `accepts`, or an entry with a payee in an extension. */
+/** Reads x402 terms in the operation itself: its `accepts`, or an entry with a payee in an extension. */
 function termsOf(operation: JsonObject): JsonObject {
   if (Array.isArray(operation.accepts)) {
     const { x402Version, accepts, extensions } = operation;
@@ -236,28 +238,34 @@ function termsOf(operation: JsonObject): JsonObject {
       ...(isObject(extensions) ? { extensions } : {}),
     };
   }
-  const entry = PAYMENT.map((name) => operation[name]).find(
+  const entry = PAYMENT_EXTENSIONS.map((name) => operation[name]).find(
     (one) => looksLikeEntry(one) && get(one, "payTo") !== undefined && /^\d+$/.test(String(get(one, "amount"))),
   );
-  // An extension lacks members that an x402 entry has; without a version it is not checked as terms.
+  // An extension lacks members that an x402 entry has. It gets no version, so that it is not checked as terms.
   return entry === undefined ? {} : { accepts: [entry] };
 }
 
-/** The value of an extension that an operation has, or else its path item. An operation may set it to null. */
+/** The value of an extension from the operation, or else from its path item. An operation may set it to null. */
 const extension = (name: string, operation: JsonObject, pathItem: JsonObject): unknown =>
   Object.hasOwn(operation, name) ? operation[name] : pathItem[name];
 
-/** One paid operation as a listing item; its price stays as it is written. */
-function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: string, inliner: Inliner): JsonObject {
-  const info = PAYMENT.map((name) => extension(name, operation, pathItem)).find((one) => one !== undefined);
-  const request = content(operation.requestBody, inliner);
+/** Makes a listing item from one paid operation. Its price stays as it is written. */
+function createItem(
+  operation: JsonObject,
+  pathItem: JsonObject,
+  verb: string,
+  url: string,
+  inliner: Inliner,
+): JsonObject {
+  const info = PAYMENT_EXTENSIONS.map((name) => extension(name, operation, pathItem)).find((one) => one !== undefined);
+  const request = readJsonContent(operation.requestBody, inliner);
   const responses = get(operation, "responses");
   const ok = isObject(responses) ? Object.keys(responses).find((status) => /^2/.test(status)) : undefined;
-  const answer = content(ok === undefined ? undefined : get(responses, ok), inliner);
-  const { example, query } = callOf(parametersOf(operation, pathItem, inliner));
+  const answer = readJsonContent(ok === undefined ? undefined : get(responses, ok), inliner);
+  const { example, query } = describeCall(readParameters(operation, pathItem, inliner));
   if (request.example !== undefined) example.body = request.example;
   const inBody = verb !== "get" && verb !== "delete";
-  const inputSchema = inBody ? request.schema : keepable(query);
+  const inputSchema = inBody ? request.schema : valueIfKeepable(query);
   return {
     url,
     method: verb.toUpperCase(),
@@ -274,12 +282,12 @@ function itemOf(operation: JsonObject, pathItem: JsonObject, verb: string, url: 
   };
 }
 
-/** Members that hold a price, or a word for none. */
-const SAYS_PRICE = ["authMode", "auth_mode", "mode", "type", "price", "amount", "pricing"];
+/** Members that hold a price, or a word that means no price. */
+const PRICE_MEMBERS = ["authMode", "auth_mode", "mode", "type", "price", "amount", "pricing"];
 
 /**
- * Does an extension tell that the operation costs nothing: null, false, 0, `free`, or an object with such a member? One that
- * names payment protocols is paid by them, whatever price stands beside.
+ * Does an extension declare that the operation is free: null, false, 0, `free`, or an object with such a member? An
+ * object that names payment protocols counts as paid, even with a price of 0.
  */
 function isFree(info: unknown, depth = 2): boolean {
   if (info === undefined) return false;
@@ -287,11 +295,11 @@ function isFree(info: unknown, depth = 2): boolean {
   if (typeof info === "string") return NOTHING_TO_PAY.test(info.trim());
   if (!isObject(info) || depth === 0 || info.protocols !== undefined) return false;
   if (info.free === true || info.required === false || info.enabled === false) return true;
-  return SAYS_PRICE.some((name) => info[name] != null && isFree(info[name], depth - 1));
+  return PRICE_MEMBERS.some((name) => info[name] != null && isFree(info[name], depth - 1));
 }
 
 function isPaid(operation: JsonObject, pathItem: JsonObject): boolean {
-  const infos = [...PAYMENT, "x-payment-required"].map((name) => extension(name, operation, pathItem));
+  const infos = [...PAYMENT_EXTENSIONS, "x-payment-required"].map((name) => extension(name, operation, pathItem));
   if (infos.some((info) => isFree(info))) return false;
   return (
     infos.some((info) => info !== undefined) ||
@@ -301,10 +309,10 @@ function isPaid(operation: JsonObject, pathItem: JsonObject): boolean {
 }
 
 /**
- * The paid operations of an OpenAPI 3 document: those with a payment extension, with terms, or with a 402 among their
- * responses. Operations that are free, or say so in an extension, are left out and are not rejected rows.
+ * Reads the paid operations of an OpenAPI 3 document: those with a payment extension, with terms, or with a 402 among
+ * their responses. Free operations are left out and do not count as rejected rows.
  *
- * References are resolved by our own `Inliner`: the dereferencers that are kept (swagger-parser, Scalar's, Redocly's) resolve
+ * References are resolved by our own `Inliner`: the maintained libraries (swagger-parser, Scalar's, Redocly's) resolve
  * the whole document without a bound on work or size, and make circular values of circular references.
  */
 export function openApiItems(document: JsonObject): { items: JsonObject[]; rejected: Rejected[] } {
@@ -317,10 +325,10 @@ export function openApiItems(document: JsonObject): { items: JsonObject[]; rejec
     for (const verb of VERBS) {
       const operation = pathItem[verb];
       if (!isObject(operation) || !isPaid(operation, pathItem)) continue;
-      const server = serverOf(operation.servers) ?? serverOf(pathItem.servers) ?? serverOf(document.servers) ?? "";
+      const server = serverUrl(operation.servers) ?? serverUrl(pathItem.servers) ?? serverUrl(document.servers) ?? "";
       const url = `${withoutSlashes(server)}${path}`;
       if (items.length >= MAX_OPERATIONS) refused.push(rejected("too_many", { path, method: verb, operation }));
-      else items.push(itemOf(operation, pathItem, verb, url, inliner));
+      else items.push(createItem(operation, pathItem, verb, url, inliner));
     }
   }
   return { items, rejected: refused };

@@ -1,41 +1,41 @@
 import { clean, get, isObject, type JsonObject, show } from "../json.ts";
 
-/** A price in the seller's own words. People read and compare it; it is never turned into an amount. */
-export interface PriceSaid {
-  /** Path of the member that holds it, such as `price/amount`. */
+/** A price in the seller's own words. People read and compare it; it is never converted to an amount. */
+export interface StatedPrice {
+  /** Path of the member that holds the price, such as `price/amount`. */
   as: string;
   said: string;
 }
 
-const MAX_SAID = 16;
+const MAX_STATED_PRICES = 16;
 const MAX_DEPTH = 4;
-const PRICED = /price|cost|amount|fee$/i;
-/** Members of which every part is kept as part of the price. */
-const HOLDERS = ["price", "pricing", "payment", "offers"];
-/** Parts of those that are not about the price. */
-const BESIDE = ["protocols", "protocol", "description"];
+const PRICE_NAME = /price|cost|amount|fee$/i;
+/** Members whose whole content is kept as part of the price. */
+const PRICE_MEMBERS = ["price", "pricing", "payment", "offers"];
+/** Names inside these members that are not about the price. */
+const NOT_PRICE_MEMBERS = ["protocols", "protocol", "description"];
 
-function gather(value: unknown, path: string, depth: number, into: PriceSaid[]): void {
-  if (into.length >= MAX_SAID || value === null || value === undefined || value === "") return;
+function collectPrices(value: unknown, path: string, depth: number, into: StatedPrice[]): void {
+  if (into.length >= MAX_STATED_PRICES || value === null || value === undefined || value === "") return;
   if (typeof value !== "object") {
     into.push({ as: clean(path, 120), said: clean(typeof value === "string" ? value : show(value), 200) });
     return;
   }
   if (depth >= MAX_DEPTH) return;
   for (const [name, inner] of Object.entries(value)) {
-    if (!BESIDE.includes(name)) gather(inner, `${path}/${name}`, depth + 1, into);
+    if (!NOT_PRICE_MEMBERS.includes(name)) collectPrices(inner, `${path}/${name}`, depth + 1, into);
   }
 }
 
 /**
- * The prices that an item states outside of its x402 entries: `"$0.05"`, `"0.10"`, `{mode, currency, amount}`, a range,
- * a number of dollars. They are kept as text: the unit and the decimals are known only from the 402.
+ * Collects the prices that an item states outside of its x402 entries: `"$0.05"`, `"0.10"`, `{mode, currency, amount}`,
+ * a range, a number of dollars. They are kept as text, since only the 402 determines unit and decimals.
  */
-export function pricesSaid(item: JsonObject): PriceSaid[] {
-  const said: PriceSaid[] = [];
+export function statedPrices(item: JsonObject): StatedPrice[] {
+  const said: StatedPrice[] = [];
   for (const [name, value] of Object.entries(item)) {
-    if (HOLDERS.includes(name)) gather(value, name, 1, said);
-    else if (PRICED.test(name) && typeof value !== "object") gather(value, name, 1, said);
+    if (PRICE_MEMBERS.includes(name)) collectPrices(value, name, 1, said);
+    else if (PRICE_NAME.test(name) && typeof value !== "object") collectPrices(value, name, 1, said);
   }
   return said;
 }
@@ -43,8 +43,8 @@ export function pricesSaid(item: JsonObject): PriceSaid[] {
 const MODE = /dynamic|range|variable|quote|upto/i;
 const RANGE = /\d\s*(?:-|–|to)\s*\$?\d/;
 
-/** Does the item declare that its price varies? Then no quote can contradict it. */
-export function movesItsPrice(item: unknown): boolean {
+/** Does the item declare that its price varies? Then the price in a 402 cannot contradict it. */
+export function hasVariablePrice(item: unknown): boolean {
   const payment = get(item, "payment");
   const modes = [item, payment].flatMap((from) => [
     get(from, "pricingMode"),
@@ -62,12 +62,12 @@ export function movesItsPrice(item: unknown): boolean {
 }
 
 const ATOMIC = /^\d{1,78}$/;
-/** Offers of one row that are read: as many as the record takes. */
+/** Most offers of one row that are read: the record holds no more. */
 const MAX_FLAT = 64;
 
 /**
- * Names under which a flat row describes its offers. A plural such as `networks` holds a list with one value for each
- * offer.
+ * Member names under which a flat row (offer members in the item itself) describes its offers. A plural such as
+ * `networks` holds a list with one value for each offer.
  */
 const OFFER_NAMES = ["network", "asset", "payTo", "scheme", "price", "amount_atomic", "maxTimeoutSeconds"] as const;
 const PLURAL: Readonly<Record<string, readonly string[]>> = {
@@ -76,24 +76,27 @@ const PLURAL: Readonly<Record<string, readonly string[]>> = {
 };
 const SINGULAR: Readonly<Record<string, readonly string[]>> = { payTo: ["payTo", "pay_to"] };
 
-/** A list as it is, or the words of a text such as "base|solana" (a table's cell). */
-function listIn(value: unknown): unknown[] | null {
+/**
+ * Returns a list unchanged, and splits a text such as "base|solana" (the cell of a table) into words; null for any
+ * other value.
+ */
+function toList(value: unknown): unknown[] | null {
   if (Array.isArray(value)) return value.slice(0, MAX_FLAT);
   return typeof value === "string" && value.length <= 4096 ? value.split(/[\s,;|]+/).slice(0, MAX_FLAT) : null;
 }
 
-/** The values of a row under this name: one for each of its offers, or one for all of them. */
-function valuesUnder(row: JsonObject, name: string): { each: unknown[] } | { all: unknown } {
+/** The values of a row under this name: one value for each offer, or one value for all offers. */
+function offerValues(row: JsonObject, name: string): { each: unknown[] } | { all: unknown } {
   const alone = (SINGULAR[name] ?? [name]).map((one) => row[one]).find((one) => one !== undefined);
   if (Array.isArray(alone)) return { each: alone.slice(0, MAX_FLAT) };
   if (alone !== undefined) return { all: alone };
-  const lists = (PLURAL[name] ?? [`${name}s`]).map((one) => listIn(row[one])).find((one) => one !== null);
+  const lists = (PLURAL[name] ?? [`${name}s`]).map((one) => toList(row[one])).find((one) => one !== null);
   return lists ? { each: lists } : { all: undefined };
 }
 
 /** Splits a row with parallel lists (networks, amounts, payees) into one row for each offer. */
-function sideBySide(row: JsonObject): JsonObject[] {
-  const values = OFFER_NAMES.map((name) => [name, valuesUnder(row, name)] as const);
+function splitParallelLists(row: JsonObject): JsonObject[] {
+  const values = OFFER_NAMES.map((name) => [name, offerValues(row, name)] as const);
   const networks = values[0]![1];
   if (!("each" in networks)) return [row];
   const unit = row.price_unit ?? row.unit;
@@ -104,13 +107,13 @@ function sideBySide(row: JsonObject): JsonObject[] {
 }
 
 /**
- * The x402 entries of a flat row (`network`, `asset`, `payTo`, a price with `price_unit: "atomic"`), of parallel lists
- * of these, or of its list of offers. A single offer without an amount in atomic units is left out; of several offers
- * those that only name payee or asset are kept too.
+ * Makes x402 entries from a flat row (`network`, `asset`, `payTo`, a price with `price_unit: "atomic"`), from parallel
+ * lists of these, or from its list of offers. A single offer without an amount in atomic units is left out; of several
+ * offers, those that only name payee or asset are kept too.
  */
 export function flatEntries(row: JsonObject): JsonObject[] {
   const offers = get(row, "offers");
-  const list = Array.isArray(offers) && offers.length > 0 ? offers.filter(isObject) : sideBySide(row);
+  const list = Array.isArray(offers) && offers.length > 0 ? offers.filter(isObject) : splitParallelLists(row);
   return list.slice(0, MAX_FLAT).flatMap((offer) => {
     const unit = get(offer, "price_unit") ?? get(offer, "unit");
     const said = unit === "atomic" ? get(offer, "price") : get(offer, "amount_atomic");

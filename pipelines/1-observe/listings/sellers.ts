@@ -11,18 +11,21 @@ import { type HostQueue, INTAKE, INTAKE_AT_ONCE } from "../queue.ts";
 import { originOf } from "../urls.ts";
 import { addReport, emptyReport, type Intake, type IntakeReport } from "./intake.ts";
 
-/** Most origins of which the day of the last reading is remembered. */
+/** Most origins whose day of the last reading is remembered. */
 const MAX_ORIGINS = 100_000;
 
 export interface SellersParts {
   intake: Intake;
   memory: Pick<Memory, "listed">;
   egress: Egress;
-  /** Runs one piece of work at a time for a host; reading listings has places of its own beside the calls. */
+  /**
+   * Runs one piece of work at a time for each host. Reading listings has its own limit of hosts, apart from planned
+   * calls.
+   */
   slots: HostQueue;
   clock: Clock;
   hosts: Hosts;
-  /** Aborts the reading; what was read before is taken in. */
+  /** Aborts the reading. What was read before is recorded. */
   signal?: AbortSignal;
 }
 
@@ -43,7 +46,10 @@ export class Sellers {
     return slots.run(hostOf(origin), () => intake.readSeller(origin, clock, this.#egress), INTAKE);
   }
 
-  /** Reads a catalogue if its host is ours to call, and then every seller in it that is ours and was not read today. */
+  /**
+   * Reads a catalogue if its host is assigned to this observer, and then every seller in it that is assigned to this
+   * observer and was not read today.
+   */
   async readCatalogue(named: NamedCatalogue): Promise<IntakeReport> {
     const { intake, hosts, clock, signal } = this.parts;
     const { url, kind } = toCatalogue(named);
@@ -56,16 +62,16 @@ export class Sellers {
     );
   }
 
-  /** Those of these catalogues that are ours to read, whose reading stopped early and may go on now. */
-  cut(named: readonly NamedCatalogue[]): NamedCatalogue[] {
+  /** Selects the catalogues of this observer whose reading stopped early and may continue now. */
+  unfinishedCatalogues(named: readonly NamedCatalogue[]): NamedCatalogue[] {
     const { intake, hosts, clock } = this.parts;
-    return named.filter((one) => hosts.owns(hostOf(toCatalogue(one).url)) && intake.isCut(one, clock));
+    return named.filter((one) => hosts.owns(hostOf(toCatalogue(one).url)) && intake.isContinuable(one, clock));
   }
 
   /** Reads every listed seller that was not read today, so that a 402 is compared with today's listing. */
-  async refresh(): Promise<IntakeReport> {
+  async readAllDue(): Promise<IntakeReport> {
     const listed = await this.parts.memory.listed();
-    this.parts.intake.know(listed);
+    this.parts.intake.rememberListed(listed);
     return this.#readDue(
       listed.map((one) => one.url),
       emptyReport(),

@@ -18,9 +18,9 @@ interface SellerDocument {
 }
 
 /**
- * Reads a seller's own listing: `/.well-known/x402`, else its OpenAPI description, else its agent card, and stops at
- * the first that names an endpoint. Empty lists are returned too, since they delist what they named before. If the host
- * does not answer, its other paths are not tried. Never throws for what the seller does.
+ * Reads a seller's own listing: `/.well-known/x402`, else its OpenAPI description, else its agent card. It stops at the
+ * first document that names an endpoint. Empty lists are returned too, since they delist what they named before. If the
+ * host does not answer, its other paths are not tried. Never throws for anything that the seller does.
  */
 export async function readSellerDocuments(
   egress: Egress,
@@ -47,14 +47,14 @@ export async function readSellerDocuments(
   return documents.length > 0 || says === undefined ? { documents } : { documents, says };
 }
 
-/** A document that somebody named and whose claim its rows are (`of`); or why it could not be read. */
+/** A document that was read from a given address, and whose claims its rows are (`of`); or why it could not be read. */
 export type DocumentRead =
   | { listed: Listed; of: Pick<Source, "ownOrigin" | "base"> }
   | { fault: "unreachable" | "unreadable"; says: string };
 
 /**
- * Reads the document at an address. In a seller's own document the urls of its origin count as the seller's claims; in
- * any other document all rows are a third party's. Never throws for what the host does.
+ * Reads the document at an address. In a seller's own document, rows with urls of its origin count as the seller's
+ * claims; in any other document all rows are claims of a third party. Never throws for anything that the host does.
  */
 export async function readDocument(
   egress: Egress,
@@ -74,7 +74,7 @@ export async function readDocument(
   if (!read.ok) return { fault: "unreadable", says: `${url}: ${read.says}` };
   const listed = read.value;
   if (listed === null) return { fault: "unreadable", says: `${url} is not text in UTF-8` };
-  // A document that a redirect to another origin led to is not the named origin's own.
+  // A document behind a redirect to another origin does not count as the seller's own.
   const own = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));
   return { listed, of: own ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) } };
 }

@@ -2,7 +2,7 @@ import { parse } from "csv-parse/sync";
 import { isObject, type JsonObject, parseJson } from "../json.ts";
 import { type Rejected, rejected } from "./claims.ts";
 
-/** Most rows of one file that are read; an operator splits a longer list. */
+/** Most rows of one file that are read. An operator has to split a longer list. */
 export const MAX_ROWS = 250_000;
 
 export interface Rows {
@@ -10,11 +10,11 @@ export interface Rows {
   rejected: Rejected[];
 }
 
-/** Dumps of catalogues wrap each row together with its source: `{"source": .., "row": {..}}`. */
-const unwrapped = (value: unknown): unknown =>
+/** Unwraps a row of a catalogue dump, which has each row together with its source: `{"source": .., "row": {..}}`. */
+const unwrapRow = (value: unknown): unknown =>
   isObject(value) && isObject(value.row) && value.url === undefined && value.resource === undefined ? value.row : value;
 
-/** One JSON value a line. A line that is not JSON is rejected; the others are read. */
+/** Reads one JSON value a line. A line that is not JSON is rejected; the other lines are read. */
 export function ndjsonRows(text: string): Rows {
   const rows: unknown[] = [];
   const refused: Rejected[] = [];
@@ -23,12 +23,12 @@ export function ndjsonRows(text: string): Rows {
     const value = parseJson(line);
     if (value === undefined) refused.push(rejected("not_json", line.trim()));
     else if (rows.length >= MAX_ROWS) refused.push(rejected("too_many", value));
-    else rows.push(unwrapped(value));
+    else rows.push(unwrapRow(value));
   }
   return { rows, rejected: refused };
 }
 
-/** Column names as files have them -> the member names of items. */
+/** Member names of items by the column names that files use. */
 const COLUMNS: Readonly<Record<string, string>> = {
   address: "url",
   uri: "url",
@@ -45,9 +45,9 @@ const COLUMNS: Readonly<Record<string, string>> = {
   x402version: "x402Version",
   mimetype: "mimeType",
 };
-const PLACES = ["url", "resource", "endpoint", "path", "href"];
+const ADDRESS_COLUMNS = ["url", "resource", "endpoint", "path", "href"];
 
-const columnOf = (name: string): string => {
+const memberNameOf = (name: string): string => {
   const plain = name
     .trim()
     .toLowerCase()
@@ -55,22 +55,26 @@ const columnOf = (name: string): string => {
   return Object.hasOwn(COLUMNS, plain) ? COLUMNS[plain]! : plain;
 };
 
-const delimiterOf = (line: string): string =>
+const guessDelimiter = (line: string): string =>
   [",", ";", "\t"].map((one) => ({ one, n: line.split(one).length })).sort((a, b) => b.n - a.n)[0]!.one;
 
-/** Does the text begin with a line of column names, one of which is that of an address? */
+/** Does the text begin with a line of column names, one of which names an address? */
 export function looksLikeCsv(text: string): boolean {
   const first = text.slice(0, 4096).split(/\r?\n/, 1)[0]!;
-  const names = first.split(delimiterOf(first)).map((name) => columnOf(name.replace(/^"|"$/g, "")));
-  return names.some((name) => PLACES.includes(name)) && names.every((name) => /^[A-Za-z][\w ]{0,60}$/.test(name));
+  const names = first.split(guessDelimiter(first)).map((name) => memberNameOf(name.replace(/^"|"$/g, "")));
+  return (
+    names.some((name) => ADDRESS_COLUMNS.includes(name)) && names.every((name) => /^[A-Za-z][\w ]{0,60}$/.test(name))
+  );
 }
 
-/** Rows of a CSV file with a header line; the delimiter is `,`, `;` or tab. An empty cell is a missing member. */
+/**
+ * Reads the rows of a CSV file with a header line and the delimiter `,`, `;` or tab. An empty cell is a missing member.
+ */
 export function csvRows(text: string): Rows {
   const refused: Rejected[] = [];
   const rows = parse(text, {
-    columns: (names: string[]) => names.map(columnOf),
-    delimiter: delimiterOf(text.slice(0, 4096).split(/\r?\n/, 1)[0]!),
+    columns: (names: string[]) => names.map(memberNameOf),
+    delimiter: guessDelimiter(text.slice(0, 4096).split(/\r?\n/, 1)[0]!),
     bom: true,
     trim: true,
     relax_column_count: true,
@@ -86,11 +90,11 @@ export function csvRows(text: string): Rows {
   return { rows: filled, rejected: refused };
 }
 
-const LINE = /^(?:[A-Za-z]{3,10}\s+)?https?:\/\/\S+$/;
+const ADDRESS_LINE = /^(?:[A-Za-z]{3,10}\s+)?https?:\/\/\S+$/;
 
-/** Is the first line that is neither empty nor a comment an address, or a verb and an address? */
+/** Is the first line that is neither empty nor a comment an address, or a method and an address? */
 export const looksLikeLines = (text: string): boolean =>
-  LINE.test(
+  ADDRESS_LINE.test(
     text
       .slice(0, 65_536)
       .split("\n")
@@ -98,7 +102,7 @@ export const looksLikeLines = (text: string): boolean =>
       .find((line) => line && !line.startsWith("#")) ?? "",
   );
 
-/** One `URL` or `METHOD URL` a line; a line that begins with `#` is a comment. */
+/** Reads one `URL` or `METHOD URL` a line. A line that begins with `#` is a comment. */
 export function lineRows(text: string): Rows {
   const rows = text
     .split("\n")

@@ -5,7 +5,7 @@ import { type Rejected, rejected, resourceOf } from "./claims.ts";
 /** Most items of one seller's document that are read. */
 export const MAX_ITEMS = 2_000;
 
-const LISTS = [
+const LIST_MEMBERS = [
   "items",
   "resources",
   "endpoints",
@@ -19,13 +19,13 @@ const LISTS = [
 ];
 const VERB_AND_PLACE = /^([A-Za-z]{3,10})\s+(\S+)$/;
 
-/** An item from "POST /path", a path, or an absolute url. */
-function fromText(line: string): JsonObject {
+/** Makes an item from "POST /path", a path, or an absolute url. */
+function parseLine(line: string): JsonObject {
   const match = VERB_AND_PLACE.exec(line.trim());
   return match ? { method: match[1], url: match[2] } : { url: line.trim() };
 }
 
-interface Items {
+interface ListItems {
   items: JsonObject[];
   rejected: Rejected[];
   /** Was there a list at all, even an empty one? */
@@ -33,11 +33,11 @@ interface Items {
 }
 
 /**
- * The endpoints of a group, or the item alone when it is none. A group has one base: `{"baseUrl": .., "endpoints":
- * [{"path": ..}]}`; or it is a service of a directory, which is called at `serviceUrl` and whose `url` is the api
- * behind it. An endpoint with `payment: null` is free.
+ * Expands a group into its endpoints; an item that is no group is returned alone. A group has one base: `{"baseUrl":
+ * .., "endpoints": [{"path": ..}]}`; or it is a service of a directory, which is called at `serviceUrl` while its `url`
+ * is the API behind it. An endpoint with `payment: null` is free and left out.
  */
-function ungrouped(item: JsonObject): JsonObject[] {
+function expandGroup(item: JsonObject): JsonObject[] {
   const inner = item.endpoints;
   const service = text(item.serviceUrl, 2048);
   const own = item.url ?? item.resource ?? item.path ?? item.route ?? item.accepts;
@@ -45,7 +45,7 @@ function ungrouped(item: JsonObject): JsonObject[] {
   const said = service ?? text(item.baseUrl ?? item.base_url, 2048);
   const base = said && withoutSlashes(said);
   return inner.flatMap((one) => {
-    const endpoint = typeof one === "string" ? fromText(one) : isObject(one) ? one : null;
+    const endpoint = typeof one === "string" ? parseLine(one) : isObject(one) ? one : null;
     if (endpoint === null || endpoint.payment === null) return [];
     const place = text(endpoint.url ?? endpoint.path, 4096);
     const joined = base && place?.startsWith("/") ? { url: `${base}${place}` } : {};
@@ -53,13 +53,13 @@ function ungrouped(item: JsonObject): JsonObject[] {
   });
 }
 
-/** A list of texts or objects, or a map from path to object, as items. */
-function listOf(value: unknown): Items {
+/** Reads a list of texts or objects, or a map from path to object, as items. */
+function readList(value: unknown): ListItems {
   const bad: Rejected[] = [];
   if (Array.isArray(value)) {
     const items = value.flatMap((item) => {
-      if (typeof item === "string") return [fromText(item)];
-      if (isObject(item)) return ungrouped(item);
+      if (typeof item === "string") return [parseLine(item)];
+      if (isObject(item)) return expandGroup(item);
       bad.push(rejected("not_an_item", item));
       return [];
     });
@@ -67,7 +67,7 @@ function listOf(value: unknown): Items {
   }
   if (!isObject(value)) return { items: [], rejected: [], listed: false };
   const items = Object.entries(value).flatMap(([name, item]) =>
-    isObject(item) && /^(?:[A-Za-z]{3,10}\s+)?(?:\/|https?:)/.test(name) ? [{ ...fromText(name), ...item }] : [],
+    isObject(item) && /^(?:[A-Za-z]{3,10}\s+)?(?:\/|https?:)/.test(name) ? [{ ...parseLine(name), ...item }] : [],
   );
   return { items, rejected: [], listed: items.length > 0 };
 }
@@ -79,10 +79,10 @@ const pathOf = (item: JsonObject): string => {
 };
 
 /**
- * The first list of a document. Where it names no methods and another list does (`resources` beside `endpoints`), that one's
- * items stand in for those of the first with the same path.
+ * Completes the first list of a document. If it names no methods and another list does (`resources` beside
+ * `endpoints`), items of the other list replace those of the first with an equal path.
  */
-function withMethods(first: Items, others: readonly Items[]): Items {
+function preferMethods(first: ListItems, others: readonly ListItems[]): ListItems {
   const better = first.items.some(namesMethod) ? undefined : others.find(({ items }) => items.some(namesMethod));
   if (better === undefined) return first;
   const named = new Set(better.items.map(pathOf));
@@ -91,20 +91,20 @@ function withMethods(first: Items, others: readonly Items[]): Items {
 }
 
 /**
- * Items of a seller's `/.well-known/x402`. Sellers write it in many forms: a list of objects, of "METHOD /path" or of
- * urls, under one of several names or at the top; a map by path; or a single item. Empty for everything else. An item
- * without an `x402Version` gets the document's.
+ * Reads the items of a seller's `/.well-known/x402`. Sellers write it in many forms: a list of objects, of "METHOD
+ * /path" or of urls, under one of several names or at the top level; a map by path; or a single item. Empty for any
+ * other document. An item without an `x402Version` gets that of the document.
  */
-export function itemsOf(document: unknown): Items {
+export function readItems(document: unknown): ListItems {
   const version = get(document, "x402Version");
-  const withVersion = (read: Items): Items => ({
+  const withVersion = (read: ListItems): ListItems => ({
     ...read,
     items: read.items.map((item) => (version === undefined ? item : { x402Version: version, ...item })),
   });
-  if (Array.isArray(document)) return withVersion(listOf(document));
-  const lists = LISTS.map((name) => listOf(get(document, name)));
+  if (Array.isArray(document)) return withVersion(readList(document));
+  const lists = LIST_MEMBERS.map((name) => readList(get(document, name)));
   const [first, ...others] = lists.filter((read) => read.items.length > 0);
-  if (first) return withVersion(withMethods(first, others));
+  if (first) return withVersion(preferMethods(first, others));
   const listed = lists.some((read) => read.listed);
   const place =
     isObject(document) &&
@@ -112,15 +112,15 @@ export function itemsOf(document: unknown): Items {
   if (isObject(document) && document.accepts !== undefined && place) {
     return withVersion({ items: [document], rejected: [], listed: true });
   }
-  const map = listOf(document);
+  const map = readList(document);
   return withVersion({ ...map, listed: listed || map.listed });
 }
 
-const BASES = ["baseUrl", "base_url", "base", "apiBase", "api_base", "server", "origin", "endpoint", "url"];
+const BASE_MEMBERS = ["baseUrl", "base_url", "base", "apiBase", "api_base", "server", "origin", "endpoint", "url"];
 
-/** The base of a document's relative addresses, where it names one by an http address. */
-export function baseOf(document: unknown): string | undefined {
-  for (const name of BASES) {
+/** Finds the base of a document's relative addresses, if the document names one as an http address. */
+export function findBase(document: unknown): string | undefined {
+  for (const name of BASE_MEMBERS) {
     const base = text(get(document, name), 2048);
     if (base && /^https?:\/\/[^/]/.test(base)) return base;
   }
@@ -128,7 +128,7 @@ export function baseOf(document: unknown): string | undefined {
 }
 
 /** Most endpoints of one agent card that are read. */
-const MAX_OF_CARD = 500;
+const MAX_CARD_ITEMS = 500;
 
 /** Is this an agent card (A2A), or one of the documents that sellers put in its place? */
 export const isAgentCard = (document: unknown): document is JsonObject =>
@@ -141,32 +141,35 @@ export const isAgentCard = (document: unknown): document is JsonObject =>
 
 const asList = (value: unknown): unknown[] => (Array.isArray(value) ? value : value === undefined ? [] : [value]);
 
-/** Words and figures for a price of nothing. */
+/** Matches words and numbers that mean a price of zero. */
 export const NOTHING_TO_PAY = /^(?:free|none|false|\$?0+(?:\.0+)?)$/i;
-const SAYS_WHAT_IT_COSTS = ["price", "pricing", "cost", "payment", "accepts"];
+const PRICE_MEMBERS = ["price", "pricing", "cost", "payment", "accepts"];
 
-/** Is this part of a card declared free (`free`, a price of 0, no authentication)? Then it is no paid endpoint. */
+/**
+ * Is this part of an agent card declared free (`free`, a price of 0, no authentication)? Then it is no paid endpoint.
+ */
 function isFree(part: unknown): boolean {
-  const said = SAYS_WHAT_IT_COSTS.map((name) => get(part, name)).find((value) => value !== undefined);
+  const said = PRICE_MEMBERS.map((name) => get(part, name)).find((value) => value !== undefined);
   const amount = isObject(said) ? (get(said, "amount") ?? get(said, "type") ?? get(said, "mode")) : said;
   const tags = get(part, "tags");
   return (
     get(part, "free") === true ||
     NOTHING_TO_PAY.test(String(amount ?? "")) ||
     (said === undefined &&
-      (schemesOf(part).some((one) => /^none$/i.test(one)) || (Array.isArray(tags) && tags.includes("free"))))
+      (authenticationSchemes(part).some((one) => /^none$/i.test(one)) ||
+        (Array.isArray(tags) && tags.includes("free"))))
   );
 }
 
-/** How a card, or a part of it, is authenticated: its `authentication.schemes`, or the `type` in their place. */
-function schemesOf(part: unknown): string[] {
+/** The authentication schemes of a card or a part of it: `authentication.schemes`, or `type` instead. */
+function authenticationSchemes(part: unknown): string[] {
   const places = [get(part, "authentication"), get(part, "auth")];
   const named = places.flatMap((place) => [...asList(get(place, "schemes")), ...asList(get(place, "type"))]);
   return named.filter((one) => typeof one === "string").slice(0, 64);
 }
 
-/** Endpoints of a skill, a tool or a capability, under `endpoint` or `endpoints`: objects, paths or urls. */
-function endpointsOf(part: unknown): JsonObject[] {
+/** Reads the endpoints of a skill, a tool or a capability, under `endpoint` or `endpoints`: objects, paths or urls. */
+function readEndpoints(part: unknown): JsonObject[] {
   if (isFree(part)) return [];
   const description = text(get(part, "description"), 2000);
   const named = [...asList(get(part, "endpoint")), ...asList(get(part, "endpoints"))];
@@ -183,21 +186,21 @@ function endpointsOf(part: unknown): JsonObject[] {
 /** Does the card name x402 or mpp in a place meant for it (extensions, payments, security, tags)? */
 function isPaid(card: JsonObject): boolean {
   const said = [card.capabilities, card.payments, card.payment, card.securitySchemes, card.tags, card.skills];
-  const places = [...said, schemesOf(card)];
+  const places = [...said, authenticationSchemes(card)];
   return places.some((place) => place !== undefined && /x402|\bmpp\b/i.test(show(place)));
 }
 
 /**
- * Paid endpoints of an agent card: those that its skills, tools and capabilities name; else, when the card is marked as
- * paid, every interface that speaks x402, or the agent itself at its address (JSON-RPC over POST). Of a card without a
- * mark of payment only endpoints with terms are listed, and parts that are free are left out.
+ * Reads the paid endpoints of an agent card: those that its skills, tools and capabilities name, and every interface
+ * that speaks x402; if there are none, the agent itself at its address (JSON-RPC over POST). For a card that is not
+ * marked as paid, only endpoints with their own terms are listed. Parts that are free are left out.
  */
 export function cardItems(card: JsonObject): JsonObject[] {
   const capabilities = isObject(card.capabilities) ? Object.values(card.capabilities).filter(isObject) : [];
   const parts = [...asList(card.skills), ...asList(card.tools), ...capabilities];
-  const named = parts.flatMap(endpointsOf);
+  const named = parts.flatMap(readEndpoints);
   // A card that is itself free lists only endpoints with terms of their own.
-  if (!isPaid(card) || isFree(card)) return named.filter((item) => item.accepts !== undefined).slice(0, MAX_OF_CARD);
+  if (!isPaid(card) || isFree(card)) return named.filter((item) => item.accepts !== undefined).slice(0, MAX_CARD_ITEMS);
   const interfaces = [...asList(card.supportedInterfaces), ...asList(card.additionalInterfaces)].filter((one) =>
     /^x402$/i.test(String(get(one, "protocol") ?? get(one, "protocolBinding") ?? "")),
   );
@@ -208,5 +211,5 @@ export function cardItems(card: JsonObject): JsonObject[] {
   const whole = text(card.url, 4096);
   const self =
     named.length + others.length === 0 && whole ? [{ url: whole, method: "POST", description: card.description }] : [];
-  return [...named, ...others, ...self].slice(0, MAX_OF_CARD);
+  return [...named, ...others, ...self].slice(0, MAX_CARD_ITEMS);
 }

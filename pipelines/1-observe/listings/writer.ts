@@ -15,7 +15,7 @@ const MAX_SOURCES = 100_000;
 /** Most remembered rows of all sources together. */
 const MAX_ROWS = 500_000;
 
-/** The newest record of one row, which has a source and a source id. */
+/** The newest record of one row, which is identified by its source and source id. */
 interface RowState {
   cap: string;
   eventId: string;
@@ -23,8 +23,8 @@ interface RowState {
 }
 
 /**
- * The newest records of a source's rows by source id, and the event ids that were used today: a second record with one
- * of them would be dropped as a copy.
+ * The newest records of a source's rows by source id, and the event ids that were used today. A second record with one
+ * of these ids would be dropped as a copy.
  */
 interface SourceRows {
   rows: Map<string, RowState>;
@@ -52,8 +52,8 @@ class SourceStates {
   }
 
   /**
-   * Past the limit all sources are forgotten and read again: a row that is then written twice has one id and is
-   * dropped.
+   * Beyond the limit all sources are forgotten and read again. If a row is then written a second time, its record has
+   * the same id and is dropped.
    */
   #keep(source: string, rows: SourceRows): void {
     this.#rows += rows.rows.size;
@@ -64,11 +64,11 @@ class SourceStates {
     this.#sources.set(source, rows);
   }
 
-  /** Notes a record that is durable. */
-  note(source: SourceRows, sourceId: string, stands: RowState): void {
+  /** Remembers a record that is durable. */
+  noteRecorded(source: SourceRows, sourceId: string, rowState: RowState): void {
     if (!source.rows.has(sourceId)) this.#rows++;
-    source.rows.set(sourceId, stands);
-    source.used.add(stands.eventId);
+    source.rows.set(sourceId, rowState);
+    source.used.add(rowState.eventId);
     // Ids of earlier days are no longer needed, except those of the newest records.
     if (source.used.size > 1_000 + 8 * source.rows.size) {
       source.used = new Set([...source.rows.values()].map((one) => one.eventId));
@@ -77,22 +77,22 @@ class SourceStates {
 }
 
 /**
- * Most endpoints of one registrable domain that discovery may add. All domains under one hosting platform together have
- * {@link PLATFORM_CAP_FACTOR} as many. Only an operator can add more (records.md).
+ * Most endpoints of one registrable domain that discovery may add. All names under one hosting platform together may
+ * have {@link PLATFORM_CAP_FACTOR} times as many. Only an operator can add more (records.md).
  */
 export const MAX_PER_DOMAIN = 200;
 const MAX_PER_PLATFORM = PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN;
-/** Most sellers' own claims that this process keeps, since the lake may not have loaded them yet. */
-const MAX_OWN = 20_000;
-const BATCH = 200;
+/** Most claims by sellers themselves that this process keeps in memory, since the lake may not have loaded them yet. */
+const MAX_OWN_CLAIMS = 20_000;
+const RECORDS_PER_APPEND = 200;
 /** Rows after which other work has its turn: the rows of one catalogue take seconds together. */
 
-const ROWS_A_TURN = 50;
+const ROWS_PER_TURN = 50;
 
 export interface WriterParts {
   recorder: Recorder;
   metrics: Metrics;
-  /** Reads what sources claimed before; without it every source is new. */
+  /** Reads what sources claimed before. Without it every source counts as new. */
   memory?: Pick<Memory, "listingsOf">;
 }
 
@@ -108,38 +108,39 @@ export interface Written {
   delisted: number;
 }
 
-interface Fresh {
+interface NewListing {
   one: Draft;
   claim: ListedClaim;
 }
 
-/** Records the claims of a source that are new, and the delisting of rows that it names no longer. */
+/** Records new claims of a source, and the delisting of rows that the source names no longer. */
 export class ListingWriter {
   readonly #states: SourceStates;
   readonly #domains = new Map<string, Set<string>>();
-  readonly #own = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN);
-  /** Event ids of listings that are in the record already. */
-  #standing: ReadonlySet<string> = new Set();
+  readonly #own = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN_CLAIMS);
+  /** Event ids of listings that are already in the record. */
+  #recordedIds: ReadonlySet<string> = new Set();
 
   constructor(private readonly parts: WriterParts) {
-    // The source "402" has a row for each endpoint, too many to read: its rows are known by their event ids (know).
+    // The rows of source "402" are not read, since there is one for each endpoint. They are known by their event ids
+    // (see {@link rememberListed}).
     this.#states = new SourceStates(async (source, day) =>
       source === "402" || !parts.memory ? [] : parts.memory.listingsOf(source, day),
     );
   }
 
-  /** Tells which endpoints are listed already. */
+  /** Remembers which endpoints are already listed. */
   know(listed: readonly ListedCap[]): void {
-    this.#standing = new Set(listed.flatMap((one) => one.standing));
+    this.#recordedIds = new Set(listed.flatMap((one) => one.standing));
     for (const { url, cap } of listed) for (const { caps } of this.#domainsOf(url)) caps.add(cap);
   }
 
-  /** The newest own listing of an endpoint that this process recorded. */
+  /** The newest listing of an endpoint by its seller that this process recorded. */
   own(cap: string): { eventId: string; claims: Claims } | undefined {
     return this.#own.get(cap);
   }
 
-  /** The known endpoints of a url's domain, and of its platform if it has one, each with the limit. */
+  /** The known endpoints of a url's domain, and of its hosting platform if it has one, each with the limit. */
   #domainsOf(url: string): { caps: Set<string>; most: number }[] {
     const domain = registrableDomain(url);
     const platform = platformOf(url);
@@ -154,28 +155,28 @@ export class ListingWriter {
     ];
   }
 
-  /** Is there room in the endpoint's domain and platform? An endpoint that is listed already always has room. */
+  /** Is there room in the endpoint's domain and platform? An endpoint that is already listed always has room. */
   #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
     const domains = this.#domainsOf(claim.body.normalised_url);
-    const stands = state.rows.get(claim.body.source_id);
-    const known = domains[0]!.caps.has(claim.cap) || (stands?.cap === claim.cap && !stands.gone);
+    const rowState = state.rows.get(claim.body.source_id);
+    const known = domains[0]!.caps.has(claim.cap) || (rowState?.cap === claim.cap && !rowState.gone);
     if (!known && !source.byHand && domains.some(({ caps, most }) => caps.size >= most)) return false;
     for (const { caps } of domains) caps.add(claim.cap);
     return true;
   }
 
   /**
-   * Appends the claims that are new. They are remembered only once durable, so a claim that was not written is tried at
-   * the next read.
+   * Appends the claims that are new. A claim is remembered only when it is durable, so that a claim that was not
+   * written is tried again at the next read.
    */
   async write(rows: readonly Row[], source: Source, whole: boolean, clock: Clock): Promise<Written> {
     const name = source.name.slice(0, 300);
     const state = await this.#states.of(name, dayOf(clock.now()));
-    const fresh = new Map<string, Fresh>();
+    const fresh = new Map<string, NewListing>();
     const named = new Set<string>();
     const unkept: Rejected[] = [];
     for (const [n, { claim, row }] of rows.entries()) {
-      if (n > 0 && n % ROWS_A_TURN === 0) await setImmediate();
+      if (n > 0 && n % ROWS_PER_TURN === 0) await setImmediate();
       const id = claim.body.source_id;
       named.add(id);
       if (!this.#admits(claim, source, state)) {
@@ -184,13 +185,13 @@ export class ListingWriter {
         continue;
       }
       const content = hashOf([claim.body.seller_controlled, claim.body.claims, claim.body.defects] as unknown);
-      // The log would refuse a whole batch for one malformed body, so it is left out here.
+      // A malformed body is left out here, since the log would refuse its whole batch.
       if (content === null || !BODIES.listing.safeParse(claim.body).success) {
         unkept.push(rejected("unkeepable", row));
         continue;
       }
-      const made = listingDraft(claim, content, state, this.#standing, clock.now());
-      // Of several items with one source id the last one counts, as if they had been read one after the other.
+      const made = listingDraft(claim, content, state, this.#recordedIds, clock.now());
+      // Of several items with one source id, the last one counts.
       if ("standing" in made) {
         fresh.delete(id);
         this.#keepOwn(claim, made.standing);
@@ -201,29 +202,31 @@ export class ListingWriter {
     return { appended: fresh.size, unkept, delisted };
   }
 
-  async #append(all: readonly Fresh[], state: SourceRows): Promise<void> {
-    for (let i = 0; i < all.length; i += BATCH) {
-      const batch = all.slice(i, i + BATCH);
+  async #append(all: readonly NewListing[], state: SourceRows): Promise<void> {
+    for (let i = 0; i < all.length; i += RECORDS_PER_APPEND) {
+      const batch = all.slice(i, i + RECORDS_PER_APPEND);
       await this.parts.recorder.append(batch.map(({ one }) => one));
       for (const { one, claim } of batch) {
         const eventId = Recorder.idOf(one);
-        this.#states.note(state, claim.body.source_id, { cap: claim.cap, eventId, gone: false });
+        this.#states.noteRecorded(state, claim.body.source_id, { cap: claim.cap, eventId, gone: false });
         this.#keepOwn(claim, eventId);
       }
     }
     this.parts.metrics.count("touchstone_observe_listings_total", { result: "appended" }, all.length);
   }
 
-  /** Records the delisting of rows that the source named before and, read whole, names no longer. */
+  /** Records the delisting of rows that a completely read source named before and names no longer. */
   async #delist(name: string, state: SourceRows, named: ReadonlySet<string>, clock: Clock): Promise<number> {
-    const gone = [...state.rows].filter(([id, stands]) => !stands.gone && !named.has(id));
-    for (let i = 0; i < gone.length; i += BATCH) {
-      const drafts = gone
-        .slice(i, i + BATCH)
-        .map(([id, stands]) => ({ id, cap: stands.cap, one: delistingDraft(name, id, stands, state, clock.now()) }));
+    const gone = [...state.rows].filter(([id, rowState]) => !rowState.gone && !named.has(id));
+    for (let i = 0; i < gone.length; i += RECORDS_PER_APPEND) {
+      const drafts = gone.slice(i, i + RECORDS_PER_APPEND).map(([id, rowState]) => ({
+        id,
+        cap: rowState.cap,
+        one: delistingDraft(name, id, rowState, state, clock.now()),
+      }));
       await this.parts.recorder.append(drafts.map(({ one }) => one));
       for (const { id, cap, one } of drafts) {
-        this.#states.note(state, id, { cap, eventId: Recorder.idOf(one), gone: true });
+        this.#states.noteRecorded(state, id, { cap, eventId: Recorder.idOf(one), gone: true });
         this.#own.delete(cap);
       }
     }
@@ -238,23 +241,25 @@ export class ListingWriter {
   }
 }
 
-/** Most attempts of one content among which its newest record is looked for. */
-const MAX_KNOWN = 8;
-/** Most records of one content within a day. A content that comes and goes more often is not recorded any more. */
+/** Most attempt numbers of one content that are compared with its newest record. */
+const MAX_ATTEMPTS_SEARCHED = 8;
+/**
+ * Most records of one content within a day. Content that is listed and delisted more often is not recorded any more.
+ */
 const MAX_ATTEMPTS = 1_000;
 
 /** The first attempt whose event id was not used today. */
-function unused(of: Pick<Draft, "type" | "cap" | "slot">, used: ReadonlySet<string>): number {
+function firstUnusedAttempt(of: Pick<Draft, "type" | "cap" | "slot">, used: ReadonlySet<string>): number {
   let attempt = 0;
   while (attempt < MAX_ATTEMPTS && used.has(Recorder.idOf({ ...of, attempt }))) attempt++;
   return attempt;
 }
 
 /**
- * The record of a listing, or the event id of the record that holds the same content already. A reader drops the second
- * record with one id on one day, so content that was delisted and comes back gets the next attempt number. After a
- * restart the record tells which ids were used today.
- * @param standing event ids of listings that are in the record, for sources whose rows are not read
+ * Makes the record of a listing, or returns the event id of the record that already has this content. Readers drop a
+ * second record with one id, so content that was delisted and is listed again gets the next attempt number. After a
+ * restart the record shows which ids were used today.
+ * @param standing event ids of listings in the record, for sources whose rows are not read
  */
 function listingDraft(
   claim: ListedClaim,
@@ -266,25 +271,25 @@ function listingDraft(
   const { cap, body } = claim;
   const slot = [body.source, body.source_id, content].join("\n");
   const of = { type: "listing" as const, cap, slot };
-  const stands = state.rows.get(body.source_id);
-  if (stands === undefined) {
+  const rowState = state.rows.get(body.source_id);
+  if (rowState === undefined) {
     const base = Recorder.idOf(of);
     if (standing.has(base)) return { standing: base };
-  } else if (!stands.gone && stands.cap === cap) {
-    for (let attempt = 0; attempt < MAX_KNOWN; attempt++) {
-      if (Recorder.idOf({ ...of, attempt }) === stands.eventId) return { standing: stands.eventId };
+  } else if (!rowState.gone && rowState.cap === cap) {
+    for (let attempt = 0; attempt < MAX_ATTEMPTS_SEARCHED; attempt++) {
+      if (Recorder.idOf({ ...of, attempt }) === rowState.eventId) return { standing: rowState.eventId };
     }
   }
-  return draft({ ...of, attempt: unused(of, state.used), at, body });
+  return draft({ ...of, attempt: firstUnusedAttempt(of, state.used), at, body });
 }
 
-/** The record that a source names a row no longer. */
-function delistingDraft(source: string, sourceId: string, stands: RowState, state: SourceRows, at: Date): Draft {
+/** Makes the record that a source no longer names a row. */
+function delistingDraft(source: string, sourceId: string, rowState: RowState, state: SourceRows, at: Date): Draft {
   const body: BodyOf<"delisting"> = {
     source,
     source_id: sourceId,
     reason: "the source, read whole, names it no longer",
   };
-  const of = { type: "delisting" as const, cap: stands.cap, slot: hashOf(body) ?? "" };
-  return draft({ ...of, attempt: unused(of, state.used), at, body });
+  const of = { type: "delisting" as const, cap: rowState.cap, slot: hashOf(body) ?? "" };
+  return draft({ ...of, attempt: firstUnusedAttempt(of, state.used), at, body });
 }

@@ -3,20 +3,24 @@ import { get, isObject, parseJson } from "../json.ts";
 /** A server's response to one request of ours (JSON-RPC 2.0). */
 export type Rpc = { result: unknown } | { error: { code: unknown; message: unknown; data: unknown } };
 
-/** Most events of one stream, and messages of one batch, among which our response is looked for. */
+/** Most events of one stream, and most messages of one batch, that are searched for our response. */
 const MAX_MESSAGES = 1_000;
 
 /**
- * A request. Its members are in the order in which the protocol's own client writes them; without params there is no
- * such member.
+ * Makes a request. Its members are in the order in which the protocol's own client writes them, and `params` is left
+ * out where there are none.
  */
-export const question = (id: number, method: string, params?: unknown): Uint8Array =>
+export const createRequest = (id: number, method: string, params?: unknown): Uint8Array =>
   Buffer.from(JSON.stringify({ method, params, jsonrpc: "2.0", id }));
 
-export const notice = (method: string): Uint8Array => Buffer.from(JSON.stringify({ jsonrpc: "2.0", method }));
+export const createNotification = (method: string): Uint8Array =>
+  Buffer.from(JSON.stringify({ jsonrpc: "2.0", method }));
 
-/** Data of the events of a `text/event-stream` (WHATWG HTML section 9.2.6); an event that was cut off is left out. */
-function events(body: Uint8Array): string[] {
+/**
+ * Reads the data of the events in a `text/event-stream` (WHATWG HTML section 9.2.6). An incomplete last event is left
+ * out.
+ */
+function readEvents(body: Uint8Array): string[] {
   const text = new TextDecoder("utf-8").decode(body).replace(/\r\n?/g, "\n");
   const whole = text.endsWith("\n\n") ? text : text.slice(0, Math.max(0, text.lastIndexOf("\n\n")));
   return whole.split("\n\n").map((event) =>
@@ -27,8 +31,8 @@ function events(body: Uint8Array): string[] {
   );
 }
 
-function messages(body: Uint8Array, contentType: string): unknown[] {
-  const texts = /text\/event-stream/i.test(contentType) ? events(body).filter((data) => data !== "") : [body];
+function readMessages(body: Uint8Array, contentType: string): unknown[] {
+  const texts = /text\/event-stream/i.test(contentType) ? readEvents(body).filter((data) => data !== "") : [body];
   return texts.slice(0, MAX_MESSAGES).flatMap((one) => {
     const parsed = parseJson(one);
     return Array.isArray(parsed) ? parsed.slice(0, MAX_MESSAGES) : [parsed];
@@ -36,11 +40,11 @@ function messages(body: Uint8Array, contentType: string): unknown[] {
 }
 
 /**
- * The response to the request with this id, in a body that is JSON or a stream of events; null when there is none.
- * Requests and notifications of the server, and responses to other ids, are skipped.
+ * Finds the response to the request with this id, in a body that is JSON or a stream of events; null when there is
+ * none. Requests and notifications from the server, and responses to other ids, are skipped.
  */
-export function answerTo(id: number, body: Uint8Array, contentType: string): Rpc | null {
-  for (const message of messages(body, contentType)) {
+export function findResponse(id: number, body: Uint8Array, contentType: string): Rpc | null {
+  for (const message of readMessages(body, contentType)) {
     if (!isObject(message) || message.id !== id || "method" in message) continue;
     const error = get(message, "error");
     if (isObject(error)) return { error: { code: error.code, message: error.message, data: error.data } };
@@ -54,7 +58,7 @@ export const WITH_SESSIONS = "2025-11-25";
 /** The revision without sessions: each request names its client and its revision. */
 export const WITHOUT_SESSIONS = "2026-07-28";
 
-/** The client's name, as `initialize` and the revision without sessions carry it. */
+/** Name and version of the client, which `initialize` and the revision without sessions send. */
 export interface ClientInfo {
   name: string;
   version: string;
@@ -73,8 +77,8 @@ export function speaksOnlyWithoutSessions(rpc: Rpc | null): boolean {
 
 type Params = Record<string, unknown> & { _meta?: Record<string, unknown> };
 
-/** Adds to the params what each request of the revision without sessions has in its `_meta`. */
-export const withMeta = (params: Params, client: ClientInfo): Params => ({
+/** Adds to the params the members of `_meta` that each request has in the revision without sessions. */
+export const addMeta = (params: Params, client: ClientInfo): Params => ({
   ...params,
   _meta: {
     "io.modelcontextprotocol/protocolVersion": WITHOUT_SESSIONS,
@@ -84,17 +88,17 @@ export const withMeta = (params: Params, client: ClientInfo): Params => ({
   },
 });
 
-/** A header's value: plain where it can be, else base64 with the marks that the revision defines for it. */
-const asHeader = (value: string): string =>
+/** Encodes a header's value: plain where possible, else base64 with the marks that the protocol revision defines. */
+const encodeHeader = (value: string): string =>
   /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value) && !value.startsWith("=?base64?")
     ? value
     : `=?base64?${Buffer.from(value).toString("base64")}?=`;
 
 /**
- * Headers of every request in the MCP revision {@link WITHOUT_SESSIONS}: the method and the name of what is called, so that a
- * gateway can route without reading the body.
+ * Headers of a request in the MCP revision {@link WITHOUT_SESSIONS}: the method, and the name of the tool that is
+ * called, so that a gateway can route without reading the body.
  */
 export function headersOf(method: string, params: Params): Record<string, string> {
   const name = params.name;
-  return { "mcp-method": method, ...(typeof name === "string" ? { "mcp-name": asHeader(name) } : {}) };
+  return { "mcp-method": method, ...(typeof name === "string" ? { "mcp-name": encodeHeader(name) } : {}) };
 }

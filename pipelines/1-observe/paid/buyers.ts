@@ -5,26 +5,26 @@ import type { Memory, PaidPayee } from "../../record/memory.ts";
 import { formatSum } from "../../record/money.ts";
 import { DAY_MS, rfc3339 } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
-import { buyersRow } from "../rows.ts";
+import { createBuyersRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 
 const DAY_S = DAY_MS / 1000;
-/** Days whose payments are counted. */
+/** Number of days whose payments are counted. */
 const WINDOW_DAYS = 7;
 /**
- * Days between the counted days and today. A day's evidence, published soon after the day ends, names the wallets of
- * our calls. While it is not out, a count of our own payments would help a seller to find our blind wallets among its
- * payers.
+ * Days between the counted days and today. A day's evidence, which is published soon after the day ends, names the
+ * wallets of our calls. Before that, a count of our payments would help a seller to find our blind wallets (wallets
+ * that it does not know) among its payers.
  */
-const EVIDENCE_DAYS = 1;
-/** Least pause between two readings of one payee, ms of the record's time. */
-const EVERY_MS = 7 * DAY_MS;
-/** A payee is read while its newest settlement of ours is not older than this, ms of the record's time. */
+const EVIDENCE_DELAY_DAYS = 1;
+/** Least time between two readings of one payee, ms of the record's time. */
+const READ_INTERVAL_MS = 7 * DAY_MS;
+/** A payee is read only while our newest settled payment to it is not older than this, ms of the record's time. */
 const PAID_WITHIN_MS = 35 * DAY_MS;
-/** Our wallets of this long are told apart: those of the counted days and of two days around them. */
-const WALLETS_WITHIN_MS = (WINDOW_DAYS + EVIDENCE_DAYS + 2) * DAY_MS;
-/** Most endpoints of one payee that get a record of a reading. */
-const MAX_TOLD = 1_000;
+/** Our wallets that paid within this time are recognised: those of the counted days and of two further days. */
+const WALLETS_WITHIN_MS = (WINDOW_DAYS + EVIDENCE_DELAY_DAYS + 2) * DAY_MS;
+/** Most endpoints of one payee for which a reading is recorded. */
+const MAX_CAPS_PER_PAYEE = 1_000;
 
 /** One address on one chain, and the endpoints that are paid there. */
 interface Payee extends Pick<PaidPayee, "network" | "asset" | "payTo"> {
@@ -34,12 +34,13 @@ interface Payee extends Pick<PaidPayee, "network" | "asset" | "payTo"> {
 }
 
 /**
- * Reads from the chain who else pays the sellers that we pay: each payee once a week. It is a fact beside the grade. A
- * seller can pay itself from any number of addresses, so many payers prove nothing; no payer besides us, or only one,
- * tells something. Only payees of settled payments of ours are read, since a 402 may name anybody's address.
+ * Reads from the chain who else pays the sellers that we pay, each payee once a week. The result does not change the
+ * grade. A seller can pay itself from any number of addresses, so many payers prove nothing; but a seller with no payer
+ * besides us, or only one, has few real buyers. Only payees of our own settled payments are read, since a 402 may name
+ * anybody's address.
  */
-export class Buyers {
-  /** @param perLook most payees in one look, which bounds the requests to a node */
+export class PayeeBuyersReader {
+  /** @param perLook most payees in one call of {@link readDue}, which bounds the requests to a node */
   constructor(
     private readonly tools: Pick<Tools, "rail" | "recorder" | "logger" | "hosts" | "signal">,
     private readonly memory: Pick<Memory, "payees" | "walletsPaying">,
@@ -47,17 +48,17 @@ export class Buyers {
   ) {}
 
   /**
-   * Reads the payees that are due, one after the other. A chain that does not answer is left alone until the next look.
-   * @returns payees that were read
+   * Reads the payees that are due, one after the other. A chain that does not answer is skipped until the next call.
+   * @returns number of payees that were read
    * @throws NotRecorded
    */
-  async look(clock: Pick<Clock, "now">): Promise<number> {
+  async readDue(clock: Pick<Clock, "now">): Promise<number> {
     const down = new Set<string>();
     let read = 0;
     for (const payee of this.perLook > 0 ? await this.#due(clock.now().getTime()) : []) {
       if (read >= this.perLook || this.tools.signal?.aborted) break;
       if (down.has(payee.network)) continue;
-      const seen = await this.#fromChain(payee);
+      const seen = await this.#readChain(payee);
       if (!seen) down.add(payee.network);
       else {
         await this.#record(payee, seen, clock);
@@ -75,20 +76,23 @@ export class Buyers {
       const key = `${network} ${asset} ${payTo}`;
       const one = payees.get(key) ?? { network, asset, payTo, caps: [], read: null };
       payees.set(key, one);
-      if (one.caps.length < MAX_TOLD) one.caps.push(cap);
+      if (one.caps.length < MAX_CAPS_PER_PAYEE) one.caps.push(cap);
       if (read !== null && (one.read === null || read > one.read)) one.read = read;
     }
-    const before = since(now, EVERY_MS);
+    const before = since(now, READ_INTERVAL_MS);
     const due = [...payees.values()].filter(({ read }) => read === null || read <= before);
     return due.sort((a, b) => (a.read ?? "").localeCompare(b.read ?? ""));
   }
 
-  /** Null where the chain does not answer or is younger than the counted days, or after a stop. */
-  async #fromChain({ network, asset, payTo: to }: Payee): Promise<Seen | null> {
+  /**
+   * Reads the payers of one payee; null where the chain does not answer or is younger than the counted days, or after a
+   * stop.
+   */
+  async #readChain({ network, asset, payTo: to }: Payee): Promise<ChainReading | null> {
     const { rail, signal, logger } = this.tools;
     try {
       const { time } = await rail.head({ network });
-      const until = (Math.floor(time / DAY_S) - EVIDENCE_DAYS) * DAY_S;
+      const until = (Math.floor(time / DAY_S) - EVIDENCE_DELAY_DAYS) * DAY_S;
       const window = { since: until - WINDOW_DAYS * DAY_S, until };
       const paid = await rail.payersOf({ to, network, asset, signal, ...window });
       return paid && { window, paid };
@@ -98,16 +102,16 @@ export class Buyers {
     }
   }
 
-  async #record({ network, asset, payTo, caps }: Payee, { window, paid }: Seen, clock: Pick<Clock, "now">) {
+  async #record({ network, asset, payTo, caps }: Payee, { window, paid }: ChainReading, clock: Pick<Clock, "now">) {
     const now = clock.now();
     const ours = new Set(await this.memory.walletsPaying(payTo, since(now.getTime(), WALLETS_WITHIN_MS)));
-    const counted = countedOf(paid, ours, decimalsOf(this.tools.rail, { network, asset }));
+    const counted = countBuyers(paid, ours, decimalsOf(this.tools.rail, { network, asset }));
     const body = { network, asset, pay_to: payTo, ...window, ...counted };
-    await this.tools.recorder.append(caps.map((cap) => buyersRow(cap, body, now)));
+    await this.tools.recorder.append(caps.map((cap) => createBuyersRow(cap, body, now)));
   }
 }
 
-interface Seen {
+interface ChainReading {
   window: { since: number; until: number };
   paid: Payers;
 }
@@ -115,17 +119,18 @@ interface Seen {
 const since = (now: number, ms: number): string => rfc3339(new Date(now - ms));
 
 type Concentration = Pick<BodyOf<"payee.buyers">, "largest_share" | "effective_payers">;
-type Counted = Concentration &
+type BuyerCounts = Concentration &
   Pick<BodyOf<"payee.buyers">, "from_block" | "to_block" | "whole" | "payers" | "transfers" | "total" | "ours">;
 
 /**
- * The counts of what was read. Payments from our own wallets are counted apart, and are no part of the concentration.
+ * Counts the payments that were read. Payments from our own wallets are counted separately and are not part of the
+ * concentration.
  */
-function countedOf(
+function countBuyers(
   { payers, fromBlock, toBlock, whole }: Payers,
   ours: ReadonlySet<string>,
   decimals: number,
-): Counted {
+): BuyerCounts {
   const [own, others] = [true, false].map((is) => {
     const some = [...payers].flatMap(([address, paid]) => (ours.has(address) === is ? [paid] : []));
     const atomic = some.reduce((sum, { amountAtomic }) => sum + amountAtomic, 0n);
@@ -138,19 +143,19 @@ function countedOf(
   return {
     ...{ from_block: fromBlock, to_block: toBlock, whole, payers: others!.payers.length },
     ...{ transfers: others!.transfers, total: others!.total },
-    ...concentrationOf(others!.payers.map(({ amountAtomic }) => amountAtomic)),
+    ...measureConcentration(others!.payers.map(({ amountAtomic }) => amountAtomic)),
     ours: { transfers: own!.transfers, total: own!.total },
   };
 }
 
 /**
- * How concentrated amounts are: the share of the largest, and the effective number of payers, 1 over the sum of
- * squared shares. That sum is the Herfindahl-Hirschman index (Hirschman 1945, Herfindahl 1950); its inverse as a
- * number of equals is Adelman's (1969), and Laakso and Taagepera's (1979) for parties. Both rounded down, to four and
- * two decimals.
+ * Measures how concentrated amounts are: the share of the largest, and the effective number of payers, which is 1
+ * divided by the sum of the squared shares. That sum is the Herfindahl-Hirschman index (Hirschman 1945, Herfindahl
+ * 1950); its inverse as an effective number is from Adelman (1969), and from Laakso and Taagepera (1979) for parties.
+ * Both results are rounded down, to four and two decimals.
  * @param amounts above zero
  */
-export function concentrationOf(amounts: readonly bigint[]): Concentration {
+export function measureConcentration(amounts: readonly bigint[]): Concentration {
   if (amounts.length === 0) return { largest_share: null, effective_payers: null };
   const total = amounts.reduce((sum, one) => sum + one, 0n);
   const squares = amounts.reduce((sum, one) => sum + one * one, 0n);

@@ -4,14 +4,14 @@ import type { AsOf, Blocks, Rail, Settlement, SignedPayment } from "../../../inf
 import { SHOWN_AGAIN_MS } from "../../3-grade/params.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { Call } from "../call.ts";
-import { type ExchangeDeps, type Exchanged, endedByUs, exchange } from "../probe/exchange.ts";
-import { stockOf } from "../probe/stock.ts";
+import { didOurStallEndIt, type ExchangeDeps, type ExchangeResult, exchange } from "../probe/exchange.ts";
+import { stockClientName } from "../probe/stock.ts";
 import { type Evaluation, type Expectation, evaluate } from "../reading/checks.ts";
-import { followupRow } from "../rows.ts";
+import { createFollowupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import type { Prepared } from "./sign.ts";
 
-/** One payment that was sent: everything needed to show its proof again and to evaluate the answer. */
+/** One payment that was sent, with everything that is needed to send its proof again and to evaluate the answer. */
 export interface Payment {
   eventId: string;
   cap: string;
@@ -24,114 +24,119 @@ export interface Payment {
 }
 
 /**
- * Did we end the connection ourselves, or never send (refused without a reason: our own side)? Then nobody watched its
- * end.
+ * Did we ourselves end the connection, or fail to send (`refused` without a reason)? Then nobody saw how the call would
+ * have ended.
  */
-export const cutOff = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
+export const isCutOff = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
   result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
 
-/** Sends the signed payment: the first time, and each time that its proof is shown again. */
-export function send(means: ExchangeDeps, payment: Payment): Promise<Exchanged> {
+/** Sends the request with the signed payment, both for the first time and for each repetition. */
+export function send(means: ExchangeDeps, payment: Payment): Promise<ExchangeResult> {
   const { headerName: header, headerValue: value } = payment.signed;
-  // A shutdown does not abort this: once money may move, either the end is watched or it is our fault.
+  // A shutdown does not abort this request: once money may move, a call whose end we do not see is our own fault.
   const how = {
     profile: "paid" as const,
     deadlineMs: payment.deadlineMs,
     payment: { header, value },
-    stock: stockOf(payment.cap, payment.call),
+    stock: stockClientName(payment.cap, payment.call),
   };
   return exchange(means, payment.prepared.request, how);
 }
 
 /**
- * Evaluates the answer in the reader's thread, which can be stopped. An answer that cannot be read is worth nothing. If
- * our own event loop stood still meanwhile, no latency is recorded.
+ * Evaluates the answer in the reader's thread, which can be stopped. An answer that cannot be read scores 0. If our own
+ * event loop was stalled meanwhile, no latency is recorded.
  */
-export async function evaluated(
+export async function evaluateAnswer(
   { reader }: Pick<ExchangeDeps, "reader">,
   { want }: Payment,
-  { result, loop }: Exchanged,
+  { result, loop }: ExchangeResult,
   again = false,
 ): Promise<Evaluation> {
   const read = await reader.ask("evaluate", { result, want, again });
-  const came = read.ok ? read.value : evaluate(result, want, null, again);
-  return loop.stoodStill ? { ...came, latency_ms: null } : came;
+  const evaluation = read.ok ? read.value : evaluate(result, want, null, again);
+  return loop.stoodStill ? { ...evaluation, latency_ms: null } : evaluation;
 }
 
-/** Least `delivery` of an answer that counts as one (sql/tables/rules, is_passed). */
-const WORTH = 0.5;
+/** Least score `delivery` for which an answer counts as delivered (sql/tables/rules, is_passed). */
+const MIN_DELIVERY = 0.5;
 
-/** What one more showing of a proof tells about a retry. @param first sha256 of the first answer, or null */
-export function retriedAs(
+/**
+ * Classifies the answer to a repeated request with a payment proof. @param first sha256 of the first answer, or null
+ */
+export function classifyRetry(
   { status, delivered, delivery, response_sha256 }: Omit<Evaluation, "wall">,
   first: string | null,
 ): NonNullable<BodyOf<"paid.followup">["retried"]> {
-  if (delivered && (delivery ?? 0) >= WORTH) {
+  if (delivered && (delivery ?? 0) >= MIN_DELIVERY) {
     return { outcome: "answered", status, same_bytes: first === null ? null : response_sha256 === first };
   }
   const refused = status !== null && status >= 400 && status < 500;
   return { outcome: status === 402 ? "asked_again" : refused ? "refused" : "failed", status, same_bytes: null };
 }
 
-/** Shows a proof once more. `watched` is false when its end was not seen; then it tells nothing about the seller. */
+/**
+ * Sends a paid request with its proof once more. `watched` is false when its end was not seen; then the result tells
+ * nothing about the seller.
+ */
 export async function showOnce(tools: Tools, payment: Payment, clock: Clock) {
   const exchanged = await send(tools, payment);
-  const { wall, ...came } = await evaluated(tools, payment, exchanged, true);
-  const control = came.delivered ? null : await tools.control.call(clock);
-  const watched = control?.ok !== false && !cutOff(tools, exchanged.result) && !endedByUs(exchanged);
-  return { came, wall, control, watched };
+  const { wall, ...evaluation } = await evaluateAnswer(tools, payment, exchanged, true);
+  const control = evaluation.delivered ? null : await tools.control.call(clock);
+  const watched = control?.ok !== false && !isCutOff(tools, exchanged.result) && !didOurStallEndIt(exchanged);
+  return { came: evaluation, wall, control, watched };
 }
 
-/** What re-tests are decided by. */
-export type Shown = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
+/** The members of an evaluation that decide about re-tests. */
+export type ShownOutcome = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
 
-/** Waits before each showing, ms of the record's time. */
-const WAITS_MS = [5_000, 60_000, 240_000];
+/** Pauses before each repeated request, ms of the record's time. */
+const SHOW_AGAIN_PAUSES_MS = [5_000, 60_000, 240_000];
 
 /**
- * For a payment whose money left and for which no answer came: shows the proof (the same signed bytes) again, up to
- * three times within ten minutes, until an answer comes. Its nonce moves money only once, so it cannot settle twice. An
- * honest seller whose answer was lost gives it now. Each showing is recorded.
+ * For a payment whose money left and for which no answer came: sends the request with the proof (the same signed bytes)
+ * again, up to three times within ten minutes, until an answer comes. The payment's nonce moves money only once, so it
+ * cannot settle twice. An honest seller whose first answer was lost answers now. Each repetition is recorded.
  */
-export async function showAgain(tools: Tools, payment: Payment, clock: Clock): Promise<Shown> {
+export async function showAgain(tools: Tools, payment: Payment, clock: Clock): Promise<ShownOutcome> {
   const began = clock.now().getTime();
-  let last: Shown = { delivered: false, delivery: null, outcome: payment.want.known ? 0 : null };
-  for (let n = 0; n < WAITS_MS.length; n++) {
-    await clock.sleep(WAITS_MS[n]!, tools.signal);
+  let last: ShownOutcome = { delivered: false, delivery: null, outcome: payment.want.known ? 0 : null };
+  for (let n = 0; n < SHOW_AGAIN_PAUSES_MS.length; n++) {
+    await clock.sleep(SHOW_AGAIN_PAUSES_MS[n]!, tools.signal);
     if (clock.now().getTime() - began >= SHOWN_AGAIN_MS) break;
-    const { came, wall, control, watched } = await showOnce(tools, payment, clock);
+    const { came: evaluation, wall, control, watched } = await showOnce(tools, payment, clock);
     const body: BodyOf<"paid.followup"> = {
       of: payment.eventId,
       kind: "shown_again",
-      shown_again: { ...came, watched },
-      ...(watched ? { retried: retriedAs(came, null) } : {}),
+      shown_again: { ...evaluation, watched },
+      ...(watched ? { retried: classifyRetry(evaluation, null) } : {}),
       ...(control ? { control } : {}),
       ...(wall ? { wall } : {}),
     };
-    await tools.recorder.append([followupRow(payment.cap, body, clock.now(), n)]);
-    tools.metrics.count("touchstone_observe_shown_again_total", { delivered: `${came.delivered}` });
-    last = came;
-    if (came.delivered) break;
+    await tools.recorder.append([createFollowupRow(payment.cap, body, clock.now(), n)]);
+    tools.metrics.count("touchstone_observe_shown_again_total", { delivered: `${evaluation.delivered}` });
+    last = evaluation;
+    if (evaluation.delivered) break;
   }
   return last;
 }
 
 /**
- * What the chain holds of a payment. `down`: why it could not be asked; then it is not known whether the payment
- * settled.
+ * What the chain shows about a payment. `down`: why the chain could not be read; then it is not known whether the
+ * payment settled.
  */
 export interface ChainView {
   seen: Settlement | null;
   down: string | null;
-  /** As of which blocks the chain was asked; absent where it was not. */
+  /** The blocks as of which the chain was read; absent where it was not read. */
   asOf?: Blocks;
-  /** Why the seller could not have settled the payment, through our own fault. */
+  /** Why the seller could not settle the payment, where that is our own fault. */
   unable?: string;
 }
 
 type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block" | "quote">;
 
-/** The Transfer of a settlement record. */
+/** Converts a settlement record to the Transfer that it describes. */
 export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
   tx: row.tx,
   blockNumber: row.block_number,
@@ -144,7 +149,7 @@ export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
   final: row.final,
 });
 
-/** Asks the chain once for the Transfer of one authorization. */
+/** Looks once on the chain for the Transfer of one payment authorization. */
 export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authorization): Promise<ChainView> {
   try {
     const { network, asset } = intent.quote;
@@ -157,48 +162,55 @@ export async function lookUp(rail: Pick<Rail, "settlementOf">, intent: Authoriza
 }
 
 /**
- * Asks the chain for the Transfer, again after each pause (real ms: a chain's time is never simulated), until it is
- * there. The seller's own receipt is not read. reconcile.ts finds what settles later.
+ * Looks for the Transfer on the chain, again after each pause (real ms, since a chain's time is never simulated), until
+ * it is found. The seller's own receipt is not used. reconcile.ts finds payments that settle later.
  */
 export async function pollSettlement(
   rail: Pick<Rail, "settlementOf">,
   intent: Authorization,
   pausesMs: readonly number[],
 ): Promise<ChainView> {
-  let said = await lookUp(rail, intent);
+  let view = await lookUp(rail, intent);
   for (const pause of pausesMs) {
-    if (said.seen) break;
+    if (view.seen) break;
     await systemClock.sleep(pause);
-    said = await lookUp(rail, intent);
+    view = await lookUp(rail, intent);
   }
-  return said;
+  return view;
 }
 
 /**
- * For a payment without answer and without settlement: finds whether that is our fault. A known wallet pays several
- * calls at once and may have run dry since its balance was read. A blind wallet pays one payee alone, who could empty
- * it by settling late, so its balance excuses nobody. And the chain's time may be before the one from which our
- * signature is valid.
+ * For a payment without answer and without settlement: checks whether that is our own fault. The chain's time may be
+ * before the time from which our signature is valid. A known wallet pays several calls at once and may be empty by now.
+ * A blind wallet (which the seller does not know as ours) pays only one payee, and that payee could empty it by
+ * settling late, so its balance is no excuse.
  */
-export async function withMeans(rail: Rail, { call, intent, signed }: Payment, said: ChainView): Promise<ChainView> {
-  if (said.seen || !said.asOf) return said;
-  const { time } = said.asOf.head;
+export async function checkOwnFault(
+  rail: Rail,
+  { call, intent, signed }: Payment,
+  view: ChainView,
+): Promise<ChainView> {
+  if (view.seen || !view.asOf) return view;
+  const { time } = view.asOf.head;
   if (time < signed.validAfter)
-    return { ...said, unable: `our clock is ahead: the chain is at ${time}, valid after ${signed.validAfter}` };
-  if (call.blind) return said;
-  let held: AsOf<bigint>;
+    return { ...view, unable: `our clock is ahead: the chain is at ${time}, valid after ${signed.validAfter}` };
+  if (call.blind) return view;
+  let balance: AsOf<bigint>;
   try {
     const { network, asset } = intent.quote;
-    held = await rail.balance(signed.from, { network, asset });
+    balance = await rail.balance(signed.from, { network, asset });
   } catch (error) {
     return { seen: null, down: (error as Error).message ?? String(error) };
   }
-  if (held.value >= signed.amountAtomic) return said;
-  // A balance below the price may be what is left after this payment settled; the node that was asked for the Transfer
-  // may be behind the one that was asked for the balance.
-  const again = await lookUp(rail, intent);
-  if (again.seen || !again.asOf) return again;
-  if (again.asOf.head.number < held.head.number)
-    return { seen: null, down: `one node is at block ${held.head.number}, another at ${again.asOf.head.number}` };
-  return { ...again, unable: "our wallet holds less than the price" };
+  if (balance.value >= signed.amountAtomic) return view;
+  // The balance may be below the price because this payment has settled: the node that was asked for the Transfer may
+  // be behind the node that was asked for the balance. So the Transfer is looked up again.
+  const secondView = await lookUp(rail, intent);
+  if (secondView.seen || !secondView.asOf) return secondView;
+  if (secondView.asOf.head.number < balance.head.number)
+    return {
+      seen: null,
+      down: `one node is at block ${balance.head.number}, another at ${secondView.asOf.head.number}`,
+    };
+  return { ...secondView, unable: "our wallet holds less than the price" };
 }

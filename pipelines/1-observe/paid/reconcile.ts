@@ -4,7 +4,7 @@ import { isFinallyExpired, networksOf, type Settlement } from "../../../infra/ra
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
 import type { Draft } from "../recorder.ts";
-import { factTime, followupRow, lostRow, settlementRow } from "../rows.ts";
+import { createFollowupRow, createLostRow, createSettlementRow, factTime } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import type { PaidEnd } from "./paid.ts";
 import { lookUp, type Payment, settlementOf, showAgain } from "./payment.ts";
@@ -13,35 +13,38 @@ import { ChainHeads, Refunds } from "./refunds.ts";
 /** A payment that may still settle or become final. */
 interface Waiting {
   of: Pick<OpenIntent, "eventId" | "cap" | "intent">;
-  /** The Transfer, once seen and written; it may not be final yet. */
+  /** The Transfer, once it was seen and recorded; it may not be final yet. */
   seen: Settlement | null;
-  /** Set while this process can show the proof again: it holds the request and the known answer. */
+  /** Set while this process can send the proof again, for which it needs the request and the known answer. */
   payment: Payment | null;
 }
 
 /**
- * Where observers share the work, another observer may still be making a call until this long after its deadline, ms.
+ * Where observers share the work: for this long after a call's deadline another observer may still be making the call,
+ * ms.
  */
-const UNDER_WAY_MS = 300_000;
-/** Chain seconds after `valid_before` in which we may still see a Transfer of an older block for the first time. */
-const MARGIN_S = 60;
+const OTHERS_GRACE_MS = 300_000;
+/**
+ * Chain seconds after `valid_before` until which we still wait for the Transfer, since we may see an older block late.
+ */
+const EXPIRY_MARGIN_S = 60;
 const MAX_WAITING = 10_000;
-/** Most payments that are looked up in one look; the others wait for the next. */
-const PER_LOOK = 500;
+/** Most payments that are looked up in one run; the others wait for the next run. */
+const MAX_PER_LOOK = 500;
 
 export interface ReconcileReport {
   settled: number;
-  /** Payments that brought nothing and were paid back. */
+  /** Payments without an answer that were paid back. */
   refunded: number;
-  /** Still open after this look. */
+  /** Payments that are still open after this run. */
   waiting: number;
-  /** Why a chain could not be asked, or null. Its payments wait for the next look. */
+  /** Why a chain could not be read, or null. Its payments wait for the next run. */
   down: string | null;
 }
 
 /**
  * Follows payments after their calls have ended: settlements that come late, become final, or are paid back. A seller
- * may settle at any time before `validBefore`; a seller could take the money unseen if nobody looked after the call.
+ * may settle at any time before `validBefore`, so without this it could take the money unnoticed after the call.
  * Payments of this process are kept in memory; those of earlier processes are read from the record.
  */
 export class Reconciler {
@@ -67,19 +70,19 @@ export class Reconciler {
   }
 
   /**
-   * At the start: books every intent without a result as one that nobody watched, fault `ours`. The chain is asked
-   * first, so that a settlement is recorded with it; when it is down, a later look records it. Safe to repeat: the ids
-   * are equal.
+   * At the start: records a result with fault `ours` for every intent without a result, since nobody watched the end of
+   * its call. The chain is read first, so that a settlement is recorded in the same append; if the chain is down, a
+   * later run records it. Repeating it is safe, since the record ids are equal.
    */
   async recover(clock: Clock): Promise<{ lost: number }> {
     let lost = 0;
     for (const of of await this.memory.openIntents()) {
-      if (this.tools.inFlight.has(of.eventId) || !this.#isOurs(of) || this.#underWay(of, clock)) continue;
+      if (this.tools.inFlight.has(of.eventId) || !this.#isOurs(of) || this.#isUnderWay(of, clock)) continue;
       const { seen } = await lookUp(this.tools.rail, of.intent);
       const says = "our process ended before the connection did; nobody watched its end";
       const at = factTime(of, clock);
-      const rows: Draft[] = [lostRow(of, at, says)];
-      if (seen) rows.push(settlementRow(of, seen, at));
+      const rows: Draft[] = [createLostRow(of, at, says)];
+      if (seen) rows.push(createSettlementRow(of, seen, at));
       await this.tools.recorder.append(rows);
       if (seen?.final) this.#closed.set(of.eventId, true);
       else this.#waiting.set(of.eventId, { of, seen, payment: null });
@@ -90,22 +93,21 @@ export class Reconciler {
   }
 
   /**
-   * Looks once at every payment that waits. Call it every minute or so; a call while one runs gets that one's report.
+   * Looks up every waiting payment once. Call it about every minute. A call during a run gets the report of that run.
    */
   run(clock: Clock): Promise<ReconcileReport> {
-    this.#running ??= this.#look(clock).finally(() => {
+    this.#running ??= this.#lookOnce(clock).finally(() => {
       this.#running = null;
     });
     return this.#running;
   }
 
-  async #look(clock: Clock): Promise<ReconcileReport> {
+  async #lookOnce(clock: Clock): Promise<ReconcileReport> {
     const { rail } = this.tools;
     const heads = new ChainHeads(rail);
-    await Promise.all(networksOf(rail).map((network) => heads.of(network)));
+    await Promise.all(networksOf(rail).map((network) => heads.head(network)));
     if (heads.allDown) return { settled: 0, refunded: 0, waiting: this.#waiting.size, down: heads.down };
-    // Where observers share the work: an observer that died left intents open, and the one that has its hosts now books
-    // them.
+    // Where observers share the work: the observer that now has the hosts of one that died records its open intents.
     if (this.tools.firsts) await this.recover(clock);
     for (const { seen, ...of } of await this.memory.awaitingSettlement()) {
       if (!this.#isOurs(of)) continue;
@@ -115,31 +117,33 @@ export class Reconciler {
     }
     let settled = 0;
     for (const one of this.#waiting.values()) if (!this.#isOurs(one.of)) this.#waiting.delete(one.of.eventId);
-    for (const one of [...this.#waiting.values()].slice(0, PER_LOOK)) {
+    for (const one of [...this.#waiting.values()].slice(0, MAX_PER_LOOK)) {
       const { network } = one.of.intent.quote;
-      const isUp = (await heads.of(network)) !== null;
+      const isUp = (await heads.head(network)) !== null;
       const view = isUp ? await lookUp(rail, one.of.intent) : { seen: null, down: heads.down };
       const { seen, asOf } = view;
       if (!asOf) {
-        heads.fails(network, view.down ?? "");
-        // Its chain did not answer: it goes to the end of the line, so that payments on other chains are looked at.
+        heads.markDown(network, view.down ?? "");
+        // The chain did not answer. The payment moves to the end of the queue, so that payments on other chains are
+        // looked up.
         this.#waiting.set(one.of.eventId, one);
-      } else if (seen) settled += await this.#book(one, seen, clock);
-      else if (isFinallyExpired(asOf, one.of.intent.valid_before, MARGIN_S)) this.#close(one);
-      // To the end of the line: the next look begins with the payments that this one did not reach.
+      } else if (seen) settled += await this.#recordNews(one, seen, clock);
+      else if (isFinallyExpired(asOf, one.of.intent.valid_before, EXPIRY_MARGIN_S)) this.#close(one);
+      // The payment moves to the end of the queue, so that the next run begins with payments that this run did not
+      // reach.
       else this.#waiting.set(one.of.eventId, one);
     }
     const refunded = await this.#refunds.look(clock, heads);
     return { settled, refunded, waiting: this.#waiting.size, down: heads.down };
   }
 
-  /** Is the host this observer's? Payments to other hosts are followed by their observers. */
+  /** Is the payment's host assigned to this observer? Other observers follow payments to their own hosts. */
   #isOurs({ intent }: Waiting["of"]): boolean {
     return this.tools.hosts.owns(hostOf(intent.url));
   }
 
-  #underWay({ intent }: Waiting["of"], clock: Clock): boolean {
-    return !!this.tools.firsts && clock.now().getTime() < Date.parse(intent.deadline) + UNDER_WAY_MS;
+  #isUnderWay({ intent }: Waiting["of"], clock: Clock): boolean {
+    return !!this.tools.firsts && clock.now().getTime() < Date.parse(intent.deadline) + OTHERS_GRACE_MS;
   }
 
   #close(one: Waiting): void {
@@ -147,20 +151,20 @@ export class Reconciler {
     this.#closed.set(one.of.eventId, true);
   }
 
-  /** Records what is new about one payment. @returns 1 when its Transfer was seen for the first time, else 0 */
-  async #book(one: Waiting, seen: Settlement, clock: Clock): Promise<0 | 1> {
+  /** Records a new Transfer or its finality. @returns 1 when the Transfer was seen for the first time, else 0 */
+  async #recordNews(one: Waiting, seen: Settlement, clock: Clock): Promise<0 | 1> {
     const first = one.seen === null;
     const now = factTime(one.of, clock);
-    if (first) await this.tools.recorder.append([settlementRow(one.of, seen, now)]);
+    if (first) await this.tools.recorder.append([createSettlementRow(one.of, seen, now)]);
     else if (seen.final) {
-      await this.tools.recorder.append([followupRow(one.of.cap, { of: one.of.eventId, kind: "finality" }, now)]);
+      await this.tools.recorder.append([createFollowupRow(one.of.cap, { of: one.of.eventId, kind: "finality" }, now)]);
     }
     const { payment } = one;
     one.seen = seen;
     one.payment = null;
     if (seen.final) this.#close(one);
     else this.#waiting.set(one.of.eventId, one);
-    // It settled after the call had ended without an answer: the proof is shown again now.
+    // The payment settled after the call had ended without an answer, so the proof is sent again now.
     if (first && payment) {
       const shown = await showAgain(this.tools, payment, clock);
       if (!shown.delivered) this.#refunds.add(one.of, seen);

@@ -1,14 +1,14 @@
 import type { EgressResult } from "../../../infra/egress/egress.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import { clean } from "../json.ts";
-import { passes } from "../plan/steps.ts";
-import { type ControlSeen, type Exchanged, endedByUs, STOOD_STILL } from "../probe/exchange.ts";
+import { isPassing } from "../plan/steps.ts";
+import { type ControlSeen, didOurStallEndIt, type ExchangeResult, LOOP_STALLED_TEXT } from "../probe/exchange.ts";
 import type { Evaluation } from "../reading/checks.ts";
-import { asQuoted } from "../rows.ts";
+import { matchesQuote } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { type ChainView, cutOff, type Payment } from "./payment.ts";
+import { type ChainView, isCutOff, type Payment } from "./payment.ts";
 
-const ENDED = {
+const ENDED_BY_OUTCOME = {
   answered: "closed",
   too_large: "closed",
   timeout: "deadline",
@@ -34,29 +34,29 @@ const ENDED = {
 function faultOf(
   tools: Tools,
   payment: Payment,
-  exchanged: Exchanged,
+  exchanged: ExchangeResult,
   evaluation: Evaluation,
   chain: ChainView,
   control: ControlSeen | null,
 ): BodyOf<"paid.result">["fault"] {
-  const failed = !passes(evaluation);
+  const failed = !isPassing(evaluation);
   if (payment.intent.known_answer?.control) return "ours";
   if (control?.ok === false || (chain.down !== null && !evaluation.delivered)) return "ours";
   if (chain.unable !== undefined) return "ours";
-  if (endedByUs(exchanged) && !chain.seen) return "ours";
+  if (didOurStallEndIt(exchanged) && !chain.seen) return "ours";
   if (evaluation.wall) return "blocked";
-  const made = payment.prepared.input.kind === "synthetic";
+  const isSynthetic = payment.prepared.input.kind === "synthetic";
   const passedBefore = tools.passed.has(`${payment.cap} ${payment.intent.request_sha256}`);
-  return failed && made && !chain.seen && chain.down === null && !passedBefore ? "bad_input" : null;
+  return failed && isSynthetic && !chain.seen && chain.down === null && !passedBefore ? "bad_input" : null;
 }
 
 const CONTROL_INPUT = "a control input: our mapping of this endpoint to its class was not seen to work before";
 
-const RECEIPTS = ["payment-response", "x-payment-response", "payment-receipt"];
+const RECEIPT_HEADERS = ["payment-response", "x-payment-response", "payment-receipt"];
 
-/** The seller's own receipt, kept as it came. Nothing is concluded from it. */
+/** The seller's own receipt, recorded as received. No grade depends on it. */
 function receiptOf(result: EgressResult): { receipt?: { header: string; value: string } } {
-  const header = RECEIPTS.find((name) => result.headers?.[name] !== undefined);
+  const header = RECEIPT_HEADERS.find((name) => result.headers?.[name] !== undefined);
   return header === undefined ? {} : { receipt: { header, value: clean(result.headers![header]!, 4000) } };
 }
 
@@ -64,7 +64,7 @@ function receiptOf(result: EgressResult): { receipt?: { header: string; value: s
 export function resultBody(
   tools: Tools,
   payment: Payment,
-  exchanged: Exchanged,
+  exchanged: ExchangeResult,
   evaluation: Evaluation,
   chain: ChainView,
   control: ControlSeen | null,
@@ -73,21 +73,21 @@ export function resultBody(
   const { wall, ...came } = evaluation;
   const first = payment.intent.first_leg;
   const refused = evaluation.status === 402 && !chain.seen;
-  const off = cutOff(tools, result);
+  const isCut = isCutOff(tools, result);
   const says = [
     ...(result.outcome === "answered" ? [] : [`${result.outcome}: ${result.says}`]),
-    ...(loop.stoodStill ? [STOOD_STILL] : []),
+    ...(loop.stoodStill ? [LOOP_STALLED_TEXT] : []),
     ...(payment.intent.known_answer?.control ? [CONTROL_INPUT] : []),
     ...(chain.unable === undefined ? [] : [chain.unable]),
     ...(chain.down === null ? [] : [`the chain could not be read: ${chain.down}`]),
   ].join("; ");
   return {
     intent: payment.eventId,
-    watched: !off,
-    ended: off ? "unknown" : ENDED[result.outcome],
-    fault: off ? "ours" : faultOf(tools, payment, exchanged, evaluation, chain, control),
+    watched: !isCut,
+    ended: isCut ? "unknown" : ENDED_BY_OUTCOME[result.outcome],
+    fault: isCut ? "ours" : faultOf(tools, payment, exchanged, evaluation, chain, control),
     live: payment.prepared.probe.body.live && !wall && !refused,
-    honest: first.honest === null ? null : first.honest && (!chain.seen || asQuoted(payment.intent, chain.seen)),
+    honest: first.honest === null ? null : first.honest && (!chain.seen || matchesQuote(payment.intent, chain.seen)),
     wall,
     ...came,
     differs: first.differs,

@@ -3,43 +3,43 @@ import type { Clock } from "../../../infra/clock.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { Memory } from "../../record/memory.ts";
 import { DAY_MS, rfc3339 } from "../../record/time.ts";
-import { passes } from "../plan/steps.ts";
+import { isPassing } from "../plan/steps.ts";
 import type { Evaluation } from "../reading/checks.ts";
 import { NotRecorded } from "../recorder.ts";
-import { followupRow } from "../rows.ts";
+import { createFollowupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { type ChainView, type Payment, retriedAs, showOnce } from "./payment.ts";
+import { type ChainView, classifyRetry, type Payment, showOnce } from "./payment.ts";
 
-/** Least pause between two measurements of one endpoint, ms of the record's time. */
-const EVERY_MS = 7 * DAY_MS;
+/** Least time between two measurements of one endpoint, ms of the record's time. */
+const RETRY_INTERVAL_MS = 7 * DAY_MS;
 const MAX_REMEMBERED = 100_000;
 
-/** Decides which endpoints are asked for a retry: each at most once a week, whatever came of it. */
+/** Decides which endpoints get a repeated request (a retry): each at most once a week, whatever its result. */
 export class Retries {
-  /** Endpoint -> when this process last showed its proof again, unix ms: the lake may not have loaded that yet. */
-  readonly #shown = new BoundedMap<string, number>(MAX_REMEMBERED);
+  /** Endpoint -> when this process last sent a proof again, unix ms. The lake may not have loaded that record yet. */
+  readonly #lastShown = new BoundedMap<string, number>(MAX_REMEMBERED);
 
   constructor(private readonly memory: Pick<Memory, "retriedSince">) {}
 
-  /** Is the endpoint due? If so, its turn is taken, and the next one is in a week. */
+  /** Is the endpoint due for a retry? If so, the call marks it, and it is due again in a week. */
   async take(cap: string, now: Date): Promise<boolean> {
-    const since = now.getTime() - EVERY_MS;
-    const last = this.#shown.get(cap);
+    const since = now.getTime() - RETRY_INTERVAL_MS;
+    const last = this.#lastShown.get(cap);
     if (last !== undefined && last > since) return false;
     if (await this.memory.retriedSince(cap, rfc3339(new Date(since)))) return false;
-    this.#shown.set(cap, now.getTime());
+    this.#lastShown.set(cap, now.getTime());
     return true;
   }
 }
 
 /**
- * For a call that settled and passed: shows its proof once more, as a buyer would whose connection broke before the
- * answer came. It costs nothing: nothing is signed, and the token moves money under one nonce only once. The result is
- * a fact of its own beside the grade: it is no sample and no probe, and no card is made from it.
+ * For a call that settled and passed: sends the request with its proof once more, as a buyer would whose connection
+ * broke before the answer came. It costs nothing, since nothing is signed and a nonce moves money only once. The result
+ * is published beside the grade and does not change it.
  *
- * Only wallets that sellers know show a proof twice, since a blind wallet would give itself away. It is shown only
- * while the authorization is valid, since a seller may refuse an old one by its date alone.
- * @throws NotRecorded; any other error is our own and leaves no fact
+ * It is done only with wallets that sellers know, since a blind wallet would reveal itself, and only while the
+ * authorization is valid, since a seller may refuse an expired one.
+ * @throws NotRecorded; any other error is logged as our own, and nothing is recorded
  */
 export async function measureRetry(
   tools: Tools,
@@ -48,16 +48,16 @@ export async function measureRetry(
   clock: Clock,
 ): Promise<void> {
   const { intent, cap } = payment;
-  if (!chain.seen || intent.blind || !passes(evaluation) || tools.signal?.aborted) return;
+  if (!chain.seen || intent.blind || !isPassing(evaluation) || tools.signal?.aborted) return;
   try {
     if (!(await tools.retries.take(cap, clock.now()))) return;
     if ((await tools.rail.head({ network: intent.quote.network })).time >= intent.valid_before) return;
     const { came, watched } = await showOnce(tools, payment, clock);
     tools.metrics.count("touchstone_observe_retries_total", { watched: `${watched}` });
     if (!watched) return;
-    const retried = retriedAs(came, evaluation.response_sha256);
+    const retried = classifyRetry(came, evaluation.response_sha256);
     const body: BodyOf<"paid.followup"> = { of: payment.eventId, kind: "retried", retried };
-    await tools.recorder.append([followupRow(cap, body, clock.now())]);
+    await tools.recorder.append([createFollowupRow(cap, body, clock.now())]);
   } catch (error) {
     if (error instanceof NotRecorded) throw error;
     tools.logger.warn({ err: error, intent: payment.eventId }, "a proof could not be shown once more");

@@ -6,7 +6,7 @@ import type { Claims } from "../../record/bodies.ts";
 import type { ListedCap, Memory } from "../../record/memory.ts";
 import type { DayPlan, PlanLine } from "../../record/plan.ts";
 import { blockOf, blockStart, dayStart } from "../../record/time.ts";
-import { type Call, idsOf } from "../call.ts";
+import { type Call, eventIdsOf } from "../call.ts";
 import type { HostShare } from "../hosts.ts";
 import { makePaidCall } from "../paid/paid.ts";
 import type { Reconciler } from "../paid/reconcile.ts";
@@ -14,30 +14,38 @@ import { probeByMethod } from "../probe/methods.ts";
 import { recordAsked } from "../probe/unplanned.ts";
 import type { HostQueue } from "../queue.ts";
 import { NotRecorded } from "../recorder.ts";
-import { probeRow } from "../rows.ts";
+import { createProbeRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { reservedBy } from "./plan.ts";
-import { afterRow, blocksOf, type RetestState, type Step, stateFromRecord, stepsOf } from "./steps.ts";
-import { Tally } from "./tally.ts";
+import { reservationsOf } from "./plan.ts";
+import {
+  nextRetestState,
+  orderSteps,
+  overlappedBlocks,
+  type RetestState,
+  type Step,
+  stateFromRecord,
+} from "./steps.ts";
+import { CallTally } from "./tally.ts";
 
+/** Counts of the calls that one span (a part of a day's plan) made. */
 export interface SpanReport {
   probes: number;
   /** Calls that were paid. */
   paid: number;
-  /** Paid calls where there was nothing to pay, or that we could not pay. */
+  /** Planned paid calls that were not paid: there was nothing to pay, or we could not pay it. */
   unpaid: number;
-  /** Calls whose block was over before their turn came: they are not made, and not made up for. */
+  /** Calls whose block was over before their turn came. They are not made, also not later. */
   missed: number;
   /** Calls that failed by a fault of our own code; each is in the error log. */
   broken: number;
-  /** True when `stop` ended it early. */
+  /** True when `stop` ended the span early. */
   stopped: boolean;
 }
 
-const nothingDone = (): SpanReport => ({ probes: 0, paid: 0, unpaid: 0, missed: 0, broken: 0, stopped: false });
+const emptyReport = (): SpanReport => ({ probes: 0, paid: 0, unpaid: 0, missed: 0, broken: 0, stopped: false });
 
 /** Lines of a plan by their host. */
-function byHost(lines: readonly PlanLine[]): Map<string, PlanLine[]> {
+function groupByHost(lines: readonly PlanLine[]): Map<string, PlanLine[]> {
   const hosts = new Map<string, PlanLine[]>();
   for (const line of lines) {
     const group = hosts.get(line.host);
@@ -47,46 +55,49 @@ function byHost(lines: readonly PlanLine[]): Map<string, PlanLine[]> {
   return hosts;
 }
 
-/** State of one span that is being observed. */
+/** State of one span of time whose planned calls are being made. */
 class Span {
-  readonly report = nothingDone();
+  readonly report = emptyReport();
 
   private constructor(
     readonly from: Date,
     readonly to: Date,
     readonly firstBlock: number,
     readonly listed: ReadonlyMap<string, ListedCap>,
-    /** Event ids of calls that were made: those in the record and those of this process. */
+    /** Event ids of calls that were made, from the record and by this process. */
     readonly done: Set<string>,
   ) {}
 
-  static async open(memory: Memory, plan: DayPlan, from: Date, to: Date, begun: Set<string>): Promise<Span> {
+  static async open(memory: Memory, plan: DayPlan, from: Date, to: Date, startedCalls: Set<string>): Promise<Span> {
     const listed = new Map((await memory.listed()).map((one) => [one.cap, one]));
-    for (const id of await memory.doneOn(plan.day)) begun.add(id);
-    return new Span(from, to, blockOf(dayStart(plan.day)), listed, begun);
+    for (const id of await memory.doneOn(plan.day)) startedCalls.add(id);
+    return new Span(from, to, blockOf(dayStart(plan.day)), listed, startedCalls);
   }
 }
 
 /**
- * Lines of plans after which other work has its turn: a few milliseconds, since each of their calls has an id to
- * compute.
+ * Lines of a plan after which the loop yields to other work: a few milliseconds, since an id is computed for each of
+ * their calls.
  */
-const LINES_A_TURN = 64;
+const LINES_PER_TURN = 64;
 
-/** Pause before it is checked again whether a host is ours, real ms. */
-const OURS_MS = 250;
+/** Pause between two checks whether a host is assigned to this observer, real ms. */
+const OWNERSHIP_CHECK_MS = 250;
 
-/** Makes the calls of plans: hosts in parallel, each host's calls in time order, re-tests decided on the way. */
+/**
+ * Makes the calls of plans: hosts in parallel, the calls of one host in time order. It decides on re-tests after each
+ * call.
+ */
 export class Spans {
-  /** Event ids of calls that this process has begun, by day: the lake may not have loaded them yet. */
-  readonly #begun = new BoundedMap<string, Set<string>>(4);
+  /** Event ids of calls that this process has begun, by day. The lake may not have loaded them yet. */
+  readonly #startedCalls = new BoundedMap<string, Set<string>>(4);
   /** Endpoints of the newest plan that this process has begun. */
   #planned: { day: string; caps: ReadonlySet<string> } | null = null;
-  /** Re-test states from rows of this process, which are newer than the lake. */
-  readonly #retests = new Map<string, RetestState>();
-  readonly #tally: Tally;
-  /** All hosts of a plan begin their day, and often their block, at one moment: this lets other work run in between. */
-  readonly #giveTurn = createYielder(LINES_A_TURN);
+  /** Re-test states that follow from calls of this process, which the lake may not have loaded yet. */
+  readonly #retestStates = new Map<string, RetestState>();
+  readonly #tally: CallTally;
+  /** Yields to other work. All hosts of a plan begin their day, and often their block, at one moment. */
+  readonly #yieldAfterLine = createYielder(LINES_PER_TURN);
 
   constructor(
     private readonly tools: Tools,
@@ -96,12 +107,12 @@ export class Spans {
     private readonly hostsAtOnce: number,
     private readonly stop: AbortSignal,
   ) {
-    this.#tally = new Tally(tools.logger);
+    this.#tally = new CallTally(tools.logger);
   }
 
   /**
    * See `Observer.observeSpan`.
-   * @param lease ends the span between two calls, when its hosts are given to another observer
+   * @param lease when it aborts, the span ends between two calls, because its hosts were assigned to another observer
    */
   async run(
     plan: DayPlan,
@@ -110,14 +121,14 @@ export class Spans {
     clockFrom: (start: Date) => Clock,
     lease?: AbortSignal,
   ): Promise<SpanReport> {
-    // Another observer may have called these endpoints since, so the record is newer than what this process remembers.
-    if (lease) for (const { cap } of plan.lines) this.#retests.delete(cap);
-    const span = await Span.open(this.memory, plan, from, to, this.#begunOn(plan.day));
-    this.tools.intake.know([...span.listed.values()]);
+    // Another observer may have called these endpoints meanwhile, so the record is newer than this process's memory.
+    if (lease) for (const { cap } of plan.lines) this.#retestStates.delete(cap);
+    const span = await Span.open(this.memory, plan, from, to, this.#startedOn(plan.day));
+    this.tools.intake.rememberListed([...span.listed.values()]);
     await this.#reserve(plan);
-    const hosts = [...byHost(plan.lines)];
-    // In real time every host waits for its minutes at once. In simulated time no host waits, and one that stood in a
-    // queue would have its clock advanced for nothing.
+    const hosts = [...groupByHost(plan.lines)];
+    // In real time all hosts wait for their minutes in parallel. In simulated time no host waits, so the number of
+    // hosts at once is limited here: a host that waited in the queue would advance its clock needlessly.
     const atOnce = clockFrom(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
     const halt = new AbortController();
     const signal = AbortSignal.any([this.stop, halt.signal, ...(lease ? [lease] : [])]);
@@ -137,32 +148,32 @@ export class Spans {
       if (!ended || error instanceof NotRecorded) throw halt.signal.reason ?? error;
       span.report.stopped = true;
     } finally {
-      this.#tally.tell();
+      this.#tally.logCounts();
     }
     return span.report;
   }
 
   /**
-   * Observes a day's plan on the partitions that this observer holds while `over` is pending. Each partition's part of
-   * the plan is a span of its own, begun from the record each time that the partition is assigned. A payment under way,
-   * with the showings of its proof, ends before its partition is given up.
+   * Makes the calls of a day's plan for the partitions that this observer holds, until `ended` resolves. Each
+   * partition's part of the plan is a span of its own, which starts from the record whenever the partition is assigned.
+   * A running payment is finished, including repeated requests with its proof, before its partition is given up.
    */
   async runShare(
     hosts: HostShare,
     plan: DayPlan,
-    { from, to, over }: { from: Date; to: Date; over: Promise<void> },
+    { from, to, ended }: { from: Date; to: Date; ended: Promise<void> },
     clockFrom: (start: Date) => Clock,
   ): Promise<SpanReport> {
-    const total = nothingDone();
+    const total = emptyReport();
     await this.#reserve(plan);
-    await hosts.during(async (partition, lease) => {
-      const lines = plan.lines.filter(({ host }) => hosts.lies(host, partition));
+    await hosts.runDuring(async (partition, lease) => {
+      const lines = plan.lines.filter(({ host }) => hosts.belongsTo(host, partition));
       if (lines.length === 0) return;
       const { stopped, ...counts } = await this.run({ ...plan, lines }, from, to, clockFrom, lease);
       for (const [name, n] of Object.entries(counts)) total[name as keyof typeof counts] += n;
-      // A span that ended because its partition was lost does not mean that the observer was stopped.
+      // A span that ended because its partition was lost does not count as stopped.
       total.stopped ||= stopped && !lease.aborted;
-    }, over);
+    }, ended);
     return total;
   }
 
@@ -171,68 +182,69 @@ export class Spans {
     return this.#planned?.day === day ? this.#planned.caps.has(cap) : null;
   }
 
-  /** Sets aside the money of the day's whole plan, before its first payment, once a day and process. */
+  /** Reserves the money of the day's whole plan before the first payment, once a day in each process. */
   async #reserve(plan: DayPlan): Promise<void> {
     // runShare passes the whole plan here first and then its parts, so only the first call of a day sets #planned.
     if (this.#planned?.day !== plan.day) {
       this.#planned = { day: plan.day, caps: new Set(plan.lines.map(({ cap }) => cap)) };
     }
-    await this.tools.ledger.open(plan.day, this.memory, reservedBy(plan));
+    await this.tools.ledger.open(plan.day, this.memory, reservationsOf(plan));
   }
 
-  #begunOn(day: string): Set<string> {
-    const known = this.#begun.get(day) ?? new Set<string>();
-    this.#begun.set(day, known);
+  #startedOn(day: string): Set<string> {
+    const known = this.#startedCalls.get(day) ?? new Set<string>();
+    this.#startedCalls.set(day, known);
     return known;
   }
 
   /**
-   * Makes all calls of one host in the span, block by block, since re-tests of a block depend on the calls before it.
+   * Makes all calls of one host in the span, block by block, since the re-tests in a block depend on the calls before
+   * it.
    */
   async #callHost(span: Span, host: string, lines: PlanLine[], clock: Clock, signal: AbortSignal): Promise<void> {
-    for (const block of blocksOf(span)) {
-      await this.#giveTurn(lines.length);
-      const stateOf = (line: PlanLine) => this.#stateOf(span, line);
-      for (const step of stepsOf(lines, block, span, stateOf, span.done)) {
+    for (const block of overlappedBlocks(span)) {
+      await this.#yieldAfterLine(lines.length);
+      const stateOf = (line: PlanLine) => this.#retestState(span, line);
+      for (const step of orderSteps(lines, block, span, stateOf, span.done)) {
         await sleepUntil(clock, step.call.plannedAt, signal);
         signal.throwIfAborted();
         await this.slots.run(host, async () => {
-          await this.#ours(host, signal);
-          await this.#step(span, step, clock, signal);
+          await this.#waitForHost(host, signal);
+          await this.#makeCall(span, step, clock, signal);
         });
       }
     }
   }
 
   /**
-   * Waits until the host is ours or `signal` aborts, as it does when the partition is lost: the group may be out of
-   * reach for a moment.
+   * Waits until the host is assigned to this observer, or until `signal` aborts because its partition was lost. The
+   * log's group may be unreachable for a moment.
    */
-  async #ours(host: string, signal: AbortSignal): Promise<void> {
-    while (!this.tools.hosts.owns(host)) await systemClock.sleep(OURS_MS, signal);
+  async #waitForHost(host: string, signal: AbortSignal): Promise<void> {
+    while (!this.tools.hosts.owns(host)) await systemClock.sleep(OWNERSHIP_CHECK_MS, signal);
   }
 
-  #stateOf(span: Span, line: PlanLine): RetestState {
+  #retestState(span: Span, line: PlanLine): RetestState {
     const one = span.listed.get(line.cap);
-    const seen = this.#retests.get(line.cap);
+    const seen = this.#retestStates.get(line.cap);
     if (seen || !one) return seen ?? { failing: false, passes: 0, since: null };
     return stateFromRecord(one, line, span.done, span.firstBlock);
   }
 
-  async #step(span: Span, { line, call }: Step, clock: Clock, signal: AbortSignal): Promise<void> {
+  async #makeCall(span: Span, { line, call }: Step, clock: Clock, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     const one = span.listed.get(line.cap);
     const late = clock.now() >= blockStart(call.block + 1);
     if (!one || late) {
-      // Made now, the call would fall into a block for which it was not scheduled. An endpoint that is not listed is
-      // not called.
+      // A late call would fall into a block for which it was not scheduled, so it is not made. An endpoint that is no
+      // longer listed is not called either.
       span.report.missed++;
       this.#tally.count("missed");
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "missed" });
       return;
     }
     const done = (): void => {
-      for (const id of idsOf(line.cap, call)) span.done.add(id);
+      for (const id of eventIdsOf(line.cap, call)) span.done.add(id);
     };
     try {
       if (call.kind === "probe") {
@@ -240,8 +252,8 @@ export class Spans {
         span.report.probes++;
         done();
       } else {
-        // A probe may be tried again under its id. A payment may not: its intent may be in the log with another nonce
-        // even when the append failed.
+        // The call is marked as done before it is paid. A probe may be tried again under its id, but a payment may not:
+        // even when the append failed, its intent may be in the log with another nonce.
         done();
         await this.#pay(span, one, line, call, clock);
       }
@@ -258,19 +270,19 @@ export class Spans {
   async #probe(listed: ListedCap, call: Call, clock: Clock): Promise<void> {
     const one = this.tools.intake.current(listed);
     const at = clock.now();
-    const relist = async () => (await this.tools.intake.reread(one, clock)).sellerClaims;
+    const relist = async () => (await this.tools.intake.rereadSeller(one, clock)).sellerClaims;
     const { seen, found } = await probeByMethod(this.tools, one, clock, relist);
-    await this.tools.recorder.append([probeRow(one.cap, call, "free", seen, at)]);
+    await this.tools.recorder.append([createProbeRow(one.cap, call, "free", seen, at)]);
     this.tools.metrics.count("touchstone_observe_handshakes_total", { state: seen.body.state });
     this.#tally.count(`probe_${seen.body.state}`);
     if (found !== null) await recordAsked(this.tools, found, clock);
-    // A listing made from a 402 names a url, not a tool.
+    // No listing is made from the 402 of a tool, since such a listing names only a url.
     if (!seen.read?.readable || one.tool !== null) return;
-    await this.tools.intake.note402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
+    await this.tools.intake.recordFrom402(one.cap, one.url, one.method as Claims["method"], seen.read, clock);
   }
 
   async #pay(span: Span, one: ListedCap, line: PlanLine, call: Call, clock: Clock): Promise<void> {
-    const before = this.#stateOf(span, line);
+    const before = this.#retestState(span, line);
     const end = await makePaidCall(this.tools, one, call, clock);
     if (end.open) this.reconciler.take(end.open);
     if (!end.paid) {
@@ -280,14 +292,14 @@ export class Spans {
     }
     span.report.paid++;
     this.#tally.count("paid");
-    const after = end.counts ? afterRow(before, call.block, end.pass) : { ...before, since: call.block };
-    this.#retests.set(one.cap, after);
+    const after = end.counts ? nextRetestState(before, call.block, end.pass) : { ...before, since: call.block };
+    this.#retestStates.set(one.cap, after);
   }
 }
 
 /** Waits until `t` on this clock; returns at once when it has passed. */
 const sleepUntil = async (clock: Clock, t: Date, signal?: AbortSignal): Promise<void> => {
-  // A timer of Node may end up to a millisecond before its time.
+  // Two attempts, since a timer of Node may fire up to a millisecond early.
   for (let sleeps = 0; sleeps < 2; sleeps++) {
     const wait = t.getTime() - clock.now().getTime();
     if (wait <= 0) return;

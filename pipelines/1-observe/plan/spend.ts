@@ -7,7 +7,7 @@ import { formatMoney, parseMoney } from "../../record/money.ts";
 import type { UncoveredReason } from "../../record/plan.ts";
 import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../record/url.ts";
 
-/** Most that may be spent, in micro-units. A day is a UTC date. */
+/** The caps: the most that may be spent, in micro-units. A day is a UTC date. */
 export interface Caps {
   perCall: bigint;
   perHostDay: bigint;
@@ -16,12 +16,12 @@ export interface Caps {
   perDay: bigint;
   /** For all days together. */
   total: bigint;
-  /** Part of the caps of a day that is kept for endpoints never paid, in millionths. */
+  /** Share of a day's caps that is kept for endpoints that were never paid, in millionths. */
   newShare: bigint;
 }
 
-/** The caps of the settings. */
-export const capsOf = (spend: Config["spend"]): Caps => ({
+/** Parses the caps from the settings. */
+export const parseCaps = (spend: Config["spend"]): Caps => ({
   perCall: parseMoney(spend.per_call),
   perHostDay: parseMoney(spend.per_host_day),
   perDomainDay: parseMoney(spend.per_domain_day),
@@ -36,13 +36,13 @@ const MILLION = 1_000_000n;
 const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /**
- * The name under which money paid to a host counts as one domain: the registrable domain. A host without one counts by
- * its name or address without the port, an IPv6 address by its first 56 bits, since a stranger gets ports and addresses
- * of its own network for nothing. For this machine's own addresses, which only a development switch allows, each port
- * is a domain.
- * @param host with its port where that is not the default
+ * The domain that money paid to a host counts under: the registrable domain. A host without one counts by its name or
+ * address without the port, an IPv6 address by its first 56 bits, since a stranger gets further ports and addresses in
+ * its own network for free. For loopback addresses, which only a development setting allows, each port counts as a
+ * domain.
+ * @param host host with its port, unless that is the default port
  */
-export function domainOf(host: string): string {
+export function capDomain(host: string): string {
   const url = new URL(`http://${host}`);
   const domain = registrableDomain(url.href);
   const { hostname } = url;
@@ -52,55 +52,55 @@ export function domainOf(host: string): string {
   return networkKey(ipaddr.process(bare.slice(1, -1)));
 }
 
-/** Where a payment goes. */
+/** Whom a payment goes to. */
 export interface Payee {
-  /** With port. */
+  /** Host with its port. */
   host: string;
   /** The host's domain, from `domainOf`. */
   domain: string;
-  /** Lower-case where it is an EVM address; null where it is not known before the 402 names it. */
+  /** The payee's address, in lower case for EVM; null until a 402 names it. */
   payee: string | null;
 }
 
-/** @param payTo as a 402, a listing or the record names it */
-export function toWhom<P extends string | null>(host: string, payTo: P): Payee & { payee: P } {
+/** @param payTo address as a 402, a listing or the record has it */
+export function payeeOf<P extends string | null>(host: string, payTo: P): Payee & { payee: P } {
   // The hex digits of an EVM address may be in either case.
   const payee = payTo !== null && /^0x[0-9a-f]{40}$/i.test(payTo) ? (payTo.toLowerCase() as P) : payTo;
-  return { host, domain: domainOf(host), payee };
+  return { host, domain: capDomain(host), payee };
 }
 
-/** Reasons for not paying that have nothing to do with a cap. */
+/** Reasons for not paying that do not come from a cap. */
 type Unpayable = "excluded" | "opted_out" | "silent" | "nothing_to_pay";
 
-/** The payments that one cap sums up, such as those to a host on a day. */
+/** One cap with the payments that count against it, such as those to a host on a day. */
 interface CapScope {
   why: Exclude<UncoveredReason, Unpayable | "per_call">;
   /** Key of the sum that is compared with the cap. */
   key: string;
-  most: bigint;
+  limit: bigint;
 }
 
-/** The hosting platform of a host whose domain is one of many under it, which cost nothing; null for other hosts. */
-function platformUnder({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
+/** The hosting platform under which a host's domain is one of many, free names (`vercel.app`); null for other hosts. */
+function sharedPlatform({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
   const platform = platformOf(`http://${host}`);
   return domain.endsWith(`.${platform}`) ? platform : null;
 }
 
-/** The caps that a payment counts against, the narrowest first. @param before spent in all days before this one */
-function scopesOf(caps: Caps, { host, domain, payee }: Payee, before: bigint): CapScope[] {
-  const platform = platformUnder({ host, domain });
-  const ofPlatform = { key: `platform ${platform}`, most: caps.perDomainDay * BigInt(PLATFORM_CAP_FACTOR) };
+/** The caps that a payment counts against, the narrowest first. @param spentBefore spent in all days before this one */
+function capScopes(caps: Caps, { host, domain, payee }: Payee, spentBefore: bigint): CapScope[] {
+  const platform = sharedPlatform({ host, domain });
+  const ofPlatform = { key: `platform ${platform}`, limit: caps.perDomainDay * BigInt(PLATFORM_CAP_FACTOR) };
   return [
-    { why: "per_host_day", key: `host ${host}`, most: caps.perHostDay },
-    { why: "per_domain_day", key: `domain ${domain}`, most: caps.perDomainDay },
+    { why: "per_host_day", key: `host ${host}`, limit: caps.perHostDay },
+    { why: "per_domain_day", key: `domain ${domain}`, limit: caps.perDomainDay },
     ...(platform === null ? [] : [{ why: "per_domain_day" as const, ...ofPlatform }]),
-    ...(payee === null ? [] : [{ why: "per_payee_day" as const, key: `payee ${payee}`, most: caps.perPayeeDay }]),
-    { why: "per_day", key: "day", most: caps.perDay },
-    { why: "total", key: "total", most: caps.total - before },
+    ...(payee === null ? [] : [{ why: "per_payee_day" as const, key: `payee ${payee}`, limit: caps.perPayeeDay }]),
+    { why: "per_day", key: "day", limit: caps.perDay },
+    { why: "total", key: "total", limit: caps.total - spentBefore },
   ];
 }
 
-const SAYS: Record<CapScope["why"] | "per_call", string> = {
+const CAP_WORDS: Record<CapScope["why"] | "per_call", string> = {
   per_call: "of a call",
   per_host_day: "of a host and day",
   per_domain_day: "of a domain and day",
@@ -109,55 +109,55 @@ const SAYS: Record<CapScope["why"] | "per_call", string> = {
   total: "of all time",
 };
 
-/** A refusal that names the cap which a payment would exceed. */
-const passed = (why: keyof typeof SAYS, cap: bigint): { ok: false; says: string } => ({
+/** The refusal of a payment, which names the cap that it would exceed. */
+const overCap = (why: keyof typeof CAP_WORDS, cap: bigint): { ok: false; says: string } => ({
   ok: false,
-  says: `over the cap ${SAYS[why]} of ${formatMoney(cap)}`,
+  says: `over the cap ${CAP_WORDS[why]} of ${formatMoney(cap)}`,
 });
 
-const larger = (a: bigint, b: bigint): bigint => (a > b ? a : b);
+const maxBigint = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 
 /**
- * Sums up what a plan sets aside while it is made. An endpoint whose day does not fit is not covered, so no cap refuses
- * it later.
+ * Sums up the money that is reserved while a plan is made. An endpoint whose whole day does not fit into the caps is
+ * not covered, so no cap refuses a planned call later.
  */
 export class Reservation {
   readonly #sums = new Map<string, bigint>();
-  /** The part of the sums that is set aside for endpoints never paid. */
-  readonly #fresh = new Map<string, bigint>();
+  /** The part of the sums that is reserved for endpoints that were never paid. */
+  readonly #newSums = new Map<string, bigint>();
 
   constructor(
     private readonly caps: Caps,
-    /** Spent in all days before this one, micro-units. */
-    private readonly before: bigint,
+    /** Spent on all days before this one, micro-units. */
+    private readonly spentBefore: bigint,
   ) {}
 
-  /** Do `calls` payments of `price` fit into the part of every cap that is kept for endpoints never paid? */
+  /** Do `calls` payments of `price` fit into the share of every cap that is kept for endpoints that were never paid? */
   fitsNewShare(to: Payee, price: bigint, calls: bigint): boolean {
-    const fits = ({ key, most }: CapScope): boolean =>
-      ((this.#fresh.get(key) ?? 0n) + price * calls) * MILLION <= most * this.caps.newShare;
-    return scopesOf(this.caps, to, this.before).every(fits);
+    const fits = ({ key, limit }: CapScope): boolean =>
+      ((this.#newSums.get(key) ?? 0n) + price * calls) * MILLION <= limit * this.caps.newShare;
+    return capScopes(this.caps, to, this.spentBefore).every(fits);
   }
 
   /**
-   * Sets `calls` payments of `price` aside for one endpoint. If they do not fit, sets nothing aside and returns the
-   * cap.
+   * Reserves `calls` payments of `price` for one endpoint. If they do not fit, it reserves nothing and returns the cap
+   * that they exceed.
    * @param fresh true: the endpoint was never paid
    */
   take(to: Payee, price: bigint, calls: bigint, fresh = false): Exclude<UncoveredReason, Unpayable> | null {
     if (price > this.caps.perCall) return "per_call";
     const sum = price * calls;
-    const scopes = scopesOf(this.caps, to, this.before);
-    const full = scopes.find(({ key, most }) => (this.#sums.get(key) ?? 0n) + sum > most);
+    const scopes = capScopes(this.caps, to, this.spentBefore);
+    const full = scopes.find(({ key, limit }) => (this.#sums.get(key) ?? 0n) + sum > limit);
     if (full) return full.why;
     for (const { key } of scopes) {
-      for (const sums of fresh ? [this.#sums, this.#fresh] : [this.#sums]) sums.set(key, (sums.get(key) ?? 0n) + sum);
+      for (const sums of fresh ? [this.#sums, this.#newSums] : [this.#sums]) sums.set(key, (sums.get(key) ?? 0n) + sum);
     }
     return null;
   }
 }
 
-/** What a plan sets aside for one endpoint. */
+/** What a plan reserves for one endpoint. */
 export interface Reserved extends Payee {
   cap: string;
   micro: bigint;
@@ -173,163 +173,174 @@ export interface Payment extends Payee {
   block: number;
 }
 
-/** What the plan sets aside for an endpoint, and what was spent on it. The greater of the two is committed to it. */
-interface Share {
+/**
+ * What the plan reserves for an endpoint, and what was spent on it. The greater of the two is committed: no other
+ * endpoint may use it.
+ */
+interface EndpointShare {
   reserved: bigint;
   spent: bigint;
 }
 
-interface Day {
-  /** Shares of endpoints by `cap`, and of endpoints at a payee by `cap payee`. */
-  shares: Map<string, Share>;
-  /** By the key of a {@link CapScope}: what was spent on its endpoints, and what is committed to them. */
+interface DaySums {
+  /** Shares of endpoints by `cap`, and of endpoints with one payee by `cap payee`. */
+  shares: Map<string, EndpointShare>;
+  /** By the key of a {@link CapScope}: what was spent in this scope, and what is committed. */
   sums: Map<string, { spent: bigint; committed: bigint }>;
   /** Endpoint -> block of its first planned paid call. */
   first: Map<string, number>;
 }
 
-const NO_SHARE: Share = { reserved: 0n, spent: 0n };
+const NO_SHARE: EndpointShare = { reserved: 0n, spent: 0n };
 const NO_SUM = { spent: 0n, committed: 0n };
 
 /**
- * Name of the share that a payment is taken from in this scope: an endpoint has a share only at the payee of its plan.
+ * Name of the share that a payment is taken from. In the scope of a payee, an endpoint has a share only for the payee
+ * that the plan expects.
  */
-const shareIn = (scope: CapScope, { cap, payee }: { cap: string; payee: string | null }): string =>
+const shareName = (scope: CapScope, { cap, payee }: { cap: string; payee: string | null }): string =>
   scope.why === "per_payee_day" ? `${cap} ${payee}` : cap;
 
-const shareOf = (open: Day, name: string): Share => open.shares.get(name) ?? NO_SHARE;
-const sumOf = (open: Day, key: string) => open.sums.get(key) ?? NO_SUM;
+const getShare = (open: DaySums, name: string): EndpointShare => open.shares.get(name) ?? NO_SHARE;
+const getSum = (open: DaySums, key: string) => open.sums.get(key) ?? NO_SUM;
 
-/** By how much the committed sum grows when a share gets `more` reserved or spent; negative when it is given back. */
-const committedBy = (share: Share, more: Share): bigint =>
-  larger(share.reserved + more.reserved, share.spent + more.spent) - larger(share.reserved, share.spent);
+/**
+ * By how much the committed sum grows when `more` is reserved or spent in a share; negative when money is given back.
+ */
+const commitmentGrowth = (share: EndpointShare, more: EndpointShare): bigint =>
+  maxBigint(share.reserved + more.reserved, share.spent + more.spent) - maxBigint(share.reserved, share.spent);
 
-/** Adds a reservation or a payment to all sums and shares that it counts in; a negative one is taken out. */
-function book(open: Day, scopes: readonly CapScope[], of: Payee & { cap: string }, more: Share): void {
+/** Adds a reservation or a payment to all sums and shares that it counts in; a negative amount is subtracted. */
+function addToSums(
+  open: DaySums,
+  scopes: readonly CapScope[],
+  holder: Payee & { cap: string },
+  more: EndpointShare,
+): void {
   for (const scope of scopes) {
-    const { spent, committed } = sumOf(open, scope.key);
-    const added = committedBy(shareOf(open, shareIn(scope, of)), more);
+    const { spent, committed } = getSum(open, scope.key);
+    const added = commitmentGrowth(getShare(open, shareName(scope, holder)), more);
     open.sums.set(scope.key, { spent: spent + more.spent, committed: committed + added });
   }
-  for (const name of new Set(scopes.map((scope) => shareIn(scope, of)))) {
-    const { reserved, spent } = shareOf(open, name);
+  for (const name of new Set(scopes.map((scope) => shareName(scope, holder)))) {
+    const { reserved, spent } = getShare(open, name);
     open.shares.set(name, { reserved: reserved + more.reserved, spent: spent + more.spent });
   }
 }
 
 /**
- * Sums up the money that was signed away and refuses what would exceed a cap, whatever the plan set aside. A payment
- * counts from the moment that it is taken, settled or not, since a signed payment may still settle. What the day's plan
- * set aside for an endpoint is kept for it. An endpoint that asks for more than when the day began, or for another
- * payee, gets it only from money that is committed to no other, so that no other's call is dropped for it.
+ * Sums up the money of signed payments and refuses a payment that would exceed a cap. A payment counts from the moment
+ * that {@link take} accepts it, settled or not, since a signed payment may still settle. What the day's plan reserved
+ * for an endpoint is kept for it. An endpoint that asks for a higher price than when the day began, or for another
+ * payee, is paid only from money that is not committed to others, so that no other endpoint loses a call.
  */
 export class Ledger {
-  readonly #days = new BoundedMap<string, Day>(8);
+  readonly #days = new BoundedMap<string, DaySums>(8);
   #total: bigint;
 
   /**
-   * @param before sum of all intents until now, micro-units
-   * @param callsADay most paid calls of an endpoint on a day, where several observers spend at once; null where this
-   * process alone spends. Each call may then cost at most its part of what the plan set aside, so that all observers
-   * together stay within the plan, and so within every cap, without knowing of each other
+   * @param spentBefore sum of all payments signed until now, micro-units
+   * @param callsPerDay most paid calls of an endpoint on a day, where several observers spend at the same time; null
+   * where only this process spends. Each call may then cost at most its part of the endpoint's reservation, so that all
+   * observers together stay within the plan, and so within every cap, without communicating
    */
   constructor(
     private readonly caps: Caps,
-    before: bigint,
-    private readonly callsADay: bigint | null = null,
+    spentBefore: bigint,
+    private readonly callsPerDay: bigint | null = null,
   ) {
-    this.#total = before;
+    this.#total = spentBefore;
   }
 
   /**
-   * Reads from the record what was spent on a day, and books what its plan sets aside. Call this before the day's first
-   * payment.
+   * Reads from the record what was spent on a day, and adds what the day's plan reserves. Call it before the day's
+   * first payment.
    */
   async open(day: string, memory: Pick<Memory, "spentOn">, reserved: readonly Reserved[] = []): Promise<void> {
     if (this.#days.has(day)) return;
     const spent = await memory.spentOn(day);
     if (this.#days.has(day)) return;
-    const open: Day = { shares: new Map(), sums: new Map(), first: new Map() };
+    const open: DaySums = { shares: new Map(), sums: new Map(), first: new Map() };
     for (const { cap, host, payTo, micro } of spent) {
-      const to = { cap, ...toWhom(host, payTo) };
-      book(open, this.#scopes(open, to), to, { reserved: 0n, spent: micro });
+      const to = { cap, ...payeeOf(host, payTo) };
+      addToSums(open, this.#scopes(open, to), to, { reserved: 0n, spent: micro });
     }
     for (const { micro, block, ...to } of reserved) {
       const scopes = this.#scopes(open, to);
       const more = { reserved: micro, spent: 0n };
       const full = (scope: CapScope): boolean =>
-        sumOf(open, scope.key).committed + committedBy(shareOf(open, shareIn(scope, to)), more) > scope.most;
-      // The plan may have been made under other caps. What does not fit under ours is set aside for nobody; all
-      // observers with these caps decide alike.
-      if (this.callsADay !== null && scopes.some(full)) continue;
-      book(open, scopes, to, more);
+        getSum(open, scope.key).committed + commitmentGrowth(getShare(open, shareName(scope, to)), more) > scope.limit;
+      // The plan may have been made under other caps. A reservation that does not fit into ours is skipped; all
+      // observers with these caps skip the same ones.
+      if (this.callsPerDay !== null && scopes.some(full)) continue;
+      addToSums(open, scopes, to, more);
       if (block !== undefined) open.first.set(to.cap, block);
     }
     this.#days.set(day, open);
   }
 
   /**
-   * Books one payment, or returns the cap that it would exceed and books nothing. There is no await between check and
-   * booking.
+   * Counts one payment, or returns the cap that it would exceed and counts nothing. Check and counting happen without
+   * an await in between, so no other payment comes between them.
    */
   take(day: string, payment: Payment): { ok: true } | { ok: false; says: string } {
     const { cap, micro } = payment;
     const open = this.#days.get(day);
     if (!open) return { ok: false, says: `what was spent on ${day} is not known` };
-    if (this.callsADay !== null) {
-      if (micro * this.callsADay > shareOf(open, cap).reserved) {
+    if (this.callsPerDay !== null) {
+      if (micro * this.callsPerDay > getShare(open, cap).reserved) {
         return { ok: false, says: "more than the day's plan set aside for one call" };
       }
-      if (!this.#fitsBesideOthers(open, payment, this.callsADay)) {
+      if (!this.#fitsWithOtherObservers(open, payment, this.callsPerDay)) {
         return {
           ok: false,
           says: "the day's plan set nothing aside for this payee, and what others may pay it fills its cap",
         };
       }
     }
-    if (micro > this.caps.perCall) return passed("per_call", this.caps.perCall);
+    if (micro > this.caps.perCall) return overCap("per_call", this.caps.perCall);
     const more = { reserved: 0n, spent: micro };
     const scopes = this.#scopes(open, payment);
     for (const scope of scopes) {
-      const { spent, committed } = sumOf(open, scope.key);
-      // What exceeds the endpoint's own share must fit beside what is committed to others.
-      const extra = committedBy(shareOf(open, shareIn(scope, payment)), more);
-      if (spent + micro <= scope.most && (extra === 0n || committed + extra <= scope.most)) continue;
-      return passed(scope.why, scope.why === "total" ? this.caps.total : scope.most);
+      const { spent, committed } = getSum(open, scope.key);
+      // The part of the payment beyond the endpoint's own share must fit beside what is committed to others.
+      const extra = commitmentGrowth(getShare(open, shareName(scope, payment)), more);
+      if (spent + micro <= scope.limit && (extra === 0n || committed + extra <= scope.limit)) continue;
+      return overCap(scope.why, scope.why === "total" ? this.caps.total : scope.limit);
     }
-    book(open, scopes, payment, more);
+    addToSums(open, scopes, payment, more);
     this.#total += micro;
     return { ok: true };
   }
 
-  /** Takes a payment out of the books that was not signed after all. */
+  /** Subtracts a payment that was not signed after all. */
   giveBack(day: string, payment: Payment): void {
     const open = this.#days.get(day);
     if (!open) return;
-    book(open, this.#scopes(open, payment), payment, { reserved: 0n, spent: -payment.micro });
+    addToSums(open, this.#scopes(open, payment), payment, { reserved: 0n, spent: -payment.micro });
     this.#total -= payment.micro;
   }
 
-  /** Sum of all intents, micro-units. */
+  /** Sum of all payments that were taken, micro-units. */
   get total(): bigint {
     return this.#total;
   }
 
-  #scopes(open: Day, to: Payee): CapScope[] {
-    return scopesOf(this.caps, to, this.#total - sumOf(open, "total").spent);
+  #scopes(open: DaySums, to: Payee): CapScope[] {
+    return capScopes(this.caps, to, this.#total - getSum(open, "total").spent);
   }
 
   /**
-   * Where several observers spend: may an endpoint pay another payee than its plan names, whatever the others pay? Yes
-   * if the whole plan would fit into that payee's day. Otherwise only with the endpoint's first planned call: then each
-   * endpoint gives that payee at most one call, and the payee's sum is at most what was set aside for it plus one call
-   * of every other endpoint. All observers decide by the same plan, so what one allows fits beside what the others
-   * allow.
+   * Where several observers spend: may we pay an endpoint at another payee than its plan names, without knowing what
+   * the other observers pay? Yes if the money of the whole plan would fit into that payee's cap. Otherwise only in the
+   * endpoint's first planned call: then each endpoint pays that payee at most once, and the payee gets at most its own
+   * reservation plus one call of every other endpoint. All observers use one plan, so their decisions add up to at most
+   * the cap.
    */
-  #fitsBesideOthers(open: Day, { cap, payee, block }: Payment, calls: bigint): boolean {
-    if (shareOf(open, `${cap} ${payee}`).reserved > 0n) return true;
-    const all = sumOf(open, "day").committed;
-    const own = sumOf(open, `payee ${payee}`).committed;
+  #fitsWithOtherObservers(open: DaySums, { cap, payee, block }: Payment, calls: bigint): boolean {
+    if (getShare(open, `${cap} ${payee}`).reserved > 0n) return true;
+    const all = getSum(open, "day").committed;
+    const own = getSum(open, `payee ${payee}`).committed;
     if (all <= this.caps.perPayeeDay) return true;
     return open.first.get(cap) === block && own * calls + (all - own) <= this.caps.perPayeeDay * calls;
   }

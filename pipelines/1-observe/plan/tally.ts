@@ -1,14 +1,14 @@
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 
-/** Calls within this long are logged in one line, real ms. */
-const PASS_MS = 60_000;
+/** Calls within this time are logged in one line, real ms. */
+const LOG_INTERVAL_MS = 60_000;
 
 /**
- * Logs planned calls: one line for all that ended within a minute after the first, and none while nothing is called. A
- * day of ten thousand probes is some hundred lines, and a single probe is one.
+ * Logs planned calls: one line for all calls that ended within a minute after the first, and no line while there are no
+ * calls. So a day of ten thousand probes makes some hundred lines.
  */
-export class Tally {
+export class CallTally {
   #calls: Record<string, number> = {};
   #waiting: AbortController | null = null;
 
@@ -23,14 +23,14 @@ export class Tally {
     if (this.#waiting) return;
     const waiting = new AbortController();
     this.#waiting = waiting;
-    this.clock.sleep(PASS_MS, waiting.signal).then(
-      () => this.tell(),
+    this.clock.sleep(LOG_INTERVAL_MS, waiting.signal).then(
+      () => this.logCounts(),
       () => undefined,
     );
   }
 
   /** Logs what was counted since the last line. */
-  tell(): void {
+  logCounts(): void {
     this.#waiting?.abort();
     this.#waiting = null;
     const calls = this.#calls;

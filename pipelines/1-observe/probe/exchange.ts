@@ -8,66 +8,77 @@ import type { Reader } from "../reading/reader.ts";
 import type { Request, ToolCall } from "./request.ts";
 import { stockHeaders } from "./stock.ts";
 
-/** One exchange with an endpoint: over HTTP, or a tool's call in the form of one. */
-export interface Exchanged {
+/**
+ * The result of one exchange with an endpoint: over HTTP, or an MCP tool's call converted to the form of an HTTP
+ * exchange.
+ */
+export interface ExchangeResult {
   result: EgressResult & { raw?: Uint8Array };
   /**
-   * Did the event loop stand still that took the times? For a tool this includes our own, which takes messages apart.
+   * Did the event loop that measured the times stall meanwhile? For a tool this includes the loop of this process,
+   * which parses messages.
    */
   loop: LoopStall;
   /** Only for a tool. */
   mcp?: ToolExchange;
 }
 
-/** What an exchange is made with. */
+/** The parts that an exchange needs. */
 export interface ExchangeDeps {
   egress: Egress;
   reader: Reader;
-  /** Watches this process's event loop, on which an MCP session runs. */
+  /** Detects stalls of this process's event loop, on which an MCP session runs. */
   loop: LoopWatch;
 }
 
 export interface ExchangeOptions {
   profile: Profile;
   deadlineMs?: number;
-  /** The signed payment and the HTTP header for it; a tool gets it in its call. */
+  /** The signed payment and the HTTP header for it. A tool gets the payment in its call instead. */
   payment?: { header: string; value: string };
-  /** For a request of a blind call: name of the stock client as which it leaves (stock.ts). */
+  /**
+   * Set for a request of a blind call (one that must look like any buyer's): the stock client whose connection and
+   * headers it uses (stock.ts).
+   */
   stock?: string | undefined;
   signal?: AbortSignal | undefined;
 }
 
-const STEADY: LoopStall = { stoodStill: false, atEnd: false };
+const NO_STALL: LoopStall = { stoodStill: false, atEnd: false };
 
-/** Time for a whole exchange with a tool without payment, ms: as long as a handshake over HTTP may take. */
+/** Longest time for a whole exchange with a tool without payment, ms: the time that a handshake over HTTP may take. */
 const FREE_TOTAL_MS = 20_000;
 
-export async function exchange(means: ExchangeDeps, request: Request, how: ExchangeOptions): Promise<Exchanged> {
+export async function exchange(
+  deps: ExchangeDeps,
+  request: Request,
+  options: ExchangeOptions,
+): Promise<ExchangeResult> {
   const { tool } = request;
   if (!tool) {
-    const result = await asked(means, request, how);
-    return { result, loop: result.loop ?? STEADY };
+    const result = await fetchRequest(deps, request, options);
+    return { result, loop: result.loop ?? NO_STALL };
   }
-  const [mcp, ours] = await withLoopWatch(means.loop, () => calledTool(means, request, tool, how));
+  const [mcp, ours] = await withLoopWatch(deps.loop, () => callToolRequest(deps, request, tool, options));
   const { result } = mcp;
-  const { stoodStill, atEnd } = result.loop ?? STEADY;
+  const { stoodStill, atEnd } = result.loop ?? NO_STALL;
   return { result, mcp, loop: { stoodStill: stoodStill || ours.stoodStill, atEnd: atEnd || ours.atEnd } };
 }
 
-function calledTool(
+function callToolRequest(
   { egress, reader }: ExchangeDeps,
   { url }: Request,
   tool: ToolCall,
-  how: ExchangeOptions,
+  options: ExchangeOptions,
 ): Promise<ToolExchange> {
-  const { profile, deadlineMs, payment, signal, stock } = how;
+  const { profile, deadlineMs, payment, signal, stock } = options;
   const totalMs = deadlineMs ?? FREE_TOTAL_MS;
   return callTool(egress, { url, tool, profile, totalMs, payment: payment?.value, signal, stock }, reader);
 }
 
-function asked({ egress }: ExchangeDeps, request: Request, how: ExchangeOptions): Promise<EgressResult> {
+function fetchRequest({ egress }: ExchangeDeps, request: Request, options: ExchangeOptions): Promise<EgressResult> {
   const { url, method, headers, body } = request;
-  const { profile, deadlineMs, payment, signal, stock } = how;
+  const { profile, deadlineMs, payment, signal, stock } = options;
   const declared = payment ? { ...headers, [payment.header.toLowerCase()]: payment.value } : headers;
   return egress.fetch({
     url,
@@ -82,14 +93,16 @@ function asked({ egress }: ExchangeDeps, request: Request, how: ExchangeOptions)
 }
 
 /** Recorded as the reason why an exchange has no latency. */
-export const STOOD_STILL = "our own event loop stood still meanwhile: no time was taken";
+export const LOOP_STALLED_TEXT = "our own event loop stood still meanwhile: no time was taken";
 
-/** Outcomes that follow from waiting too long. While our event loop stood still, an answer may have arrived unseen. */
-const WAITED: ReadonlySet<EgressResult["outcome"]> = new Set(["timeout", "transport", "cut"]);
+/**
+ * Outcomes of an exchange that may be caused by a stall of our own event loop, since an answer may have arrived unseen.
+ */
+const WAITING_OUTCOMES: ReadonlySet<EgressResult["outcome"]> = new Set(["timeout", "transport", "cut"]);
 
-/** Did this exchange end without an answer because our own event loop stood still? */
-export const endedByUs = ({ result, loop }: Pick<Exchanged, "result" | "loop">): boolean =>
-  loop.atEnd && WAITED.has(result.outcome);
+/** Did this exchange end without an answer because our own event loop was stalled? */
+export const didOurStallEndIt = ({ result, loop }: Pick<ExchangeResult, "result" | "loop">): boolean =>
+  loop.atEnd && WAITING_OUTCOMES.has(result.outcome);
 
 /** Result of the control calls. */
 export type ControlSeen = {
@@ -98,8 +111,8 @@ export type ControlSeen = {
   at: string;
 };
 
-/** For this long a control call that failed also excuses later failures, real ms. */
-const FRESH_MS = 5_000;
+/** For this long a failed control call also excuses later failures, real ms. */
+const FAILURE_SHARED_MS = 5_000;
 
 interface ControlCall {
   at: number;
@@ -109,10 +122,10 @@ interface ControlCall {
 
 /**
  * Makes control calls: requests to addresses that we know to be up. If more than half of them fail too, the seller's
- * failure is our fault (verification-method.md section 1). One address of several that is down excuses nobody, and
- * without an address nothing is ever excused. A control call that was answered proves nothing about a later failure,
- * since an outage of ours may have begun in between; so only failures of one moment share a call. A control call that
- * failed also excuses the failures of the next seconds. The record names one of the addresses that decided.
+ * failure counts as our fault (verification-method.md section 1). If only one of several addresses is down, nothing is
+ * excused; without an address nothing is ever excused. An answered control call tells nothing about a later failure,
+ * since our outage may have begun in between; so only failures at one moment share a control call. A failed control
+ * call also excuses the failures of the next seconds. The record names one of the addresses that decided.
  */
 export class Control {
   #last: ControlCall | null = null;
@@ -125,32 +138,32 @@ export class Control {
   async call(clock: Clock): Promise<ControlSeen | null> {
     if (this.urls.length === 0) return null;
     const before = this.#last;
-    const isFresh = before !== null && clock.monotonic() - before.at <= FRESH_MS;
+    const isFresh = before !== null && clock.monotonic() - before.at <= FAILURE_SHARED_MS;
     const known = isFresh && before.begun ? await before.seen : null;
-    const seen = known !== null && !known.ok ? known : await this.#unsent(clock).seen;
+    const seen = known !== null && !known.ok ? known : await this.#pendingCall(clock).seen;
     return { ...seen, at: rfc3339(clock.now()) };
   }
 
-  /** The calls that have not been sent yet and that other failures of this moment share. */
-  #unsent(clock: Clock): ControlCall {
+  /** The control calls that are about to be sent. All failures at this moment share them. */
+  #pendingCall(clock: Clock): ControlCall {
     if (this.#last && !this.#last.begun) return this.#last;
     const leave = async () => {
       await setImmediate();
       calls.begun = true;
-      return this.#ask();
+      return this.#callAll();
     };
     const calls: ControlCall = { at: clock.monotonic(), begun: false, seen: leave() };
     this.#last = calls;
     return calls;
   }
 
-  async #ask(): Promise<Pick<ControlSeen, "url" | "ok">> {
-    const seen = await Promise.all(this.urls.map(async (url) => ({ url, ok: await this.#answers(url) })));
+  async #callAll(): Promise<Pick<ControlSeen, "url" | "ok">> {
+    const seen = await Promise.all(this.urls.map(async (url) => ({ url, ok: await this.#isUp(url) })));
     const ok = seen.filter((one) => one.ok).length * 2 >= seen.length;
     return seen.find((one) => one.ok === ok)!;
   }
 
-  async #answers(url: string): Promise<boolean> {
+  async #isUp(url: string): Promise<boolean> {
     const result = await this.egress.fetch({ url, method: "GET", profile: "control" });
     return result.outcome === "answered" && result.status < 500;
   }

@@ -4,15 +4,15 @@ import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
 import type { Answer402 } from "../../record/terms/entries.ts";
 import { type Source, settleClaim } from "../listings/claims.ts";
-import { expand, readRows } from "../listings/intake.ts";
+import { readRows, splitMethods } from "../listings/intake.ts";
 import { readSellerDocuments } from "../listings/sources.ts";
 import { originOf } from "../urls.ts";
 import { probeByMethod } from "./methods.ts";
 import type { Probe, ProbeTools } from "./probe.ts";
-import { asListed, blank, listedTargets } from "./unplanned.ts";
+import { blankClaims, createListedCap, listedTargets } from "./unplanned.ts";
 
-/** A look at one endpoint, of which nothing is recorded. */
-export interface Looked {
+/** The result of probing one endpoint without recording anything. */
+export interface LookResult {
   probe: Probe;
   method: NonNullable<Claims["method"]>;
   /** The 402 as it was received; null when there was none. */
@@ -21,27 +21,27 @@ export interface Looked {
   listing: { url: string; defects: BodyOf<"listing">["defects"] } | null;
 }
 
-/** Deadline for each of the seller's documents, ms: a client waits for the look. */
+/** Deadline for each of the seller's documents, ms. It is short, since a client waits for the result. */
 const DOCUMENT_MS = 5_000;
 /** Most rows of a document that are read, and the longest time for them, ms. */
 const MAX_ROWS = 2_000;
 const ROWS_MS = 40_000;
 
-type Asked = Pick<BodyOf<"ask">, "cap" | "normalised_url" | "method">;
+type AskedEndpoint = Pick<BodyOf<"ask">, "cap" | "normalised_url" | "method">;
 
-/** What the seller's own document lists for this url now. */
-async function ownListing(tools: ProbeTools, asked: Asked, clock: Clock) {
+/** Finds the current listing of this url in the seller's own documents; null where there is none. */
+async function findOwnListing(tools: ProbeTools, asked: AskedEndpoint, clock: Clock) {
   const origin = originOf(asked.normalised_url);
-  const hurried = withRequestFields(tools.egress, { deadlineMs: DOCUMENT_MS });
-  const { documents } = await readSellerDocuments(hurried, origin, tools.reader);
+  const impatientEgress = withRequestFields(tools.egress, { deadlineMs: DOCUMENT_MS });
+  const { documents } = await readSellerDocuments(impatientEgress, origin, tools.reader);
   for (const { url, listed } of documents) {
     const base = listed.base ? { base: listed.base } : {};
-    const from: Source = { name: url, ownOrigin: origin, ...base, validate: hurried.validate };
+    const from: Source = { name: url, ownOrigin: origin, ...base, validate: impatientEgress.validate };
     const until = clock.monotonic() + ROWS_MS;
-    for await (const { row, read } of readRows(tools, listed.items.flatMap(expand).slice(0, MAX_ROWS), from)) {
-      const taken = settleClaim(read, row, from, tools.rail);
-      if ("claim" in taken && listedTargets(asked, [taken.claim]).length > 0)
-        return { document: url, claim: taken.claim };
+    for await (const { row, read } of readRows(tools, listed.items.flatMap(splitMethods).slice(0, MAX_ROWS), from)) {
+      const settled = settleClaim(read, row, from, tools.rail);
+      if ("claim" in settled && listedTargets(asked, [settled.claim]).length > 0)
+        return { document: url, claim: settled.claim };
       if (clock.monotonic() > until) break;
     }
   }
@@ -49,33 +49,33 @@ async function ownListing(tools: ProbeTools, asked: Asked, clock: Clock) {
 }
 
 /**
- * Makes one free handshake now, as the recorded ones are made, and compares it with what the seller's own document lists now.
- * Nothing is appended to the log. Never throws for what the stranger does.
- * @param method null: the listed one; where none is listed, the one that is found
+ * Makes one free handshake now, in the way that recorded handshakes are made, and compares it with the seller's own
+ * current listing. Nothing is appended to the log. Never throws for anything that the seller does.
+ * @param method null: use the listed method; where none is listed, find one by probing
  */
 export async function lookOnce(
   tools: ProbeTools,
   url: string,
   method: Claims["method"],
   clock: Clock,
-): Promise<Looked> {
-  const asked: Asked = { cap: capId(method ?? "GET", url), normalised_url: url, method };
-  const own = await ownListing(tools, asked, clock);
+): Promise<LookResult> {
+  const asked: AskedEndpoint = { cap: capId(method ?? "GET", url), normalised_url: url, method };
+  const own = await findOwnListing(tools, asked, clock);
   const one = own
     ? listedTargets(asked, [own.claim])[0]!
-    : asListed(asked.cap, url, method ?? "GET", blank(url, method), false);
+    : createListedCap(asked.cap, url, method ?? "GET", blankClaims(url, method), false);
   let answer402: Answer402 | null = null;
-  const hearing = withRequestFields(tools.egress, {});
-  hearing.fetch = async (request) => {
+  const recordingEgress = withRequestFields(tools.egress, {});
+  recordingEgress.fetch = async (request) => {
     const result = await tools.egress.fetch(request);
     const isTerms = request.profile === "handshake" && result.outcome === "answered" && result.status === 402;
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
     return result;
   };
-  const { seen, found } = await probeByMethod({ ...tools, egress: hearing }, one, clock);
+  const { seen, found } = await probeByMethod({ ...tools, egress: recordingEgress }, one, clock);
   return {
     probe: found?.seen ?? seen,
-    method: found?.one.method ?? (one.method as Looked["method"]),
+    method: found?.one.method ?? (one.method as LookResult["method"]),
     answer402,
     listing: own ? { url: own.document, defects: own.claim.body.defects } : null,
   };

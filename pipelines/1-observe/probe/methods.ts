@@ -7,18 +7,17 @@ import type { Method } from "../../record/vocabulary.ts";
 import { type Probe, type ProbeTools, probe } from "./probe.ts";
 import { requestOf } from "./request.ts";
 
-/** Methods that are tried where nobody named one, in this order. DELETE is sent only where a listing names it. */
-const TRIED: readonly Method[] = ["POST", "PUT", "PATCH"];
-
 /**
- * Is GET only our assumption? So it is for an endpoint whose listing names no method, until a 402 has been seen there. An
- * endpoint without a listing has claims that name none either.
+ * HTTP methods that are tried, in this order, where no listing names one. DELETE is sent only where a listing names it.
  */
+const TRIED_METHODS: readonly Method[] = ["POST", "PUT", "PATCH"];
+
+/** Is GET only our assumption? It is for an endpoint without a listed method, until GET has got a 402 there. */
 export const isMethodAssumed = (one: ListedCap): boolean =>
   one.tool === null && one.method === "GET" && one.claims.method === null && one.lastAsked == null;
 
-/** The same endpoint by another method, which is another capability. */
-export function byMethod(one: ListedCap, method: Method): ListedCap {
+/** The endpoint with another method, which makes it another capability. */
+export function withMethod(one: ListedCap, method: Method): ListedCap {
   const named = <C extends Claims | null>(claims: C): C => (claims === null ? claims : { ...claims, method });
   return {
     ...one,
@@ -29,8 +28,11 @@ export function byMethod(one: ListedCap, method: Method): ListedCap {
   };
 }
 
-/** What `Allow` (RFC 9110 section 10.2.1) names of the methods that are tried; POST where it names none or is missing. */
-async function candidate(egress: Egress, url: string): Promise<Method> {
+/**
+ * Asks by OPTIONS for a method to try: the first of {@link TRIED_METHODS} in header `Allow` (RFC 9110 section 10.2.1);
+ * POST where it names none.
+ */
+async function askAllowedMethod(egress: Egress, url: string): Promise<Method> {
   const result = await egress.fetch({
     url,
     method: "OPTIONS",
@@ -39,10 +41,10 @@ async function candidate(egress: Egress, url: string): Promise<Method> {
   });
   const allow = result.outcome === "answered" ? (result.headers.allow ?? "").slice(0, 1000) : "";
   const allowed = allow.split(",").map((name) => name.trim().toUpperCase());
-  return TRIED.find((method) => allowed.includes(method)) ?? "POST";
+  return TRIED_METHODS.find((method) => allowed.includes(method)) ?? "POST";
 }
 
-/** A probe, and the probe by the method that the endpoint turned out to take, if that is another. */
+/** A probe and, where another method turned out to be right, the second probe with that method. */
 export interface ProbedByMethod {
   one: ListedCap;
   seen: Probe;
@@ -50,10 +52,10 @@ export interface ProbedByMethod {
 }
 
 /**
- * Probes an endpoint as `probe` does. Where its method is assumed and GET meets no 402, asks by OPTIONS which methods it
- * allows and probes once more, by POST as a rule, with the listed input or an empty JSON object. If that meets a 402, the
- * method is found, and the first probe was our mistake; a 405 without a method found is too, because nobody said which one
- * to use. Any other status stays as it was seen.
+ * Probes an endpoint as `probe` does. If its method is only assumed and GET gets no 402, it asks by OPTIONS which
+ * methods are allowed and probes once more, usually by POST, with the listed input or an empty JSON object. If the
+ * second probe gets a 402, the method is found, and the first probe counts as our own mistake. A 405 also counts as our
+ * mistake where no method is found, since no listing named one. Any other status stays as it was.
  * @throws what `signal` aborts with
  */
 export async function probeByMethod(
@@ -64,22 +66,26 @@ export async function probeByMethod(
 ): Promise<ProbedByMethod> {
   const seen = await probe(tools, requestOf(one, null, null).request, one.sellerClaims, clock, relist);
   const { state, status } = seen.body;
-  // At most once for each endpoint, unless the server says that it is the method that is wrong.
+  // The search is made once for each endpoint, and again only if the server answers that the method is wrong (405).
   const isSought = isMethodAssumed(one) && (status === 405 || one.firstSeen === null);
   if (!isSought || (state !== "status" && state !== "free")) return { one, seen, found: null };
-  const method = await candidate(tools.egress, one.url);
+  const method = await askAllowedMethod(tools.egress, one.url);
   tools.signal?.throwIfAborted();
-  const other = { ...byMethod(one, method), method };
+  const other = { ...withMethod(one, method), method };
   const second = await probe(tools, requestOf(other, null, null).request, other.sellerClaims, clock, relist);
   if (second.read?.readable) {
     const says = `no listing names a method: GET was a guess, and the endpoint takes ${method}`;
-    return { one, seen: excused(seen, says), found: { one: other, seen: second } };
+    return { one, seen: excuseProbe(seen, says), found: { one: other, seen: second } };
   }
   if (status !== 405) return { one, seen, found: null };
-  return { one, seen: excused(seen, "no listing names a method, and neither GET nor POST is the one"), found: null };
+  return {
+    one,
+    seen: excuseProbe(seen, "no listing names a method, and neither GET nor POST is the one"),
+    found: null,
+  };
 }
 
-/** The probe as our own mistake, of which nothing is held against the seller. */
-export function excused(seen: Probe, says: string): Probe {
+/** Marks a probe as our own mistake, so that nothing in it counts against the seller. */
+export function excuseProbe(seen: Probe, says: string): Probe {
   return { ...seen, body: { ...seen.body, live: false, honest: null, fault: "ours", differs: [], says } };
 }

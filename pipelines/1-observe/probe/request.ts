@@ -5,7 +5,7 @@ import type { ListedCap } from "../../record/memory.ts";
 import { fillTemplate } from "../../record/template.ts";
 import { isObject, show } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
-import { sample } from "./synthetic.ts";
+import { sampleValue } from "./synthetic.ts";
 
 /** A request as it is sent, without payment. */
 export interface Request {
@@ -13,9 +13,9 @@ export interface Request {
   method: NonNullable<Claims["method"]>;
   headers: Record<string, string>;
   body?: Uint8Array;
-  /** sha256 of `METHOD url`, a newline and the body's bytes: identifies what was asked, without the payment. */
+  /** sha256 of `METHOD url`, a newline and the body's bytes. It identifies the request without the payment. */
   sha256: string;
-  /** Set for a tool of an MCP server, which is called in a session; `body` is then its arguments alone. */
+  /** Set for a tool of an MCP server, which is called in a session. Then `body` holds only the tool's arguments. */
   tool?: ToolCall;
 }
 
@@ -23,17 +23,22 @@ export interface Request {
 export interface ToolCall {
   name: string;
   arguments: Record<string, unknown>;
-  /** Nothing was known of its input: then the arguments are made from what `tools/list` declares. */
+  /**
+   * True where nothing is known about the tool's input. Then the arguments are made from the schema in `tools/list`.
+   */
   blind: boolean;
 }
 
+/** The input that was chosen for a call, and where it comes from. */
 export interface ChosenInput {
   kind: "example" | "known_answer" | "synthetic";
   example: Example;
   known: KnownAnswer | null;
 }
 
-/** What is known of how an endpoint is called: by its seller (`own`: its listing, its 402), and by others. */
+/**
+ * What is known about an endpoint's input: from its seller (`own`: its listing and its 402), and from other listings.
+ */
 export interface InputSources {
   own: readonly Pick<Claims, "example" | "input_schema">[];
   others: readonly Pick<Claims, "example" | "input_schema">[];
@@ -41,56 +46,55 @@ export interface InputSources {
 
 const SIMPLE_MIME = /^[\w.+-]{1,60}\/[\w.+-]{1,60}$/;
 
-const exampleOf = (from: InputSources["own"]): ChosenInput["example"] | null => {
+const firstExample = (from: InputSources["own"]): ChosenInput["example"] | null => {
   const found = from.find((one) => one.example !== null)?.example;
   return found ? (found as ChosenInput["example"]) : null;
 };
 
 /**
- * The input of a call: the question whose answer we know where there is one, else the seller's own example, else one
- * made from a schema. A third party's example counts as made up (`synthetic`), so that a catalogue cannot make somebody
- * else's endpoint fail.
- * An example of the path alone is kept, and the rest of the input is made from the schema.
- * @param known null for a free probe, which asks no question
+ * Chooses the input of a call: a question whose answer we know if there is one, else the seller's own example, else an
+ * input made from a schema. A third party's example counts as `synthetic`, so that a catalogue cannot make another
+ * seller's endpoint fail. If an example has only path parameters, the rest of the input is made from the schema.
+ * @param known the question of a paid call; null for a free probe
  */
 export function chooseInput(sources: InputSources, inBody: boolean, known: KnownAnswer | null): ChosenInput {
   if (known) return { kind: "known_answer", example: known.input, known };
   const schema = [...sources.own, ...sources.others].find((one) => one.input_schema !== undefined)?.input_schema;
   const isWhole = (one: Example): boolean => schema === undefined || one.query !== undefined || one.body !== undefined;
-  const example = exampleOf(sources.own);
+  const example = firstExample(sources.own);
   if (example && isWhole(example)) return { kind: "example", example, known: null };
-  const lent = exampleOf(sources.others);
-  if (lent && isWhole(lent)) return { kind: "synthetic", example: lent, known: null };
-  const path = example?.path ?? lent?.path;
+  const othersExample = firstExample(sources.others);
+  if (othersExample && isWhole(othersExample)) return { kind: "synthetic", example: othersExample, known: null };
+  const path = example?.path ?? othersExample?.path;
   const named = path === undefined ? {} : { path };
-  const value = schema === undefined ? {} : sample(schema);
+  const value = schema === undefined ? {} : sampleValue(schema);
   if (inBody) return { kind: "synthetic", example: { ...named, body: value }, known: null };
   const query = isObject(value) ? value : {};
-  return { kind: "synthetic", example: { ...named, query: asText(query) }, known: null };
+  return { kind: "synthetic", example: { ...named, query: toTextMap(query) }, known: null };
 }
 
-const asText = (map: Record<string, unknown>): Record<string, string> =>
+const toTextMap = (map: Record<string, unknown>): Record<string, string> =>
   Object.fromEntries(
     Object.entries(map).map(([name, value]) => [name, typeof value === "string" ? value : show(value)]),
   );
 
 /**
- * Fills a template's placeholders from the example's `path`, else with "1": most sellers ask for payment whatever
- * stands there.
+ * Fills a template's placeholders from the example's `path`, else with "1": most sellers ask for payment with any
+ * value.
  */
-function filled(url: string, path: Record<string, string>): string {
+function fillPath(url: string, path: Record<string, string>): string {
   const own = fillTemplate(url, (name) => (Object.hasOwn(path, name) ? path[name]! : "1"));
   return own ?? fillTemplate(url, () => "1")!;
 }
 
-/** The request for an input. The same input always gives the same bytes. */
+/** Makes the request for an input. Equal inputs give equal bytes. */
 export function makeRequest(
   url: string,
   method: Request["method"],
   input: ChosenInput["example"],
   mime: string | null,
 ): Request {
-  const target = new URL(filled(url, input.path ?? {}));
+  const target = new URL(fillPath(url, input.path ?? {}));
   for (const [name, value] of Object.entries(input.query ?? {})) target.searchParams.set(name, value);
   const declared = mime !== null && SIMPLE_MIME.test(mime) && !/json/i.test(mime) ? mime : null;
   const headers: Record<string, string> = {
@@ -103,7 +107,7 @@ export function makeRequest(
   return { url: target.href, method, headers, ...(body ? { body } : {}), sha256: digest };
 }
 
-/** The request for a tool's call. The same input always gives the same bytes. */
+/** Makes the request for a tool's call. Equal inputs give equal bytes. */
 export function makeToolRequest(url: string, name: string, input: ChosenInput): Request {
   const { example, kind } = input;
   const given = example.body ?? example.query ?? {};
@@ -121,15 +125,13 @@ export function makeToolRequest(url: string, name: string, input: ChosenInput): 
 
 const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
 
-/**
- * What the seller declares of its answer: its listing first, then its 402. A catalogue's claims are not the seller's.
- */
-export interface SellerSays {
+/** What the seller declares about its answer, in its listing or else in its 402. Claims of catalogues are not used. */
+export interface SellerOutput {
   schema: unknown;
   mime: string | null;
 }
 
-export function sellerSays(one: ListedCap, declared: Declared | null): SellerSays {
+export function sellerOutput(one: ListedCap, declared: Declared | null): SellerOutput {
   const own = one.sellerClaims;
   return {
     schema: own?.output_schema ?? declared?.outputSchema,
@@ -138,15 +140,15 @@ export function sellerSays(one: ListedCap, declared: Declared | null): SellerSay
 }
 
 /**
- * The request of a call, from the listing and, once there is one, from the 402.
- * @param asked the question of a paid call, if it has one; null for a free probe
+ * Makes the request of a call from the listing and, if there is one, from the 402.
+ * @param asked the question of a paid call (`known` is null where it has none); null for a free probe
  */
 export function requestOf(
   one: ListedCap,
   declared: Declared | null,
   asked: { known: KnownAnswer | null } | null,
 ): { input: ChosenInput; request: Request } {
-  const says = sellerSays(one, declared);
+  const says = sellerOutput(one, declared);
   const own = [
     ...(one.sellerClaims ? [one.sellerClaims] : []),
     ...(declared ? [{ example: declared.example, input_schema: declared.inputSchema }] : []),

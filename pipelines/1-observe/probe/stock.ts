@@ -3,34 +3,35 @@ import type { Call } from "../call.ts";
 import type { Request } from "./request.ts";
 
 /**
- * What makes a blind call look like any buyer's: both requests are sent as the protocols' own packages send them over
- * Node's fetch (`@x402/fetch`, `mppx`, `@modelcontextprotocol/client`). A test compares them with those packages.
+ * Makes a blind call look like that of any buyer. Both of its requests are sent as the protocols' own packages send
+ * them with Node's fetch (`@x402/fetch`, `mppx`, `@modelcontextprotocol/client`). A test compares them with those
+ * packages.
  */
 
 /**
- * For a blind call, the name of the client as which both requests leave (Egress, `stock`): one for each blind wallet,
- * which pays on one day alone.
+ * For a blind call, the name of the stock client whose connection both requests use (option `stock` of egress). There
+ * is one client for each blind wallet, which pays on one day only. undefined for other calls.
  */
-export const stockOf = (cap: string, call: Pick<Call, "blind" | "plannedAt">): string | undefined =>
+export const stockClientName = (cap: string, call: Pick<Call, "blind" | "plannedAt">): string | undefined =>
   call.blind ? `${cap} ${dayOf(call.plannedAt)}` : undefined;
 
 /** The client name in the examples of the MCP package, which many buyers leave as it is. */
 export const STOCK_CLIENT = { name: "my-client", version: "1.0.0" };
 
-/** Header names in the spelling of mpp's package; x402's package writes its names in capitals. */
-const SPELLING: Readonly<Record<string, string>> = {
+/** Header names as mpp's package spells them. x402's package writes its header names in capitals. */
+const HEADER_SPELLINGS: Readonly<Record<string, string>> = {
   AUTHORIZATION: "Authorization",
   "PAYMENT-AUTHORIZATION": "Payment-Authorization",
 };
 
-/** Headers of a stock client's request, beside those that Node's fetch adds to every request. */
+/** Headers of a stock client's request, without those that Node's fetch adds to every request. */
 export function stockHeaders(
   request: Pick<Request, "body">,
   payment: { header: string; value: string } | undefined,
 ): Record<string, string> {
   const headers: Record<string, string> = request.body ? { "Content-Type": "application/json" } : {};
   if (!payment) return headers;
-  const name = SPELLING[payment.header];
+  const name = HEADER_SPELLINGS[payment.header];
   if (name) return { ...headers, [name]: payment.value };
   return {
     ...headers,

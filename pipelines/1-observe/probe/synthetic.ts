@@ -15,7 +15,7 @@ const FORMATS: Readonly<Record<string, string>> = {
   hostname: "example.com",
 };
 
-function textFor(schema: JsonObject): string {
+function sampleText(schema: JsonObject): string {
   const format =
     typeof schema.format === "string" && Object.hasOwn(FORMATS, schema.format) ? FORMATS[schema.format] : null;
   if (format) return format;
@@ -23,28 +23,28 @@ function textFor(schema: JsonObject): string {
   return "example".padEnd(least, "x");
 }
 
-function numberFor(schema: JsonObject): number {
+function sampleNumber(schema: JsonObject): number {
   const { minimum, maximum, exclusiveMinimum } = schema;
   if (typeof minimum === "number") return minimum;
   if (typeof exclusiveMinimum === "number") return exclusiveMinimum + 1;
   return typeof maximum === "number" ? Math.min(1, maximum) : 1;
 }
 
-function objectFor(schema: JsonObject, depth: number): JsonObject {
+function sampleObject(schema: JsonObject, depth: number): JsonObject {
   const properties = isObject(schema.properties) ? schema.properties : {};
   const required = Array.isArray(schema.required) ? schema.required.filter((name) => typeof name === "string") : [];
-  // Each name once: a name that is repeated at every level would multiply the work at every level.
+  // Each name is used once, since a name that is repeated at every level would multiply the work at every level.
   const names = [...new Set(required.length > 0 ? (required as string[]) : Object.keys(properties))];
   const kept = names.slice(0, MAX_PROPERTIES);
-  return Object.fromEntries(kept.map((name) => [name, sample(get(properties, name), depth + 1)]));
+  return Object.fromEntries(kept.map((name) => [name, sampleValue(get(properties, name), depth + 1)]));
 }
 
 /**
- * A value that a JSON Schema seems to allow: its default or example where it has one, else a small usual value. One
- * schema always gives one value, so an input that passed before is recognised. The value may be invalid, so a failure
- * on it is excused while no money moved.
+ * Makes a value that a JSON Schema seems to allow: its default or example if it has one, else a small usual value. A
+ * schema always gives the same value, so that an input that passed before is recognised. The value may be invalid, so a
+ * failure with it is excused unless money moved.
  */
-export function sample(schema: unknown, depth = 0): unknown {
+export function sampleValue(schema: unknown, depth = 0): unknown {
   if (!isObject(schema) || depth > MAX_DEPTH) return "example";
   for (const given of [
     schema.const,
@@ -57,11 +57,11 @@ export function sample(schema: unknown, depth = 0): unknown {
   }
   const choice = get(schema.oneOf, "0") ?? get(schema.anyOf, "0") ?? get(schema.allOf, "0");
   const type = Array.isArray(schema.type) ? schema.type[0] : schema.type;
-  if (type === undefined && choice !== undefined) return sample(choice, depth + 1);
-  if (type === "object" || isObject(schema.properties)) return objectFor(schema, depth);
-  if (type === "array") return [sample(schema.items, depth + 1)];
-  if (type === "number" || type === "integer") return numberFor(schema);
+  if (type === undefined && choice !== undefined) return sampleValue(choice, depth + 1);
+  if (type === "object" || isObject(schema.properties)) return sampleObject(schema, depth);
+  if (type === "array") return [sampleValue(schema.items, depth + 1)];
+  if (type === "number" || type === "integer") return sampleNumber(schema);
   if (type === "boolean") return true;
   if (type === "null") return null;
-  return textFor(schema);
+  return sampleText(schema);
 }

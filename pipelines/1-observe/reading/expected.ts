@@ -4,19 +4,21 @@ import parsedPath from "jsonpath-rfc9535/parser";
 import { RE2JS } from "re2js";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { BuyersExpectation, ExpectationFault } from "../../record/expectation.ts";
-import { clean, isObject, keepable, MAX_VALUES_LONG_TEXT, parseJson } from "../json.ts";
+import { clean, isObject, MAX_VALUES_LONG_TEXT, parseJson, valueIfKeepable } from "../json.ts";
 import { OutOfTime, runWithCpuLimit, type Schemas } from "./schema.ts";
 
 type Check = BodyOf<"paid.result">["checks"][number];
 
-/** Processor time for one path or expression over one answer, ms; both are linear in the answer, and slow ones are refused. */
-const TRY_MS = 1_000;
-/** Longest answer that an expression is tried on, bytes: as much as any class searches. */
+/**
+ * Most processor time for one path or expression on one answer, ms. Both take linear time, and slower ones are stopped.
+ */
+const CHECK_CPU_MS = 1_000;
+/** Longest part of an answer that an expression is tried on, bytes. */
 const MAX_TEXT = 500_000;
-/** Most `..` of a path: each one more multiplies its work by the answer's depth. */
+/** Most `..` in a path, since each further one multiplies the work by the answer's depth. */
 const MAX_DESCENTS = 1;
 
-/** Functions of a path that are known; match() and search() hold expressions of ECMAScript, which backtrack. */
+/** Functions that a path may use. match() and search() are refused, since their ECMAScript expressions backtrack. */
 const FUNCTIONS = new Set(["length", "count", "value"]);
 
 /** Why a JSONPath cannot be used, or null. */
@@ -46,35 +48,41 @@ function regexFault(regex: string): string | null {
   }
 }
 
-/** What of an expectation cannot be used, before anything is paid for it; empty: it can be held against an answer. */
-export function faultsOf(expect: BuyersExpectation, schemas: Schemas): ExpectationFault[] {
+/**
+ * Finds the members of a buyer's expectation that cannot be evaluated, so that it is refused before anything is paid;
+ * empty where all can be.
+ */
+export function findFaults(expect: BuyersExpectation, schemas: Schemas): ExpectationFault[] {
   const { schema, jsonpath, regex } = expect;
   const faults: [string, string | null][] = [
-    ["", keepable(expect) === undefined ? "cannot be written in one way (RFC 8785)" : null],
-    ["/schema", schema === undefined || schemas.usable(schema) ? null : "is no JSON Schema that can be used"],
+    ["", valueIfKeepable(expect) === undefined ? "cannot be written in one way (RFC 8785)" : null],
+    ["/schema", schema === undefined || schemas.isUsable(schema) ? null : "is no JSON Schema that can be used"],
     ["/jsonpath/path", jsonpath ? pathFault(jsonpath.path) : null],
     ["/regex", regex === undefined ? null : regexFault(regex)],
   ];
   return faults.flatMap(([pointer, detail]) => (detail === null ? [] : [{ pointer, detail }]));
 }
 
-/** Runs one check under {@link TRY_MS}. @param says what is wrong where it finds nothing; the answer's values never stand in it */
-function tried(name: string, says: string, work: () => boolean): Check {
+/**
+ * Runs one check within {@link CHECK_CPU_MS}. @param says the text for a failed check; it never contains values of the
+ * answer
+ */
+function runCheck(name: string, says: string, work: () => boolean): Check {
   try {
-    return runWithCpuLimit(TRY_MS, work) ? { name, ok: true } : { name, ok: false, says };
+    return runWithCpuLimit(CHECK_CPU_MS, work) ? { name, ok: true } : { name, ok: false, says };
   } catch (error) {
     return { name, ok: false, says: error instanceof OutOfTime ? "not done within its time" : "could not be tried" };
   }
 }
 
-/** Does the path select anything, and each time the value? Without a value anything will do. */
-function selects({ path, value }: NonNullable<BuyersExpectation["jsonpath"]>, parsed: unknown): boolean {
+/** Does the path select something, and does each selected value equal `value`? Without `value` any selection passes. */
+function doesPathSelect({ path, value }: NonNullable<BuyersExpectation["jsonpath"]>, parsed: unknown): boolean {
   const found = selected(parsed as Parameters<typeof selected>[0], path);
   return found.length > 0 && (value === undefined || found.every((one) => isDeepStrictEqual(one, value)));
 }
 
-/** Holds an answer against what its buyer expects: one check for each member of the expectation. */
-export function expected(expect: BuyersExpectation, body: Uint8Array, schemas: Schemas): Check[] {
+/** Checks an answer against its buyer's expectation: one check for each member of the expectation. */
+export function checkExpectation(expect: BuyersExpectation, body: Uint8Array, schemas: Schemas): Check[] {
   const { schema, jsonpath, regex, min_length } = expect;
   const parsed = schema === undefined && !jsonpath ? undefined : parseJson(body, MAX_VALUES_LONG_TEXT);
   const checks: Check[] = [];
@@ -93,12 +101,12 @@ export function expected(expect: BuyersExpectation, body: Uint8Array, schemas: S
     checks.push(
       parsed === undefined
         ? { name: "expect_jsonpath", ok: false, says: "not JSON" }
-        : tried("expect_jsonpath", says, () => selects(jsonpath, parsed)),
+        : runCheck("expect_jsonpath", says, () => doesPathSelect(jsonpath, parsed)),
     );
   }
   if (regex !== undefined) {
     const text = Buffer.from(body.subarray(0, MAX_TEXT)).toString("utf8");
-    checks.push(tried("expect_regex", "found nowhere", () => RE2JS.compile(regex).matcher(text).find()));
+    checks.push(runCheck("expect_regex", "found nowhere", () => RE2JS.compile(regex).matcher(text).find()));
   }
   return checks;
 }

@@ -1,30 +1,30 @@
 import { BoundedThread, OutOfBounds, type QuestionLimits } from "../../../infra/bounded-thread.ts";
 import type { Questions } from "./questions.ts";
 
-type Name = keyof Questions;
-type Of<N extends Name> = Parameters<Questions[N]>[0];
-type Answer<N extends Name> = ReturnType<Questions[N]>;
+type QuestionName = keyof Questions;
+type ArgumentOf<N extends QuestionName> = Parameters<Questions[N]>[0];
+type Answer<N extends QuestionName> = ReturnType<Questions[N]>;
 
 /**
- * What was read; or why nothing was: the input exceeded a bound, or our reader failed on it. Both are the stranger's
- * fault.
+ * What was read, or why the input could not be read: it exceeded a bound, or our reader failed on it. Both count
+ * against the stranger who sent it.
  */
-export type Read<T> = { ok: true; value: T } | { ok: false; says: string };
+export type ReadResult<T> = { ok: true; value: T } | { ok: false; says: string };
 
 /** Reads what strangers sent, in a thread that can be stopped. */
 export interface Reader {
   /**
-   * Answers one of {@link QUESTIONS}. Its argument must not change until then.
-   * @throws Error when the reader does not work at all: our own fault, which tells nothing about the stranger
+   * Runs one of {@link QUESTIONS} in the thread. Its argument must not change until the promise resolves.
+   * @throws Error when the reader itself does not work, which is our own fault
    */
-  ask<N extends Name>(name: N, of: Of<N>): Promise<Read<Answer<N>>>;
+  ask<N extends QuestionName>(name: N, of: ArgumentOf<N>): Promise<ReadResult<Answer<N>>>;
 }
 
 /**
- * Processor time that each question may use: some hundred times what real sellers' data needs. Urgent questions, those
- * of calls, go before documents, so that a listing delays the evaluation of a payment by one document at most.
+ * Most processor time of each question: about a hundred times what real sellers' data needs. Urgent questions (those of
+ * calls) run before documents, so that a listing delays the evaluation of a payment by at most one document.
  */
-const LIMITS: Readonly<Record<Name, QuestionLimits>> = {
+const LIMITS: Readonly<Record<QuestionName, QuestionLimits>> = {
   terms: { cpuMs: 500, urgent: true },
   welcome: { cpuMs: 500, urgent: true },
   list: { cpuMs: 500, urgent: true },
@@ -41,22 +41,23 @@ const LIMITS: Readonly<Record<Name, QuestionLimits>> = {
 };
 
 /**
- * Memory of the thread, MiB: a document of a megabyte needs some twenty. Exceeding it ends the thread, not the process.
+ * Memory of the thread, MiB. A document of one megabyte needs about twenty. Exceeding the limit ends the thread, not
+ * the process.
  */
-const MEMORY = { maxOldGenerationSizeMb: 512 };
-/** Most questions that wait: more than all hosts that are called at once could cause. */
+const MEMORY_LIMIT = { maxOldGenerationSizeMb: 512 };
+/** Most waiting questions: more than the hosts that are called at once can cause. */
 const MAX_WAITING = 10_000;
 
 class ThreadReader implements Reader {
   readonly #thread = new BoundedThread(new URL("./read-worker.mjs", import.meta.url), {
     does: "reads what strangers sent",
-    memory: MEMORY,
+    memory: MEMORY_LIMIT,
     maxWaiting: MAX_WAITING,
   });
 
-  async ask<N extends Name>(name: N, of: Of<N>): Promise<Read<Answer<N>>> {
+  async ask<N extends QuestionName>(name: N, of: ArgumentOf<N>): Promise<ReadResult<Answer<N>>> {
     try {
-      return await this.#thread.ask<Read<Answer<N>>>({ name, of }, LIMITS[name]);
+      return await this.#thread.ask<ReadResult<Answer<N>>>({ name, of }, LIMITS[name]);
     } catch (error) {
       if (error instanceof OutOfBounds) return { ok: false, says: error.message };
       throw error;
@@ -65,7 +66,7 @@ class ThreadReader implements Reader {
 }
 
 /** A reader with its own thread, which the first question starts. */
-export const openReader = (): Reader => new ThreadReader();
+export const createReader = (): Reader => new ThreadReader();
 
 /** The reader of this process. */
-export const ownReader: Reader = openReader();
+export const ownReader: Reader = createReader();

@@ -6,7 +6,7 @@ import { BoundedMap } from "../../../infra/bounded-map.ts";
 import { processorMs } from "../../../infra/bounded-thread.ts";
 import { hashOf, isObject } from "../json.ts";
 
-/** A stranger's schema or pattern that was stopped at its time limit. */
+/** The error for a stranger's schema or pattern that was stopped at its time limit. */
 export class OutOfTime extends Error {
   constructor(readonly ms: number) {
     super(`not done after ${ms} ms`);
@@ -18,11 +18,11 @@ const context = vm.createContext({ work: null });
 const script = new vm.Script("work()");
 
 /**
- * Runs synchronous work under a hard limit of `ms`. The engine stops it, be it a pattern that backtracks or a schema
- * that doubles at every level. Costs about 0.05 ms. Not a sandbox.
+ * Runs synchronous work under a hard limit of `ms`. V8 stops the work at the limit, even inside a backtracking pattern
+ * or a schema that grows exponentially. It costs about 0.05 ms. It is no sandbox.
  * @throws OutOfTime, or what the work throws
  */
-export function timed<T>(ms: number, work: () => T): T {
+export function runWithLimit<T>(ms: number, work: () => T): T {
   context.work = work;
   try {
     return script.runInContext(context, { timeout: ms }) as T;
@@ -34,27 +34,28 @@ export function timed<T>(ms: number, work: () => T): T {
   }
 }
 
-/** The last try of {@link runWithCpuLimit} gets this many times the limit of the first. */
-const MOST = 8;
+/** The last attempt of {@link runWithCpuLimit} gets this many times the limit of the first. */
+const LAST_LIMIT_FACTOR = 8;
 
 /**
- * Runs deterministic work under a limit of `ms` of processor time: on a busy machine it needs more time by the clock.
- * Work that is stopped is tried again with twice the time, until one try had `ms` of the processor. Work that never
- * gets that within 15 times `ms` by the clock is stopped for good.
+ * Runs deterministic work under a limit of `ms` of processor time, where {@link runWithLimit} limits time by the clock.
+ * Work that was stopped on a busy machine is tried again with twice the time, until one attempt had `ms` of the
+ * processor. Work that does not get that within 15 times `ms` by the clock is stopped for good.
  * @throws OutOfTime, or what the work throws
  */
 export function runWithCpuLimit<T>(ms: number, work: () => T): T {
   for (let limit = ms; ; limit *= 2) {
     const from = limit === ms ? Number.NaN : processorMs("own");
     try {
-      return timed(limit, work);
+      return runWithLimit(limit, work);
     } catch (error) {
-      if (!(error instanceof OutOfTime) || limit >= MOST * ms || processorMs("own") - from >= ms) throw error;
+      if (!(error instanceof OutOfTime) || limit >= LAST_LIMIT_FACTOR * ms || processorMs("own") - from >= ms)
+        throw error;
     }
   }
 }
 
-/** Compiling and validating are each stopped after this long, so that one stranger's schema does not hold up others. */
+/** Compiling and validating are each stopped after this time, so that one stranger's schema does not delay others. */
 const COMPILE_MS = 250;
 const VALIDATE_MS = 250;
 const MAX_NODES = 5_000;
@@ -64,19 +65,19 @@ const MAX_COMPILED = 256;
 export type SchemaVerdict = { ok: boolean; says?: string } | null;
 
 /**
- * Keywords that are left out of schemas: a draft or an id that a sub-schema names could make two sellers' schemas
- * collide.
+ * Keywords that are removed from schemas: with them a sub-schema could choose another draft, or have the id of another
+ * seller's schema.
  */
-const DROPPED = new Set(["$schema", "$id", "id", "$async"]);
+const DROPPED_KEYWORDS = new Set(["$schema", "$id", "id", "$async"]);
 
-/** Keywords whose value is data, in which nothing is a keyword. */
-const DATA = new Set(["const", "enum", "default", "examples", "example"]);
+/** Keywords whose value is data, so that nothing inside it is a keyword. */
+const DATA_KEYWORDS = new Set(["const", "enum", "default", "examples", "example"]);
 
 /**
- * A copy without the keywords of {@link DROPPED}. Null when it is too big, or when a `$ref` leads outside the schema:
- * nothing is fetched because a stranger names it.
+ * Copies a schema without the keywords of {@link DROPPED_KEYWORDS}. null when it is too big, or when a `$ref` leads
+ * outside the schema, since nothing that a stranger names is fetched.
  */
-function closed(schema: unknown): unknown {
+function copySafely(schema: unknown): unknown {
   let nodes = 0;
   const copy = (value: unknown, names: boolean): unknown => {
     if (++nodes > MAX_NODES) throw new RangeError("too big");
@@ -87,11 +88,11 @@ function closed(schema: unknown): unknown {
         throw new RangeError("a $ref that leads outside");
       }
       // The members of `properties` are names, not keywords.
-      return names || !(DROPPED.has(name) && typeof item !== "object");
+      return names || !(DROPPED_KEYWORDS.has(name) && typeof item !== "object");
     });
     return Object.fromEntries(
       kept.map(([name, item]) => {
-        const data = !names && DATA.has(name);
+        const data = !names && DATA_KEYWORDS.has(name);
         return [name, data ? item : copy(item, name === "properties" && !names)];
       }),
     );
@@ -103,17 +104,17 @@ function closed(schema: unknown): unknown {
   }
 }
 
-const MODERN = /2020-12|2019-09/;
-const NEW_WORDS = /"(?:prefixItems|\$defs|unevaluatedProperties|dependentSchemas|dependentRequired)":/;
+const MODERN_DRAFTS = /2020-12|2019-09/;
+const MODERN_KEYWORDS = /"(?:prefixItems|\$defs|unevaluatedProperties|dependentSchemas|dependentRequired)":/;
 
 function compile(schema: unknown): ValidateFunction | null {
-  const safe = closed(schema);
+  const safe = copySafely(schema);
   if (safe === null || typeof safe !== "object") return null;
   const draft = isObject(schema) ? String(schema.$schema ?? "") : "";
-  const Engine = MODERN.test(draft) || NEW_WORDS.test(JSON.stringify(safe)) ? Ajv2020 : Ajv;
+  const Engine = MODERN_DRAFTS.test(draft) || MODERN_KEYWORDS.test(JSON.stringify(safe)) ? Ajv2020 : Ajv;
   try {
     return runWithCpuLimit(COMPILE_MS, () => {
-      // An instance for each schema, so that sellers' schemas cannot refer to each other.
+      // Each schema has its own instance, so that sellers' schemas cannot refer to each other.
       const ajv = new Engine({ strict: false, validateFormats: true, logger: false, allErrors: false });
       formats.default(ajv);
       return ajv.compile(safe as object);
@@ -125,14 +126,15 @@ function compile(schema: unknown): ValidateFunction | null {
 }
 
 /**
- * Checks answers against the schemas that strangers advertise (JSON Schema draft 7, 2019-09 or 2020-12, as the schema
- * declares). Bounded in size and time; a schema that cannot be read or is stopped counts as not advertised.
+ * Checks answers against the schemas that strangers declare (JSON Schema draft 7, 2019-09 or 2020-12, as the schema
+ * declares). Work is bounded in size and time. A schema that cannot be read, or that was stopped, counts as not
+ * declared.
  */
 export class Schemas {
   readonly #compiled = new BoundedMap<string, ValidateFunction | null>(MAX_COMPILED);
 
   /** Can answers be checked against it? */
-  usable(schema: unknown): boolean {
+  isUsable(schema: unknown): boolean {
     const key = hashOf(schema);
     if (key === null) return false;
     try {

@@ -1,13 +1,13 @@
 import type { Claims } from "../../record/bodies.ts";
 import { METHODS, type Method } from "../../record/vocabulary.ts";
-import { get, isObject, type JsonObject, keepable, show, text } from "../json.ts";
+import { get, isObject, type JsonObject, show, text, valueIfKeepable } from "../json.ts";
 
-/** What a seller declares of how its endpoint is called and what it answers; every part may be missing. */
+/** What a seller declares about the input and the answer of its endpoint. Every member may be missing. */
 export interface Declared {
   method: Method | null;
   tool: string | null;
   description: string | null;
-  /** The seller's name for its class; a name that no checker has means nothing. */
+  /** The class that the seller names; ignored where no checker has this name. */
   named: string | undefined;
   example: Claims["example"];
   /** JSON Schema of the query (an object of strings) or of the body. */
@@ -17,7 +17,7 @@ export interface Declared {
   mime: string | null;
 }
 
-export const NOTHING: Declared = {
+export const NOTHING_DECLARED: Declared = {
   method: null,
   tool: null,
   description: null,
@@ -29,13 +29,16 @@ export const NOTHING: Declared = {
   mime: null,
 };
 
-/** A verb that the record knows, from any case; null for others, which are never sent (WEBSOCKET exists). */
+/**
+ * Reads an HTTP method in any case; null for a method that the record does not know (WEBSOCKET exists) and that is
+ * never sent.
+ */
 export function methodOf(value: unknown): Method | null {
   const verb = text(value, 20)?.toUpperCase();
   return METHODS.find((method) => method === verb) ?? null;
 }
 
-const firstOf = (from: unknown, ...names: string[]): unknown => {
+const firstMember = (from: unknown, ...names: string[]): unknown => {
   for (const name of names) {
     const value = get(from, name);
     if (value !== undefined && value !== null) return value;
@@ -43,38 +46,40 @@ const firstOf = (from: unknown, ...names: string[]): unknown => {
   return undefined;
 };
 
-/** Example values as a request's query: text as it is, anything else as JSON. */
-function asQuery(map: JsonObject): Record<string, string> {
+/** Converts example values to a query: text stays unchanged, any other value becomes JSON. */
+function toQuery(map: JsonObject): Record<string, string> {
   const pairs = Object.entries(map).slice(0, 64);
   return Object.fromEntries(pairs.map(([name, value]) => [name, typeof value === "string" ? value : show(value)]));
 }
 
-interface Input {
+interface DeclaredInput {
   example: Claims["example"];
   schema: unknown;
   place: "query" | "body" | null;
 }
 
 /**
- * Reads the declared query or body: a JSON Schema, a map of field descriptions (version 1), or example values (version
- * 2). An object that does not look like a schema is taken for an example.
+ * Reads the declared query or body: a JSON Schema, a map of field descriptions (x402 version 1), or example values
+ * (version 2). An object that does not look like a schema counts as an example.
  */
-function readInput(input: unknown): Input {
-  const query = firstOf(input, "queryParams", "query_params", "query");
-  const body = firstOf(input, "body", "bodyFields", "body_fields", "bodyParams");
-  const path = firstOf(input, "pathParams", "path_params");
+function readInput(input: unknown): DeclaredInput {
+  const query = firstMember(input, "queryParams", "query_params", "query");
+  const body = firstMember(input, "body", "bodyFields", "body_fields", "bodyParams");
+  const path = firstMember(input, "pathParams", "path_params");
   const place = body !== undefined ? "body" : query !== undefined ? "query" : null;
   const value = place === "body" ? body : query;
   const schema = isSchema(value) ? value : fieldsToSchema(value);
   if (place === null || schema !== undefined) return { example: null, schema, place };
   const example: NonNullable<Claims["example"]> = {};
-  if (isObject(query) && !isSchema(query) && !fieldsToSchema(query)) example.query = asQuery(query);
-  if (place === "body" && keepable(body) !== undefined) example.body = body;
-  if (isObject(path)) example.path = asQuery(path);
-  return { example: keepable(example) === undefined ? null : example, schema: undefined, place };
+  if (isObject(query) && !isSchema(query) && !fieldsToSchema(query)) example.query = toQuery(query);
+  if (place === "body" && valueIfKeepable(body) !== undefined) example.body = body;
+  if (isObject(path)) example.path = toQuery(path);
+  return { example: valueIfKeepable(example) === undefined ? null : example, schema: undefined, place };
 }
 
-/** The schema of the answer: a JSON Schema, or a field map as version 1 sellers write it; else undefined. */
+/**
+ * Reads the schema of the answer: a JSON Schema, or a map of field descriptions as in x402 version 1; else undefined.
+ */
 function readOutputSchema(output: unknown, whole?: unknown): unknown {
   const candidates = [
     get(output, "schema"),
@@ -84,14 +89,17 @@ function readOutputSchema(output: unknown, whole?: unknown): unknown {
   ];
   for (const candidate of candidates) {
     const schema = isSchema(candidate) ? candidate : candidate === output ? fieldsToSchema(candidate) : undefined;
-    if (schema !== undefined && keepable(schema) !== undefined) return schema;
+    if (schema !== undefined && valueIfKeepable(schema) !== undefined) return schema;
   }
   return undefined;
 }
 
-/** Version 2: reads `extensions.bazaar = {info: {input, output}, schema}`, or a plain `{input, output}`. */
-export function fromBazaar(extension: unknown): Declared {
-  if (!isObject(extension)) return NOTHING;
+/**
+ * Reads what x402 version 2 declares: `extensions.bazaar = {info: {input, output}, schema}`, or a plain `{input,
+ * output}`.
+ */
+export function readBazaar(extension: unknown): Declared {
+  if (!isObject(extension)) return NOTHING_DECLARED;
   const info = isObject(extension.info) ? extension.info : extension;
   const input = get(info, "input");
   const output = get(info, "output");
@@ -106,84 +114,90 @@ export function fromBazaar(extension: unknown): Declared {
     "properties",
     place === "body" ? "body" : "queryParams",
   );
-  // The extension describes the whole call, so one that names no parameter means that none is needed.
+  // The extension describes the whole call. If it names no parameter, no parameter is needed, and the example is empty.
   const example = read.place === null && get(input, "type") === "http" && !isSchema(given) ? {} : read.example;
   return {
     method: methodOf(get(input, "method")),
-    tool: text(firstOf(input, "toolName", "tool"), 200) ?? null,
+    tool: text(firstMember(input, "toolName", "tool"), 200) ?? null,
     description: text(get(info, "description"), 2000) ?? null,
-    named: text(firstOf(extension, "class") ?? get(info, "class"), 60),
+    named: text(firstMember(extension, "class") ?? get(info, "class"), 60),
     example,
-    inputSchema: read.schema ?? (isSchema(given) ? keepable(given) : undefined),
+    inputSchema: read.schema ?? (isSchema(given) ? valueIfKeepable(given) : undefined),
     inputIn: place,
     outputSchema: readOutputSchema(output, get(extension, "schema")),
     mime: get(output, "type") === "json" ? "application/json" : null,
   };
 }
 
-/** Version 1: reads `accepts[0].outputSchema = {input, output}`, and the entry's description and mimeType. */
-export function fromEntry(entry: unknown): Declared {
+/**
+ * Reads what x402 version 1 declares: `accepts[0].outputSchema = {input, output}`, and the entry's description and
+ * mimeType.
+ */
+export function readEntryDeclaration(entry: unknown): Declared {
   const outputSchema = get(entry, "outputSchema");
   const input = get(outputSchema, "input");
   const read = readInput(input);
   const output = get(outputSchema, "output");
   return {
-    ...NOTHING,
-    method: methodOf(firstOf(input, "method") ?? get(entry, "method")),
+    ...NOTHING_DECLARED,
+    method: methodOf(firstMember(input, "method") ?? get(entry, "method")),
     description: text(get(entry, "description"), 2000) ?? null,
     named: text(get(outputSchema, "class"), 60),
     example: read.example,
-    inputSchema: keepable(read.schema),
+    inputSchema: valueIfKeepable(read.schema),
     inputIn: read.place,
     outputSchema: readOutputSchema(output ?? (input === undefined ? outputSchema : undefined)),
     mime: text(get(entry, "mimeType"), 120) ?? null,
   };
 }
 
-/** Reads the members of a listing item itself: a catalogue's row, or an item of a seller's own file. */
-export function fromItem(item: unknown): Declared {
+/** Reads what a listing item declares in its own members: a catalogue's row, or an item of a seller's own file. */
+export function readItemDeclaration(item: unknown): Declared {
   const meta = get(item, "metadata");
   const resource = get(item, "resource");
-  const own = firstOf(item, "inputSchema", "input_schema", "requestSchema", "parameters") ?? get(meta, "inputSchema");
+  const own =
+    firstMember(item, "inputSchema", "input_schema", "requestSchema", "parameters") ?? get(meta, "inputSchema");
   const schema = isSchema(own) ? own : undefined;
-  const example = firstOf(item, "example", "exampleInput") ?? get(meta, "input");
+  const example = firstMember(item, "example", "exampleInput") ?? get(meta, "input");
   const method = methodOf(get(item, "method") ?? get(item, "methods", "0"));
   const inBody = method !== null && method !== "GET" && method !== "DELETE";
   const io = readInput(get(item, "input"));
   const read = readExample(example, inBody) ?? io.example;
-  const output = firstOf(item, "outputSchema", "output_schema", "responseSchema") ?? get(meta, "outputSchema");
+  const output = firstMember(item, "outputSchema", "output_schema", "responseSchema") ?? get(meta, "outputSchema");
   return {
     method,
-    tool: text(firstOf(item, "toolName", "tool"), 200) ?? null,
+    tool: text(firstMember(item, "toolName", "tool"), 200) ?? null,
     description:
       text(get(item, "description") ?? get(meta, "description") ?? get(resource, "description"), 2000) ?? null,
     named: text(get(item, "class") ?? get(meta, "class"), 60),
     example: read,
-    inputSchema: keepable(schema ?? io.schema),
+    inputSchema: valueIfKeepable(schema ?? io.schema),
     inputIn: io.place ?? (schema === undefined ? null : inBody ? "body" : "query"),
     outputSchema: readOutputSchema(get(output, "output") ?? output ?? get(item, "output")),
     mime: text(get(item, "mimeType") ?? get(resource, "mimeType"), 120) ?? null,
   };
 }
 
-/** An example is `{query?, body?, path?}`, or bare values for the place where the verb sends them. */
+/**
+ * Reads an example: `{query?, body?, path?}`, or bare values for the query or the body, depending on the HTTP method.
+ */
 function readExample(example: unknown, inBody: boolean): Claims["example"] {
-  if (!isObject(example) || keepable(example) === undefined) return null;
+  if (!isObject(example) || valueIfKeepable(example) === undefined) return null;
   const query = get(example, "query");
   const path = get(example, "path");
   if (isObject(query) || Object.hasOwn(example, "body") || isObject(path)) {
     const read: NonNullable<Claims["example"]> = {};
-    if (isObject(query)) read.query = asQuery(query);
+    if (isObject(query)) read.query = toQuery(query);
     if (Object.hasOwn(example, "body")) read.body = example.body;
-    if (isObject(path)) read.path = asQuery(path);
+    if (isObject(path)) read.path = toQuery(path);
     return read;
   }
-  return inBody ? { body: example } : { query: asQuery(example) };
+  return inBody ? { body: example } : { query: toQuery(example) };
 }
 
 /** Merges what several sources declare: each part comes from the first source that has it. */
 export function mergeDeclared(...sources: Declared[]): Declared {
-  const merged = { ...NOTHING };
+  const merged = { ...NOTHING_DECLARED };
   for (const source of sources) {
     merged.method ??= source.method;
     merged.tool ??= source.tool;
@@ -199,7 +213,10 @@ export function mergeDeclared(...sources: Declared[]): Declared {
 }
 
 const TYPES = new Set(["object", "array", "string", "number", "integer", "boolean", "null"]);
-/** Keywords that constrain something. A bare `{"type":"object"}`, which libraries write by default, does not. */
+/**
+ * Keywords that constrain a value. A bare `{"type":"object"}`, which libraries write by default, constrains nothing
+ * useful.
+ */
 const CONSTRAINTS = [
   "properties",
   "items",
@@ -216,29 +233,30 @@ const CONSTRAINTS = [
 const isTypeName = (value: unknown): boolean => typeof value === "string" && TYPES.has(value);
 
 /**
- * A type name or a list of them. Lists in lists are not followed: a stranger could nest them as deep as a text is long.
+ * Is this a type name or a list of type names? Nested lists are not followed, since a stranger could nest them very
+ * deep.
  */
 const isType = (value: unknown): boolean =>
   Array.isArray(value) ? value.length > 0 && value.every(isTypeName) : isTypeName(value);
 
-const constrains = (name: string, value: unknown): boolean =>
+const isConstraint = (name: string, value: unknown): boolean =>
   name === "$ref" ? typeof value === "string" : name === "const" ? true : typeof value === "object" && value !== null;
 
 /**
- * Is this a JSON Schema that constrains something? Example values and free text are not: an answer must never be
- * compared with them as a schema. `required: true` (a field's own flag) is no constraint.
+ * Is this a JSON Schema that constrains something? The test is strict, since an answer must never be checked against
+ * example values or free text. `required: true` (a field's own flag) is no constraint.
  */
 function isSchema(value: unknown): boolean {
   if (!isObject(value)) return false;
   if ("type" in value && !isType(value.type)) return false;
-  const says = CONSTRAINTS.some((name) => Object.hasOwn(value, name) && constrains(name, value[name]));
+  const says = CONSTRAINTS.some((name) => Object.hasOwn(value, name) && isConstraint(name, value[name]));
   if (!says) return false;
   return "type" in value || "properties" in value || "$schema" in value || CONSTRAINTS.slice(5).some((n) => n in value);
 }
 
 /**
- * The field map of version 1, `{"count": {"type": "number", "required": true}, ..}`, as an object schema; undefined
- * when the value is none. A field's own `required: true` is moved to the schema's list.
+ * Converts the field map of x402 version 1, `{"count": {"type": "number", "required": true}, ..}`, to a schema of an
+ * object; undefined when the value is no field map. A field's own `required: true` moves to the schema's list.
  */
 function fieldsToSchema(value: unknown): unknown {
   if (!isObject(value)) return undefined;

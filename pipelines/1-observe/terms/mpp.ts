@@ -8,22 +8,33 @@ import type { DefectCode } from "../../record/vocabulary.ts";
 import { type ParsedEntry, priceOf } from "./x402.ts";
 
 /**
- * Validity of a payment for a challenge, seconds: what the protocol's stock client signs. The challenge's `expires` may
- * end it sooner; the rail, which knows the time, looks at that.
+ * Validity of a payment for a challenge, seconds, as the protocol's stock client signs it. The challenge's `expires`
+ * may end it sooner; the rail, which knows the time, takes that into account.
  */
 const STOCK_VALIDITY_S = 300;
 
-const KEPT = ["id", "realm", "method", "intent", "request", "expires", "digest", "opaque", "header"] as const;
+const KEPT_PARAMETERS = [
+  "id",
+  "realm",
+  "method",
+  "intent",
+  "request",
+  "expires",
+  "digest",
+  "opaque",
+  "header",
+] as const;
 
 /**
- * The challenge of one `WWW-Authenticate: Payment` in the form that a rail signs; null when a part is missing that any
- * payment needs. The rail decides which methods it signs: `tempo` and `stripe` are passed to it too.
+ * Converts the challenge of one `WWW-Authenticate: Payment` to the form that a rail (our side of a payment network)
+ * signs; null when a part is missing that any payment needs. The rail decides which methods it signs, so challenges of
+ * all methods are passed to it.
  */
 function payableChallenge(params: ReadonlyMap<string, string>, offer: Offer): PayableEntry | null {
   const { network, asset, pay_to, amount_atomic, scheme } = offer;
   if (asset === null || pay_to === null || amount_atomic === null || !params.get("realm")) return null;
-  const said = KEPT.flatMap((name) => (params.has(name) ? [[name, params.get(name)!]] : []));
-  const challenge = Object.fromEntries(said) as PaymentChallenge;
+  const kept = KEPT_PARAMETERS.flatMap((name) => (params.has(name) ? [[name, params.get(name)!]] : []));
+  const challenge = Object.fromEntries(kept) as PaymentChallenge;
   return {
     x402Version: null,
     challenge,
@@ -39,14 +50,14 @@ function payableChallenge(params: ReadonlyMap<string, string>, offer: Offer): Pa
 }
 
 /** Is the first entry paid rather than the second? x402 before mpp, then the cheaper one. */
-export function goesBefore(one: PayableEntry, other: PayableEntry): boolean {
+export function isPaidBefore(one: PayableEntry, other: PayableEntry): boolean {
   const rank = (entry: PayableEntry): number => (entry.challenge ? 1 : 0);
   if (rank(one) !== rank(other)) return rank(one) < rank(other);
   return one.amountAtomic < other.amountAtomic;
 }
 
-/** Defects of a challenge and of its decoded `request`, which is null when it cannot be read. */
-function defectsOf({ params, isRepeated }: Challenge, request: ReturnType<typeof readMppRequest>): DefectCode[] {
+/** Finds the defects of a challenge and of its decoded `request`, which is null when it cannot be read. */
+function findDefects({ params, isRepeated }: Challenge, request: ReturnType<typeof readMppRequest>): DefectCode[] {
   const defects: DefectCode[] = [];
   if (!params.get("id") || !params.get("method") || !params.get("intent")) defects.push("bad_entry");
   if (request === null || isRepeated) defects.push("malformed_terms");
@@ -64,7 +75,7 @@ export function readChallenge(challenge: Challenge): ParsedEntry {
   const method = params.get("method") ?? "";
   const intent = params.get("intent") ?? "";
   const request = readMppRequest(method, parseBase64Json(params.get("request") ?? ""));
-  const defects = defectsOf(challenge, request);
+  const defects = findDefects(challenge, request);
   const { network = { id: "unknown", raw: "" }, asset = null, payTo = null, atomic = null } = request ?? {};
   const decimals = decimalsOf(network.id, asset);
   const offer: Offer = {
@@ -79,7 +90,7 @@ export function readChallenge(challenge: Challenge): ParsedEntry {
     max_timeout_s: null,
     payable: false,
   };
-  // Each of these defects makes a challenge unpayable, and none of them is one of terms only.
+  // Each of these defects makes a challenge unpayable, and each also counts in a listing.
   const valid = defects.length === 0;
   return { offer, valid, payable: valid ? payableChallenge(params, offer) : null, defects, ofTermsOnly: [] };
 }

@@ -1,7 +1,8 @@
 /**
- * Numbers of the EVM chains that viem 2.57.0 marks as test networks (`viem/chains`), without those that it also gives to a
- * real network (9, 260, 999). The numbers are copied because the definitions of 740 chains add 780 kB to the command line.
- * `test/pipelines/1-observe/terms/testnets.test.ts` compares them with viem and prints the lines to put here.
+ * Chain numbers of the EVM chains that viem 2.57.0 marks as test networks (`viem/chains`), without the numbers that a
+ * real network has too (9, 260, 999). The numbers are copied because the definitions of 740 chains add 780 kB to the
+ * command line. `test/pipelines/1-observe/terms/testnets.test.ts` compares them with viem and prints the lines to put
+ * here.
  */
 export const EVM_TESTNETS = `
   5 16 21 31 41 51 71 83 89 97 114 133 153 157 164 202 216 261 270 272 282 296 297 300 338 365 398 420 462 475 545 595
@@ -33,5 +34,5 @@ const TESTNETS: ReadonlySet<string> = new Set([
   "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z",
 ]);
 
-/** Is the money of this network worth nothing? @param network a CAIP-2 id */
+/** Is this a test network, whose money has no value? @param network a CAIP-2 id */
 export const isTestnet = (network: string): boolean => TESTNETS.has(network);

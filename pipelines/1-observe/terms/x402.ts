@@ -23,44 +23,50 @@ import {
 } from "../../record/terms/networks.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 
-/** One entry of `accepts`. Each is read alone, so that a bad one does not spoil the others. */
+/**
+ * One entry of `accepts` (one way to pay). Each is read independently, so that a bad entry does not affect the others.
+ */
 export interface ParsedEntry {
   offer: Offer;
-  /** Is it complete enough to be paid by somebody: scheme, network, whole amount, payout address? */
+  /** Is the entry complete enough that some client could pay it: scheme, network, amount, payout address? */
   valid: boolean;
   /** The form that a rail signs; null when the entry is not valid. */
   payable: PayableEntry | null;
   defects: DefectCode[];
   /**
-   * Those of the defects that only count in terms: members that are left out, and other ways to write what is meant. A
-   * catalogue's row may have no room for those members, and its wording is the catalogue's.
+   * The defects that count only in the terms of a 402, and not in a listing: members that are left out, and other
+   * spellings of a valid value. A catalogue's row may have no place for these members, and the catalogue chooses its
+   * spelling.
    */
   ofTermsOnly: DefectCode[];
 }
 
-/** Is this member left out? Catalogues and hand-written documents also write null or an empty text for that. */
+/** Is this member left out? null and an empty text count too, since catalogues and hand-written documents use them. */
 const isLeftOut = (entry: unknown, name: string): boolean => {
   const value = get(entry, name);
   return value === undefined || value === null || value === "";
 };
 
-/** Longest time that a seller may give a payment, seconds; a longer one is a defect (1781582577 and 345600 exist). */
+/**
+ * Longest time that a seller may allow for a payment, seconds. A longer time is a defect (sellers write 345600 and
+ * 1781582577).
+ */
 const MAX_TIMEOUT_S = 86_400;
-/** The time for an entry without a usable one, seconds: the usual short one. */
+/** The time for a payment, seconds, where an entry has no usable value. */
 const DEFAULT_TIMEOUT_S = 60;
 
-function networkDefect(network: Network, version: 1 | 2): DefectCode[] {
+function findNetworkDefects(network: Network, version: 1 | 2): DefectCode[] {
   if (network.form === "unknown") return version === 2 || !network.isText ? ["bad_network"] : [];
   const fits = version === 1 ? network.form === "name" : network.form === "caip2";
   return fits ? [] : ["network_form"];
 }
 
-function amountDefects({ atomic, isMissing, isTwofold }: Members["amount"]): DefectCode[] {
+function findAmountDefects({ atomic, isMissing, isTwofold }: Members["amount"]): DefectCode[] {
   if (isMissing) return ["missing_amount"];
   return [...(atomic === null ? (["bad_amount"] as const) : []), ...(isTwofold ? (["both_amounts"] as const) : [])];
 }
 
-function assetDefects({ asset, form, isCaip19 }: Members["asset"], network: string): DefectCode[] {
+function findAssetDefects({ asset, form, isCaip19 }: Members["asset"], network: string): DefectCode[] {
   if (asset === null) return ["bad_asset"];
   const known = form === "contract" || (!hasKnownAddresses(network) && isPayableIn(form));
   return isCaip19 || !known || isOtherNetworksUsdc(network, asset) ? ["bad_asset"] : [];
@@ -69,8 +75,8 @@ function assetDefects({ asset, form, isCaip19 }: Members["asset"], network: stri
 /** Transfer methods of `exact` on EVM chains whose payer signs a domain other than the token's. */
 const OWN_DOMAIN: readonly unknown[] = ["permit2", "erc7710"];
 
-/** What a client needs of `extra` to build a payment by the scheme `exact`, and does not find there. */
-function extraDefects(network: string, extra: unknown): DefectCode[] {
+/** Finds what a client needs from `extra` to build a payment of scheme `exact` and what is missing there. */
+function findExtraDefects(network: string, extra: unknown): DefectCode[] {
   if (network.startsWith("solana:")) {
     const feePayer = text(get(extra, "feePayer"), 99);
     return feePayer !== undefined && looksLikeAddress(network, feePayer) ? [] : ["missing_fee_payer"];
@@ -79,11 +85,11 @@ function extraDefects(network: string, extra: unknown): DefectCode[] {
   return text(get(extra, "name"), 99) && text(get(extra, "version"), 99) ? [] : ["missing_domain"];
 }
 
-/** May a payment be given this many seconds? */
-const isUsable = (seconds: number | null): seconds is number =>
+/** Is this number of seconds allowed for a payment? */
+const isUsableTimeout = (seconds: number | null): seconds is number =>
   seconds !== null && seconds >= 1 && seconds <= MAX_TIMEOUT_S;
 
-const BROKEN: Offer = {
+const BROKEN_OFFER: Offer = {
   scheme: "",
   network: "",
   network_raw: "",
@@ -96,7 +102,7 @@ const BROKEN: Offer = {
   payable: false,
 };
 
-/** An amount as money, where the decimals of its asset are known. */
+/** Converts an amount to money; null where the decimals of its asset are not known. */
 export function priceOf(atomic: bigint | null, decimals: number | null): string | null {
   if (atomic === null || decimals === null) return null;
   const micro = atomicToMicro(atomic, decimals);
@@ -104,22 +110,23 @@ export function priceOf(atomic: bigint | null, decimals: number | null): string 
 }
 
 /**
- * Reads one x402 entry, version 1 or 2. Never throws. `payable` is the form that a rail signs; the rail decides whether
- * it would.
+ * Reads one x402 entry, version 1 or 2. Never throws. `payable` is the form that a rail signs; whether it signs is
+ * decided later.
  */
 function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedEntry {
-  if (!isObject(entry)) return { offer: BROKEN, valid: false, payable: null, defects: ["bad_entry"], ofTermsOnly: [] };
+  if (!isObject(entry))
+    return { offer: BROKEN_OFFER, valid: false, payable: null, defects: ["bad_entry"], ofTermsOnly: [] };
   const { scheme, network, amount, asset: written, payTo, timeout_s } = readMembers(entry, version);
   const { asset, form } = written;
   const id = network?.id ?? "";
   const payToOk = payTo !== null && looksLikeAddress(id, payTo);
   const extra = get(entry, "extra");
-  const defects: DefectCode[] = [...amountDefects(amount), ...assetDefects(written, id)];
-  if (!isUsable(timeout_s)) defects.push("bad_timeout");
+  const defects: DefectCode[] = [...findAmountDefects(amount), ...findAssetDefects(written, id)];
+  if (!isUsableTimeout(timeout_s)) defects.push("bad_timeout");
   if (!scheme || !network) defects.push("bad_entry");
-  if (network) defects.push(...networkDefect(network, version));
+  if (network) defects.push(...findNetworkDefects(network, version));
   if (!payToOk) defects.push("bad_pay_to");
-  const lacking = scheme === "exact" ? extraDefects(id, extra) : [];
+  const lacking = scheme === "exact" ? findExtraDefects(id, extra) : [];
   defects.push(...lacking);
   const decimals = decimalsOf(id, asset);
   const offer: Offer = {
@@ -147,19 +154,19 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
           asset,
           payTo: payTo!,
           amountAtomic: amount.atomic!,
-          maxTimeoutSeconds: isUsable(timeout_s) ? timeout_s : DEFAULT_TIMEOUT_S,
+          maxTimeoutSeconds: isUsableTimeout(timeout_s) ? timeout_s : DEFAULT_TIMEOUT_S,
           extra: isObject(extra) ? extra : {},
           raw: entry,
         }
       : null;
   const meant: DefectCode[] = isPayableIn(form) && form !== "contract" ? ["bad_asset"] : [];
   const named: DefectCode[] = network?.isText ? ["bad_network", "network_form"] : [];
-  const ofTermsOnly = new Set([...leftOut(entry), ...meant, ...named]);
+  const ofTermsOnly = new Set([...absenceDefects(entry), ...meant, ...named]);
   return { offer, valid, payable, defects, ofTermsOnly: defects.filter((code) => ofTermsOnly.has(code)) };
 }
 
-/** Defects, each with the members whose absence alone causes it. */
-const MADE_BY_ABSENCE: readonly (readonly [DefectCode, readonly string[]])[] = [
+/** Defects that follow from missing members, each with these members. */
+const ABSENCE_DEFECTS: readonly (readonly [DefectCode, readonly string[]])[] = [
   ["missing_amount", ["amount", "maxAmountRequired"]],
   ["bad_asset", ["asset"]],
   ["bad_pay_to", ["payTo"]],
@@ -167,11 +174,11 @@ const MADE_BY_ABSENCE: readonly (readonly [DefectCode, readonly string[]])[] = [
 ];
 
 /**
- * The defects of an entry that come from members it leaves out. Half of an EIP-712 domain counts as none; an entry without
- * scheme or network is a bad entry.
+ * Finds the defects of an entry that come from missing members. Half of an EIP-712 domain counts as missing; an entry
+ * without scheme or network is a bad entry.
  */
-function leftOut(entry: unknown): DefectCode[] {
-  const absent = MADE_BY_ABSENCE.filter(([, names]) => names.every((name) => isLeftOut(entry, name)));
+function absenceDefects(entry: unknown): DefectCode[] {
+  const absent = ABSENCE_DEFECTS.filter(([, names]) => names.every((name) => isLeftOut(entry, name)));
   const nameless: DefectCode[] = isLeftOut(entry, "scheme") || isLeftOut(entry, "network") ? ["bad_entry"] : [];
   return [...absent.map(([code]) => code), ...nameless, "missing_domain", "missing_fee_payer"];
 }
@@ -180,7 +187,7 @@ export interface X402 {
   version: number | null;
   entries: ParsedEntry[];
   raw: FoundTerms | null;
-  /** Does it name the version in which it is written? */
+  /** Do the terms name their version? */
   isVersionStated: boolean;
   defects: DefectCode[];
 }
@@ -197,7 +204,10 @@ export function readTerms(envelope: FoundTerms): X402 {
   return { version: version.number, entries, raw: envelope, isVersionStated: version.isStated, defects };
 }
 
-/** Reads the terms of an answer: the header's, or the body's when the header holds nothing that anybody could pay. */
+/**
+ * Reads the terms of a 402: those in the header, or those in the body when the header has no offer that a client could
+ * pay.
+ */
 export function readX402(answer: Answer402): X402 {
   const { found, malformed } = findTerms(answer);
   const read = found.map(readTerms);

@@ -59,8 +59,8 @@ function line(more: Partial<AskRunnerParts> = {}): AskRunner {
 /** A turn, its looks ended, and what they wrote ingested. */
 async function turn(of: AskRunner): Promise<string[]> {
   asked = [];
-  await of.turn();
-  await of.idle();
+  await of.startDue();
+  await of.waitUntilIdle();
   await world.ingest.pass();
   return asked;
 }
@@ -124,11 +124,11 @@ describe("the line of asks", () => {
       return { probed: [{ cap, state: "silent" }], listings: 0 };
     };
     const one = line();
-    expect([await one.turn(), await one.turn()]).toEqual([2, 0]);
+    expect([await one.startDue(), await one.startDue()]).toEqual([2, 0]);
     finish();
-    await one.idle();
+    await one.waitUntilIdle();
     // Their looks are in the log, and not in the lake yet.
-    expect(await one.turn()).toBe(0);
+    expect(await one.startDue()).toBe(0);
     await world.ingest.pass();
     expect(await turn(line())).toEqual([]);
   });

@@ -39,7 +39,7 @@ test("of several intents of one slot the first in the log wins; a copy of it is 
   log.records.push(one, two, one);
   const won = async (record: LogRecord) => {
     const { cap, eventId, nonce } = read(record);
-    return firsts.won(cap, eventId, nonce);
+    return firsts.isFirst(cap, eventId, nonce);
   };
   expect(await Promise.all([won(one), won(two)])).toEqual([true, false]);
   expect(await won(one)).toBe(true);
@@ -50,7 +50,7 @@ test("it waits for its own record; what lies before the start is memory's to kno
   const log = logOf([one]);
   const firsts = await FirstIntents.open(log);
   const { cap, eventId, nonce } = read(two);
-  const asked = firsts.won(cap, eventId, nonce);
+  const asked = firsts.isFirst(cap, eventId, nonce);
   setTimeout(() => log.records.push({ ...one, eventId: "rec_OTHER" }, two), 20);
   expect(await asked).toBe(true);
 });
@@ -62,5 +62,5 @@ test("a log that has dropped what was not read yet is read on from its beginning
   const cut = logOf([one, one, one], 1);
   Object.assign(log, { read: cut.read });
   const { cap, eventId, nonce } = read(one);
-  expect(await firsts.won(cap, eventId, nonce)).toBe(true);
+  expect(await firsts.isFirst(cap, eventId, nonce)).toBe(true);
 });

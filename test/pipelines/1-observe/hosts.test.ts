@@ -59,7 +59,7 @@ test("a partition that was lost while the log was being read is not ours afterwa
   });
   const seen: string[] = [];
   const over = gate();
-  const during = share.during(untilAborted(seen), over.closed);
+  const during = share.runDuring(untilAborted(seen), over.closed);
   await ownership.change([3], []);
   const lost = ownership.change([], [3]);
   read();
@@ -76,7 +76,7 @@ test("what is lost is given back when its work has ended, and what comes back is
   const seen: string[] = [];
   const slow = gate();
   const over = gate();
-  const during = share.during(async (partition, signal) => {
+  const during = share.runDuring(async (partition, signal) => {
     await untilAborted(seen)(partition, signal);
     if (partition === 1) await slow.closed;
     seen.push(`left ${partition}`);
@@ -102,7 +102,7 @@ test("a work that fails ends the others, and is what the caller hears", async ()
   const { ownership, share } = await open([0, 1]);
   const seen: string[] = [];
   const fail = gate();
-  const during = share.during(
+  const during = share.runDuring(
     async (partition, signal) => {
       if (partition === 0) return untilAborted(seen)(partition, signal);
       await fail.closed;

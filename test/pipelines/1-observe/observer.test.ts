@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { type Clock, FixedClock, SimulatedClock, systemClock } from "../../../infra/clock.ts";
-import { afterRow } from "../../../pipelines/1-observe/plan/steps.ts";
+import { nextRetestState } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
 import { addDays, blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
@@ -286,7 +286,7 @@ describe("re-tests", () => {
       if (row?.retest) expect(row).toMatchObject({ blind: true, w: 0.25 });
       if (row?.retest) expect(state.failing).toBe(true);
       if (row && !row.retest) expect(row.w).toBe(1);
-      if (row) state = afterRow(state, block, row.pass);
+      if (row) state = nextRetestState(state, block, row.pass);
     }
     const again = rows.filter((one) => one.retest);
     expect(again.length).toBeGreaterThanOrEqual(4);

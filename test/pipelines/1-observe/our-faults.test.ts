@@ -3,7 +3,7 @@ import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import type { Call } from "../../../pipelines/1-observe/call.ts";
 import { NotRecorded, type Observer } from "../../../pipelines/1-observe/observer.ts";
-import { passes } from "../../../pipelines/1-observe/plan/steps.ts";
+import { isPassing } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { END, listAndPlan, START } from "./day.ts";
 import { realSeller } from "./real-seller.ts";
@@ -31,7 +31,7 @@ function accusations({ log }: FakeWorld): unknown[] {
   const probes = log
     .bodies("handshake")
     .filter((one) => !excused(one.fault) && (!one.live || one.honest === false || one.wall));
-  const paid = log.bodies("paid.result").filter((one) => !excused(one.fault) && !(one.live && passes(one)));
+  const paid = log.bodies("paid.result").filter((one) => !excused(one.fault) && !(one.live && isPassing(one)));
   return [...probes, ...paid];
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { reservedFor } from "../../../pipelines/1-observe/plan/plan.ts";
+import { reservedMicro } from "../../../pipelines/1-observe/plan/plan.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { parseMoney } from "../../../pipelines/record/money.ts";
 import { END, START } from "./day.ts";
@@ -57,7 +57,7 @@ describe("several observers", () => {
     // They did meet: slots were signed for twice.
     const copies = world.log.records.length - world.log.envelopes().length;
     expect(copies).toBeGreaterThan(0);
-    expect(spentOf(world)).toBeLessThanOrEqual(plan.lines.reduce((sum, line) => sum + reservedFor(line), 0n));
+    expect(spentOf(world)).toBeLessThanOrEqual(plan.lines.reduce((sum, line) => sum + reservedMicro(line), 0n));
   });
 
   test("what a seller asks beyond the plan is paid by nobody, so no cap is passed", async () => {

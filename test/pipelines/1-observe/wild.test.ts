@@ -8,7 +8,7 @@ import { type Listed, readListed, readText } from "../../../pipelines/1-observe/
 import { Intake, type IntakeReport } from "../../../pipelines/1-observe/listings/intake.ts";
 import { Recorder } from "../../../pipelines/1-observe/recorder.ts";
 
-import { readOffered } from "../../../pipelines/1-observe/terms/terms.ts";
+import { readListedOffers } from "../../../pipelines/1-observe/terms/terms.ts";
 import { Terms } from "../../../pipelines/record/bodies.ts";
 import { readChallenges } from "../../../pipelines/record/terms/challenges.ts";
 import { wildLines, wildText } from "../../helpers/outside.ts";
@@ -71,7 +71,7 @@ describe("files of the corpus, as an operator hands them in", () => {
     const listed = readText(text);
     expect(listed.form).toBe("ndjson");
     const began = performance.now();
-    const report = await take.take(listed, byHand(`operator:${file}`), clock);
+    const report = await take.recordDocument(listed, byHand(`operator:${file}`), clock);
     const ms = Math.round(performance.now() - began);
     accounted(report, log);
     expect(report.appended + report.same).toBe(taken);
@@ -133,7 +133,7 @@ describe("cases of the corpus", () => {
       }
       const { log, clock, take } = intake();
       // Relative addresses get the origin that the seller's own document would give them.
-      const report = await take.take(listed, byHand(one.id, listed.base ?? "https://case.example"), clock);
+      const report = await take.recordDocument(listed, byHand(one.id, listed.base ?? "https://case.example"), clock);
       accounted(report, log);
       expect(report.items, one.id).toBeGreaterThan(0);
       if (report.appended > 0) ends.listings++;
@@ -237,7 +237,7 @@ function differences(one: Case): string[] {
   const { reading, raw, kind } = one;
   const item = raw.openapi_operation;
   const terms = item ? null : readTerms(answerOf(one), rail).terms;
-  const { offers, defects } = terms ?? readOffered(item, rail.network);
+  const { offers, defects } = terms ?? readListedOffers(item, rail.network);
   const found: string[] = [];
   if (offers.length !== reading.entries.length) found.push(`offers ${offers.length} not ${reading.entries.length}`);
   if (terms?.x402_version && reading.version !== null && terms.x402_version !== reading.version) {

@@ -23,7 +23,7 @@ import {
   type ObserverParts,
 } from "../../../pipelines/1-observe/observer.ts";
 import type { Caps } from "../../../pipelines/1-observe/plan/spend.ts";
-import { passes } from "../../../pipelines/1-observe/plan/steps.ts";
+import { isPassing } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { type Envelope, readRecord } from "../../../pipelines/record/envelope.ts";
 import type {
@@ -137,7 +137,7 @@ export class LogMemory implements Memory {
       if (!result || (result.fault !== null && result.fault !== "blocked")) continue;
       one.paidBlocks++;
       const { failing, passes: n } = one.retest;
-      if (!passes(result)) one.retest = { failing: true, passes: 0 };
+      if (!isPassing(result)) one.retest = { failing: true, passes: 0 };
       else if (failing) one.retest = n >= 2 ? { failing: false, passes: 0 } : { failing: true, passes: n + 1 };
     }
     return [...caps.values()];
@@ -166,7 +166,7 @@ export class LogMemory implements Memory {
   }
 
   async passedInputs(): Promise<string[]> {
-    const passed = new Set(this.log.bodies("paid.result").flatMap((one) => (passes(one) ? [one.intent] : [])));
+    const passed = new Set(this.log.bodies("paid.result").flatMap((one) => (isPassing(one) ? [one.intent] : [])));
     return this.#intents().flatMap(({ eventId, cap, intent }) =>
       passed.has(eventId) && intent.input === "synthetic" ? [`${cap} ${intent.request_sha256}`] : [],
     );

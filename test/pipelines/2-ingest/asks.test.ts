@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { NewRecord } from "../../../infra/log/log.ts";
-import { demandBefore, openAsks } from "../../../pipelines/1-observe/ask-runner.ts";
+import { openAsks, readDemandBefore } from "../../../pipelines/1-observe/ask-runner.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
@@ -55,10 +55,10 @@ test("demand of a day: tallies of the seven days before it, and days of asks, al
     [capOf("nobody"), 2],
     [post, 2],
   ]);
-  expect(await demandBefore(world.lake, "2026-11-10")).toEqual(expected);
+  expect(await readDemandBefore(world.lake, "2026-11-10")).toEqual(expected);
   // Loading the same segments again, or a new lake from the chain, counts nothing twice.
   await world.ingest.rebuild();
-  expect(await demandBefore(world.lake, "2026-11-10")).toEqual(expected);
+  expect(await readDemandBefore(world.lake, "2026-11-10")).toEqual(expected);
 });
 
 test("a seller's re-test is open though it was just looked at, until a look after it, and it is no demand", async () => {
@@ -85,7 +85,7 @@ test("a seller's re-test is open though it was just looked at, until a look afte
   // The plain ask of that day counts, and the re-tests of the next day add none.
   await world.append(asked("ask", at("09:00:00", "2026-11-13"), { retest }));
   await world.ingest.pass();
-  expect((await demandBefore(world.lake, "2026-11-14")).get(capOf("seller"))).toBe(1);
+  expect((await readDemandBefore(world.lake, "2026-11-14")).get(capOf("seller"))).toBe(1);
 });
 
 test("made-up inputs that passed are known from the record; others, failed and withdrawn ones are not", async () => {

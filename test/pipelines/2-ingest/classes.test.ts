@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { mappingOf } from "../../../pipelines/1-observe/classes/classing.ts";
+import { createMapping } from "../../../pipelines/1-observe/classes/classing.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { listingFacts } from "../../../pipelines/2-ingest/volatile.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
@@ -29,7 +29,7 @@ beforeEach(async () => {
 });
 afterEach(() => world.close());
 
-const MAPPING = mappingOf({
+const MAPPING = createMapping({
   ...{ class: "encodings", variant: "sha256", by: "operator", answer: "/hex" },
   input: { query: { q: "{text}" } },
 });

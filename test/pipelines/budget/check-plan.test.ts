@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { type Committed, checkPlan } from "../../../commands/plan.ts";
 import { sha256hex } from "../../../infra/canonical.ts";
-import { callsOf, coveredRoot, dayBytes } from "../../../pipelines/1-observe/plan/plan.ts";
+import { coveredRoot, dayBytes, drawCalls } from "../../../pipelines/1-observe/plan/plan.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
 import { capOf } from "../2-ingest/records.ts";
@@ -16,7 +16,7 @@ const line = (name: string, base: number, covered: boolean): DayPlan["lines"][nu
     host: `${name}.example`,
     base_per_day: base,
     covered,
-    calls: callsOf(dayBytes(salt, cap), first, base, covered),
+    calls: drawCalls(dayBytes(salt, cap), first, base, covered),
   };
 };
 const lines = [line("a", 4, true), line("b", 1, true), line("c", 4, false)];

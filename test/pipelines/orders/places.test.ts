@@ -9,7 +9,7 @@ import type { Egress } from "../../../infra/egress/egress.ts";
 import { ownLoop } from "../../../infra/loop-watch.ts";
 import { configuredNetworks, railOn } from "../../../infra/rails/networks.ts";
 import { Control } from "../../../pipelines/1-observe/probe/exchange.ts";
-import { placesFor, VIA_AT_ONCE } from "../../../pipelines/1-observe/queue.ts";
+import { egressLimits, VIA_AT_ONCE } from "../../../pipelines/1-observe/queue.ts";
 import { ownReader } from "../../../pipelines/1-observe/reading/reader.ts";
 import { askForQuote, sendLeg } from "../../../pipelines/orders/seller.ts";
 
@@ -34,7 +34,7 @@ beforeAll(async () => {
   await new Promise<void>((done) => seller.listen(0, "127.0.0.1", done));
   egress = createEgress({
     ...{ allowLoopback: true, userAgent: "touchstone (+https://touchstone.test)" },
-    ...placesFor(16, 6),
+    ...egressLimits(16, 6),
   });
 });
 afterAll(async () => {

@@ -41,7 +41,7 @@ function machine({ listed: atStart, catalogues = ["https://c.example"] }: { list
   const parts = {
     ...{ pipeline, observer, catalogues, clock: systemClock },
     publisher: { refreshCheckpoint: says("checkpoint") },
-    notifier: { turn: says("notify") },
+    notifier: { runOnce: says("notify") },
     logger: createLogger("silent"),
     metrics: createMetrics(),
   } as unknown as ScheduleParts;

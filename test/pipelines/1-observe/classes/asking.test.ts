@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createLogger, createMetrics } from "../../../../infra/telemetry.ts";
 import { ClassQuestions } from "../../../../pipelines/1-observe/classes/asking.ts";
-import { mapsOf, NO_MAPS } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
+import { createClassMaps, NO_CLASS_MAPS } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
 import type { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import type { BodyOf } from "../../../../pipelines/record/bodies.ts";
 import { plantedHtml, plantedPage } from "../../../../pipelines/record/classes/planted.ts";
@@ -112,7 +112,7 @@ describe("a seller whose schema fits one question of one class", () => {
     const recorder = { append: async (drafts: unknown[]) => appended.push(...drafts) } as unknown as Recorder;
     const metrics = createMetrics();
     const asking = new ClassQuestions({
-      maps: NO_MAPS,
+      maps: NO_CLASS_MAPS,
       sources: {},
       recorder,
       metrics,
@@ -121,7 +121,7 @@ describe("a seller whose schema fits one question of one class", () => {
     const ask = async (trials: { dropped: boolean; controls: number; passed: boolean }) => {
       const mapped = { id: mapping!.id, ...trials };
       const asked = await asking.ask({ ...one!, mapped }, null, Buffer.alloc(32, 1));
-      await asking.tell({ ...one!, mapped }, asked, world.clock);
+      await asking.recordMapping({ ...one!, mapped }, asked, world.clock);
       return [asked.known !== null, asked.control, asked.dropped, appended.length];
     };
     expect(await ask({ dropped: false, controls: 1, passed: false })).toEqual([true, true, false, 0]);
@@ -175,7 +175,7 @@ describe("a seller that names its class", () => {
 });
 
 describe("an operator's mapping", () => {
-  const maps = mapsOf(
+  const maps = createClassMaps(
     {
       version: 1,
       mappings: [
@@ -263,7 +263,7 @@ describe("a planted page", () => {
 
 describe("rows that the operator knows", () => {
   const days = Array.from({ length: 20 }, (_, n) => ({ asks: { day: `2019-03-${10 + n}` }, answer: n / 2 }));
-  const maps = mapsOf(
+  const maps = createClassMaps(
     {
       version: 1,
       rows: { kew: { within: 0.25, rows: days } },

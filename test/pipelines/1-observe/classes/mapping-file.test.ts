@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { ConfigError } from "../../../../infra/config.ts";
-import { mapped } from "../../../../pipelines/1-observe/classes/classing.ts";
-import { mapsOf, readMaps } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
+import { matchByMapping } from "../../../../pipelines/1-observe/classes/classing.ts";
+import { createClassMaps, readClassMaps } from "../../../../pipelines/1-observe/classes/mapping-file.ts";
 import { fillTemplateFields, isPointer, valueAt } from "../../../../pipelines/record/classes/mapping.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 
@@ -20,7 +20,7 @@ const row = (change: object = {}) => ({
 const fail = (...says: string[]): never => {
   throw new Error(says.join("\n"));
 };
-const maps = (...mappings: object[]) => mapsOf({ version: 1, mappings }, fail);
+const maps = (...mappings: object[]) => createClassMaps({ version: 1, mappings }, fail);
 const one = (change: object = {}) => ({ cap: capId("POST", url), url, method: "POST", tool: null, ...change });
 
 describe("an operator's file", () => {
@@ -42,7 +42,7 @@ describe("an operator's file", () => {
 
   test("the question is put where the file says, and the rest of the request stays", () => {
     const mapping = maps(row()).find(one())!;
-    expect(mapped(mapping).arrange({ text: "a b" })).toEqual({ body: { payload: { data: "a b" }, rounds: 1 } });
+    expect(matchByMapping(mapping).arrange({ text: "a b" })).toEqual({ body: { payload: { data: "a b" }, rounds: 1 } });
     expect(mapping.id).toMatch(/^[0-9a-f]{64}$/);
     expect(maps(row()).find(one())!.id).toBe(mapping.id);
     expect(maps(row({ answer: "/other" })).find(one())!.id).not.toBe(mapping.id);
@@ -86,7 +86,7 @@ describe("an operator's file", () => {
     ],
     ["the same twice", { version: 1, mappings: [row(), row()] }, /^\/mappings\/1\/match: another mapping/],
   ])("%s is said with its place", (_, file, says) => {
-    expect(() => mapsOf(file, fail)).toThrow(says);
+    expect(() => createClassMaps(file, fail)).toThrow(says);
   });
 
   const weather = (n: number) => ({ asks: { day: `2019-03-${10 + n}`, place: "Kew" }, answer: n / 2 });
@@ -100,16 +100,16 @@ describe("an operator's file", () => {
   };
 
   test("rows that the operator knows are asked by the mapping that names them", () => {
-    const file = mapsOf({ version: 1, rows, mappings: [row(knows)] }, fail);
+    const file = createClassMaps({ version: 1, rows, mappings: [row(knows)] }, fail);
     const mapping = file.find(one())!;
     expect(mapping).toMatchObject({ class: "known-rows", variant: "row", rows: "kew", answer: "/t" });
     expect(file.rows("kew")).toHaveLength(20);
     expect(file.rows("kew")[3]).toEqual({ ...weather(3), within: 0.5 });
-    expect(mapped(mapping).arrange(weather(3).asks)).toEqual({ query: { d: "2019-03-13" } });
+    expect(matchByMapping(mapping).arrange(weather(3).asks)).toEqual({ query: { d: "2019-03-13" } });
     expect(file.rows("toString")).toEqual([]);
     // Other rows under the same name are another mapping: it begins with control inputs again.
     const others = { kew: { ...rows.kew, within: 0.6 } };
-    const later = mapsOf({ version: 1, rows: others, mappings: [row(knows)] }, fail).find(one())!;
+    const later = createClassMaps({ version: 1, rows: others, mappings: [row(knows)] }, fail).find(one())!;
     expect(later.id).not.toBe(mapping.id);
   });
 
@@ -122,18 +122,20 @@ describe("an operator's file", () => {
     ["too few", { kew: { rows: rows.kew.rows.slice(1) } }, {}, /^\/rows\/kew\/rows: /],
     ["another class", rows, { class: "encodings", variant: "sha256" }, /^\/mappings\/0\/rows: names the rows/],
   ])("%s is said with its place, of rows too", (_, sets, change, says) => {
-    expect(() => mapsOf({ version: 1, rows: sets, mappings: [row({ ...knows, ...change })] }, fail)).toThrow(says);
+    expect(() => createClassMaps({ version: 1, rows: sets, mappings: [row({ ...knows, ...change })] }, fail)).toThrow(
+      says,
+    );
   });
 
   test("a file that is not there, and one that is no JSON, end the start with its name", () => {
     const path = join(mkdtempSync(join(tmpdir(), "classes-")), "classes.json");
-    expect(() => readMaps(path)).toThrow(ConfigError);
+    expect(() => readClassMaps(path)).toThrow(ConfigError);
     writeFileSync(path, "{");
-    expect(() => readMaps(path)).toThrow(/classes_file \(.*classes\.json\): is no JSON/);
+    expect(() => readClassMaps(path)).toThrow(/classes_file \(.*classes\.json\): is no JSON/);
     writeFileSync(path, JSON.stringify({ version: 1, mappings: [row({ answer: "x" })] }));
-    expect(() => readMaps(path)).toThrow(/classes_file \(.*\): \/mappings\/0\/answer: /);
+    expect(() => readClassMaps(path)).toThrow(/classes_file \(.*\): \/mappings\/0\/answer: /);
     writeFileSync(path, JSON.stringify({ version: 1, mappings: [row()] }));
-    expect(readMaps(path).find(one())).not.toBeNull();
+    expect(readClassMaps(path).find(one())).not.toBeNull();
   });
 });
 

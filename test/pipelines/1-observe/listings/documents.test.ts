@@ -3,7 +3,7 @@ import { takeFile, takeUrl } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import { type Listed, readBytes, readText, readYaml } from "../../../../pipelines/1-observe/listings/documents.ts";
-import { expand, Intake } from "../../../../pipelines/1-observe/listings/intake.ts";
+import { Intake, splitMethods } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { readSellerDocuments } from "../../../../pipelines/1-observe/listings/sources.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
@@ -43,7 +43,7 @@ function readFile(text: string): Listed {
 /** `METHOD url` of every item that can be listed. */
 function places(text: string): string[] {
   const read = readFile(text);
-  return read.items.flatMap(expand).flatMap((item) => {
+  return read.items.flatMap(splitMethods).flatMap((item) => {
     const taken = claimOf(item, { name: "test", ...(read.base ? { base: read.base } : {}) }, rail);
     return "claim" in taken ? [`${taken.claim.body.claims.method ?? "-"} ${taken.claim.body.normalised_url}`] : [];
   });
@@ -402,7 +402,7 @@ describe("whatever the text is", () => {
     fc.assert(
       fc.property(text, (given) => {
         const read = readText(given);
-        for (const item of read.items.flatMap(expand)) {
+        for (const item of read.items.flatMap(splitMethods)) {
           const taken = claimOf(
             item,
             { name: "test", ownOrigin: SELLER, ...(read.base ? { base: read.base } : {}) },

@@ -5,7 +5,7 @@ import { Catalogues } from "../../../../pipelines/1-observe/listings/catalogues.
 import { type ListedClaim, REASONS } from "../../../../pipelines/1-observe/listings/claims.ts";
 import { readListed } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { Intake, MAX_PER_DOMAIN } from "../../../../pipelines/1-observe/listings/intake.ts";
-import { itemsOf } from "../../../../pipelines/1-observe/listings/wellknown.ts";
+import { readItems } from "../../../../pipelines/1-observe/listings/wellknown.ts";
 import { ownReader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
@@ -58,7 +58,7 @@ describe("a seller's own file", () => {
     ["a shop window", { name: "x", payment: { provider: "stripe" } }, []],
     ["empty", {}, []],
   ])("%s", (_name, document, want) => {
-    const read = itemsOf(document).items.map((one) =>
+    const read = readItems(document).items.map((one) =>
       [one.method, one.resource ?? one.url ?? one.path].filter(Boolean).join(" "),
     );
     expect(read).toEqual(want);
@@ -267,7 +267,7 @@ describe("intake", () => {
     egress.sellers.set(SELLER, () => answer(200, wellKnown(item())));
     await first.readSeller(SELLER, clock);
     const second = new Intake({ egress, rail, recorder, metrics });
-    second.know(await new LogMemory(log).listed());
+    second.rememberListed(await new LogMemory(log).listed());
     expect((await second.readSeller(SELLER, clock)).appended).toBe(0);
   });
 
@@ -300,12 +300,12 @@ describe("intake", () => {
     const noteAll = async (take: Intake, from: number) => {
       for (let i = from; i < from + 150; i++) {
         const url = `https://h${i % 3}.seller.example/any/${i}`;
-        await take.note402(capId("GET", url), url, "GET", read, clock);
+        await take.recordFrom402(capId("GET", url), url, "GET", read, clock);
       }
     };
     await noteAll(first, 0);
     const second = new Intake({ egress, rail, recorder, metrics });
-    second.know(await new LogMemory(log).listed());
+    second.rememberListed(await new LogMemory(log).listed());
     await noteAll(second, 150);
     expect(log.bodies("listing")).toHaveLength(MAX_PER_DOMAIN);
   });
@@ -317,11 +317,11 @@ describe("intake", () => {
     const read = readTerms(quoted, rail);
     for (let i = 0; i < PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN + 50; i++) {
       const url = `https://h${i}.vercel.app/any`;
-      await take.note402(capId("GET", url), url, "GET", read, clock);
+      await take.recordFrom402(capId("GET", url), url, "GET", read, clock);
     }
     expect(log.bodies("listing")).toHaveLength(PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN);
     const url = "https://own.example/any";
-    await take.note402(capId("GET", url), url, "GET", read, clock);
+    await take.recordFrom402(capId("GET", url), url, "GET", read, clock);
     expect(log.bodies("listing")).toHaveLength(PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN + 1);
   });
 
@@ -339,7 +339,7 @@ describe("intake", () => {
     for (const amount of ["1", "2", "2"]) {
       const quoted = terms402([entry({ amount })], { extensions });
       if (quoted.outcome !== "answered") throw new Error("not answered");
-      await take.note402(capId("GET", `${SELLER}/sum`), `${SELLER}/sum`, "GET", readTerms(quoted, rail), clock);
+      await take.recordFrom402(capId("GET", `${SELLER}/sum`), `${SELLER}/sum`, "GET", readTerms(quoted, rail), clock);
     }
     expect(log.bodies("listing")).toMatchObject([
       { source: "402", seller_controlled: false, claims: { offers: [], example: { query: { a: "1" } } } },

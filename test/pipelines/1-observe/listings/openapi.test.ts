@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { readClaim } from "../../../../pipelines/1-observe/listings/claims.ts";
 import { readListed } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { requestOf } from "../../../../pipelines/1-observe/probe/request.ts";
-import { asListed } from "../../../../pipelines/1-observe/probe/unplanned.ts";
+import { createListedCap } from "../../../../pipelines/1-observe/probe/unplanned.ts";
 import { NETWORK } from "../world.ts";
 
 const BASE = "https://s.example";
@@ -44,7 +44,7 @@ function requestFor(pathName: string, pathItem: object): string {
   const read = readClaim(items[0], { name: `${BASE}/openapi.json`, ownOrigin: BASE }, NETWORK);
   if ("rejected" in read) throw new Error(read.rejected.says);
   const { cap, body } = read.claim;
-  const one = asListed(cap, body.normalised_url, body.claims.method!, body.claims, true);
+  const one = createListedCap(cap, body.normalised_url, body.claims.method!, body.claims, true);
   const { request } = requestOf(one, null, null);
   return `${request.method} ${request.url.replace(BASE, "")} ${Buffer.from(request.body ?? []).toString()}`.trim();
 }

@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { ListedClaim, Source } from "../../../../pipelines/1-observe/listings/claims.ts";
 import { readListed, updatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
-import { expand } from "../../../../pipelines/1-observe/listings/intake.ts";
-import { differences } from "../../../../pipelines/1-observe/probe/probe.ts";
+import { splitMethods } from "../../../../pipelines/1-observe/listings/intake.ts";
+import { compareWithListing } from "../../../../pipelines/1-observe/probe/probe.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { isTemplate } from "../../../../pipelines/record/template.ts";
 import { looksLikeAddress, readNetwork } from "../../../../pipelines/record/terms/networks.ts";
@@ -253,10 +253,10 @@ describe("terms", () => {
 
   test("the same 402 names other prices and payees over time: only the seller's own listing makes that a lie", () => {
     const quoted = v2(entry({ amount: "20000", payTo: `0x${"cd".repeat(20)}` }));
-    expect(differences(null, quoted)).toEqual([]);
+    expect(compareWithListing(null, quoted)).toEqual([]);
     const listed = taken({ url: "https://s.example/a", x402Version: 2, accepts: [entry()] }).body.claims;
     expect(
-      differences(listed, quoted)
+      compareWithListing(listed, quoted)
         .map((one) => one.defect)
         .sort(),
     ).toEqual(["pay_to_differs", "price_differs"]);
@@ -399,7 +399,7 @@ describe("discovery", () => {
   const urls = (document: unknown, source: Partial<Source> = own): unknown[] => {
     const read = readListed(document);
     const from = read.base ? { base: read.base, ...source } : source;
-    return read.items.flatMap(expand).map((item) => {
+    return read.items.flatMap(splitMethods).map((item) => {
       const got = take(item as Record<string, unknown>, from);
       return typeof got === "string" ? got : `${got.body.claims.method ?? "-"} ${got.body.normalised_url}`;
     });

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Payers, PayersQuery } from "../../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../../infra/rails/rpc.ts";
-import { concentrationOf } from "../../../../pipelines/1-observe/paid/buyers.ts";
+import { measureConcentration } from "../../../../pipelines/1-observe/paid/buyers.ts";
 import type { PaidPayee } from "../../../../pipelines/record/memory.ts";
 import { payOnce } from "../day.ts";
 import { ASSET, type FakeWorld, fakeWorld, honest, NETWORK, PAY_TO, SELLER } from "../world.ts";
@@ -101,22 +101,24 @@ describe("concentration", () => {
     ["one among many small ones", [900n, ...Array<bigint>(100).fill(1n)], 0.9, 1.23],
     ["past what a number holds", [10n ** 30n, 10n ** 30n], 0.5, 2],
   ])("of %s", (_name, amounts, largest_share, effective_payers) => {
-    expect(concentrationOf(amounts)).toEqual({ largest_share, effective_payers });
+    expect(measureConcentration(amounts)).toEqual({ largest_share, effective_payers });
   });
 
   test("between one and as many as there are, whatever the unit, and fewer once two pay as one", () => {
     const amounts = fc.array(fc.bigInt({ min: 1n, max: 10n ** 18n }), { minLength: 2, maxLength: 40 });
     fc.assert(
       fc.property(amounts, (some) => {
-        const { largest_share, effective_payers } = concentrationOf(some);
+        const { largest_share, effective_payers } = measureConcentration(some);
         expect(effective_payers).toBeGreaterThanOrEqual(1);
         expect(effective_payers).toBeLessThanOrEqual(some.length);
         // Its square is a part of the sum, and no share is larger: 1/s <= n <= 1/s^2, but for the rounding.
         expect(effective_payers).toBeGreaterThanOrEqual(1 / (largest_share! + 1e-4) - 0.01);
         expect(effective_payers).toBeLessThanOrEqual(1 / largest_share! ** 2);
-        expect(concentrationOf(some.map((one) => one * 10n ** 12n))).toEqual({ largest_share, effective_payers });
+        expect(measureConcentration(some.map((one) => one * 10n ** 12n))).toEqual({ largest_share, effective_payers });
         const [first, second, ...rest] = some;
-        expect(concentrationOf([first! + second!, ...rest]).effective_payers).toBeLessThanOrEqual(effective_payers!);
+        expect(measureConcentration([first! + second!, ...rest]).effective_payers).toBeLessThanOrEqual(
+          effective_payers!,
+        );
       }),
     );
   });

@@ -1,15 +1,15 @@
 import { createHash, createHmac } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { handshakeId, intentId } from "../../../../pipelines/1-observe/call.ts";
-import { callsOf, coveredRoot, planInTurns } from "../../../../pipelines/1-observe/plan/plan.ts";
-import { type Caps, Ledger, type Payment, Reservation, toWhom } from "../../../../pipelines/1-observe/plan/spend.ts";
+import { coveredRoot, drawCalls, drawPlanYielding } from "../../../../pipelines/1-observe/plan/plan.ts";
+import { type Caps, Ledger, type Payment, payeeOf, Reservation } from "../../../../pipelines/1-observe/plan/spend.ts";
 import {
-  afterRow,
   callsInBlock,
-  passes,
+  isPassing,
+  nextRetestState,
+  orderSteps,
   type RetestState,
   retest,
-  stepsOf,
 } from "../../../../pipelines/1-observe/plan/steps.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
@@ -59,7 +59,7 @@ describe("the plan of a day", () => {
     const some = Array.from({ length: 300 }, (_, i) => listed(`https://s${i}.example`));
     const input = { day: DAY, salt, caps: CAPS, now };
     const turns = new TurnsSeen();
-    const drawn = await planInTurns({ ...input, listed: turns.watched(some) });
+    const drawn = await drawPlanYielding({ ...input, listed: turns.watched(some) });
     const seen = turns.end();
     expect(drawn).toEqual(planDay({ ...input, listed: some }));
     expect(seen.all).toBe(300);
@@ -92,7 +92,7 @@ describe("the plan of a day", () => {
   test("a quarter of the calls is blind, and blocks and minutes are used evenly", () => {
     const counts = { blind: 0, paid: 0, blocks: [0, 0, 0, 0], minutes: new Set<number>() };
     for (let i = 0; i < 4_000; i++) {
-      const calls = callsOf(createHash("sha256").update(`${i}`).digest(), 0, 1, true);
+      const calls = drawCalls(createHash("sha256").update(`${i}`).digest(), 0, 1, true);
       const paid = calls.find((call) => call.kind === "paid")!;
       counts.paid++;
       counts.blind += Number(paid.blind);
@@ -340,13 +340,13 @@ describe("who is covered first", () => {
 describe("re-tests", () => {
   const good: RetestState = { failing: false, passes: 0, since: null };
   test("after a failure every later block until three pass in a row", () => {
-    let state = afterRow(good, 10, false);
+    let state = nextRetestState(good, 10, false);
     expect(retest(state, 10, 1)).toBeNull();
     expect(retest(state, 11, 1)).toEqual({ w: 0.25 });
-    state = afterRow(afterRow(state, 11, true), 12, true);
+    state = nextRetestState(nextRetestState(state, 11, true), 12, true);
     expect(retest(state, 13, 1)).toEqual({ w: 0.25 });
-    state = afterRow(state, 13, false);
-    state = afterRow(afterRow(afterRow(state, 14, true), 15, true), 16, true);
+    state = nextRetestState(state, 13, false);
+    state = nextRetestState(nextRetestState(nextRetestState(state, 14, true), 15, true), 16, true);
     expect(state).toEqual({ failing: false, passes: 0, since: 16 });
     expect(retest(state, 17, 1)).toBeNull();
   });
@@ -367,7 +367,7 @@ describe("re-tests", () => {
           const line = {
             cap: "cap_x",
             host: "h",
-            calls: callsOf(bytes, first, 1, true),
+            calls: drawCalls(bytes, first, 1, true),
             base_per_day: 1,
             covered: true,
           };
@@ -380,7 +380,7 @@ describe("re-tests", () => {
               expect(call.retest).toBe(call.w < 1);
               if (call.retest) expect(call.blind).toBe(true);
               weight += call.w;
-              state = afterRow(state, call.block, results[b]!);
+              state = nextRetestState(state, call.block, results[b]!);
             }
           }
           expect(weight).toBeLessThanOrEqual(1.75);
@@ -390,12 +390,12 @@ describe("re-tests", () => {
   });
 
   test("a pass is half a point or more by every check", () => {
-    expect(passes({ delivered: true, delivery: 1, outcome: 0 })).toBe(false);
-    expect(passes({ delivered: true, delivery: 1, outcome: null })).toBe(true);
-    expect(passes({ delivered: true, delivery: 0.4, outcome: 0.5 })).toBe(false);
-    expect(passes({ delivered: true, delivery: 0.5, outcome: 0.5 })).toBe(true);
-    expect(passes({ delivered: false, delivery: 1, outcome: 1 })).toBe(false);
-    expect(passes({ delivered: true, delivery: null, outcome: null })).toBe(false);
+    expect(isPassing({ delivered: true, delivery: 1, outcome: 0 })).toBe(false);
+    expect(isPassing({ delivered: true, delivery: 1, outcome: null })).toBe(true);
+    expect(isPassing({ delivered: true, delivery: 0.4, outcome: 0.5 })).toBe(false);
+    expect(isPassing({ delivered: true, delivery: 0.5, outcome: 0.5 })).toBe(true);
+    expect(isPassing({ delivered: false, delivery: 1, outcome: 1 })).toBe(false);
+    expect(isPassing({ delivered: true, delivery: null, outcome: null })).toBe(false);
   });
 });
 
@@ -415,7 +415,7 @@ describe("steps of a host", () => {
     const span = { from: now, to: new Date(now.getTime() + 200 * 60_000) };
     const good = () => ({ failing: false, passes: 0, since: null });
     const show = (done: string[]) =>
-      stepsOf(lines, first, span, good, new Set(done)).map(
+      orderSteps(lines, first, span, good, new Set(done)).map(
         ({ line: { cap }, call }) => `${call.minute} ${cap} ${call.kind}`,
       );
     expect(show([])).toEqual(["7 cap_c probe", "7 cap_c paid", "100 cap_b probe", "100 cap_b paid"]);
@@ -439,7 +439,7 @@ describe("money", () => {
     total: 60n,
   };
   const pay = (cap: string, micro: bigint, host = "a", payTo = "p"): Payment => ({
-    ...{ cap, ...toWhom(host, payTo), micro, block: 0 },
+    ...{ cap, ...payeeOf(host, payTo), micro, block: 0 },
   });
   const spentAt = (host: string, payTo: string, micro: bigint, cap = "before"): Spent => ({ cap, host, payTo, micro });
   /** So much on the day in all; so much of it at the host that the tests pay. */
@@ -484,7 +484,7 @@ describe("money", () => {
       await ledger.open(
         DAY,
         { spentOn },
-        reserved.map(([cap, host, micro]) => ({ cap, ...toWhom(host, "p"), micro })),
+        reserved.map(([cap, host, micro]) => ({ cap, ...payeeOf(host, "p"), micro })),
       );
       return ledger;
     };
@@ -534,7 +534,7 @@ describe("money", () => {
             const reservation = new Reservation(caps, 0n);
             const hosts = { u: "a", v: "a", w: "b" } as const;
             const kept = (["u", "v", "w"] as const).flatMap((name, i): [string, string, bigint][] =>
-              reservation.take(toWhom(hosts[name], "p"), prices[i]!, 4n) === null
+              reservation.take(payeeOf(hosts[name], "p"), prices[i]!, 4n) === null
                 ? [[name, hosts[name], prices[i]! * 4n]]
                 : [],
             );
@@ -564,7 +564,7 @@ describe("money", () => {
 
   test("a refused reservation takes nothing", () => {
     const reservation = new Reservation(caps, 0n);
-    const at = (host: string) => toWhom(host, null);
+    const at = (host: string) => payeeOf(host, null);
     expect(reservation.take(at("a"), 6n, 4n)).toBeNull();
     expect(reservation.take(at("a"), 1n, 4n)).toBe("per_host_day");
     expect(reservation.take(at("b"), 4n, 4n)).toBeNull();

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { Tally } from "../../../../pipelines/1-observe/plan/tally.ts";
+import { CallTally } from "../../../../pipelines/1-observe/plan/tally.ts";
 
 /** A clock whose only sleep ends when the test says so. */
 function tallied() {
@@ -14,7 +14,7 @@ function tallied() {
         signal?.addEventListener("abort", () => reject(signal.reason));
       }),
   };
-  const tally = new Tally({ info: (line: unknown) => void lines.push(line) } as never, clock);
+  const tally = new CallTally({ info: (line: unknown) => void lines.push(line) } as never, clock);
   const minute = (): Promise<void> => {
     wake();
     return new Promise((done) => setImmediate(done));
@@ -37,8 +37,8 @@ test("calls of a minute are one line, and where none is made there is none", asy
 test("the end of a span tells what was counted at once, and once", async () => {
   const { lines, tally, minute } = tallied();
   tally.count("broken");
-  tally.tell();
-  tally.tell();
+  tally.logCounts();
+  tally.logCounts();
   await minute();
   expect(lines).toEqual([{ calls: { broken: 1 } }]);
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { itemsOf } from "../../../../pipelines/1-observe/listings/wellknown.ts";
+import { readItems } from "../../../../pipelines/1-observe/listings/wellknown.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
 import { END, listAndPlan, START } from "../day.ts";
 import { answer, entry, type FakeWorld, fakeWorld, type Handler } from "../world.ts";
@@ -95,7 +95,7 @@ describe("a listing that names no method", () => {
 
 test("of two lists in one document the one that names methods wins, and no url is lost", () => {
   const urls = ["https://s.example/a", "https://s.example/b"];
-  const read = itemsOf({ version: 1, resources: urls, endpoints: [{ path: "/a", method: "POST" }] });
+  const read = readItems({ version: 1, resources: urls, endpoints: [{ path: "/a", method: "POST" }] });
   expect(read.items).toEqual([{ path: "/a", method: "POST" }, { url: urls[1] }]);
-  expect(itemsOf({ resources: ["GET /a"], endpoints: [{ path: "/a", method: "POST" }] }).items).toHaveLength(1);
+  expect(readItems({ resources: ["GET /a"], endpoints: [{ path: "/a", method: "POST" }] }).items).toHaveLength(1);
 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import type { LoopStall } from "../../../../infra/loop-watch.ts";
 import { Control } from "../../../../pipelines/1-observe/probe/exchange.ts";
-import { differences, probe } from "../../../../pipelines/1-observe/probe/probe.ts";
+import { compareWithListing, probe } from "../../../../pipelines/1-observe/probe/probe.ts";
 import type { Request } from "../../../../pipelines/1-observe/probe/request.ts";
 import { ownReader, type Reader } from "../../../../pipelines/1-observe/reading/reader.ts";
 import { BODIES, type Claims } from "../../../../pipelines/record/bodies.ts";
@@ -232,7 +232,7 @@ describe("honesty: the 402 against the seller's own listing", () => {
   const differs = (claims: Claims | null, accepts: unknown[], rest: Record<string, unknown> = {}): string[] => {
     const quoted = terms402(accepts, rest);
     if (quoted.outcome !== "answered") throw new Error("not answered");
-    return differences(claims, readTerms(quoted, rail)).map((one) => one.defect);
+    return compareWithListing(claims, readTerms(quoted, rail)).map((one) => one.defect);
   };
   const other = "0x9999999999999999999999999999999999999999";
   const solana = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp";

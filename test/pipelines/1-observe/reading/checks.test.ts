@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { EgressResult } from "../../../../infra/egress/egress.ts";
 import { chooseInput, makeRequest } from "../../../../pipelines/1-observe/probe/request.ts";
-import { sample } from "../../../../pipelines/1-observe/probe/synthetic.ts";
+import { sampleValue } from "../../../../pipelines/1-observe/probe/synthetic.ts";
 import { type Expectation, evaluate, isErrorBody } from "../../../../pipelines/1-observe/reading/checks.ts";
-import { OutOfTime, runWithCpuLimit, Schemas, timed } from "../../../../pipelines/1-observe/reading/schema.ts";
+import { OutOfTime, runWithCpuLimit, runWithLimit, Schemas } from "../../../../pipelines/1-observe/reading/schema.ts";
 import type { KnownAnswer } from "../../../../pipelines/record/classes.ts";
 import { fc } from "../../../helpers/histories.ts";
 import { answer, OUTPUT_SCHEMA, timeout, transport } from "../world.ts";
@@ -205,16 +205,16 @@ describe("strangers' schemas", () => {
 
   test("work that does not end is cut off, work that throws throws", () => {
     expect(() =>
-      timed(20, () => {
+      runWithLimit(20, () => {
         for (;;);
       }),
     ).toThrow(OutOfTime);
     expect(() =>
-      timed(20_000, () => {
+      runWithLimit(20_000, () => {
         throw new TypeError("own");
       }),
     ).toThrow(TypeError);
-    expect(timed(20_000, () => 7)).toBe(7);
+    expect(runWithLimit(20_000, () => 7)).toBe(7);
   });
 
   test("a machine that stalls is no reason to cut work off, work that uses its time is", () => {
@@ -317,10 +317,10 @@ describe("inputs", () => {
       },
       required: ["a", "b", "c", "d"],
     };
-    expect(new Schemas().check(schema, sample(schema))).toEqual({ ok: true });
+    expect(new Schemas().check(schema, sampleValue(schema))).toEqual({ ok: true });
     fc.assert(
       fc.property(fc.jsonValue(), (value) => {
-        expect(() => JSON.stringify(sample(value))).not.toThrow();
+        expect(() => JSON.stringify(sampleValue(value))).not.toThrow();
       }),
       { numRuns: 60 },
     );

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { signedOffers, signedReceipt } from "../../../../pipelines/1-observe/terms/signed.ts";
+import { checkSignedOffers, checkSignedReceipt } from "../../../../pipelines/1-observe/terms/signed.ts";
 import type { BodyOf } from "../../../../pipelines/record/bodies.ts";
 import { payOnce } from "../day.ts";
 import { readTerms } from "../readings.ts";
@@ -37,7 +37,7 @@ function offersOf(offers: unknown, change: Record<string, unknown> = {}, url = U
   const said = terms402([entry({ payTo: PAYEE, ...change })], { extensions: extension({ offers }) });
   if (said.outcome !== "answered") throw new Error("a 402 is an answer");
   const { terms, context } = readTerms({ headers: said.headers, body: Buffer.from(said.body) }, new FakeRail(), url);
-  return signedOffers({ terms, extensions: context.extensions }, url, now);
+  return checkSignedOffers({ terms, extensions: context.extensions }, url, now);
 }
 
 const FORGED = { ...OFFER, payload: { ...OFFER.payload, amount: "9000" } };
@@ -71,14 +71,16 @@ const headersOf = (receipt: unknown) => ({
 });
 
 test("signed receipts: over this call, and by the payee", async () => {
-  expect(await signedReceipt(headersOf(RECEIPT), INTENT)).toEqual({ read: true, valid: true, authorised: true });
+  expect(await checkSignedReceipt(headersOf(RECEIPT), INTENT)).toEqual({ read: true, valid: true, authorised: true });
   const others = { ...INTENT, quote: { ...INTENT.quote, pay_to: WALLET } };
-  expect(await signedReceipt(headersOf(RECEIPT), others)).toEqual({ read: true, valid: true, authorised: false });
+  expect(await checkSignedReceipt(headersOf(RECEIPT), others)).toEqual({ read: true, valid: true, authorised: false });
   const stolen = { ...INTENT, wallet: PAYEE };
-  expect(await signedReceipt(headersOf(RECEIPT), stolen)).toEqual({ read: true, valid: false, authorised: false });
-  expect(await signedReceipt(headersOf({ format: "jws", signature: "a.b.c" }), INTENT)).toMatchObject({ read: false });
+  expect(await checkSignedReceipt(headersOf(RECEIPT), stolen)).toEqual({ read: true, valid: false, authorised: false });
+  expect(await checkSignedReceipt(headersOf({ format: "jws", signature: "a.b.c" }), INTENT)).toMatchObject({
+    read: false,
+  });
   for (const headers of [undefined, {}, { "payment-response": "e30=" }, { "payment-response": "{" }, headersOf(7)]) {
-    expect(await signedReceipt(headers, INTENT)).toBeNull();
+    expect(await checkSignedReceipt(headers, INTENT)).toBeNull();
   }
 });
 
