@@ -25,7 +25,7 @@ const linesOf = (refused: readonly Refused[]): string[] =>
     ...examples.map((example) => `    ${example}`),
   ]);
 
-export function shown(done: Imported): string[] {
+export function importLines(done: Imported): string[] {
   const { domains } = done;
   return [
     `${done.source}: ${count(done.rows_read)} rows read, ${count(done.rows_kept)} companies with ${count(done.names)} names kept`,
@@ -51,7 +51,7 @@ export async function importCommand(
     },
   });
   line.end();
-  print(options, done, shown(done));
+  print(options, done, importLines(done));
 }
 
 const SAMPLE = join(import.meta.dirname, "../fixtures/register/golden-copy.csv");

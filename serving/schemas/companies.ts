@@ -127,7 +127,7 @@ export const CompaniesAnswer = z.strictObject({
       company: CompanyFound,
     }),
   ),
-  /** Are there further matches? */
+  /** Whether there are further matches. */
   more: z.boolean(),
   answered_at: z.string(),
 });
