@@ -189,7 +189,9 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
         ...{ success: false, errorReason, errorMessage, transaction, network },
       });
       const settling = () => run((facilitator) => facilitator.settle(payload, requirements));
-      const course = await inTurn(payload, requirements.asset, settling).catch((chainFailure: unknown) => ({ chainFailure }));
+      const course = await inTurn(payload, requirements.asset, settling).catch((chainFailure: unknown) => ({
+        chainFailure,
+      }));
       if (!course) return not("payer_has_others_under_way", "settlements of this payer before it take too long");
       const { refused, chainFailure, tx }: CallRecord = course;
       if (refused !== undefined) return not(reasonOf(refused), refused);
